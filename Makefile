@@ -1,0 +1,35 @@
+.DEFAULT_GOAL := check
+
+install: ## Everything a laptop needs, and the checks before each commit
+	uv sync --locked
+	uv run pre-commit install --hook-type pre-commit --hook-type pre-push
+format: ## Rewrite files in place
+	uv run ruff check --fix
+	uv run ruff format
+lint: ## Style, spelling and the lock file, without changing files
+	uv run ruff check
+	uv run ruff format --check
+	uv run codespell packages apps tests docs configs examples benchmarks *.md
+	uv lock --check
+types: ## Pyright, strict
+	uv run pyright
+test: ## What a commit must pass: minutes, no training
+	uv run pytest -m "not slow and not gpu"
+check: lint types test ## All three; continuous integration runs this target
+all: lint types ## Everything, real training included
+	uv run pytest
+isolated: ## Each package's tests with only what that package declares
+	uv run --isolated --package longhaul-core --extra postgresql --no-default-groups --group test pytest tests/core
+	uv run --isolated --package longhaul-envs --no-default-groups --group test pytest tests/envs tests/contracts/test_environments.py
+	uv run --isolated --package longhaul-trainer --extra cpu --no-default-groups --group test pytest tests/trainer -m "not slow"
+	uv run --isolated --package longhaul-api --no-default-groups --group test pytest tests/apps/api
+	uv run --isolated --package longhaul-viewer --no-default-groups --group test pytest tests/apps/viewer -m "not slow"
+gpu: ## From now on, every `uv run` uses vLLM's CUDA build
+	sed -i 's/^default-groups = \["dev", "cpu"\]/default-groups = ["dev", "gpu"]/' pyproject.toml
+	uv sync --locked
+cpu: ## From now on, every `uv run` uses vLLM's CPU build
+	sed -i 's/^default-groups = \["dev", "gpu"\]/default-groups = ["dev", "cpu"]/' pyproject.toml
+	uv sync --locked
+help: ## This list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+.PHONY: install format lint types test check all isolated gpu cpu help
