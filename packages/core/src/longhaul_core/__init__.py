@@ -1,0 +1,1 @@
+"""Vocabulary, episode loop, credit assignment and trajectory store. Imports no torch."""

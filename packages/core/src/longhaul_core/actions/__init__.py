@@ -1,0 +1,10 @@
+"""Actions: what a reply asks the environment to do, and whether it asked properly."""
+
+from longhaul_core.actions.parser import (
+    ActionFormat,
+    ActionParser,
+    ParsedAction,
+    default_instruction,
+)
+
+__all__ = ["ActionFormat", "ActionParser", "ParsedAction", "default_instruction"]

@@ -1,0 +1,18 @@
+"""Any Gymnasium environment with text observations and text actions, played by the loop.
+
+`ProcessPool` plays each episode in a worker process, which survives whatever the
+environment does; `thread_environments` plays in threads, for quick and trusted ones.
+"""
+
+from longhaul_core.gym.pool import ProcessPool
+from longhaul_core.gym.process import ProcessEnvironment
+from longhaul_core.gym.spec import GymEnvironmentSpec
+from longhaul_core.gym.thread import ThreadEnvironment, thread_environments
+
+__all__ = [
+    "GymEnvironmentSpec",
+    "ProcessEnvironment",
+    "ProcessPool",
+    "ThreadEnvironment",
+    "thread_environments",
+]

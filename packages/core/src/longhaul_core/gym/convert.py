@@ -1,0 +1,73 @@
+"""What Gymnasium returns, as our nouns.
+
+Keys of `info` that are read, all of them optional: `admissible_actions` (list of str),
+`anchor_state` (str), `success` (bool), `action_accepted` (bool). An environment that
+names no `success` is taken to have been solved if it terminated with a reward above 0.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import SupportsFloat, cast
+
+from longhaul_core.environment import StepResult
+from longhaul_core.types import Observation
+
+__all__ = ["to_observation", "to_step_result"]
+
+
+def to_observation(text: object, info: Mapping[str, object]) -> Observation:
+    """The observation, with what `info` says about it.
+
+    Raises:
+        TypeError: If the observation or an entry of `info` has the wrong type.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"observation must be text, got {type(text).__name__}")
+    anchor_state = info.get("anchor_state")
+    if not isinstance(anchor_state, str | None):
+        raise TypeError(f"info['anchor_state'] must be text, got {type(anchor_state).__name__}")
+    return Observation(
+        text=text, admissible_actions=_admissible_actions(info), anchor_state=anchor_state
+    )
+
+
+def to_step_result(
+    text: object,
+    reward: SupportsFloat,
+    *,
+    terminated: object,
+    truncated: object,
+    info: Mapping[str, object],
+) -> StepResult:
+    """What one step brought.
+
+    Raises:
+        TypeError: If something has the wrong type.
+        ValueError: If the reward is not a finite number.
+    """
+    if not math.isfinite(reward := float(reward)):
+        raise ValueError(f"reward must be finite, got {reward}")
+    terminated = bool(terminated)
+    return StepResult(
+        observation=to_observation(text, info),
+        reward=reward,
+        terminated=terminated,
+        truncated=bool(truncated),
+        success=bool(info["success"]) if "success" in info else terminated and reward > 0,
+        action_accepted=bool(info["action_accepted"]) if "action_accepted" in info else True,
+    )
+
+
+def _admissible_actions(info: Mapping[str, object]) -> tuple[str, ...] | None:
+    listed = info.get("admissible_actions")
+    if listed is None:
+        return None
+    if not isinstance(listed, list | tuple):
+        raise TypeError(
+            f"info['admissible_actions'] must be a list of text, got {type(listed).__name__}"
+        )
+    actions = tuple(cast("list[object]", listed))
+    strays = [action for action in actions if not isinstance(action, str)]
+    if strays:
+        raise TypeError(f"info['admissible_actions'] must be a list of text, holds {strays[0]!r}")
+    return cast("tuple[str, ...]", actions)

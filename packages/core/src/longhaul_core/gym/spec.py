@@ -1,0 +1,75 @@
+"""Which Gymnasium environment is meant, in a form that a worker process can be told."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from longhaul_core.errors import ConfigError
+
+__all__ = ["GymEnvironmentSpec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GymEnvironmentSpec:
+    """A Gymnasium id and its options."""
+
+    environment_id: str
+    """E.g. `"longhaul/TextCraft-v0"`."""
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Keyword arguments of the environment; plain JSON."""
+    import_modules: tuple[str, ...] = ()
+    """Modules to import beforehand: those that register the id."""
+
+    def __post_init__(self) -> None:
+        try:
+            self.to_json()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"options of {self.environment_id!r} must be plain JSON, got {self.options!r}"
+            ) from error
+
+    def load(self) -> None:
+        """Import whatever `make` will need, so that it costs no import later.
+
+        Raises:
+            ConfigError: If Gymnasium does not know the id after the imports.
+        """
+        for name in self.import_modules:
+            importlib.import_module(name)
+        registered = gymnasium.registry.get(self.environment_id)
+        if registered is None:
+            raise ConfigError(
+                f"no environment {self.environment_id!r} is registered with Gymnasium after "
+                f"importing {list(self.import_modules)}; name the module that registers it in "
+                "import_modules"
+            )
+        if isinstance(registered.entry_point, str):
+            load_env_creator(registered.entry_point)
+
+    def make(self) -> gymnasium.Env[str, str]:
+        """A new environment. Gymnasium's own time limits and wrappers apply.
+
+        Its passive checker does not: it would test each step of each episode for what a
+        contract suite tests once.
+        """
+        self.load()
+        options = cast("dict[str, Any]", dict(self.options))
+        made = gymnasium.make(self.environment_id, disable_env_checker=True, **options)
+        return cast("gymnasium.Env[str, str]", made)
+
+    def to_json(self) -> str:
+        """The spec as text, for another process."""
+        return json.dumps([self.environment_id, dict(self.options), list(self.import_modules)])
+
+    @classmethod
+    def from_json(cls, text: str) -> "GymEnvironmentSpec":
+        """What `to_json` wrote."""
+        environment_id, options, import_modules = json.loads(text)
+        return cls(
+            environment_id=environment_id, options=options, import_modules=tuple(import_modules)
+        )

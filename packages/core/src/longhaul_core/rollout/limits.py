@@ -1,0 +1,55 @@
+"""What bounds one episode.
+
+The first three are ours and *truncate*: the episode stays in every baseline. The
+deadlines catch something broken and *fail* the episode: it is recorded with its cause
+and never scored.
+"""
+
+import math
+from dataclasses import dataclass
+
+from longhaul_core.errors import ConfigError
+
+__all__ = ["EpisodeLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """Limits and deadlines of one episode; refused as a whole if one is out of range."""
+
+    horizon: int
+    """Most steps, at least 1."""
+    max_prompt_tokens: int
+    """Longest prompt, at least 1. The memory shortens a longer one."""
+    max_episode_tokens: int | None = None
+    """Most tokens read and written in all steps together; None for no such limit. A step
+    begins only if its prompt and a longest reply fit, so no reply is cut by it."""
+    reset_deadline_seconds: float = 60.0
+    step_deadline_seconds: float = 30.0
+    policy_deadline_seconds: float = 300.0
+    """For one reply, queueing in the engine included."""
+    close_deadline_seconds: float = 10.0
+    """Missing it is logged; an episode that has ended does not fail any more."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be at least 1, got {value}"
+            for name, value in (
+                ("horizon", self.horizon),
+                ("max_prompt_tokens", self.max_prompt_tokens),
+                ("max_episode_tokens", self.max_episode_tokens),
+            )
+            if value is not None and value < 1
+        ]
+        problems += [
+            f"{name} must be finite and greater than 0, got {value}"
+            for name, value in (
+                ("reset_deadline_seconds", self.reset_deadline_seconds),
+                ("step_deadline_seconds", self.step_deadline_seconds),
+                ("policy_deadline_seconds", self.policy_deadline_seconds),
+                ("close_deadline_seconds", self.close_deadline_seconds),
+            )
+            if not (math.isfinite(value) and value > 0)
+        ]
+        if problems:
+            raise ConfigError("; ".join(problems))

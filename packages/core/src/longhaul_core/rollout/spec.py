@@ -1,0 +1,28 @@
+"""Which episode is to be played."""
+
+from dataclasses import dataclass
+
+from longhaul_core.types import Task
+
+__all__ = ["EpisodeSpec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeSpec:
+    """One try at one task: everything that tells it from every other one."""
+
+    task: Task
+    seed: int
+    """Seeds the sampling of its actions, see `episode_seed`."""
+    group_index: int = 0
+    """Which group of its training step it belongs to."""
+    position: int = 0
+    """0-based place in the group."""
+    retry: int = 0
+    """How often it was tried before."""
+
+    @property
+    def episode_id(self) -> str:
+        """The same for all steps of the episode and for no other one in flight."""
+        place = f"{self.group_index}/{self.position}/{self.retry}"
+        return f"{self.task.task_id}/{place}/{self.seed:x}"

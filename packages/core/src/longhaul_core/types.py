@@ -1,0 +1,237 @@
+"""The nouns of the framework: tasks, steps, trajectories and groups.
+
+An *episode* is one run of an environment from reset to its end. The record it
+leaves is a `Trajectory` if it ended (by itself or at a limit of ours) or a
+`FailedEpisode` if something broke; a failure has a cause and never a return.
+`TrajectoryGroup` holds the attempts at one task, the unit that every
+group-relative advantage is computed over.
+
+Everything here is immutable, picklable and free of I/O, so it can cross a process
+boundary or be built by hand in a test. Token ids are what the engine read and
+wrote; text is for people and is never tokenised again.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+__all__ = [
+    "FailedEpisode",
+    "FailureCause",
+    "Message",
+    "Observation",
+    "Split",
+    "Step",
+    "StepTimings",
+    "StopReason",
+    "Task",
+    "Trajectory",
+    "TrajectoryGroup",
+]
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Split(StrEnum):
+    """Which part of a task list a task belongs to; the parts are disjoint by content."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    """Chooses the best checkpoint."""
+    TEST = "test"
+    """Held out; read by `trainer evaluate` only."""
+
+
+class StopReason(StrEnum):
+    """Why an episode ended. `terminated` decides whether the tail is bootstrapped."""
+
+    TASK_SOLVED = "task_solved"
+    TASK_FAILED = "task_failed"
+    """The environment ended the episode without success."""
+    ENVIRONMENT_LIMIT = "environment_limit"
+    """The environment's own time limit (Gymnasium's `truncated`)."""
+    HORIZON_REACHED = "horizon_reached"
+    """The step limit in force for this episode, which a horizon schedule may move."""
+    TOKEN_BUDGET_SPENT = "token_budget_spent"
+    """The token limit of the episode, or a prompt that no shortening made fit."""
+
+    @property
+    def terminated(self) -> bool:
+        """True if the task itself ended, False if a limit cut it short."""
+        return self in (StopReason.TASK_SOLVED, StopReason.TASK_FAILED)
+
+    @property
+    def truncated(self) -> bool:
+        """True if a limit cut the episode short."""
+        return not self.terminated
+
+
+class FailureCause(StrEnum):
+    """Which side of the episode broke, and how."""
+
+    ENVIRONMENT_ERROR = "environment_error"
+    ENVIRONMENT_TIMEOUT = "environment_timeout"
+    POLICY_ERROR = "policy_error"
+    POLICY_TIMEOUT = "policy_timeout"
+    MEMORY_ERROR = "memory_error"
+    RENDERER_ERROR = "renderer_error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is to be done. Equal tasks give equal first observations on every machine."""
+
+    environment: str
+    """Gymnasium id, e.g. `"longhaul/TextCraft-v0"`."""
+    version: str
+    """Version of the environment's rules; a change that alters an episode raises it."""
+    data_hash: str
+    """Hash of the data the task is drawn from; empty for procedural environments."""
+    task_id: str
+    """Unique within the environment, e.g. `"train/00012"`."""
+    seed: int
+    """Seeds `Environment.reset`."""
+    split: Split
+    goal: str = ""
+    """One line for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One chat message of a prompt."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the environment shows before an action is chosen."""
+
+    text: str
+    admissible_actions: tuple[str, ...] | None = None
+    """Every action that the environment accepts now; None if it does not say."""
+    anchor_state: str | None = None
+    """Identifies the state for step groups (GiGPO). None: the text itself is the anchor."""
+
+    @property
+    def anchor(self) -> str:
+        """The anchor state, or the text where the environment names none."""
+        return self.text if self.anchor_state is None else self.anchor_state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimings:
+    """Wall time of one step, in seconds."""
+
+    queue_seconds: float = 0.0
+    """Between asking the engine and its beginning on the request; 0 where it does not say."""
+    generate_seconds: float = 0.0
+    environment_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One exchange: the policy read a prompt, wrote a reply, was paid."""
+
+    index: int
+    """0-based position in the episode."""
+    observation: Observation
+    """What the policy acted on."""
+    messages: tuple[Message, ...]
+    """The prompt as the memory composed it."""
+    prompt_tokens: tuple[int, ...]
+    """The prompt as the engine read it, templates included."""
+    action_tokens: tuple[int, ...]
+    """The reply as the engine wrote it; ends with an end token only if one was sampled."""
+    behavior_logprobs: tuple[float, ...]
+    """Natural log, one per action token, under the policy that sampled them."""
+    reply: str
+    """The action tokens as text."""
+    action: str
+    """What the environment was given: the parsed action."""
+    action_valid: bool
+    """Whether the reply had the asked-for form and, if they are known, an admissible action."""
+    reward: float
+    """Paid for this step alone, in the environment's own units; never accumulated."""
+    policy_version: int
+    """Optimizer steps behind the weights that sampled this action."""
+    reply_cut: bool = False
+    """True if a token limit ended the reply, so that it carries no end token."""
+    dropped_exchanges: int = 0
+    """Remembered exchanges that the memory left out to make the prompt fit."""
+    timings: StepTimings = StepTimings()
+
+    def __post_init__(self) -> None:
+        if len(self.action_tokens) != len(self.behavior_logprobs):
+            raise ValueError(
+                f"{len(self.action_tokens)} action tokens but "
+                f"{len(self.behavior_logprobs)} logprobs; one logprob per token is required"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """The record of one finished episode."""
+
+    task: Task
+    position: int
+    """0-based place in its group."""
+    seed: int
+    """Seeds the sampling of the episode's actions."""
+    horizon: int
+    """The step limit in force when the episode started."""
+    steps: tuple[Step, ...]
+    stop_reason: StopReason
+    success: bool
+    """Whether the environment says the task was solved."""
+    final_observation: Observation
+    """Seen after the last action; what a truncated episode is valued by."""
+    started_at: float
+    """Unix time, in seconds."""
+    duration_seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise ValueError(f"trajectory of task {self.task.task_id!r} has no steps")
+        if [step.index for step in self.steps] != list(range(len(self.steps))):
+            raise ValueError(f"steps of task {self.task.task_id!r} are not numbered 0, 1, 2, …")
+        if len(self.steps) > self.horizon:
+            raise ValueError(f"{len(self.steps)} steps exceed the horizon of {self.horizon}")
+
+    @property
+    def episode_return(self) -> float:
+        """Undiscounted sum of rewards."""
+        return sum(step.reward for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedEpisode:
+    """An episode that broke: recorded, in no baseline, in no loss, never scored."""
+
+    task: Task
+    position: int
+    seed: int
+    horizon: int
+    cause: FailureCause
+    message: str
+    """What was being done, and the error, for people."""
+    steps: tuple[Step, ...]
+    """Finished before the failure."""
+    started_at: float
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryGroup:
+    """Attempts at one task, made to be compared with each other."""
+
+    task: Task
+    trajectories: tuple[Trajectory, ...]
+    failures: tuple[FailedEpisode, ...] = ()
+
+    def __post_init__(self) -> None:
+        members = [*self.trajectories, *self.failures]
+        strays = {m.task.task_id for m in members} - {self.task.task_id}
+        if strays:
+            raise ValueError(f"group {self.task.task_id!r} holds episodes of {sorted(strays)}")
