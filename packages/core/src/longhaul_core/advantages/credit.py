@@ -1,0 +1,77 @@
+"""What an advantage function says about one episode, and the checks they share.
+
+The episode part and the step part are kept apart, because they are stored apart:
+a person who asks why an action was reinforced wants to see which of the two did it.
+
+Shapes: N steps of all the group's episodes, one after the other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from longhaul_core.errors import GroupError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+Statistics = Literal["episode", "row"]
+"""What a group's mean and standard deviation are taken over.
+
+`"episode"`: every episode counts once, as in the papers. `"row"`: every step counts
+once, so an episode counts as often as it is long; verl-agent computes it so, and
+matching its published numbers needs it.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeCredit:
+    """Credit of one episode. The tuples hold one number per step."""
+
+    episode_advantage: float
+    """A^E: how the whole episode did against its group."""
+    step_advantages: tuple[float, ...]
+    """A^S: how the rest of the episode went against other steps taken in the same state."""
+    returns_to_go: tuple[float, ...]
+    """Discounted sum of the rewards from each step on, in the environment's units."""
+    advantages: tuple[float, ...]
+    """What the loss uses: both parts, combined."""
+
+
+def check_group(step_rewards: Sequence[FloatArray]) -> None:
+    """Refuse a group that carries no comparison, or rewards that are no numbers.
+
+    Args:
+        step_rewards: Rewards of each episode's steps.
+
+    Raises:
+        GroupError: If there are fewer than 2 episodes. One episode is its own mean, and
+            an advantage of 0 would hide that the group taught nothing.
+        ValueError: If an episode has no steps, or a reward is not finite.
+    """
+    if len(step_rewards) < 2:
+        raise GroupError(
+            f"a group needs at least 2 trajectories to compare, got {len(step_rewards)}"
+        )
+    for position, rewards in enumerate(step_rewards):
+        if rewards.ndim != 1 or len(rewards) == 0:
+            raise ValueError(
+                f"rewards of episode {position} must have one axis and at least one step, "
+                f"got shape {rewards.shape}"
+            )
+        if not np.isfinite(rewards).all():
+            step = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise ValueError(
+                f"reward of episode {position}, step {step} must be finite, got {rewards[step]}"
+            )
+
+
+def split_by_episode(values_N: FloatArray, num_steps: Sequence[int]) -> list[tuple[float, ...]]:
+    """Cut one number per step into one tuple per episode."""
+    values = values_N.tolist()
+    bounds = [0, *np.cumsum(num_steps).tolist()]
+    return [tuple(values[start:stop]) for start, stop in pairwise(bounds)]

@@ -1,0 +1,125 @@
+"""GiGPO: GRPO over episodes, and once more over steps taken in the same state.
+
+A group's episodes start in one state and often meet again: every step that was taken
+in the same *anchor state* is compared with the others by what came after it, which
+credits single actions without a critic and without extra rollouts. Two decisions:
+
+* a step group never leaves its group of episodes, so two tasks whose observations
+  happen to read alike are never compared;
+* mean and deviation of the episode part are taken over episodes, as in the paper. The
+  reference code takes them over steps, which lets long episodes count more; that form
+  is `statistics="row"`.
+
+Shapes: G episodes of the group, N steps of all of them, K distinct anchor states.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from longhaul_core.advantages.credit import (
+    EpisodeCredit,
+    FloatArray,
+    Statistics,
+    check_group,
+    split_by_episode,
+)
+from longhaul_core.advantages.grpo import EPSILON, episode_advantages
+from longhaul_core.advantages.returns import returns_to_go
+
+
+def gigpo_credit(
+    step_rewards: Sequence[FloatArray],
+    anchor_states: Sequence[Sequence[str]],
+    *,
+    discount: float,
+    step_advantage_weight: float = 1.0,
+    scale_by_std: bool = True,
+    statistics: Statistics = "episode",
+) -> tuple[EpisodeCredit, ...]:
+    r"""Credit of each episode of one group of attempts at one task.
+
+        A_{i,t} = A^E_i + step_advantage_weight * A^S_{i,t}
+
+    `A^E` is GRPO's, from the undiscounted return. `A^S` is the same formula over all
+    steps of the group that share an anchor state, from their discounted return-to-go:
+    `(R_{i,t} - mean) / (std + 1e-6)`.
+
+    Args:
+        step_rewards: Rewards of each episode's steps, for the group's episodes that did
+            not fail, in the environment's units.
+        anchor_states: For each step the state it was taken in; equal strings are one state.
+        discount: Per step, in [0, 1]. Below 1, an action nearer to success is worth more.
+        step_advantage_weight: The paper's omega; 0 leaves GRPO.
+        scale_by_std: Divide both parts by their sample standard deviation; False divides
+            neither.
+        statistics: What mean and deviation of `A^E` are taken over; see `Statistics`.
+
+    Returns:
+        One credit per episode, in the order given. A step whose state nobody else met
+        has `A^S = 0`.
+
+    Raises:
+        GroupError: If there are fewer than 2 episodes.
+        ValueError: If anchors and rewards differ in number, a reward is not finite, an
+            episode is empty or `discount` is out of range.
+
+    Source:
+        Feng et al. 2025, Group-in-Group Policy Optimization, arXiv:2505.10978, eq. 3 to 8.
+    """
+    check_group(step_rewards)
+    num_steps = [len(rewards) for rewards in step_rewards]
+    if [len(states) for states in anchor_states] != num_steps:
+        raise ValueError(
+            f"one anchor state per step is required: episodes have {num_steps} rewards "
+            f"but {[len(states) for states in anchor_states]} anchor states"
+        )
+    episode_advantages_G = episode_advantages(
+        np.array([rewards.sum() for rewards in step_rewards]),
+        np.array(num_steps),
+        scale_by_std=scale_by_std,
+        statistics=statistics,
+    )
+    returns_N = np.concatenate(returns_to_go(step_rewards, discount=discount))
+    anchors = [state for states in anchor_states for state in states]
+    steps_N = step_advantages(returns_N, anchors, scale_by_std=scale_by_std)
+    combined_N = np.repeat(episode_advantages_G, num_steps) + step_advantage_weight * steps_N
+    return tuple(
+        EpisodeCredit(
+            episode_advantage=episode, step_advantages=step, returns_to_go=to_go, advantages=both
+        )
+        for episode, step, to_go, both in zip(
+            episode_advantages_G.tolist(),
+            split_by_episode(steps_N, num_steps),
+            split_by_episode(returns_N, num_steps),
+            split_by_episode(combined_N, num_steps),
+            strict=True,
+        )
+    )
+
+
+def step_advantages(
+    returns_N: FloatArray, anchors: Sequence[str], *, scale_by_std: bool
+) -> FloatArray:
+    """How much better each step's future was than that of its anchor group, shape (N,).
+
+    Sums to zero over each anchor group; exactly zero where a group's returns are equal
+    or a step is alone.
+
+    Args:
+        returns_N: Return-to-go of each step.
+        anchors: The state each step was taken in.
+        scale_by_std: Divide by the group's sample standard deviation (ddof 1) + 1e-6.
+    """
+    numbers: dict[str, int] = {}
+    group_N = np.array([numbers.setdefault(anchor, len(numbers)) for anchor in anchors])
+    size_K = np.bincount(group_N)
+    # Measured from one member, equal returns are exactly 0 whatever their rounding.
+    _, first_K = np.unique(group_N, return_index=True)
+    offsets_N = returns_N - returns_N[first_K][group_N]
+    centered_N = offsets_N - (np.bincount(group_N, weights=offsets_N) / size_K)[group_N]
+    if not scale_by_std:
+        return centered_N
+    squares_K = np.bincount(group_N, weights=centered_N**2)
+    std_K = np.sqrt(squares_K / np.maximum(size_K - 1, 1))
+    return centered_N / (std_K + EPSILON)[group_N]

@@ -1,0 +1,16 @@
+"""Statistics of evaluations: how sure one may be of a rate or of a difference."""
+
+from longhaul_core.evaluation.intervals import Interval, success_rate_interval
+from longhaul_core.evaluation.paired import (
+    cluster_bootstrap_difference,
+    cluster_t_difference,
+    paired_difference,
+)
+
+__all__ = [
+    "Interval",
+    "cluster_bootstrap_difference",
+    "cluster_t_difference",
+    "paired_difference",
+    "success_rate_interval",
+]
