@@ -1,0 +1,48 @@
+"""The trajectory store: what happened in every episode of every run.
+
+with StoreWriter("longhaul.db") as writer:
+writer.write(records)
+
+with Session(read_only_engine("longhaul.db")) as session:
+queries.list_runs(session)
+"""
+
+from longhaul_core.store.background import BackgroundWriter
+from longhaul_core.store.records import (
+    EpisodeCredit,
+    EpisodeRecord,
+    Evaluation,
+    Heartbeat,
+    Label,
+    Metrics,
+    PanelTasks,
+    PolicyVersion,
+    Record,
+    RunEnded,
+    RunStarted,
+    TokenPieces,
+    episode_id,
+)
+from longhaul_core.store.session import check_store, open_store, read_only_engine
+from longhaul_core.store.writer import StoreWriter
+
+__all__ = [
+    "BackgroundWriter",
+    "EpisodeCredit",
+    "EpisodeRecord",
+    "Evaluation",
+    "Heartbeat",
+    "Label",
+    "Metrics",
+    "PanelTasks",
+    "PolicyVersion",
+    "Record",
+    "RunEnded",
+    "RunStarted",
+    "StoreWriter",
+    "TokenPieces",
+    "check_store",
+    "episode_id",
+    "open_store",
+    "read_only_engine",
+]

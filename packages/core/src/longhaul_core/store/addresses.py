@@ -1,0 +1,97 @@
+"""What a store is called, and what a database's errors about it mean.
+
+An address may hold a password. `describe_store` gives the form that may be shown; nothing
+else of an address reaches a message.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.redaction import redacted
+
+__all__ = ["LOCK_WAIT_SECONDS", "describe_store", "store_errors", "store_url"]
+
+LOCK_WAIT_SECONDS = 30
+"""How long a transaction waits for another program's before it gives up."""
+
+_SERVER_ADVICE = "check the address, that the server runs, and the user's rights"
+
+
+def store_url(store: str | Path) -> URL:
+    """The database URL that `store` names.
+
+    Args:
+        store: A path (`"longhaul.db"`), `sqlite:///path`, or
+            `postgresql://user:password@host/database`.
+
+    Raises:
+        StoreError: It names no database that a store can be kept in.
+    """
+    if isinstance(store, Path) or "://" not in store:
+        if not str(store) or str(store) == ":memory:":
+            raise StoreError(f"a store is a file or a PostgreSQL URL, got {str(store)!r}")
+        return URL.create("sqlite", database=str(Path(store).expanduser().absolute()))
+    try:
+        url = make_url(store)
+    except (ArgumentError, ValueError):
+        # The cause would show the password.
+        raise StoreError(f"not a database URL: {redacted(store)!r}") from None
+    match url.get_backend_name():
+        case "sqlite":
+            if url.database is None or url.database in {"", ":memory:"}:
+                raise StoreError(f"a SQLite store needs a file: 'sqlite:///path', got {store!r}")
+            return store_url(Path(url.database))
+        case "postgresql" | "postgres":
+            return url.set(drivername="postgresql+psycopg")
+        case other:
+            raise StoreError(f"a store is kept in SQLite or PostgreSQL, not in {other!r}")
+
+
+def describe_store(url: URL) -> str:
+    """The store's address for people: no password, no URL parameters."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+@contextmanager
+def store_errors(where: str) -> Generator[None]:
+    """Turn the database's errors into a `StoreError` that says what to do.
+
+    Args:
+        where: The store's address for people, see `describe_store`.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        reason = redacted(str(error.orig).strip())
+        raise StoreError(f"{where}: {reason}: {_advice(reason)}") from error
+
+
+def _advice(reason: str) -> str:
+    """What to do about an error of a database, by its text: the drivers have no codes in common."""
+    lowered = reason.lower()
+    known = {
+        "locked": f"another program held it for {LOCK_WAIT_SECONDS} s; end that program, "
+        "or use PostgreSQL for many writers",
+        "readonly": "no right to write; change the file's owner or rights, or name another store",
+        "unable to open": "check that the folder exists and may be written",
+        "disk is full": "free space on the disk, or name a store on another one",
+        "no space left": "free space on the disk, or name a store on another one",
+        "disk i/o": "check the disk; SQLite's write-ahead mode does not work on network disks",
+        "not a database": "it is some other file; name another path",
+        "malformed": "the file is damaged; restore a copy, or try SQLite's `.recover`",
+        "connection": _SERVER_ADVICE,
+        "authentication": _SERVER_ADVICE,
+        "does not exist": _SERVER_ADVICE,
+        "permission denied": _SERVER_ADVICE,
+    }
+    return next(
+        (advice for sign, advice in known.items() if sign in lowered),
+        "the store refused; nothing of this transaction was written",
+    )

@@ -1,0 +1,334 @@
+"""The first schema."""
+
+import sqlalchemy as sa
+from alembic import op
+
+DOUBLE: sa.types.TypeEngine[float] = sa.Double()
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+# The text index. SQLite's FTS5 and PostgreSQL's tsvector are reached by the same name; both
+# point at step_contents.id and are filled by `maintenance.index_text`.
+_SEARCH_SQLITE = """
+CREATE VIRTUAL TABLE step_search USING fts5(
+    observation, reply, content = 'step_contents', content_rowid = 'id',
+    tokenize = 'unicode61 remove_diacritics 2'
+)
+"""
+_SEARCH_POSTGRESQL = (
+    """
+    CREATE TABLE step_search (
+        id bigint PRIMARY KEY REFERENCES step_contents (id) ON DELETE CASCADE,
+        document tsvector NOT NULL
+    )
+    """,
+    "CREATE INDEX ix_step_search_document ON step_search USING gin (document)",
+)
+
+
+def upgrade() -> None:
+    """Create every table."""
+    op.create_table(
+        "messages",
+        sa.Column("hash", sa.String(length=32), nullable=False),
+        sa.Column("role", sa.String(length=16), nullable=False),
+        sa.Column("content", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("hash", name=op.f("pk_messages")),
+    )
+    op.create_table(
+        "runs",
+        sa.Column("id", sa.String(length=128), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("num_training_steps", sa.Integer(), nullable=True),
+        sa.Column("started_at", DOUBLE, nullable=False),
+        sa.Column("ended_at", DOUBLE, nullable=True),
+        sa.Column("heartbeat_at", DOUBLE, nullable=False),
+        sa.Column("host", sa.Text(), nullable=True),
+        sa.Column("pid", sa.Integer(), nullable=True),
+        sa.Column("cancel_requested_at", DOUBLE, nullable=True),
+        sa.Column("config_json", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
+    )
+    op.create_table(
+        "tasks",
+        sa.Column("hash", sa.String(length=32), nullable=False),
+        sa.Column("environment", sa.Text(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("data_hash", sa.Text(), nullable=False),
+        sa.Column("task_id", sa.Text(), nullable=False),
+        sa.Column("seed", sa.BigInteger(), nullable=False),
+        sa.Column("split", sa.String(length=16), nullable=False),
+        sa.Column("goal", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("hash", name=op.f("pk_tasks")),
+    )
+    op.create_index(op.f("ix_tasks_task_id"), "tasks", ["task_id"], unique=False)
+    op.create_table(
+        "attempts",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("resumes_after_training_step", sa.Integer(), nullable=True),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("started_at", DOUBLE, nullable=False),
+        sa.Column("ended_at", DOUBLE, nullable=True),
+        sa.Column("host", sa.Text(), nullable=True),
+        sa.Column("pid", sa.Integer(), nullable=True),
+        sa.Column("provenance_json", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_attempts_run_id_runs"), ondelete="cascade"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "attempt", name=op.f("pk_attempts")),
+    )
+    op.create_table(
+        "episodes",
+        sa.Column("id", sa.String(length=255), nullable=False),
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("phase", sa.String(length=16), nullable=False),
+        sa.Column("training_step", sa.Integer(), nullable=False),
+        sa.Column("group_index", sa.Integer(), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("retry", sa.Integer(), nullable=False),
+        sa.Column("task_hash", sa.String(length=32), nullable=False),
+        sa.Column("superseded", sa.Boolean(), nullable=False),
+        sa.Column("failed", sa.Boolean(), nullable=False),
+        sa.Column("success", sa.Boolean(), nullable=True),
+        sa.Column("stop_reason", sa.String(length=32), nullable=True),
+        sa.Column("terminated", sa.Boolean(), nullable=True),
+        sa.Column("truncated", sa.Boolean(), nullable=True),
+        sa.Column("episode_return", DOUBLE, nullable=True),
+        sa.Column("num_steps", sa.Integer(), nullable=False),
+        sa.Column("horizon", sa.Integer(), nullable=False),
+        sa.Column("num_prompt_tokens", sa.Integer(), nullable=False),
+        sa.Column("num_action_tokens", sa.Integer(), nullable=False),
+        sa.Column("num_invalid_actions", sa.Integer(), nullable=False),
+        sa.Column("seed", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", DOUBLE, nullable=False),
+        sa.Column("duration_seconds", DOUBLE, nullable=False),
+        sa.Column("trained", sa.Boolean(), nullable=False),
+        sa.Column("episode_advantage", DOUBLE, nullable=True),
+        sa.Column("optimizer_step_index", sa.Integer(), nullable=True),
+        sa.Column("final_observation", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_episodes_run_id_runs"), ondelete="cascade"
+        ),
+        sa.ForeignKeyConstraint(
+            ["task_hash"], ["tasks.hash"], name=op.f("fk_episodes_task_hash_tasks")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_episodes")),
+    )
+    op.create_index(
+        op.f("ix_episodes_run_id_phase_training_step"),
+        "episodes",
+        ["run_id", "phase", "training_step"],
+        unique=False,
+    )
+    op.create_index(op.f("ix_episodes_task_hash"), "episodes", ["task_hash"], unique=False)
+    op.create_table(
+        "evaluations",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("training_step", sa.Integer(), nullable=False),
+        sa.Column("panel", sa.Text(), nullable=False),
+        sa.Column("split", sa.String(length=16), nullable=False),
+        sa.Column("num_episodes", sa.Integer(), nullable=False),
+        sa.Column("mean_return", DOUBLE, nullable=False),
+        sa.Column("success_rate", DOUBLE, nullable=False),
+        sa.Column("superseded", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_evaluations_run_id_runs"), ondelete="cascade"
+        ),
+        sa.PrimaryKeyConstraint(
+            "run_id", "attempt", "training_step", "panel", "split", name=op.f("pk_evaluations")
+        ),
+    )
+    op.create_table(
+        "groups",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("phase", sa.String(length=16), nullable=False),
+        sa.Column("training_step", sa.Integer(), nullable=False),
+        sa.Column("group_index", sa.Integer(), nullable=False),
+        sa.Column("task_hash", sa.String(length=32), nullable=False),
+        sa.Column("group_size", sa.Integer(), nullable=True),
+        sa.Column("superseded", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_groups_run_id_runs"), ondelete="cascade"
+        ),
+        sa.ForeignKeyConstraint(
+            ["task_hash"], ["tasks.hash"], name=op.f("fk_groups_task_hash_tasks")
+        ),
+        sa.PrimaryKeyConstraint(
+            "run_id", "attempt", "phase", "training_step", "group_index", name=op.f("pk_groups")
+        ),
+    )
+    op.create_table(
+        "metrics",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("training_step", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("value", DOUBLE, nullable=True),
+        sa.Column("superseded", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_metrics_run_id_runs"), ondelete="cascade"
+        ),
+        sa.PrimaryKeyConstraint(
+            "run_id", "attempt", "training_step", "name", name=op.f("pk_metrics")
+        ),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        op.f("ix_metrics_run_id_name_training_step"),
+        "metrics",
+        ["run_id", "name", "training_step"],
+        unique=False,
+    )
+    op.create_table(
+        "panel_tasks",
+        sa.Column("content_hash", sa.String(length=32), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("task_hash", sa.String(length=32), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["task_hash"], ["tasks.hash"], name=op.f("fk_panel_tasks_task_hash_tasks")
+        ),
+        sa.PrimaryKeyConstraint("content_hash", "position", name=op.f("pk_panel_tasks")),
+    )
+    op.create_table(
+        "panels",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("split", sa.String(length=16), nullable=False),
+        sa.Column("content_hash", sa.String(length=32), nullable=False),
+        sa.Column("num_tasks", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_panels_run_id_runs"), ondelete="cascade"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "name", "split", name=op.f("pk_panels")),
+    )
+    op.create_table(
+        "policy_versions",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("training_step", sa.Integer(), nullable=False),
+        sa.Column("created_at", DOUBLE, nullable=False),
+        sa.Column("superseded", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_policy_versions_run_id_runs"), ondelete="cascade"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "attempt", "version", name=op.f("pk_policy_versions")),
+    )
+    op.create_table(
+        "token_pieces",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("token_id", sa.Integer(), nullable=False),
+        sa.Column("piece", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_token_pieces_run_id_runs"), ondelete="cascade"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "token_id", name=op.f("pk_token_pieces")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "failures",
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("cause", sa.String(length=32), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["episode_id"],
+            ["episodes.id"],
+            name=op.f("fk_failures_episode_id_episodes"),
+            ondelete="cascade",
+        ),
+        sa.PrimaryKeyConstraint("episode_id", name=op.f("pk_failures")),
+    )
+    op.create_table(
+        "labels",
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("step_index", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("author", sa.Text(), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+        sa.Column("created_at", DOUBLE, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["episode_id"],
+            ["episodes.id"],
+            name=op.f("fk_labels_episode_id_episodes"),
+            ondelete="cascade",
+        ),
+        sa.PrimaryKeyConstraint(
+            "episode_id", "step_index", "name", "author", name=op.f("pk_labels")
+        ),
+    )
+    op.create_table(
+        "step_contents",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("step_index", sa.Integer(), nullable=False),
+        sa.Column("observation", sa.Text(), nullable=False),
+        sa.Column("anchor_state", sa.Text(), nullable=True),
+        sa.Column("admissible_actions_json", sa.Text(), nullable=True),
+        sa.Column("message_hashes_json", sa.Text(), nullable=False),
+        sa.Column("reply", sa.Text(), nullable=False),
+        sa.Column("num_shared_prompt_tokens", sa.Integer(), nullable=False),
+        sa.Column("prompt_tokens", sa.LargeBinary(), nullable=True),
+        sa.Column("action_tokens", sa.LargeBinary(), nullable=True),
+        sa.Column("behavior_logprobs", sa.LargeBinary(), nullable=True),
+        sa.Column("policy_logprobs", sa.LargeBinary(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["episode_id"],
+            ["episodes.id"],
+            name=op.f("fk_step_contents_episode_id_episodes"),
+            ondelete="cascade",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_step_contents")),
+        sa.UniqueConstraint(
+            "episode_id", "step_index", name=op.f("uq_step_contents_episode_id_step_index")
+        ),
+    )
+    op.create_table(
+        "steps",
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("step_index", sa.Integer(), nullable=False),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("action_valid", sa.Boolean(), nullable=False),
+        sa.Column("reward", DOUBLE, nullable=False),
+        sa.Column("value", DOUBLE, nullable=True),
+        sa.Column("return_to_go", DOUBLE, nullable=True),
+        sa.Column("episode_advantage", DOUBLE, nullable=True),
+        sa.Column("step_advantage", DOUBLE, nullable=True),
+        sa.Column("advantage", DOUBLE, nullable=True),
+        sa.Column("loss_weight", DOUBLE, nullable=True),
+        sa.Column("trained", sa.Boolean(), nullable=False),
+        sa.Column("split_reason", sa.Text(), nullable=True),
+        sa.Column("anchor_hash", sa.String(length=32), nullable=False),
+        sa.Column("num_prompt_tokens", sa.Integer(), nullable=False),
+        sa.Column("num_action_tokens", sa.Integer(), nullable=False),
+        sa.Column("policy_version", sa.Integer(), nullable=False),
+        sa.Column("reply_cut", sa.Boolean(), nullable=False),
+        sa.Column("dropped_exchanges", sa.Integer(), nullable=False),
+        sa.Column("queue_seconds", DOUBLE, nullable=False),
+        sa.Column("generate_seconds", DOUBLE, nullable=False),
+        sa.Column("environment_seconds", DOUBLE, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["episode_id"],
+            ["episodes.id"],
+            name=op.f("fk_steps_episode_id_episodes"),
+            ondelete="cascade",
+        ),
+        sa.PrimaryKeyConstraint("episode_id", "step_index", name=op.f("pk_steps")),
+        sqlite_with_rowid=False,
+    )
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute(_SEARCH_SQLITE)
+    else:
+        for statement in _SEARCH_POSTGRESQL:
+            op.execute(statement)

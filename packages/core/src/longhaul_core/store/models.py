@@ -1,0 +1,427 @@
+"""Tables of the trajectory store.
+
+    runs 1──* attempts                     one row per process that worked on the run
+    runs 1──* episodes 1──* steps          numbers of a step: lean, for SQL over many steps
+                       1──* step_contents  its text and tokens: fat, read one episode at a time
+    messages                               each chat message once, keyed by its hash
+    tasks, panels ─ panel_tasks            what was to be done
+    groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
+
+Rows are how trajectories are kept, not what the framework thinks with: they never
+leave this package. `writer` turns records into rows, `queries` turns rows into plain
+results. There are no ORM relationships, so no attribute access can issue a query.
+
+The one decision to know: a step is two rows. A row with a kilobyte of text and tokens
+makes SQLite read a page per step; the lean table holds forty steps in a page, and
+credit, which arrives after the update, rewrites only that one.
+
+Times are Unix times in seconds, flags are 0 or 1, JSON is text, token ids are packed
+little-endian int32 and logprobs little-endian float32 (see `packing`).
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeEngine
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AttemptRow",
+    "Base",
+    "EpisodeRow",
+    "EvaluationRow",
+    "FailureRow",
+    "GroupRow",
+    "LabelRow",
+    "MessageRow",
+    "MetricRow",
+    "PanelRow",
+    "PanelTaskRow",
+    "PolicyVersionRow",
+    "RunRow",
+    "StepContentRow",
+    "StepRow",
+    "TaskRow",
+    "TokenPieceRow",
+]
+
+SCHEMA_VERSION = "0001"
+"""The newest migration; a change to a table or a view is a new one."""
+
+RunId = String(128)
+EpisodeId = String(255)
+Hash = String(32)
+"""128 bits of BLAKE2b as hexadecimal text."""
+# SQLite numbers rows by itself only in a column of type INTEGER.
+RowNumber = BigInteger().with_variant(Integer, "sqlite")
+
+_DOUBLE: TypeEngine[float] = Double()
+
+
+class Base(DeclarativeBase):
+    """Names every constraint, so that migrations can refer to them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {float: _DOUBLE, str: Text()}  # noqa: RUF012  # read by SQLAlchemy
+
+
+class RunRow(Base):
+    """One training or evaluation run: its state now. History is in `attempts`."""
+
+    __tablename__ = "runs"
+
+    id: Mapped[str] = mapped_column(RunId, primary_key=True)
+    name: Mapped[str]
+    kind: Mapped[str] = mapped_column(String(16))
+    """train or evaluate."""
+    attempt: Mapped[int]
+    """The newest attempt."""
+    status: Mapped[str] = mapped_column(String(16))
+    """running, finished, failed or cancelled. A run that was killed still says running: see
+    heartbeat_at."""
+    message: Mapped[str]
+    """Why it failed; empty otherwise."""
+    num_training_steps: Mapped[int | None]
+    """Training steps planned."""
+    started_at: Mapped[float]
+    """Start of the first attempt."""
+    ended_at: Mapped[float | None]
+    heartbeat_at: Mapped[float]
+    """Last sign of life of the newest attempt."""
+    host: Mapped[str | None]
+    pid: Mapped[int | None]
+    cancel_requested_at: Mapped[float | None]
+    """Someone asked the run to stop; a resume clears it."""
+    config_json: Mapped[str]
+    """The newest attempt's resolved configuration, without credentials."""
+
+
+class AttemptRow(Base):
+    """One process's try at a run."""
+
+    __tablename__ = "attempts"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    resumes_after_training_step: Mapped[int | None]
+    """The checkpoint it went on from: what earlier attempts did beyond it is superseded."""
+    status: Mapped[str] = mapped_column(String(16))
+    message: Mapped[str]
+    started_at: Mapped[float]
+    ended_at: Mapped[float | None]
+    host: Mapped[str | None]
+    pid: Mapped[int | None]
+    provenance_json: Mapped[str]
+
+
+class PolicyVersionRow(Base):
+    """Weights that were sampled from."""
+
+    __tablename__ = "policy_versions"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True)
+    """Optimizer steps behind the weights."""
+    training_step: Mapped[int]
+    created_at: Mapped[float]
+    superseded: Mapped[bool]
+
+
+class TaskRow(Base):
+    """What was to be done. Runs share tasks: the key is the hash of all columns but the goal."""
+
+    __tablename__ = "tasks"
+
+    hash: Mapped[str] = mapped_column(Hash, primary_key=True)
+    environment: Mapped[str]
+    version: Mapped[str]
+    data_hash: Mapped[str]
+    task_id: Mapped[str] = mapped_column(index=True)
+    seed: Mapped[int] = mapped_column(BigInteger)
+    split: Mapped[str] = mapped_column(String(16))
+    """train, validation or test."""
+    goal: Mapped[str]
+
+
+class PanelRow(Base):
+    """A fixed list of tasks that a run is evaluated on."""
+
+    __tablename__ = "panels"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    name: Mapped[str] = mapped_column(primary_key=True)
+    split: Mapped[str] = mapped_column(String(16), primary_key=True)
+    content_hash: Mapped[str] = mapped_column(Hash)
+    """Equal for two runs that were evaluated on the same tasks in the same order."""
+    num_tasks: Mapped[int]
+
+
+class PanelTaskRow(Base):
+    """Membership of a task in a panel."""
+
+    __tablename__ = "panel_tasks"
+
+    content_hash: Mapped[str] = mapped_column(Hash, primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"))
+
+
+class GroupRow(Base):
+    """Attempts at one task, made to be compared with each other."""
+
+    __tablename__ = "groups"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    phase: Mapped[str] = mapped_column(String(16), primary_key=True)
+    training_step: Mapped[int] = mapped_column(primary_key=True)
+    group_index: Mapped[int] = mapped_column(primary_key=True)
+    task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"))
+    group_size: Mapped[int | None]
+    """Episodes asked for; null if the trainer did not say."""
+    superseded: Mapped[bool]
+
+
+class EpisodeRow(Base):
+    """One episode, ended or failed."""
+
+    __tablename__ = "episodes"
+    __table_args__ = (Index(None, "run_id", "phase", "training_step"),)
+
+    id: Mapped[str] = mapped_column(EpisodeId, primary_key=True)
+    """run/attempt/phase/training_step/group_index/position/retry: the natural key."""
+    run_id: Mapped[str] = mapped_column(RunId, ForeignKey("runs.id", ondelete="cascade"))
+    attempt: Mapped[int]
+    phase: Mapped[str] = mapped_column(String(16))
+    """train, validation or test."""
+    training_step: Mapped[int]
+    group_index: Mapped[int]
+    position: Mapped[int]
+    """0-based place in the group."""
+    retry: Mapped[int]
+    task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
+    superseded: Mapped[bool]
+    """A later attempt went on from a checkpoint before this episode."""
+    failed: Mapped[bool]
+    """Something broke: no return, no success, in no baseline. See `failures`."""
+    success: Mapped[bool | None]
+    stop_reason: Mapped[str | None] = mapped_column(String(32))
+    """A `StopReason` value; null if failed."""
+    terminated: Mapped[bool | None]
+    """The task itself ended."""
+    truncated: Mapped[bool | None]
+    """A limit cut it short."""
+    episode_return: Mapped[float | None]
+    """Undiscounted sum of rewards; null if failed."""
+    num_steps: Mapped[int]
+    horizon: Mapped[int]
+    """The step limit in force."""
+    num_prompt_tokens: Mapped[int]
+    """Read by the engine, summed over the steps."""
+    num_action_tokens: Mapped[int]
+    """Sampled, summed over the steps."""
+    num_invalid_actions: Mapped[int]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    """Seeds the sampling of the episode's actions."""
+    started_at: Mapped[float]
+    duration_seconds: Mapped[float]
+    trained: Mapped[bool]
+    """Was in the loss of a training step that survived."""
+    episode_advantage: Mapped[float | None]
+    optimizer_step_index: Mapped[int | None]
+    final_observation: Mapped[str | None]
+    """Seen after the last action; null if failed."""
+
+
+class FailureRow(Base):
+    """Why an episode failed."""
+
+    __tablename__ = "failures"
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    cause: Mapped[str] = mapped_column(String(32))
+    """A `FailureCause` value."""
+    message: Mapped[str]
+
+
+class StepRow(Base):
+    """The numbers of one step."""
+
+    __tablename__ = "steps"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    step_index: Mapped[int] = mapped_column(primary_key=True)
+    """0-based position in the episode."""
+    action: Mapped[str]
+    """What the environment was given."""
+    action_valid: Mapped[bool]
+    reward: Mapped[float]
+    """Paid for this step alone."""
+    value: Mapped[float | None]
+    return_to_go: Mapped[float | None]
+    """Discounted sum of the rewards from this step on."""
+    episode_advantage: Mapped[float | None]
+    step_advantage: Mapped[float | None]
+    advantage: Mapped[float | None]
+    """Both parts combined, as the loss used it."""
+    loss_weight: Mapped[float | None]
+    """Weight of each of its action tokens."""
+    trained: Mapped[bool]
+    """The mask: whether its action tokens were in the loss."""
+    split_reason: Mapped[str | None]
+    """Why a new row of the batch began here."""
+    anchor_hash: Mapped[str] = mapped_column(Hash)
+    """Of the anchor state; steps of a group with equal hashes are compared by GiGPO."""
+    num_prompt_tokens: Mapped[int]
+    num_action_tokens: Mapped[int]
+    policy_version: Mapped[int]
+    """Optimizer steps behind the weights that sampled the action."""
+    reply_cut: Mapped[bool]
+    """A token limit ended the reply."""
+    dropped_exchanges: Mapped[int]
+    """Left out by the memory to make the prompt fit."""
+    queue_seconds: Mapped[float]
+    generate_seconds: Mapped[float]
+    environment_seconds: Mapped[float]
+
+
+class StepContentRow(Base):
+    """The text and tokens of one step. Written once; pruning empties the tokens."""
+
+    __tablename__ = "step_contents"
+    __table_args__ = (UniqueConstraint("episode_id", "step_index"),)
+
+    id: Mapped[int] = mapped_column(RowNumber, primary_key=True)
+    """Refers to the step in the text index."""
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade")
+    )
+    step_index: Mapped[int]
+    observation: Mapped[str]
+    """What the policy acted on."""
+    anchor_state: Mapped[str | None]
+    """Null: the observation itself is the anchor."""
+    admissible_actions_json: Mapped[str | None]
+    message_hashes_json: Mapped[str]
+    """The prompt: hashes of its `messages` in order, a JSON list."""
+    reply: Mapped[str]
+    """The action tokens as text."""
+    num_shared_prompt_tokens: Mapped[int]
+    """How many leading prompt tokens equal those of the step before."""
+    prompt_tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """The rest of the prompt, int32. Null once pruned."""
+    action_tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """int32."""
+    behavior_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """float32, one per action token, the sampler's."""
+    policy_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """float32, the learner's before the update."""
+
+
+class MessageRow(Base):
+    """A chat message that some prompt holds, stored once."""
+
+    __tablename__ = "messages"
+
+    hash: Mapped[str] = mapped_column(Hash, primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    content: Mapped[str]
+
+
+class MetricRow(Base):
+    """One measurement of a training step."""
+
+    __tablename__ = "metrics"
+    __table_args__ = (
+        Index(None, "run_id", "name", "training_step"),
+        {"sqlite_with_rowid": False},
+    )
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    training_step: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+    """Null where it was not a number."""
+    superseded: Mapped[bool]
+
+
+class EvaluationRow(Base):
+    """Result on a panel at a training step."""
+
+    __tablename__ = "evaluations"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    training_step: Mapped[int] = mapped_column(primary_key=True)
+    panel: Mapped[str] = mapped_column(primary_key=True)
+    split: Mapped[str] = mapped_column(String(16), primary_key=True)
+    num_episodes: Mapped[int]
+    mean_return: Mapped[float]
+    success_rate: Mapped[float]
+    """In [0, 1]."""
+    superseded: Mapped[bool]
+
+
+class LabelRow(Base):
+    """A remark on an episode or on one of its steps."""
+
+    __tablename__ = "labels"
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    step_index: Mapped[int] = mapped_column(primary_key=True)
+    """-1: the whole episode."""
+    name: Mapped[str] = mapped_column(primary_key=True)
+    author: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+    created_at: Mapped[float]
+
+
+class TokenPieceRow(Base):
+    """The bytes that a token id of a run's tokenizer stands for."""
+
+    __tablename__ = "token_pieces"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    token_id: Mapped[int] = mapped_column(primary_key=True)
+    piece: Mapped[bytes] = mapped_column(LargeBinary)

@@ -1,0 +1,105 @@
+"""Tokens, logprobs and text in the form the store keeps them, and back.
+
+Token ids are packed as little-endian int32 and logprobs as little-endian float32:
+`numpy.frombuffer(blob, "<i4")` reads them anywhere. An engine reports logprobs in
+float32 at best, so nothing sampled is lost.
+"""
+
+import hashlib
+import re
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from longhaul_core.errors import StoreError
+
+__all__ = [
+    "content_hash",
+    "pack_logprobs",
+    "pack_tokens",
+    "shared_prefix_length",
+    "storable_text",
+    "unpack_logprobs",
+    "unpack_tokens",
+]
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def pack_tokens(tokens: Sequence[int]) -> bytes:
+    """Token ids as little-endian int32, four bytes each.
+
+    Raises:
+        StoreError: An id is outside [-2**31, 2**31).
+    """
+    try:
+        return _packed("i", tokens)
+    except OverflowError as error:
+        raise StoreError(f"token ids must fit in 32 bits, got up to {max(tokens)}") from error
+
+
+def pack_logprobs(logprobs: Sequence[float]) -> bytes:
+    """Logprobs as little-endian float32, four bytes each."""
+    return _packed("f", logprobs)
+
+
+def _packed(typecode: Literal["i", "f"], numbers: Sequence[int] | Sequence[float]) -> bytes:
+    packed = array(typecode, numbers)  # three times as fast as numpy from a tuple
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_tokens(blob: bytes) -> tuple[int, ...]:
+    """The token ids that `pack_tokens` packed."""
+    return tuple(np.frombuffer(blob, "<i4").tolist())
+
+
+def unpack_logprobs(blob: bytes) -> tuple[float, ...]:
+    """The logprobs that `pack_logprobs` packed, rounded to float32."""
+    return tuple(np.frombuffer(blob, "<f4").tolist())
+
+
+def shared_prefix_length(tokens: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """How many leading tokens two prompts have in common.
+
+    Halves the range by comparing slices, which runs at C speed: about a microsecond
+    for prompts of a thousand tokens.
+    """
+    low, high = 0, min(len(tokens), len(other))
+    if tokens[:high] == other[:high]:
+        return high
+    while low < high:  # tokens[:low] is shared, tokens[:high + 1] is not
+        middle = (low + high + 1) // 2
+        if tokens[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def content_hash(*parts: str) -> str:
+    """128 bits of BLAKE2b over the parts, as 32 hexadecimal digits.
+
+    The parts are kept apart: `("ab", "c")` and `("a", "bc")` differ.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def storable_text(text: str) -> str:
+    """`text`, with what SQL text cannot hold replaced by a visible sign.
+
+    A model can write anything: NUL, which PostgreSQL refuses, becomes U+2400, and half
+    a surrogate pair, which is not UTF-8, becomes U+FFFD. The token ids keep the truth.
+    """
+    if text.isascii():
+        return text.replace("\x00", "\u2400") if "\x00" in text else text
+    return _HALF_PAIR.sub("\ufffd", text).replace("\x00", "\u2400")

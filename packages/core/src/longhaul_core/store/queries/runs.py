@@ -1,0 +1,232 @@
+"""Runs: which there are, how far they are, whether they are alive."""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy.orm import Session
+
+from longhaul_core.store.models import AttemptRow, EpisodeRow, RunRow
+from longhaul_core.store.queries.expressions import (
+    MEAN_RETURN,
+    NUM_ENDED,
+    NUM_FAILED,
+    NUM_STEPS,
+    SUCCESS_RATE,
+)
+
+__all__ = [
+    "Attempt",
+    "Liveness",
+    "RunDetail",
+    "RunSummary",
+    "get_run",
+    "list_runs",
+    "liveness",
+]
+
+
+class RunSummary(NamedTuple):
+    """A run in a list. Counts are of the surviving line."""
+
+    run_id: str
+    name: str
+    kind: str
+    """train or evaluate."""
+    attempt: int
+    """0, or how often it was resumed."""
+    status: str
+    """running, finished, failed or cancelled; a killed run says running, see `liveness`."""
+    message: str
+    """Why it failed, else empty."""
+    started_at: float
+    """Unix time, as are all times here."""
+    ended_at: float | None
+    heartbeat_at: float
+    host: str | None
+    pid: int | None
+    cancel_requested: bool
+    num_training_steps: int | None
+    """Planned."""
+    num_training_steps_done: int
+    num_episodes: int
+    """That ended."""
+    num_failed_episodes: int
+    num_steps: int
+    num_prompt_tokens: int
+    num_action_tokens: int
+    last_mean_return: float | None
+    """Over the episodes of the newest training step; None before the first."""
+    last_success_rate: float | None
+
+
+class Attempt(NamedTuple):
+    """One process's try at a run."""
+
+    attempt: int
+    resumes_after_training_step: int | None
+    status: str
+    message: str
+    started_at: float
+    ended_at: float | None
+    host: str | None
+    pid: int | None
+    provenance_json: str
+
+
+class RunDetail(NamedTuple):
+    """All about one run but its episodes."""
+
+    summary: RunSummary
+    config_json: str
+    attempts: tuple[Attempt, ...]
+
+
+class Liveness(NamedTuple):
+    """Whether the process of a run still gives signs of life."""
+
+    status: str
+    silent_seconds: float
+    """Since its last heartbeat."""
+    host: str | None
+    pid: int | None
+
+
+def list_runs(
+    session: Session,
+    *,
+    status: str | None = None,
+    kind: str | None = None,
+    limit: int = 100,
+    offset: int = 0,
+) -> list[RunSummary]:
+    """Runs, newest first.
+
+    Args:
+        session: Only read from.
+        status: Only runs that say so: running, finished, failed or cancelled.
+        kind: Only runs of this kind: train or evaluate.
+        limit: At most so many.
+        offset: Leave out so many of the newest.
+    """
+    statement = _summaries().order_by(RunRow.started_at.desc(), RunRow.id.desc())
+    if status is not None:
+        statement = statement.where(RunRow.status == status)
+    if kind is not None:
+        statement = statement.where(RunRow.kind == kind)
+    return [RunSummary(*row) for row in session.execute(statement.limit(limit).offset(offset))]
+
+
+def get_run(session: Session, *, run_id: str) -> RunDetail:
+    """One run with its configuration and attempts.
+
+    Raises:
+        LookupError: There is no such run.
+    """
+    row = session.execute(
+        _summaries(EpisodeRow.run_id == run_id)
+        .add_columns(RunRow.config_json)
+        .where(RunRow.id == run_id)
+    ).one_or_none()
+    if row is None:
+        raise LookupError(f"there is no run {run_id!r} in the store")
+    attempts = session.execute(
+        select(
+            AttemptRow.attempt,
+            AttemptRow.resumes_after_training_step,
+            AttemptRow.status,
+            AttemptRow.message,
+            AttemptRow.started_at,
+            AttemptRow.ended_at,
+            AttemptRow.host,
+            AttemptRow.pid,
+            AttemptRow.provenance_json,
+        )
+        .where(AttemptRow.run_id == run_id)
+        .order_by(AttemptRow.attempt)
+    )
+    return RunDetail(
+        summary=RunSummary(*row[:-1]),
+        config_json=row.config_json,
+        attempts=tuple(Attempt(*attempt) for attempt in attempts),
+    )
+
+
+def liveness(session: Session, *, run_id: str, now: float) -> Liveness:
+    """When the run last gave a sign of life.
+
+    Args:
+        session: Only read from.
+        run_id: The run asked about.
+        now: Unix time, by the clock of the run's host as far as it can be had.
+
+    Raises:
+        LookupError: There is no such run.
+    """
+    row = session.execute(
+        select(RunRow.status, RunRow.heartbeat_at, RunRow.host, RunRow.pid).where(
+            RunRow.id == run_id
+        )
+    ).one_or_none()
+    if row is None:
+        raise LookupError(f"there is no run {run_id!r} in the store")
+    return Liveness(
+        status=row.status,
+        silent_seconds=max(0.0, now - row.heartbeat_at),
+        host=row.host,
+        pid=row.pid,
+    )
+
+
+def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
+    """Columns in the order of `RunSummary`'s fields.
+
+    Args:
+        only: Conditions on the episodes to count, so that one run does not count all runs'.
+    """
+    counts = (
+        select(
+            EpisodeRow.run_id,
+            func.max(case((EpisodeRow.phase == "train", EpisodeRow.training_step))).label("done"),
+            NUM_ENDED.label("num_episodes"),
+            NUM_FAILED.label("num_failed"),
+            NUM_STEPS.label("num_steps"),
+            func.sum(EpisodeRow.num_prompt_tokens).label("num_prompt_tokens"),
+            func.sum(EpisodeRow.num_action_tokens).label("num_action_tokens"),
+        )
+        .where(~EpisodeRow.superseded, *only)
+        .group_by(EpisodeRow.run_id)
+        .subquery()
+    )
+    newest = (
+        EpisodeRow.run_id == RunRow.id,
+        EpisodeRow.phase == "train",
+        EpisodeRow.training_step == counts.c.done,
+        ~EpisodeRow.superseded,
+    )
+    return (
+        select(
+            RunRow.id,
+            RunRow.name,
+            RunRow.kind,
+            RunRow.attempt,
+            RunRow.status,
+            RunRow.message,
+            RunRow.started_at,
+            RunRow.ended_at,
+            RunRow.heartbeat_at,
+            RunRow.host,
+            RunRow.pid,
+            RunRow.cancel_requested_at.is_not(None),
+            RunRow.num_training_steps,
+            func.coalesce(counts.c.done, 0),
+            func.coalesce(counts.c.num_episodes, 0),
+            func.coalesce(counts.c.num_failed, 0),
+            func.coalesce(counts.c.num_steps, 0),
+            func.coalesce(counts.c.num_prompt_tokens, 0),
+            func.coalesce(counts.c.num_action_tokens, 0),
+            select(MEAN_RETURN).where(*newest).scalar_subquery(),
+            select(SUCCESS_RATE).where(*newest).scalar_subquery(),
+        )
+        .select_from(RunRow)
+        .outerjoin(counts, counts.c.run_id == RunRow.id)
+    )

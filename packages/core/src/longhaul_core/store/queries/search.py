@@ -1,0 +1,81 @@
+"""Full-text search over observations and replies; `maintenance.index_text` fills its index."""
+
+from typing import NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+__all__ = ["SearchHit", "search_steps"]
+
+
+class SearchHit(NamedTuple):
+    """A step whose text matches."""
+
+    episode_id: str
+    step_index: int
+    phase: str
+    training_step: int
+    task_id: str
+    snippet: str
+    """Around the first match, matches between U+E000 and U+E001: mark them after escaping."""
+
+
+_SQLITE = """
+SELECT c.episode_id, c.step_index, e.phase, e.training_step, t.task_id,
+       snippet(step_search, -1, :opening, :closing, ' … ', 16)
+FROM step_search
+JOIN step_contents c ON c.id = step_search.rowid
+JOIN episodes e ON e.id = c.episode_id
+JOIN tasks t ON t.hash = e.task_hash
+WHERE step_search MATCH :query AND (:run_id IS NULL OR e.run_id = :run_id) AND NOT e.superseded
+ORDER BY rank, c.id LIMIT :limit
+"""
+
+_POSTGRESQL = """
+SELECT c.episode_id, c.step_index, e.phase, e.training_step, t.task_id,
+       ts_headline('simple', c.observation || E'\\n' || c.reply, query,
+                   'MaxWords=16, MinWords=8, MaxFragments=1, StartSel=' || :opening
+                   || ', StopSel=' || :closing)
+FROM plainto_tsquery('simple', :query) query
+JOIN step_search ON step_search.document @@ query
+JOIN step_contents c ON c.id = step_search.id
+JOIN episodes e ON e.id = c.episode_id
+JOIN tasks t ON t.hash = e.task_hash
+WHERE (CAST(:run_id AS text) IS NULL OR e.run_id = :run_id) AND NOT e.superseded
+ORDER BY ts_rank(step_search.document, query) DESC, c.id LIMIT :limit
+"""
+
+MATCH_OPENS, MATCH_CLOSES = "\ue000", "\ue001"
+
+
+def search_steps(
+    session: Session, *, words: str, run_id: str | None = None, limit: int = 50
+) -> list[SearchHit]:
+    """Steps of the surviving line whose observation or reply holds all the words, best first.
+
+    Only steps that `maintenance.index_text` has indexed are found.
+
+    Args:
+        session: Only read from.
+        words: Words in any order; signs between them do not matter, case does not either.
+        run_id: Only this run; None means all.
+        limit: At most so many.
+    """
+    dialect = session.get_bind().dialect.name
+    # Quoted, a word is a word: FTS5 has operators that a person may type by accident.
+    query = words
+    if dialect == "sqlite":
+        query = " ".join('"' + word.replace('"', '""') + '"' for word in words.split())
+    if not query.strip():
+        return []
+    rows = session.execute(
+        text(_SQLITE if dialect == "sqlite" else _POSTGRESQL),
+        {
+            "query": query,
+            "run_id": run_id,
+            "limit": limit,
+            "opening": MATCH_OPENS,
+            "closing": MATCH_CLOSES,
+        },
+    )
+    return [SearchHit(*row) for row in rows]

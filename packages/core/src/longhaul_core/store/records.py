@@ -1,0 +1,295 @@
+"""What the writer accepts: one frozen record per thing that happened.
+
+Records carry domain types, never rows, and pickle, so a trainer can hand them to a
+writer in another process. Each has a natural key (named in its docstring): a record
+written twice changes nothing the second time, except `EpisodeCredit`, `Heartbeat` and
+`RunEnded`, which set the same values again.
+
+An *attempt* is one process's try at a run: 0 at first, one more with every resume. All
+times are Unix times in seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
+
+__all__ = [
+    "EpisodeCredit",
+    "EpisodeRecord",
+    "Evaluation",
+    "Heartbeat",
+    "Label",
+    "Metrics",
+    "PanelTasks",
+    "Phase",
+    "PolicyVersion",
+    "Record",
+    "RunEnded",
+    "RunKind",
+    "RunStarted",
+    "RunStatus",
+    "TokenPieces",
+    "episode_id",
+]
+
+Phase = Literal["train", "validation", "test"]
+RunKind = Literal["train", "evaluate"]
+RunStatus = Literal["running", "finished", "failed", "cancelled"]
+
+
+def episode_id(  # one argument per part of the key
+    run_id: str,
+    *,
+    attempt: int,
+    phase: Phase,
+    training_step: int,
+    group_index: int,
+    position: int,
+    retry: int,
+) -> str:
+    """The key of an episode in the store: the same episode has the same id on every retry.
+
+    Returns:
+        `"{run_id}/{attempt}/{phase}/{training_step}/{group_index}/{position}/{retry}"`.
+    """
+    return f"{run_id}/{attempt}/{phase}/{training_step}/{group_index}/{position}/{retry}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A process has begun (or resumed) a run. Key: run_id, attempt."""
+
+    run_id: str
+    name: str
+    kind: RunKind
+    attempt: int
+    """0, then one more with every resume."""
+    config_json: str
+    """The resolved configuration, defaults included. Credentials are taken out when written."""
+    provenance_json: str
+    """What is needed to repeat it: git state, lock hash, model hash, host."""
+    started_at: float
+    num_training_steps: int | None = None
+    """Training steps planned; None where the run has none."""
+    resumes_after_training_step: int | None = None
+    """Resume only: the checkpoint's training step. What earlier attempts left beyond it is
+    marked superseded in the same transaction."""
+    host: str | None = None
+    pid: int | None = None
+    """The process that trains; None if it does not say."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.run_id) <= 128 or "/" in self.run_id:
+            raise ValueError(f"a run id has 1 to 128 characters and no '/', got {self.run_id!r}")
+        if self.attempt < 0:
+            raise ValueError(f"attempt must be at least 0, got {self.attempt}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """A process is done with a run. Key: run_id, attempt."""
+
+    run_id: str
+    attempt: int
+    status: Literal["finished", "failed", "cancelled"]
+    message: str
+    """Empty, or what went wrong, for people."""
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The process of a run is alive. Key: run_id; only the newest attempt's counts."""
+
+    run_id: str
+    attempt: int
+    at: float
+    host: str | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """New weights reached the engine. Key: run_id, attempt, version."""
+
+    run_id: str
+    attempt: int
+    version: int
+    """Optimizer steps behind the weights."""
+    training_step: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelTasks:
+    """The fixed tasks that a run is evaluated on. Key: run_id, name, split."""
+
+    run_id: str
+    name: str
+    split: Split
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeRecord:
+    """An episode ended or failed. Key: its episode id."""
+
+    run_id: str
+    attempt: int
+    phase: Phase
+    training_step: int
+    """1-based training step that played it; 0 for a validation before training."""
+    group_index: int
+    """0-based place of the task in the training step's batch, or in the panel."""
+    retry: int
+    """0 for the first try at this position."""
+    outcome: Trajectory | FailedEpisode
+    group_size: int | None = None
+    """Episodes asked for per task; None if the caller does not say."""
+
+    @property
+    def episode_id(self) -> str:
+        """The episode's key in the store."""
+        return episode_id(
+            self.run_id,
+            attempt=self.attempt,
+            phase=self.phase,
+            training_step=self.training_step,
+            group_index=self.group_index,
+            position=self.outcome.position,
+            retry=self.retry,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeCredit:
+    """What training made of an episode. Key: the episode's; its `EpisodeRecord` comes first.
+
+    Every tuple has one entry per step of the episode.
+    """
+
+    run_id: str
+    attempt: int
+    phase: Phase
+    training_step: int
+    group_index: int
+    position: int
+    retry: int
+    episode_advantage: float
+    """The episode part of the advantage, the same for all steps."""
+    step_advantages: tuple[float, ...]
+    """The step part of the advantage; zeros where the algorithm has none."""
+    returns_to_go: tuple[float, ...]
+    advantages: tuple[float, ...]
+    """The parts combined, as the loss used them."""
+    loss_weights: tuple[float, ...]
+    """Weight of each action token of the step in the loss."""
+    trained: bool
+    """Whether the episode was in the loss."""
+    values: tuple[float, ...] | None = None
+    """The critic's value of each step's prompt; None without a critic."""
+    policy_logprobs: tuple[tuple[float, ...], ...] | None = None
+    """The learner's logprob of each action token before the update; None if not computed."""
+    optimizer_step_index: int | None = None
+    """0-based optimizer step of the training step that used the episode."""
+    split_reasons: tuple[str | None, ...] | None = None
+    """Why a step began a new row although the one before it was open; None where it did not."""
+
+    def __post_init__(self) -> None:
+        lengths = {
+            "step_advantages": len(self.step_advantages),
+            "returns_to_go": len(self.returns_to_go),
+            "advantages": len(self.advantages),
+            "loss_weights": len(self.loss_weights),
+        }
+        optional = {
+            "values": self.values,
+            "policy_logprobs": self.policy_logprobs,
+            "split_reasons": self.split_reasons,
+        }
+        lengths |= {name: len(given) for name, given in optional.items() if given is not None}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"credit needs one entry per step, got {lengths}")
+
+    @property
+    def episode_id(self) -> str:
+        """The episode's key in the store."""
+        return episode_id(
+            self.run_id,
+            attempt=self.attempt,
+            phase=self.phase,
+            training_step=self.training_step,
+            group_index=self.group_index,
+            position=self.position,
+            retry=self.retry,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Measurements of one training step. Key: run_id, attempt, training_step, and each name."""
+
+    run_id: str
+    attempt: int
+    training_step: int
+    values: Mapping[str, float]
+    """By name, e.g. `{"train/mean_return": 0.4}`. NaN is kept as SQL's NULL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Result on a panel. Key: run_id, attempt, training_step, panel, split."""
+
+    run_id: str
+    attempt: int
+    training_step: int
+    panel: str
+    split: Split
+    num_episodes: int
+    """Episodes that ended; failures are not among them."""
+    mean_return: float
+    success_rate: float
+    """In [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPieces:
+    """The bytes that token ids stand for. Key: run_id and each token id.
+
+    With them a reader without the tokenizer can show tokens; a token may hold part of
+    a character only. Ids already known to the run stay as they are.
+    """
+
+    run_id: str
+    pieces: Mapping[int, bytes]
+    """By token id. A special token has its text, e.g. `b"<|im_end|>"`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A person's (or a judge's) remark on an episode. Key: episode_id, step_index, name, author."""
+
+    episode_id: str
+    step_index: int | None
+    """None: the whole episode."""
+    name: str
+    value: str
+    author: str
+    created_at: float
+
+
+Record = (
+    RunStarted
+    | RunEnded
+    | Heartbeat
+    | PolicyVersion
+    | PanelTasks
+    | EpisodeRecord
+    | EpisodeCredit
+    | Metrics
+    | Evaluation
+    | TokenPieces
+    | Label
+)

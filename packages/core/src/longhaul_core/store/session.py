@@ -1,0 +1,286 @@
+"""Opens a store: connections, transactions, schema versions.
+
+A store is a SQLite file (the embedded default, in write-ahead mode, so that readers and
+one writer do not wait for each other) or a PostgreSQL database. `open_store` creates it
+or brings its schema up to date; `read_only_engine` changes nothing.
+
+The one decision to know: a write transaction in SQLite takes the write lock when it
+begins (`write_transaction`). One that began as a reader and then wrote would fail at
+once, without waiting, if another process had written in between.
+"""
+
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import URL
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import NoSuchModuleError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.addresses import (
+    LOCK_WAIT_SECONDS,
+    describe_store,
+    store_errors,
+    store_url,
+)
+from longhaul_core.store.models import SCHEMA_VERSION, Base
+
+__all__ = [
+    "autocommit",
+    "check_store",
+    "open_store",
+    "read_only_engine",
+    "write_transaction",
+]
+
+VERSION_TABLE = "longhaul_schema"
+"""Holds one row: the schema version. Its name marks a database as a store of ours."""
+
+_MIGRATION_LOCK = 0x10D6_4A01  # any number, the same in every process
+
+
+def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
+    """An engine on a store whose schema is the one this program knows.
+
+    Args:
+        store: A path or URL, see `store_url`.
+        create: Create the store if there is none. An older one is always brought up to
+            date; what it holds is kept.
+
+    Returns:
+        An engine that reads and writes. Write through `write_transaction`.
+
+    Raises:
+        StoreError: The store cannot be reached or written, is locked, is no store, is
+            newer than this program, or does not exist and `create` is False.
+    """
+    url = store if isinstance(store, URL) else store_url(store)
+    where = describe_store(url)
+    if url.get_backend_name() == "sqlite":
+        path = Path(str(url.database))
+        if not path.exists() and not create:
+            raise StoreError(f"there is no store at {where}: start a run, or name another one")
+        _make_folder(path.parent)
+        engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS})
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        engine = _postgresql_engine(url)
+    try:
+        with store_errors(where):
+            with engine.connect() as connection:
+                version = _schema_version(connection, where)
+            if version != SCHEMA_VERSION:
+                if version is None and not create:
+                    raise StoreError(f"{where} holds no store yet")
+                _upgrade(engine, where)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def read_only_engine(store: str | Path | URL) -> Engine:
+    """An engine that cannot write: for the API, the viewer and people's SQL.
+
+    Raises:
+        StoreError: There is no store, or its schema is not the one this program knows.
+    """
+    url = store if isinstance(store, URL) else store_url(store)
+    where = describe_store(url)
+    if url.get_backend_name() == "sqlite":
+        path = Path(str(url.database))
+        if not path.exists():
+            raise StoreError(f"there is no store at {where}: start a run, or name another one")
+        engine = create_engine(
+            "sqlite://", creator=lambda: _connect_read_only(path), poolclass=QueuePool
+        )
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        engine = _postgresql_engine(url, options="-c default_transaction_read_only=on")
+    try:
+        with store_errors(where), engine.connect() as connection:
+            version = _schema_version(connection, where)
+        if version is None:
+            raise StoreError(f"{where} holds no store yet: start a run, or name another one")
+        if version != SCHEMA_VERSION:
+            _refuse_newer(version, where)
+            raise StoreError(
+                f"{where} has schema {version}, this program reads {SCHEMA_VERSION}: "
+                "any `trainer` command that opens the store for writing brings it up to date"
+            )
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def check_store(store: str | Path) -> str:
+    """One line on a store's state, for people; creates nothing and changes nothing.
+
+    Raises:
+        StoreError: It could not be created, written, or read by this program.
+    """
+    url = store_url(store)
+    where = describe_store(url)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        folder = next(p for p in Path(str(url.database)).parents if p.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise StoreError(f"{where} cannot be created: no right to write in {folder}")
+        return f"{where}: will be created"
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": 2})
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        engine = _postgresql_engine(url)
+    try:
+        with store_errors(where):
+            with engine.connect() as connection:
+                version = _schema_version(connection, where)
+            if version is not None and version != SCHEMA_VERSION:
+                _refuse_newer(version, where)
+            with _immediate(engine) as connection:
+                _probe_write(connection)
+                connection.rollback()
+    finally:
+        engine.dispose()
+    match version:
+        case None:
+            return f"{where}: empty, the store will be created in it"
+        case _ if version == SCHEMA_VERSION:
+            return f"{where}: writable, schema {version}"
+        case _:
+            return f"{where}: writable, schema {version}, will be upgraded to {SCHEMA_VERSION}"
+
+
+@contextmanager
+def write_transaction(engine: Engine) -> Generator[Connection]:
+    """A connection in a write transaction that commits at the end of the block.
+
+    Raises:
+        StoreError: The database refused; nothing of the block was written.
+    """
+    with store_errors(describe_store(engine.url)), _immediate(engine) as connection:
+        yield connection
+        connection.commit()
+
+
+@contextmanager
+def autocommit(engine: Engine) -> Generator[Connection]:
+    """A connection without a transaction, for statements that cannot run in one.
+
+    Raises:
+        StoreError: The database refused.
+    """
+    with (
+        store_errors(describe_store(engine.url)),
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+    ):
+        yield connection
+
+
+@contextmanager
+def _immediate(engine: Engine) -> Generator[Connection]:
+    with engine.connect().execution_options(longhaul_write=True) as connection, connection.begin():
+        yield connection
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot create the store's folder {folder}: {error.strerror}") from error
+
+
+def _postgresql_engine(url: URL, *, options: str = "") -> Engine:
+    try:
+        return create_engine(
+            url,
+            connect_args={"connect_timeout": 10, "options": f"{options} -c lock_timeout=30s"},
+            pool_pre_ping=True,
+        )
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise StoreError(
+            "a PostgreSQL store needs its driver: install longhaul-core[postgresql]"
+        ) from error
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA page_size = 8192")  # a step's content mostly fits; new files only
+    cursor.execute("PRAGMA journal_mode = WAL")
+    # A commit survives the death of the process; the last ones may be lost with the power.
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute("PRAGMA cache_size = -65536")  # KiB
+    cursor.execute("PRAGMA wal_autocheckpoint = 4000")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # Python's sqlite3 begins transactions by itself, deferred and not before DDL; with
+    # isolation_level None it leaves that to us.
+    raw = connection.connection.dbapi_connection
+    assert isinstance(raw, sqlite3.Connection)
+    raw.isolation_level = None
+    options = connection.get_execution_options()
+    if options.get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("longhaul_write") else "BEGIN")
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    address = f"file:{quote(str(path))}?mode=ro"
+    if not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
+        address += "&immutable=1"  # a write-ahead file cannot be made beside it, nor is one needed
+    return sqlite3.connect(address, uri=True, timeout=LOCK_WAIT_SECONDS, check_same_thread=False)
+
+
+def _probe_write(connection: Connection) -> None:
+    """Write something in a transaction that the caller rolls back."""
+    connection.execute(text("CREATE TABLE longhaul_probe (x INTEGER)"))
+
+
+def _schema_version(connection: Connection, where: str) -> str | None:
+    """The schema version; None if the database holds nothing of ours and no table in our way."""
+    tables = set(inspect(connection).get_table_names())
+    if VERSION_TABLE in tables:
+        version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+        return None if version is None else str(version)
+    strangers = tables & set(Base.metadata.tables)
+    if strangers:
+        raise StoreError(
+            f"{where} is not a Longhaul store but holds tables that a store would use "
+            f"({', '.join(sorted(strangers))}): name another database"
+        )
+    return None
+
+
+def _refuse_newer(version: str, where: str) -> None:
+    # Alembic takes a third of a second to import; a store that is up to date never needs it.
+    from longhaul_core.store.migrations import known_versions
+
+    if version not in known_versions():
+        raise StoreError(
+            f"{where} was written by a newer version of Longhaul (schema {version}; this program "
+            f"knows schemas up to {SCHEMA_VERSION}): upgrade the program, or name another store"
+        )
+
+
+def _upgrade(engine: Engine, where: str) -> None:
+    from longhaul_core.store.migrations import upgrade
+
+    with _immediate(engine) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        version = _schema_version(connection, where)  # again: another process may have been first
+        if version is not None:
+            _refuse_newer(version, where)
+        if version != SCHEMA_VERSION:
+            upgrade(connection)
+        connection.commit()

@@ -1,0 +1,127 @@
+"""Views with plain names: the usual questions are one short SELECT.
+
+All of them show the *surviving line* of a run: what a later attempt took back is left
+out. They hold no data, so every migration drops them and makes them anew from here;
+changing one needs a migration all the same, so that existing stores get it.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+__all__ = ["view_definitions"]
+
+Dialect = Literal["sqlite", "postgresql"]
+
+_EPISODE_SUMMARY = """
+SELECT e.id AS episode_id, e.run_id, r.name AS run_name, e.attempt, e.phase, e.training_step,
+       e.group_index, e.position, e.retry,
+       t.environment, t.task_id, t.split, t.goal,
+       e.failed, f.cause AS failure_cause, f.message AS failure_message,
+       e.success, e.stop_reason, e.terminated, e.truncated,
+       e.episode_return, e.num_steps, e.horizon,
+       e.num_prompt_tokens, e.num_action_tokens, e.num_invalid_actions,
+       e.trained, e.episode_advantage, e.optimizer_step_index,
+       {started} AS started, e.duration_seconds
+FROM episodes e
+JOIN runs r ON r.id = e.run_id
+JOIN tasks t ON t.hash = e.task_hash
+LEFT JOIN failures f ON f.episode_id = e.id
+WHERE NOT e.superseded
+"""
+
+_STEP_DETAIL = """
+SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_index, e.position,
+       t.environment, t.task_id, e.success, e.episode_return,
+       c.observation, c.admissible_actions_json, c.reply, s.action, s.action_valid,
+       s.reward, s.return_to_go, s.value,
+       s.episode_advantage, s.step_advantage, s.advantage, s.loss_weight, s.trained,
+       s.anchor_hash, s.num_prompt_tokens, s.num_action_tokens, s.policy_version,
+       s.reply_cut, s.dropped_exchanges, s.split_reason,
+       s.queue_seconds, s.generate_seconds, s.environment_seconds
+FROM steps s
+JOIN episodes e ON e.id = s.episode_id
+JOIN tasks t ON t.hash = e.task_hash
+JOIN step_contents c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
+WHERE NOT e.superseded
+"""
+
+# Failed episodes have neither return nor success: avg() leaves out what is null.
+_TRAINING_CURVE = """
+SELECT run_id, phase, training_step,
+       CAST(sum(CASE WHEN failed THEN 0 ELSE 1 END) AS bigint) AS num_episodes,
+       sum(CASE WHEN failed THEN 1 ELSE 0 END) AS num_failed,
+       avg(episode_return) AS mean_return,
+       CAST(avg(CASE WHEN success THEN 1.0 WHEN NOT success THEN 0.0 END)
+            AS double precision) AS success_rate,
+       CAST(avg(CASE WHEN NOT failed THEN num_steps * 1.0 END)
+            AS double precision) AS mean_num_steps,
+       sum(CASE WHEN failed THEN 0 ELSE num_steps END) AS num_steps,
+       sum(num_prompt_tokens) AS num_prompt_tokens,
+       sum(num_action_tokens) AS num_action_tokens,
+       CAST(sum(num_invalid_actions) * 1.0 / nullif(sum(num_steps), 0)
+            AS double precision) AS invalid_action_rate
+FROM episodes
+WHERE NOT superseded
+GROUP BY run_id, phase, training_step
+"""
+
+_RUN_SUMMARY = """
+SELECT r.id AS run_id, r.name, r.kind, r.status, r.message, r.attempt,
+       {started} AS started, {ended} AS ended, {heartbeat} AS heartbeat,
+       r.num_training_steps AS num_training_steps_planned,
+       coalesce(c.num_training_steps_done, 0) AS num_training_steps_done,
+       CAST(coalesce(c.num_episodes, 0) AS bigint) AS num_episodes,
+       CAST(coalesce(c.num_failed, 0) AS bigint) AS num_failed,
+       CAST(coalesce(c.num_steps, 0) AS bigint) AS num_steps,
+       CAST(coalesce(c.num_prompt_tokens, 0) AS bigint) AS num_prompt_tokens,
+       CAST(coalesce(c.num_action_tokens, 0) AS bigint) AS num_action_tokens,
+       r.host, r.pid
+FROM runs r
+LEFT JOIN (
+    SELECT run_id,
+           max(CASE WHEN phase = 'train' THEN training_step END) AS num_training_steps_done,
+           sum(num_episodes) AS num_episodes, sum(num_failed) AS num_failed,
+           sum(num_steps) AS num_steps, sum(num_prompt_tokens) AS num_prompt_tokens,
+           sum(num_action_tokens) AS num_action_tokens
+    FROM training_curve GROUP BY run_id
+) c ON c.run_id = r.id
+"""
+
+_PROMPT_MESSAGES: Mapping[Dialect, str] = {
+    "sqlite": """
+SELECT c.episode_id, c.step_index, j.key AS position, m.role, m.content
+FROM step_contents c, json_each(c.message_hashes_json) j
+JOIN messages m ON m.hash = j.value
+""",
+    "postgresql": """
+SELECT c.episode_id, c.step_index, (j.number - 1)::integer AS position, m.role, m.content
+FROM step_contents c
+CROSS JOIN LATERAL json_array_elements_text(c.message_hashes_json::json)
+    WITH ORDINALITY AS j(hash, number)
+JOIN messages m ON m.hash = j.hash
+""",
+}
+
+_TIME: Mapping[Dialect, str] = {
+    "sqlite": "datetime({column}, 'unixepoch')",
+    "postgresql": "to_timestamp({column})",
+}
+
+
+def view_definitions(dialect: Dialect) -> dict[str, str]:
+    """The SELECT of every view by its name, in an order in which each uses only earlier ones."""
+
+    def time(column: str) -> str:
+        return _TIME[dialect].format(column=column)
+
+    return {
+        "episode_summary": _EPISODE_SUMMARY.format(started=time("e.started_at")),
+        "step_detail": _STEP_DETAIL,
+        "prompt_messages": _PROMPT_MESSAGES[dialect],
+        "training_curve": _TRAINING_CURVE,
+        "run_summary": _RUN_SUMMARY.format(
+            started=time("r.started_at"),
+            ended=time("r.ended_at"),
+            heartbeat=time("r.heartbeat_at"),
+        ),
+    }

@@ -1,0 +1,147 @@
+"""Puts records into the store: the only code that commits what a run leaves.
+
+`StoreWriter.write` is one transaction: all of its records are in the store afterwards, or
+none. It may be called again with the same records, by the same or another process: natural
+keys make a second write change nothing. An episode's steps go in with the episode, so an
+episode that is there is there whole, and is skipped before its tokens are packed.
+
+The one decision to know: nothing known to be in the store is remembered between batches.
+The database decides what is new, so a retry, a second writer and a pruned store are all
+the same case.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from sqlalchemy import select, text
+from sqlalchemy.engine import URL
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.models import RunRow
+from longhaul_core.store.records import (
+    EpisodeCredit,
+    EpisodeRecord,
+    Evaluation,
+    Heartbeat,
+    Label,
+    Metrics,
+    PanelTasks,
+    PolicyVersion,
+    Record,
+    RunEnded,
+    RunStarted,
+    TokenPieces,
+)
+from longhaul_core.store.session import autocommit, open_store, write_transaction
+from longhaul_core.store.writing import episodes, measurements, runs
+
+__all__ = ["StoreWriter"]
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+GARBAGE_LOCK = 0x10D6_4A02
+"""PostgreSQL: writers hold it together, the collection of unused messages alone."""
+
+
+class StoreWriter:
+    """Writes records to a store, synchronously. Not for use by two threads at once.
+
+    Several writers, in one or many processes, may work on one store.
+    """
+
+    def __init__(self, store: str | Path | URL) -> None:
+        """Open the store, creating or upgrading it.
+
+        Raises:
+            StoreError: See `open_store`.
+        """
+        self._engine = open_store(store)
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Put `records` into the store in one transaction.
+
+        The order inside a batch does not matter, except that `RunStarted` must have come
+        in this batch or before, and an episode before or with its credit.
+
+        Raises:
+            StoreError: The store refused, or a record cannot be kept; nothing was written.
+        """
+        batch = list(records)
+        if not batch:
+            return
+        with write_transaction(self._engine) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(
+                    text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": GARBAGE_LOCK}
+                )
+            for started in _of(RunStarted, batch):
+                runs.start_run(connection, started)
+            lines = runs.surviving_lines(
+                connection, {each.run_id for each in batch if not isinstance(each, Label)}
+            )
+            episodes.write_episodes(connection, _of(EpisodeRecord, batch), lines)
+            episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
+            measurements.write_metrics(connection, _of(Metrics, batch), lines)
+            measurements.write_evaluations(connection, _of(Evaluation, batch), lines)
+            measurements.write_policy_versions(connection, _of(PolicyVersion, batch), lines)
+            measurements.write_panels(connection, _of(PanelTasks, batch))
+            measurements.write_token_pieces(connection, _of(TokenPieces, batch))
+            measurements.write_labels(connection, _of(Label, batch))
+            for heartbeat in _of(Heartbeat, batch):
+                runs.beat(connection, heartbeat)
+            for ended in _of(RunEnded, batch):
+                runs.end_run(connection, ended)
+
+    def supersede(self, run_id: str, after_training_step: int) -> None:
+        """Mark what earlier attempts left beyond a checkpoint as superseded and not trained.
+
+        Call it after the resumed attempt's `RunStarted`, or give that record the number
+        itself (`resumes_after_training_step`), which does the same in one transaction.
+
+        Args:
+            run_id: The run that is resumed.
+            after_training_step: The checkpoint's training step; rows of it survive.
+
+        Raises:
+            StoreError: The run is unknown, has one attempt only, or its newest attempt
+                already went on from another checkpoint.
+        """
+        with write_transaction(self._engine) as connection:
+            attempt = connection.scalar(select(RunRow.attempt).where(RunRow.id == run_id))
+            if attempt is None:
+                raise StoreError(f"run {run_id!r} is not in the store")
+            runs.supersede(connection, run_id, attempt=attempt, after=after_training_step)
+
+    def flush(self) -> None:
+        """Return once everything written would survive the loss of power.
+
+        A commit survives the death of the process at once; in SQLite its way to the disk
+        is not waited for. Call this before a checkpoint that refers to the episodes.
+
+        Raises:
+            StoreError: The store refused.
+        """
+        if self._engine.dialect.name == "sqlite":
+            with autocommit(self._engine) as connection:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)")
+
+    def close(self) -> None:
+        """Release the connections. Safe to call twice."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _of(kind: type[RecordT], batch: Sequence[Record]) -> list[RecordT]:
+    return [record for record in batch if isinstance(record, kind)]

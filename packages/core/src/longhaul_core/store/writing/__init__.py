@@ -1,0 +1,1 @@
+"""How each kind of record becomes rows in a transaction; `StoreWriter` is the way in."""

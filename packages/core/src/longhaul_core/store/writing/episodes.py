@@ -1,0 +1,146 @@
+"""Episodes, their steps, and the credit that training gives them."""
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Connection, select
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store import rows
+from longhaul_core.store.models import (
+    EpisodeRow,
+    FailureRow,
+    GroupRow,
+    MessageRow,
+    StepContentRow,
+    StepRow,
+    TaskRow,
+)
+from longhaul_core.store.packing import pack_logprobs
+from longhaul_core.store.records import EpisodeCredit, EpisodeRecord
+from longhaul_core.store.rows import Row
+from longhaul_core.store.writing.runs import Lines
+from longhaul_core.store.writing.statements import insert, insert_new, update_all
+from longhaul_core.types import FailedEpisode, Message, Task
+
+__all__ = ["episode_lengths", "write_credit", "write_episodes", "write_tasks"]
+
+
+def write_episodes(connection: Connection, records: Sequence[EpisodeRecord], lines: Lines) -> None:
+    """Put episodes in with their tasks, groups, steps, messages and failures.
+
+    One that is there already is left as it is, and its steps are not even packed.
+
+    Raises:
+        StoreError: An attempt was never started, or a number cannot be kept.
+    """
+    if not records:
+        return
+    episodes: dict[str, EpisodeRecord] = {}
+    for record in records:
+        episodes.setdefault(record.episode_id, record)
+    superseded = {key: lines.superseded(record) for key, record in episodes.items()}
+    write_tasks(connection, [record.outcome.task for record in episodes.values()])
+    insert_new(
+        connection,
+        GroupRow,
+        [rows.group_row(record, superseded=superseded[key]) for key, record in episodes.items()],
+        key=("run_id", "attempt", "phase", "training_step", "group_index"),
+    )
+    statement = insert(connection, EpisodeRow).on_conflict_do_nothing().returning(EpisodeRow.id)
+    written = connection.scalars(
+        statement,
+        [rows.episode_row(episodes[key], superseded=superseded[key]) for key in sorted(episodes)],
+    ).all()
+    _write_steps(connection, [episodes[key] for key in sorted(written)])
+
+
+def write_tasks(connection: Connection, tasks: Iterable[Task]) -> None:
+    """Put tasks in."""
+    insert_new(connection, TaskRow, [rows.task_row(task) for task in set(tasks)], key=("hash",))
+
+
+def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> None:
+    """Write what hangs on episodes that are new to the store."""
+    failures: list[Row] = []
+    steps: list[Row] = []
+    contents: list[Row] = []
+    messages: dict[Message, Row] = {}
+    for record in records:
+        key = record.episode_id
+        if isinstance(record.outcome, FailedEpisode):
+            failures.append(rows.failure_row(record, record.outcome))
+        previous = None
+        for step in record.outcome.steps:
+            hashes: list[str] = []
+            for message in step.messages:
+                row = messages.get(message)
+                if row is None:
+                    row = messages[message] = rows.message_row(message)
+                hashes.append(str(row["hash"]))
+            steps.append(rows.step_row(key, step))
+            contents.append(
+                rows.step_content_row(key, step, message_hashes=hashes, previous=previous)
+            )
+            previous = step
+    insert_new(connection, MessageRow, list(messages.values()), key=("hash",))
+    for model, new in ((FailureRow, failures), (StepRow, steps), (StepContentRow, contents)):
+        if new:
+            connection.execute(insert(connection, model), new)
+
+
+def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines: Lines) -> None:
+    """Set the credit of episodes that are in the store.
+
+    Raises:
+        StoreError: An episode is not there or has another number of steps, or a number is
+            not finite.
+    """
+    if not records:
+        return
+    credits = {record.episode_id: record for record in records}
+    lengths = episode_lengths(connection, sorted(credits))
+    for key, credit in credits.items():
+        if lengths.get(key) != len(credit.advantages):
+            known = "is not in the store" if key not in lengths else f"has {lengths[key]} steps"
+            raise StoreError(
+                f"credit for {len(credit.advantages)} steps, but episode {key} {known}"
+            )
+    episodes: list[Row] = []
+    steps: list[Row] = []
+    logprobs: list[Row] = []
+    for key in sorted(credits):
+        credit = credits[key]
+        trained = credit.trained and not lines.superseded(credit)
+        steps.extend(rows.credit_rows(credit, trained=trained))
+        episodes.append(
+            {
+                "of_episode": key,
+                "new_trained": trained,
+                "new_episode_advantage": float(credit.episode_advantage),
+                "new_optimizer_step_index": credit.optimizer_step_index,
+            }
+        )
+        for index, policy_logprobs in enumerate(credit.policy_logprobs or ()):
+            logprobs.append(
+                {
+                    "of_episode": key,
+                    "of_step": index,
+                    "new_policy_logprobs": pack_logprobs(policy_logprobs),
+                }
+            )
+    update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
+    one_step = {"episode_id": "of_episode", "step_index": "of_step"}
+    update_all(connection, StepRow, steps, where=one_step)
+    update_all(connection, StepContentRow, logprobs, where=one_step)
+
+
+def episode_lengths(connection: Connection, episode_ids: Sequence[str]) -> dict[str, int]:
+    """Number of steps by episode id, of those episodes that are in the store."""
+    lengths: dict[str, int] = {}
+    for start in range(0, len(episode_ids), 500):
+        chunk = episode_ids[start : start + 500]
+        for key, num_steps in connection.execute(
+            select(EpisodeRow.id, EpisodeRow.num_steps).where(EpisodeRow.id.in_(chunk))
+        ):
+            lengths[key] = num_steps
+    return lengths

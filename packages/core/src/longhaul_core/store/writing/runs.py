@@ -1,0 +1,205 @@
+"""Runs and their attempts: start, resume, sign of life, end."""
+
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from sqlalchemy import Connection, func, select, update
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.models import (
+    AttemptRow,
+    EpisodeRow,
+    EvaluationRow,
+    GroupRow,
+    MetricRow,
+    PolicyVersionRow,
+    RunRow,
+    StepRow,
+)
+from longhaul_core.store.packing import storable_text
+from longhaul_core.store.records import Heartbeat, RunEnded, RunStarted
+from longhaul_core.store.redaction import redacted
+from longhaul_core.store.rows import Row
+from longhaul_core.store.writing.statements import insert_new
+
+__all__ = ["Lines", "beat", "end_run", "start_run", "supersede", "surviving_lines"]
+
+
+class _OnALine(Protocol):
+    """A record of one attempt and training step."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def training_step(self) -> int: ...
+
+
+class _Attempt(NamedTuple):
+    attempt: int
+    resumes_after: int | None
+
+
+class Lines:
+    """Which rows of each run a later attempt has taken back."""
+
+    def __init__(self, attempts: dict[str, list[_Attempt]]) -> None:
+        self._attempts = attempts
+
+    def superseded(self, record: _OnALine) -> bool:
+        """True for a late row of an attempt that was given up.
+
+        Raises:
+            StoreError: The record's attempt was never started.
+        """
+        known = self._attempts[record.run_id]
+        if all(other.attempt != record.attempt for other in known):
+            raise StoreError(
+                f"attempt {record.attempt} of run {record.run_id!r} is not in the store: "
+                "write its RunStarted first"
+            )
+        return any(
+            other.attempt > record.attempt
+            and other.resumes_after is not None
+            and record.training_step > other.resumes_after
+            for other in known
+        )
+
+
+def surviving_lines(connection: Connection, run_ids: Collection[str]) -> Lines:
+    """Which rows of the runs survive.
+
+    Raises:
+        StoreError: A run is not in the store.
+    """
+    attempts: dict[str, list[_Attempt]] = {run_id: [] for run_id in run_ids}
+    columns = (AttemptRow.run_id, AttemptRow.attempt, AttemptRow.resumes_after_training_step)
+    for run_id, attempt, after in connection.execute(
+        select(*columns).where(AttemptRow.run_id.in_(run_ids))
+    ):
+        attempts[run_id].append(_Attempt(attempt, after))
+    unknown = sorted(run_id for run_id, known in attempts.items() if not known)
+    if unknown:
+        raise StoreError(f"run {unknown[0]!r} is not in the store: write its RunStarted first")
+    return Lines(attempts)
+
+
+def start_run(connection: Connection, record: RunStarted) -> None:
+    """Put a run or a further attempt in; supersede what the checkpoint does not hold."""
+    now: Row = {
+        "attempt": record.attempt,
+        "status": "running",
+        "message": "",
+        "num_training_steps": record.num_training_steps,
+        "ended_at": None,
+        "heartbeat_at": float(record.started_at),
+        "host": record.host,
+        "pid": record.pid,
+        "cancel_requested_at": None,
+        "config_json": redacted(storable_text(record.config_json)),
+    }
+    first: Row = {
+        "id": record.run_id,
+        "name": storable_text(record.name),
+        "kind": record.kind,
+        "started_at": float(record.started_at),
+    }
+    insert_new(connection, RunRow, [first | now], key=("id",))
+    connection.execute(
+        update(RunRow)
+        .where(RunRow.id == record.run_id, RunRow.attempt < record.attempt)
+        .values(now)
+    )
+    attempt: Row = {
+        "run_id": record.run_id,
+        "attempt": record.attempt,
+        "resumes_after_training_step": None,
+        "status": "running",
+        "message": "",
+        "started_at": float(record.started_at),
+        "ended_at": None,
+        "host": record.host,
+        "pid": record.pid,
+        "provenance_json": redacted(storable_text(record.provenance_json)),
+    }
+    insert_new(connection, AttemptRow, [attempt], key=("run_id", "attempt"))
+    if record.resumes_after_training_step is not None:
+        supersede(
+            connection,
+            record.run_id,
+            attempt=record.attempt,
+            after=record.resumes_after_training_step,
+        )
+
+
+def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) -> None:
+    """Mark rows of attempts before `attempt` that are beyond training step `after`.
+
+    Raises:
+        StoreError: `attempt` is the first, or went on from another training step.
+    """
+    if attempt == 0:
+        raise StoreError(
+            f"run {run_id!r} has no earlier attempt to supersede: write the RunStarted of the "
+            "resumed attempt first, with attempt 1 or more"
+        )
+    this = (AttemptRow.run_id == run_id, AttemptRow.attempt == attempt)
+    known = connection.scalar(select(AttemptRow.resumes_after_training_step).where(*this))
+    if known not in {None, after}:
+        raise StoreError(
+            f"attempt {attempt} of run {run_id!r} already went on from training step {known}, "
+            f"not from {after}"
+        )
+    connection.execute(update(AttemptRow).where(*this).values(resumes_after_training_step=after))
+    for model in (EpisodeRow, GroupRow, MetricRow, EvaluationRow, PolicyVersionRow):
+        connection.execute(
+            update(model)
+            .where(model.run_id == run_id, model.attempt < attempt, model.training_step > after)
+            .values(superseded=True)
+        )
+    lost = select(EpisodeRow.id).where(
+        EpisodeRow.run_id == run_id, EpisodeRow.superseded, EpisodeRow.trained
+    )
+    connection.execute(update(StepRow).where(StepRow.episode_id.in_(lost)).values(trained=False))
+    connection.execute(
+        update(EpisodeRow)
+        .where(EpisodeRow.run_id == run_id, EpisodeRow.superseded)
+        .values(trained=False)
+    )
+
+
+def end_run(connection: Connection, record: RunEnded) -> None:
+    """Note how an attempt ended, and the run with it if the attempt is its newest."""
+    end = {
+        "status": record.status,
+        "message": redacted(storable_text(record.message)),
+        "ended_at": float(record.ended_at),
+    }
+    connection.execute(
+        update(AttemptRow)
+        .where(AttemptRow.run_id == record.run_id, AttemptRow.attempt == record.attempt)
+        .values(end)
+    )
+    connection.execute(
+        update(RunRow)
+        .where(RunRow.id == record.run_id, RunRow.attempt == record.attempt)
+        .values(end | {"heartbeat_at": float(record.ended_at)})
+    )
+
+
+def beat(connection: Connection, record: Heartbeat) -> None:
+    """Note a sign of life of the newest attempt."""
+    connection.execute(
+        update(RunRow)
+        .where(
+            RunRow.id == record.run_id,
+            RunRow.attempt == record.attempt,
+            RunRow.heartbeat_at <= record.at,
+        )
+        .values(
+            heartbeat_at=float(record.at),
+            host=func.coalesce(record.host, RunRow.host),
+            pid=func.coalesce(record.pid, RunRow.pid),
+        )
+    )

@@ -1,0 +1,209 @@
+"""Records for tests and benchmarks of the store, built from numbers alone."""
+
+import random
+
+from longhaul_core.store import EpisodeCredit, EpisodeRecord, RunStarted
+from longhaul_core.store.records import Phase
+from longhaul_core.types import (
+    FailedEpisode,
+    FailureCause,
+    Message,
+    Observation,
+    Split,
+    Step,
+    StepTimings,
+    StopReason,
+    Task,
+    Trajectory,
+)
+
+
+def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
+    return Task(
+        environment="samples/Maze-v0",
+        version="1",
+        data_hash="d41d",
+        task_id=f"{split.value}/{number:05}",
+        seed=number,
+        split=split,
+        goal=f"leave maze {number}",
+    )
+
+
+def make_step(
+    index: int,
+    *,
+    reward: float = 0.0,
+    num_prompt_tokens: int = 24,
+    num_action_tokens: int = 6,
+    seed: int = 0,
+) -> Step:
+    """A step whose tokens depend on `seed` and `index`; prompts share their first half."""
+    draw = random.Random(f"{seed}/{index}")
+    half = num_prompt_tokens // 2
+    text = " ".join(str(draw.randrange(10_000)) for _ in range(num_prompt_tokens // 2))
+    return Step(
+        index=index,
+        observation=Observation(
+            text=f"You see {text}.",
+            admissible_actions=("go north", "go south", f"take {index}"),
+            anchor_state=f"room {index % 3}",
+        ),
+        messages=(
+            Message(role="system", content="Leave the maze. Answer with one action."),
+            Message(role="user", content=f"You see {text}.\nActions: go north | go south"),
+        ),
+        prompt_tokens=(
+            *range(1000, 1000 + half),
+            *(draw.randrange(49_152) for _ in range(num_prompt_tokens - half)),
+        ),
+        action_tokens=tuple(draw.randrange(49_152) for _ in range(num_action_tokens)),
+        behavior_logprobs=tuple(-draw.random() for _ in range(num_action_tokens)),
+        reply=f"<action>go north {draw.randrange(10_000)}</action>",
+        action=f"go north {index}",
+        action_valid=index % 4 != 3,
+        reward=reward,
+        policy_version=7,
+        timings=StepTimings(queue_seconds=0.01, generate_seconds=0.25, environment_seconds=0.002),
+    )
+
+
+def make_trajectory(
+    *,
+    task: Task | None = None,
+    position: int = 0,
+    rewards: tuple[float, ...] = (0.0, 0.5, 1.0),
+    success: bool = True,
+    stop_reason: StopReason = StopReason.TASK_SOLVED,
+    num_prompt_tokens: int = 24,
+    num_action_tokens: int = 6,
+) -> Trajectory:
+    task = task or make_task()
+    return Trajectory(
+        task=task,
+        position=position,
+        seed=1_000 + position,
+        horizon=50,
+        steps=tuple(
+            make_step(
+                index,
+                reward=reward,
+                num_prompt_tokens=num_prompt_tokens,
+                num_action_tokens=num_action_tokens,
+                seed=task.seed * 1_000 + position,
+            )
+            for index, reward in enumerate(rewards)
+        ),
+        stop_reason=stop_reason,
+        success=success,
+        final_observation=Observation(text="You are outside."),
+        started_at=1_760_000_000.0,
+        duration_seconds=2.5,
+    )
+
+
+def make_failure(*, task: Task | None = None, position: int = 0) -> FailedEpisode:
+    return FailedEpisode(
+        task=task or make_task(),
+        position=position,
+        seed=1,
+        horizon=50,
+        cause=FailureCause.ENVIRONMENT_TIMEOUT,
+        message="environment.step: no answer within 5 s",
+        steps=(make_step(0),),
+        started_at=1_760_000_000.0,
+        duration_seconds=5.0,
+    )
+
+
+def run_started(
+    run_id: str = "run", *, attempt: int = 0, resumes_after: int | None = None
+) -> RunStarted:
+    return RunStarted(
+        run_id=run_id,
+        name="sample",
+        kind="train",
+        attempt=attempt,
+        config_json='{"name": "sample"}',
+        provenance_json='{"git": "0000000"}',
+        started_at=1_760_000_000.0 + attempt,
+        num_training_steps=10,
+        resumes_after_training_step=resumes_after,
+        host="host",
+        pid=4711,
+    )
+
+
+def make_record(
+    outcome: Trajectory | FailedEpisode,
+    *,
+    run_id: str = "run",
+    attempt: int = 0,
+    phase: Phase = "train",
+    training_step: int = 1,
+    group_index: int = 0,
+    retry: int = 0,
+    group_size: int | None = None,
+) -> EpisodeRecord:
+    return EpisodeRecord(
+        run_id=run_id,
+        attempt=attempt,
+        phase=phase,
+        training_step=training_step,
+        group_index=group_index,
+        retry=retry,
+        outcome=outcome,
+        group_size=group_size,
+    )
+
+
+def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> EpisodeCredit:
+    """Credit with recognisable numbers: step t has advantage `episode_advantage + t / 10`."""
+    steps = record.outcome.steps
+    count = len(steps)
+    return EpisodeCredit(
+        run_id=record.run_id,
+        attempt=record.attempt,
+        phase=record.phase,
+        training_step=record.training_step,
+        group_index=record.group_index,
+        position=record.outcome.position,
+        retry=record.retry,
+        episode_advantage=episode_advantage,
+        step_advantages=tuple(index / 10 for index in range(count)),
+        returns_to_go=tuple(sum(step.reward for step in steps[index:]) for index in range(count)),
+        advantages=tuple(episode_advantage + index / 10 for index in range(count)),
+        loss_weights=(1 / count,) * count,
+        trained=True,
+        policy_logprobs=tuple(step.behavior_logprobs for step in steps),
+        optimizer_step_index=0,
+    )
+
+
+def make_training_step(
+    training_step: int,
+    *,
+    run_id: str = "run",
+    attempt: int = 0,
+    num_groups: int = 2,
+    group_size: int = 4,
+) -> list[EpisodeRecord]:
+    """The episodes of one training step; odd positions solve their task."""
+    return [
+        make_record(
+            make_trajectory(
+                task=make_task(training_step * 100 + group),
+                position=position,
+                rewards=(0.0,) * (1 + position) + (float(position % 2),),
+                success=position % 2 == 1,
+                stop_reason=StopReason.TASK_SOLVED if position % 2 else StopReason.HORIZON_REACHED,
+            ),
+            run_id=run_id,
+            attempt=attempt,
+            training_step=training_step,
+            group_index=group,
+            group_size=group_size,
+        )
+        for group in range(num_groups)
+        for position in range(group_size)
+    ]
