@@ -1,0 +1,61 @@
+"""Prints what fixed policies score in the packaged environments, on validation tasks.
+
+Run: `python benchmarks/environment_baselines.py [num_tasks]`
+"""
+
+import sys
+import time
+
+from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.tasks import Panel
+from longhaul_core.types import Split
+from longhaul_envs.baselines import baseline_scores
+from longhaul_envs.sources import task_source_for
+
+SETTINGS: list[tuple[str, dict[str, object], int]] = [
+    ("longhaul/TextCraft-v0", {"depth": 1}, 6),
+    ("longhaul/TextCraft-v0", {"depth": 1, "distractors": 6}, 6),
+    ("longhaul/TextCraft-v0", {"depth": 2}, 12),
+    ("longhaul/TextCraft-v0", {"depth": 2}, 20),
+    ("longhaul/TextCraft-v0", {"depth": 3}, 30),
+    ("longhaul/TextCraft-v0", {"depth": 4, "num_variants": 32}, 50),
+    ("longhaul/BabyAI-v0", {"levels": ["GoToObj"]}, 6),
+    ("longhaul/BabyAI-v0", {"levels": ["GoToLocalS8N4"]}, 4),
+    ("longhaul/BabyAI-v0", {"levels": ["GoToLocal"]}, 4),
+    ("longhaul/BabyAI-v0", {"levels": ["GoToLocal"], "actions": "primitive"}, 20),
+    ("longhaul/BabyAI-v0", {"levels": ["PickupLoc"]}, 6),
+    ("longhaul/BabyAI-v0", {"levels": ["PutNextLocal"]}, 20),
+    ("longhaul/BabyAI-v0", {"levels": ["UnlockLocal"]}, 12),
+    ("longhaul/BabyAI-v0", {"levels": ["GoToSeq"]}, 40),
+    ("longhaul/BabyAI-v0", {"levels": ["BossLevel"]}, 50),
+    ("longhaul/Sokoban-v0", {"size": 5, "min_pushes": 1}, 10),
+    ("longhaul/Sokoban-v0", {"size": 6, "num_boxes": 1}, 20),
+    ("longhaul/Sokoban-v0", {"size": 6, "num_boxes": 2}, 30),
+    ("longhaul/Sokoban-v0", {"size": 8, "num_boxes": 3}, 50),
+]
+"""Environment id, options, horizon."""
+
+
+def main() -> None:
+    """Print a line for each policy in each setting."""
+    num_tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 64
+    for environment_id, options, horizon in SETTINGS:
+        spec = GymEnvironmentSpec(
+            environment_id=environment_id,
+            options=options,
+            import_modules=("longhaul_envs.registry",),
+        )
+        started = time.perf_counter()
+        listed = task_source_for(spec).tasks(Split.VALIDATION)
+        panel = Panel.spread(listed, split=Split.VALIDATION, num_tasks=min(num_tasks, len(listed)))
+        print(f"\n{environment_id} {options}, horizon {horizon}, {len(panel.tasks)} tasks")
+        for scored in baseline_scores(spec, panel.tasks, horizon=horizon):
+            print(
+                f"  success {scored.success_rate:6.1%}  return {scored.mean_return:6.3f}  "
+                f"steps {scored.mean_steps:5.1f}  {scored.policy}"
+            )
+        print(f"  ({time.perf_counter() - started:.1f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""BabyAI as a Gymnasium environment of text. The worlds and goals are MiniGrid's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.error import ResetNeeded
+
+from longhaul_core.types import Split, Task
+from longhaul_envs.babyai import tasks as task_list
+from longhaul_envs.babyai.actions import high_level_actions, primitive_actions
+from longhaul_envs.babyai.expert import Expert
+from longhaul_envs.babyai.prompt import HIGH_LEVEL_PROMPT, PRIMITIVE_PROMPT
+from longhaul_envs.babyai.world import Move, Sight, World
+from longhaul_envs.capabilities import EnvironmentPrompt
+from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+
+__all__ = ["BabyAI"]
+
+
+class BabyAI(gymnasium.Env[str, str]):
+    """Carry out an instruction among keys, balls, boxes and doors.
+
+    Task:
+        The observation names the instruction, what the agent knows of and where that is
+        from its point of view, and what it carries. It sees 7 by 7 cells in front of it.
+    Action:
+        `high_level`: `go to X`, `pick up X`, `put down next to X`, `open X`, `close X`,
+        `go through X` for a known X that can be reached over known cells, `drop`,
+        `move forward`, `turn left`, `turn right`. `primitive`: MiniGrid's six moves.
+        Anything else changes nothing and costs none of MiniGrid's moves.
+    Reward:
+        1.0 for success, or MiniGrid's own if `time_penalty`.
+    Episode end:
+        Terminated by success, and by breaking the order that some instructions demand.
+        Truncated by MiniGrid's limit on moves (64 for a room of 8 by 8), of which a
+        high-level action takes several.
+    Seed:
+        `options={"task_id": ...}` chooses the task, and the seed then decides nothing.
+        Without it the seed draws a world of the first level, of whatever split.
+    Info:
+        `admissible_actions`: all that would change something. `anchor_state`: a hash of the
+        world and of what the agent knows of it. `success`. `action_accepted`.
+    """
+
+    def __init__(
+        self,
+        *,
+        levels: Sequence[str] = ("GoToLocal",),
+        actions: str = "high_level",
+        remember: bool = True,
+        time_penalty: bool = False,
+    ) -> None:
+        self.options = task_list.BabyAIOptions(
+            levels=(levels,) if isinstance(levels, str) else tuple(levels),
+            actions=actions,
+            remember=remember,
+            time_penalty=time_penalty,
+        )
+        self.observation_space = text_space()
+        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+        self._worlds: dict[str, World] = {}
+        self._world: World | None = None
+        self._expert: Expert | None = None
+        self._admissible: Mapping[str, Sequence[Move]] = {}
+        self._text = ""
+        self._anchor_state = ""
+        self._over = True
+
+    @property
+    def prompt(self) -> EnvironmentPrompt:
+        """How BabyAI introduces itself under these options."""
+        return PRIMITIVE_PROMPT if self.options.actions == "primitive" else HIGH_LEVEL_PROMPT
+
+    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
+        """The first `limit` tasks of `split`; see `longhaul_envs.babyai.tasks`."""
+        return task_list.tasks(split, self.options, limit)
+
+    def expert_action(self) -> str | None:
+        """What MiniGrid's bot would do; None where it gives up."""
+        world = self._playing()
+        if self._expert is None:
+            self._expert = Expert(world.level, world.seed)
+        return self._expert.next_action(world, self._admissible)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        if options is not None and "task_id" in options:
+            level, world_seed = task_list.parse_task_id(str(options["task_id"]))
+        else:
+            level, world_seed = self.options.levels[0], int(self.np_random.integers(2**31))
+        if level not in self._worlds:
+            self._worlds[level] = World(level)
+        self._world = self._worlds[level]
+        self._world.reset(world_seed)
+        self._expert = None
+        self._over = False
+        self._look_at(self._world)
+        return self._text, self._info(success=False, accepted=True)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        world = self._playing()
+        if self._over:
+            raise ResetNeeded("the episode is over; reset before the next step")
+        words = " ".join(action.lower().split())
+        if words not in self._admissible:
+            info = self._info(success=False, accepted=False)
+            return f"{self._text}\nThat is not possible.", 0.0, False, False, info
+        outcome = world.carry_out(self._admissible[words])
+        if not self.options.remember:
+            world.forget()
+        success = outcome.terminated and outcome.reward > 0
+        reward = outcome.reward if self.options.time_penalty else float(success)
+        self._over = outcome.terminated or outcome.truncated
+        self._look_at(world)
+        info = self._info(success=success, accepted=True)
+        return self._text, reward, outcome.terminated, outcome.truncated, info
+
+    def _playing(self) -> World:
+        if self._world is None:
+            raise ResetNeeded("reset before the first step")
+        return self._world
+
+    def _look_at(self, world: World) -> None:
+        """Work out all that an observation says; only an accepted action changes it."""
+        listing = primitive_actions if self.options.actions == "primitive" else high_level_actions
+        self._admissible = {} if self._over else listing(world)
+        self._anchor_state = world.snapshot()
+        seen = "; ".join(_describe(sight) for sight in world.sights())
+        self._text = (
+            f"Goal: {world.mission}\n"
+            f"You know: {seen or 'nothing'}\n"
+            f"Ahead: {world.free_ahead()} free\n"
+            f"Carrying: {world.carried or 'nothing'}"
+        )
+
+    def _info(self, *, success: bool, accepted: bool) -> dict[str, Any]:
+        return {
+            "admissible_actions": list(self._admissible),
+            "anchor_state": self._anchor_state,
+            "success": success,
+            "action_accepted": accepted,
+        }
+
+
+def _describe(sight: Sight) -> str:
+    words = [f"{abs(sight.ahead)} {'ahead' if sight.ahead > 0 else 'behind'}"] * bool(sight.ahead)
+    words += [f"{abs(sight.right)} {'right' if sight.right > 0 else 'left'}"] * bool(sight.right)
+    state = f"{sight.state} " if sight.state else ""
+    return f"{state}{sight.name} ({' '.join(words)})"

@@ -1,0 +1,112 @@
+"""BabyAI's tasks: a MiniGrid level and a seed.
+
+A task id is `LEVEL/SEED`, e.g. `GoToLocal/00012`: any instance can play any of them. The
+split of a level's seed is decided by a hash of what the seed builds (walls, objects, agent
+and instruction), so no two splits share a start.
+"""
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+import gymnasium
+
+from longhaul_core.errors import ConfigError
+from longhaul_core.types import Split, Task
+from longhaul_envs.babyai.world import World
+from longhaul_envs.task_lists import (
+    DEFAULT_NUM_TASKS,
+    content_hash,
+    procedural_tasks,
+    rules_version,
+)
+
+__all__ = ["ENVIRONMENT_ID", "BabyAIOptions", "parse_task_id", "tasks"]
+
+ENVIRONMENT_ID = "longhaul/BabyAI-v0"
+_SEED_DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BabyAIOptions:
+    """What can be chosen about BabyAI."""
+
+    levels: tuple[str, ...] = ("GoToLocal",)
+    """MiniGrid's level names without `BabyAI-` and `-v0`. Chooses tasks."""
+    actions: str = "high_level"
+    """`high_level` or `primitive`. A rule."""
+    remember: bool = True
+    """Whether objects seen earlier stay in the observation and can be walked to. A rule."""
+    time_penalty: bool = False
+    """Pay MiniGrid's `1 - 0.9 * moves / limit` for success instead of 1. A rule."""
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise ConfigError("levels must name at least one BabyAI level, got none")
+        for level in self.levels:
+            if f"BabyAI-{level}-v0" not in gymnasium.registry:
+                raise ConfigError(f"no BabyAI level is called {level!r}; try 'GoToLocal'")
+        if self.actions not in ("high_level", "primitive"):
+            raise ConfigError(f"actions must be high_level or primitive, got {self.actions!r}")
+
+    @property
+    def version(self) -> str:
+        """What `Task.version` says."""
+        return rules_version("1", self, rules=("actions", "remember", "time_penalty"))
+
+
+def tasks(split: Split, options: BabyAIOptions, limit: int | None = None) -> tuple[Task, ...]:
+    """The first `limit` tasks of `split`, the levels taking turns."""
+    wanted = DEFAULT_NUM_TASKS[split] if limit is None else limit
+    per_level = -(-wanted // len(options.levels))
+    lists = [_level_tasks(level, split, options.version, per_level) for level in options.levels]
+    mixed = [task for turn in zip_longest(*lists) for task in turn if task is not None]
+    return tuple(mixed[:wanted])
+
+
+def parse_task_id(task_id: str) -> tuple[str, int]:
+    """Level and seed.
+
+    Raises:
+        ValueError: No task has this id.
+    """
+    level, _, seed = task_id.partition("/")
+    if f"BabyAI-{level}-v0" not in gymnasium.registry or not seed.isdecimal():
+        raise ValueError(
+            f"no BabyAI task is called {task_id!r}; ids look like 'GoToLocal/00012' (level, seed)"
+        )
+    return level, int(seed)
+
+
+def _level_tasks(level: str, split: Split, version: str, limit: int) -> tuple[Task, ...]:
+    world = World(level)
+
+    def start_of(seed: int) -> _Start:
+        if (level, seed) not in _STARTS:
+            world.reset(seed)
+            _STARTS[level, seed] = _Start(content_hash(world.layout()), world.mission)
+        return _STARTS[level, seed]
+
+    def task_of(seed: int) -> Task:
+        return Task(
+            environment=ENVIRONMENT_ID,
+            version=version,
+            data_hash="",
+            task_id=f"{level}/{seed:0{_SEED_DIGITS}}",
+            seed=seed,
+            split=split,
+            goal=start_of(seed).mission,
+        )
+
+    return procedural_tasks(
+        split, limit=limit, content_of=lambda seed: start_of(seed).content, task_of=task_of
+    )
+
+
+class _Start(NamedTuple):
+    content: str
+    mission: str
+
+
+_STARTS: dict[tuple[str, int], _Start] = {}
+"""What each seed of a level was found to build; the three splits look at the same seeds."""

@@ -1,0 +1,55 @@
+"""What an environment may offer beyond Gymnasium's own interface. All of it is optional.
+
+A class gains a capability by having the member; there is nothing to inherit or register.
+The packaged environments have all three, and a user's class is asked in the same way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from longhaul_core.types import Split, Task
+
+__all__ = ["EnvironmentPrompt", "HasExpert", "HasPrompt", "ListsTasks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentPrompt:
+    """How an environment introduces itself to a language model."""
+
+    system: str
+    """What the world is and how its observations read."""
+    instruction: str
+    """One line that ends every prompt: what is to be written now."""
+
+
+@runtime_checkable
+class ListsTasks(Protocol):
+    """Has its own task lists, under the options that the instance was made with."""
+
+    def tasks(self, split: Split, limit: int | None = None) -> Sequence[Task]:
+        """The first `limit` tasks of `split`, or all of them, in a fixed order."""
+        ...
+
+
+@runtime_checkable
+class HasPrompt(Protocol):
+    """Introduces itself."""
+
+    @property
+    def prompt(self) -> EnvironmentPrompt:
+        """The introduction, under the options that the instance was made with."""
+        ...
+
+
+@runtime_checkable
+class HasExpert(Protocol):
+    """Can say what an expert would do."""
+
+    def expert_action(self) -> str | None:
+        """An action on a way to success from here; None if there is no such way.
+
+        It may use what the agent cannot see. It is an admissible action wherever the
+        environment names those, and it draws no random numbers.
+        """
+        ...

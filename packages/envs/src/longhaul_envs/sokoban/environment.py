@@ -1,0 +1,148 @@
+"""Sokoban as a Gymnasium environment of text, with levels of its own."""
+
+from typing import Any
+
+import gymnasium
+from gymnasium.error import ResetNeeded
+
+from longhaul_core.types import Split, Task
+from longhaul_envs.capabilities import EnvironmentPrompt
+from longhaul_envs.sokoban import tasks as task_list
+from longhaul_envs.sokoban.board import ACTIONS, Board, Position
+from longhaul_envs.sokoban.expert import Expert
+from longhaul_envs.sokoban.prompt import GRID_PROMPT, RELATIVE_PROMPT
+from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+
+__all__ = ["Sokoban"]
+
+
+class Sokoban(gymnasium.Env[str, str]):
+    """Push every box onto a target.
+
+    Task:
+        A walled square with as many targets as boxes. Every level is solvable from its
+        start, but not from everywhere: a box in a corner stays there.
+    Action:
+        `up`, `down`, `left`, `right`. Into a box pushes it, unless a wall or another box is
+        behind it. Anything else changes nothing.
+    Reward:
+        1.0 for the step that solves the level, plus `box_reward` for each box that came onto
+        a target in this step, minus it for each that left, minus `step_penalty`.
+    Episode end:
+        Terminated when every box is on a target. Never truncated here, stuck or not: the
+        horizon belongs to the episode loop.
+    Seed:
+        `options={"task_id": ...}` chooses the task, and the seed then decides nothing.
+        Without it the seed draws a level of whatever split.
+    Info:
+        `admissible_actions`: the moves that change something. `anchor_state`: the board.
+        `success`. `action_accepted`: False if nothing changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int = 6,
+        num_boxes: int = 1,
+        min_pushes: int = 2,
+        observation: str = "grid",
+        box_reward: float = 0.0,
+        step_penalty: float = 0.0,
+    ) -> None:
+        self.options = task_list.SokobanOptions(
+            size=size,
+            num_boxes=num_boxes,
+            min_pushes=min_pushes,
+            observation=observation,
+            box_reward=box_reward,
+            step_penalty=step_penalty,
+        )
+        self.observation_space = text_space()
+        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+        self._board = Board(0, frozenset(), frozenset())
+        self._position = Position(0, frozenset())
+        self._expert: Expert | None = None
+
+    @property
+    def prompt(self) -> EnvironmentPrompt:
+        """How Sokoban introduces itself under these options."""
+        return GRID_PROMPT if self.options.observation == "grid" else RELATIVE_PROMPT
+
+    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
+        """The first `limit` tasks of `split`; see `longhaul_envs.sokoban.tasks`."""
+        return task_list.tasks(split, self.options, limit)
+
+    def expert_action(self) -> str | None:
+        """The next move of a solution; None if a box is stuck."""
+        if self._expert is None:
+            self._expert = Expert(self._board)
+        return self._expert.next_action(self._position)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        if options is not None and "task_id" in options:
+            level = task_list.level_of(str(options["task_id"]))
+        else:
+            level = task_list.draw_level(self.options, int(self.np_random.integers(2**31)))
+        self._board, self._position, self._expert = level.board, level.start, None
+        return self._observe(), self._info(accepted=True)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if self._board.is_solved(self._position):
+            raise ResetNeeded("there is no episode, or it is over; reset before the next step")
+        before = self._position
+        word = action.strip().lower()
+        if word in ACTIONS:
+            self._position = self._board.move(before, word)
+        num_gained = len(self._position.boxes & self._board.targets) - len(
+            before.boxes & self._board.targets
+        )
+        solved = self._board.is_solved(self._position)
+        reward = float(solved) + self.options.box_reward * num_gained - self.options.step_penalty
+        info = self._info(accepted=self._position != before)
+        return self._observe(), reward, solved, False, info
+
+    def _observe(self) -> str:
+        if self.options.observation == "grid":
+            # one token a cell for most tokenizers, instead of runs of various lengths
+            grid = "\n".join(" ".join(row) for row in self._board.rows(self._position))
+            return f"Goal: push every box onto a target\n{grid}"
+        open_boxes = sorted(self._position.boxes - self._board.targets)
+        open_targets = sorted(self._board.targets - self._position.boxes)
+        around = [f"{action} {self._beside(action)}" for action in ACTIONS]
+        return "\n".join(
+            [
+                "Goal: push every box onto a target",
+                f"Boxes: {self._list(open_boxes)}",
+                f"Targets: {self._list(open_targets)}",
+                f"Beside you: {', '.join(around)}",
+            ]
+        )
+
+    def _list(self, cells: list[int]) -> str:
+        return "; ".join(self._offset(cell) for cell in cells) or "none"
+
+    def _offset(self, cell: int) -> str:
+        row, column = divmod(cell, self._board.size)
+        player_row, player_column = divmod(self._position.player, self._board.size)
+        down, right = row - player_row, column - player_column
+        words = [f"{abs(down)} {'down' if down > 0 else 'up'}"] * bool(down)
+        words += [f"{abs(right)} {'right' if right > 0 else 'left'}"] * bool(right)
+        return " ".join(words) or "here"
+
+    def _beside(self, action: str) -> str:
+        cell = self._position.player + self._board.steps[action]
+        if cell in self._position.boxes:
+            return "box"
+        return "free" if cell in self._board.floor else "wall"
+
+    def _info(self, *, accepted: bool) -> dict[str, Any]:
+        solved = self._board.is_solved(self._position)
+        return {
+            "admissible_actions": [] if solved else self._board.effective_actions(self._position),
+            "anchor_state": "\n".join(self._board.rows(self._position)),
+            "success": solved,
+            "action_accepted": accepted,
+        }

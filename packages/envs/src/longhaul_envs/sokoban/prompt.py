@@ -1,0 +1,23 @@
+"""How Sokoban introduces itself."""
+
+from longhaul_envs.capabilities import EnvironmentPrompt
+
+__all__ = ["GRID_PROMPT", "RELATIVE_PROMPT"]
+
+_RULES = (
+    "You push boxes onto targets. Moving into a box pushes it one cell if the cell behind it is "
+    "free; boxes cannot be pulled."
+)
+
+GRID_PROMPT = EnvironmentPrompt(
+    system=(
+        f"{_RULES} In the grid, # is wall, @ is you, $ is a box, . is a target, * is a box on a "
+        "target, + is you on a target, _ is floor."
+    ),
+    instruction="What is the next move?",
+)
+
+RELATIVE_PROMPT = EnvironmentPrompt(
+    system=f"{_RULES} Places are given as seen from you.",
+    instruction="What is the next move?",
+)
