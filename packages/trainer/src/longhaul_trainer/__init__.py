@@ -1,0 +1,1 @@
+"""Reinforcement learning of language agents on verl, and the command line that runs it."""

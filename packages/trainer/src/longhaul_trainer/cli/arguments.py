@@ -1,0 +1,46 @@
+"""Arguments that several commands share, so that they mean and read the same everywhere."""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+DEFAULT_RUN = "default"
+"""Stands for the run that the package carries, where a file is asked for."""
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings that win over the file's."),
+]
+RunReference = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run's id, the beginning of one, its folder, or `last`."),
+]
+RunInStore = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or `last`.")
+]
+RunsDirectory = Annotated[
+    Path, typer.Option("--runs-directory", help="Folder that holds the runs' folders.")
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="LONGHAUL_STORE",
+        help="SQLite file or PostgreSQL URL.",
+        show_default="longhaul.db",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it, instead of saying what would go.")]
+SkipDoctor = Annotated[
+    bool,
+    typer.Option("--skip-doctor", help="Start although the machine looks too small."),
+]
+
+
+@cache
+def console_of(stream: Literal["stdout", "stderr"]) -> Console:
+    """The console of a standard stream; results go to `stdout`, everything else to `stderr`."""
+    return Console(stderr=stream == "stderr")

@@ -1,0 +1,84 @@
+"""`trainer check`: is this description of a run right? On any machine, within a second."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from longhaul_trainer.cli.arguments import Overrides, console_of
+from longhaul_trainer.cli.train import read_description
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.environment_check import require_known
+
+
+def check(
+    file: Annotated[str, typer.Argument(help="TOML file of the run, or the word `default`.")],
+    overrides: Overrides = None,
+    *,
+    as_toml: Annotated[
+        bool, typer.Option("--toml", help="Print the resolved configuration as TOML.")
+    ] = False,
+) -> None:
+    """Check a run's description: every problem at once, or what the run will do."""
+    config = read_description(file, overrides)
+    require_known(config.environment)
+    console = console_of("stdout")
+    if as_toml:
+        console.print(config.to_toml(), end="", markup=False, highlight=False, soft_wrap=True)
+        return
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in summary(config).items():
+        table.add_row(f"[dim]{name}[/]", value)
+    console.print(f"[green]{file} describes a run[/]", highlight=False)
+    console.print(table)
+    for line in advice(config):
+        console.print(f"[yellow]note:[/] {line}", highlight=False)
+
+
+def summary(config: RunConfig) -> dict[str, str]:
+    """The sizes that follow from a description, by what they are."""
+    rollout, updates = config.rollout, config.optimizer.optimizer_steps_per_training_step
+    episodes = config.tasks_per_training_step * rollout.group_size
+    return {
+        "model": config.model.path,
+        "environment": config.environment.id,
+        "algorithm": config.algorithm.name,
+        "training step": (
+            f"{config.tasks_per_training_step} tasks × {rollout.group_size} = {episodes} episodes "
+            f"of at most {rollout.horizon} steps"
+        ),
+        "update": f"{updates} a training step, {episodes // updates} episodes each",
+        "run": (
+            f"{config.num_training_steps} training steps, "
+            f"{config.num_training_steps * episodes:,} episodes"
+        ),
+        "longest row": f"{rollout.max_prompt_tokens + rollout.max_reply_tokens} tokens",
+        "store": config.store,
+    }
+
+
+def advice(config: RunConfig) -> list[str]:
+    """What is allowed, and probably not meant."""
+    lines: list[str] = []
+    rollout, workers = config.rollout, config.environment.num_workers
+    if workers < rollout.concurrent_episodes:
+        lines.append(
+            f"environment.num_workers = {workers} lets {workers} episodes run at once, not "
+            f"rollout.concurrent_episodes = {rollout.concurrent_episodes}"
+        )
+    if config.engine.max_sequences < min(workers, rollout.concurrent_episodes):
+        lines.append(
+            f"engine.max_sequences = {config.engine.max_sequences} makes some of "
+            f"{min(workers, rollout.concurrent_episodes)} episodes wait for the engine"
+        )
+    if rollout.top_p < 1:
+        lines.append(
+            f"rollout.top_p = {rollout.top_p:g} samples from a cut distribution, whose logprobs "
+            "the learner does not reproduce"
+        )
+    if config.memory.kind == "full" and config.algorithm.name == "gigpo":
+        lines.append(
+            'memory.kind = "full" with algorithm.name = "gigpo": steps are compared by state, '
+            "though their prompts differ by all of the past"
+        )
+    return lines

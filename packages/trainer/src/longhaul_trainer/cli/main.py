@@ -1,0 +1,56 @@
+"""The program `trainer`. Without a command it trains the default run."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from longhaul_core.errors import LonghaulError
+from longhaul_trainer.cli.arguments import SkipDoctor, console_of
+from longhaul_trainer.cli.check import check
+from longhaul_trainer.cli.doctor import doctor
+from longhaul_trainer.cli.endings import EXIT_CODE_HELP, show_error
+from longhaul_trainer.cli.evaluate import evaluate
+from longhaul_trainer.cli.runs import runs_app
+from longhaul_trainer.cli.train import resume, start_run, train
+from longhaul_trainer.config import load_default_config
+from longhaul_trainer.offline import stay_offline
+
+app = typer.Typer(
+    name="trainer",
+    help="Train language agents on long tasks. Without a command: the default run.",
+    epilog=EXIT_CODE_HELP,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=EXIT_CODE_HELP)(train)
+app.command(epilog=EXIT_CODE_HELP)(resume)
+app.command(epilog=EXIT_CODE_HELP)(evaluate)
+app.command(epilog=EXIT_CODE_HELP)(check)
+app.command(epilog=EXIT_CODE_HELP)(doctor)
+app.add_typer(runs_app, name="runs")
+
+
+@app.callback(invoke_without_command=True)
+def default_run(
+    context: typer.Context,
+    *,
+    skip_doctor: SkipDoctor = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Train language agents on long tasks. Without a command: the default run."""
+    if version:
+        import importlib.metadata
+
+        console_of("stdout").print(importlib.metadata.version("longhaul-trainer"), highlight=False)
+    elif context.invoked_subcommand is None:
+        start_run(load_default_config(), skip_doctor=skip_doctor)
+
+
+def main() -> None:
+    """Run the program and exit with a code of `cli.endings`."""
+    stay_offline()
+    try:
+        app()
+    except LonghaulError as error:
+        sys.exit(show_error(error, console_of("stderr")))

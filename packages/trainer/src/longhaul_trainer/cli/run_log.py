@@ -1,0 +1,75 @@
+"""A run's own log: one line an event for people, and the same as JSON for machines."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from longhaul_trainer.run_directory import RunDirectory
+
+
+class LineFormatter(logging.Formatter):
+    """`2026-11-21T10:01:40Z INFO    longhaul_trainer.x: message`."""
+
+    def __init__(self) -> None:
+        super().__init__("{asctime} {levelname:7} {name}: {message}", style="{")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """The record's time in UTC."""
+        return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line of JSON."""
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+class RunLog:
+    """While the block runs, log records of every module go to the run's folder.
+
+    What escapes the block is logged with its traceback and gets a note that names the log.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._handlers: list[logging.Handler] = []
+
+    def __enter__(self) -> Self:
+        for path, formatter in (
+            (self._run.log_file, LineFormatter()),
+            (self._run.log_file.with_suffix(".jsonl"), JsonFormatter()),
+        ):
+            handler = logging.FileHandler(path, encoding="utf-8")
+            handler.setFormatter(formatter)
+            handler.setLevel(logging.INFO)
+            self._handlers.append(handler)
+            logging.getLogger().addHandler(handler)
+        logging.getLogger("longhaul_trainer").setLevel(logging.INFO)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            logging.getLogger(__name__).error(
+                "the run ended by %s", type(error).__name__, exc_info=error
+            )
+            error.add_note(f"Logs: {self._run.logs}")
+        for handler in self._handlers:
+            logging.getLogger().removeHandler(handler)
+            handler.close()

@@ -1,0 +1,96 @@
+"""`trainer runs`: what is in a store, and a person's word about it: cancel, prune, delete."""
+
+from typing import Annotated, Literal, cast
+
+import typer
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.cli.arguments import RunInStore, Store, Yes
+from longhaul_trainer.cli.endings import EXIT_CODE_HELP
+
+DEFAULT_STORE = "longhaul.db"
+
+runs_app = typer.Typer(epilog=EXIT_CODE_HELP, no_args_is_help=False)
+
+WithFolder = Annotated[
+    bool, typer.Option("--with-folder", help="Delete checkpoints, weights and logs too.")
+]
+
+
+@runs_app.callback(invoke_without_command=True, epilog=EXIT_CODE_HELP)
+def runs(
+    context: typer.Context,
+    *,
+    store: Store = None,
+    status: Annotated[
+        Literal["running", "finished", "failed", "cancelled"] | None,
+        typer.Option(help="Only such runs."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """List the runs of a store, or say `cancel`, `prune` or `delete`."""
+    context.obj = store  # `trainer runs --store X cancel RUN` means that store, too
+    if context.invoked_subcommand is None:
+        from longhaul_trainer.cli.stored_runs import show_runs
+
+        show_runs(store or DEFAULT_STORE, status=status, limit=limit, as_json=as_json)
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def cancel(context: typer.Context, reference: RunInStore, *, store: Store = None) -> None:
+    """Ask a running run to stop after the training step it is in. It can be resumed."""
+    from longhaul_trainer.cli.stored_runs import ask_to_stop
+
+    ask_to_stop(chosen(context, store), reference)
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def prune(  # noqa: PLR0913 - each is an option that people type
+    context: typer.Context,
+    *,
+    store: Store = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Ended longer ago: 30m, 12h, 7d or 4w.")
+    ] = None,
+    keep_best: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep so many, those with the highest return in an evaluation."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Only runs of this name.")] = None,
+    tokens_only: Annotated[
+        bool, typer.Option("--tokens-only", help="Drop tokens and logprobs; keep all else.")
+    ] = False,
+    with_folder: WithFolder = False,
+    yes: Yes = False,
+) -> None:
+    """Delete the runs that a rule lets go; all conditions must hold. Shows them without --yes."""
+    if older_than is None and keep_best is None:
+        raise ConfigError("say which runs may go: --older-than AGE, --keep-best N, or both")
+    from longhaul_trainer.cli.stored_runs import PruneRule, age_seconds, remove_by_rule
+
+    seconds = None if older_than is None else age_seconds(older_than)
+    rule = PruneRule(older_than_seconds=seconds, keep_best=keep_best, name=name)
+    remove_by_rule(
+        chosen(context, store), rule, tokens_only=tokens_only, with_folder=with_folder, yes=yes
+    )
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def delete(
+    context: typer.Context,
+    reference: RunInStore,
+    *,
+    store: Store = None,
+    with_folder: WithFolder = False,
+    yes: Yes = False,
+) -> None:
+    """Delete one run that is not running. Shows it without --yes."""
+    from longhaul_trainer.cli.stored_runs import remove_one
+
+    remove_one(chosen(context, store), reference, with_folder=with_folder, yes=yes)
+
+
+def chosen(context: typer.Context, store: str | None) -> str:
+    """The store that was named after the command, or before it, or the default one."""
+    return store or cast("str | None", context.obj) or DEFAULT_STORE

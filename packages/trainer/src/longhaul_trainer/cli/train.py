@@ -1,0 +1,180 @@
+"""`trainer train` and `trainer resume`: from a checked description to a run that ends."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from longhaul_core.types import Split
+from longhaul_trainer.cli.arguments import (
+    DEFAULT_RUN,
+    Overrides,
+    RunReference,
+    RunsDirectory,
+    SkipDoctor,
+    console_of,
+)
+from longhaul_trainer.cli.endings import ExitCode
+from longhaul_trainer.cli.run_log import RunLog
+from longhaul_trainer.config import RunConfig, load_config, load_default_config
+from longhaul_trainer.environment_check import require_known
+from longhaul_trainer.models import hash_model, prepare_model
+from longhaul_trainer.provenance import collect_provenance
+from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+
+Work = Callable[[RunConfig, RunDirectory], RunOutcome]
+"""What is done in a run's folder."""
+
+EXIT_CODE_OF_STATUS = {
+    "finished": ExitCode.DONE,
+    "failed": ExitCode.RUN_FAILED,
+    "cancelled": ExitCode.CANCELLED,
+}
+
+
+def training(*, resume: bool) -> Work:
+    """Train, from the start or from the last checkpoint."""
+
+    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        from longhaul_trainer.verl.launch import run_training  # the training stack, only now
+
+        return run_training(config, run, resume=resume)
+
+    return work
+
+
+def evaluation(split: Split) -> Work:
+    """Play the panel of a split."""
+
+    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        from longhaul_trainer.verl.launch import run_evaluation  # the training stack, only now
+
+        return run_evaluation(config, run, split=split)
+
+    return work
+
+
+def read_description(file: str, overrides: list[str] | None) -> RunConfig:
+    """The run that a file, or the word `default`, and overrides describe.
+
+    Raises:
+        ConfigError: Everything that is wrong with it.
+    """
+    if file == DEFAULT_RUN and not Path(file).exists():
+        return load_default_config(overrides or [])
+    return load_config(Path(file), overrides or [])
+
+
+def train(
+    file: Annotated[str, typer.Argument(help="TOML file of the run, or the word `default`.")],
+    overrides: Overrides = None,
+    *,
+    skip_doctor: SkipDoctor = False,
+) -> None:
+    """Train as a file says. Overrides win over the file: rollout.horizon=40."""
+    start_run(read_description(file, overrides), skip_doctor=skip_doctor)
+
+
+def resume(
+    reference: RunReference,
+    *,
+    runs_directory: RunsDirectory = Path("runs"),
+    skip_doctor: SkipDoctor = False,
+) -> None:
+    """Go on with a run that was cancelled or killed, from its last checkpoint."""
+    run = RunDirectory.find(reference, runs_directory=runs_directory)
+    with run.locked():
+        config = run.load_config()
+        check_machine(config, skip=skip_doctor)
+        outcome = carry_out(config, run, training(resume=True))
+    say_goodbye(outcome, run)
+
+
+def start_run(config: RunConfig, *, skip_doctor: bool) -> None:
+    """Check the machine, make a fresh folder, and train.
+
+    Raises:
+        typer.Exit: With the code of how the run ended.
+    """
+    config = config.with_absolute_paths(Path.cwd())
+    check_machine(config, skip=skip_doctor)
+    run = RunDirectory.create(config)
+    with run.locked():
+        outcome = carry_out(config, run, training(resume=False))
+    say_goodbye(outcome, run)
+
+
+def say_goodbye(outcome: RunOutcome, run: RunDirectory) -> None:
+    """Say how a training that has not finished goes on, and exit with its code.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    if outcome.status != "finished":
+        console_of("stdout").print(f"[dim]go on[/]   trainer resume {run.path}", highlight=False)
+    raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
+
+
+def check_machine(config: RunConfig, *, skip: bool) -> None:
+    """Show the doctor's warnings; the environment is looked up in any case.
+
+    Raises:
+        LonghaulError: If the machine cannot carry the run, unless that is to be skipped.
+    """
+    from longhaul_trainer.doctor import require_ready
+
+    require_known(config.environment)
+    if skip:
+        return
+    for warning in require_ready(config):
+        console_of("stderr").print(
+            f"[yellow]{warning.name}:[/] {escape(warning.found)}; {escape(warning.advice)}",
+            highlight=False,
+        )
+
+
+def carry_out(config: RunConfig, run: RunDirectory, work: Work) -> RunOutcome:
+    """Do the work in a folder that this process holds, and show how it ended."""
+    console = console_of("stdout")
+    console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
+    with RunLog(run):
+        provenance = collect_provenance(
+            model_sha256=hash_model(prepare_model(config.model.path)), command=sys.argv
+        )
+        run.write_provenance(provenance.to_json())
+        outcome = work(config, run)
+    show_outcome(outcome, run, config, console)
+    return outcome
+
+
+def show_outcome(
+    outcome: RunOutcome, run: RunDirectory, config: RunConfig, console: Console
+) -> None:
+    """The small table that a run ends with: scores before and after, what is stored, where."""
+    scores = {"before": outcome.before, "after": outcome.after}
+    shown = {when: score for when, score in scores.items() if score is not None}
+    table = Table(title=f"{outcome.run_id}: {outcome.status}", title_justify="left")
+    table.add_column("fixed panel")
+    for when in shown:
+        table.add_column(when, justify="right")
+    table.add_row("mean return", *(f"{score.mean_return:.3f}" for score in shown.values()))
+    table.add_row("success", *(f"{score.success_rate:.1%}" for score in shown.values()))
+    table.add_row("episodes", *(f"{score.num_episodes}" for score in shown.values()))
+    if shown:
+        console.print(table)
+    if outcome.message:
+        console.print(outcome.message, markup=False)
+    minutes, seconds = divmod(round(outcome.duration_seconds), 60)
+    console.print(
+        f"{outcome.num_training_steps} training steps in {minutes} min {seconds} s; "
+        f"{outcome.num_episodes:,} episodes and {outcome.num_steps:,} steps stored",
+        highlight=False,
+    )
+    console.print(f"[dim]folder[/]  {run.path}", highlight=False)
+    console.print(f"[dim]store[/]   {config.store}", highlight=False)
+    console.print(f"[dim]look[/]    uv run viewer --store {config.store}", highlight=False)

@@ -1,0 +1,45 @@
+"""A run, described. Importing this needs no accelerator and no training stack."""
+
+from longhaul_trainer.config.episodes import (
+    ActionsConfig,
+    EnvironmentConfig,
+    MemoryConfig,
+    PromptConfig,
+    RolloutConfig,
+)
+from longhaul_trainer.config.learning import (
+    AlgorithmConfig,
+    CheckpointConfig,
+    LossConfig,
+    OptimizerConfig,
+    ValidationConfig,
+)
+from longhaul_trainer.config.load import (
+    default_config_text,
+    load_config,
+    load_default_config,
+    parse_config,
+)
+from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
+from longhaul_trainer.config.run import RunConfig
+
+__all__ = [
+    "ActionsConfig",
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "EngineConfig",
+    "EnvironmentConfig",
+    "LossConfig",
+    "MemoryConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "PromptConfig",
+    "ResourcesConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "ValidationConfig",
+    "default_config_text",
+    "load_config",
+    "load_default_config",
+    "parse_config",
+]

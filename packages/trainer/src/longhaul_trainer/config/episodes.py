@@ -1,0 +1,113 @@
+"""How episodes are played: environment, limits, memory, prompt and action format."""
+
+from collections.abc import Generator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from longhaul_trainer.config.section import Section
+
+Scalar = bool | int | float | str
+Option = Scalar | list[Scalar]
+"""What a free table (`environment.options`) may hold."""
+
+
+class EnvironmentConfig(Section):
+    """Which environment, and how its code is kept from hurting the run."""
+
+    id: str = Field(default="longhaul/TextCraft-v0", min_length=1)
+    """Gymnasium id of an environment with text observations and text actions."""
+    options: Mapping[str, Option] = {}
+    """Keyword arguments of the environment, such as its difficulty."""
+    import_modules: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Python modules to import first; they register your own environments with Gymnasium."""
+    isolation: Literal["process", "thread"] = "process"
+    """`process` survives environments that hang or crash; `thread` is for trusted, quick ones."""
+    reset_deadline_seconds: float = Field(default=60.0, gt=0)
+    """A reset that takes longer fails its episode."""
+    step_deadline_seconds: float = Field(default=30.0, gt=0)
+    """A step that takes longer fails its episode."""
+    num_workers: int = Field(default=8, ge=1)
+    """Environments alive at once; with `process` isolation, worker processes."""
+
+
+class RolloutConfig(Section):
+    """How many episodes are played, how long they may be, how replies are sampled."""
+
+    group_size: int = Field(default=8, ge=2)
+    """Episodes per task (G), compared with each other: a group of one has no comparison and
+    teaches nothing."""
+    horizon: int = Field(default=20, ge=1)
+    """Longest episode, in steps; an episode that reaches it is truncated."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of sampling while training; validation is greedy. At 0 a group's episodes would be equal."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus sampling while training; below 1 the sampler's logprobs differ from the learner's."""
+    max_reply_tokens: int = Field(default=64, ge=1)
+    """Longest reply of one step."""
+    max_prompt_tokens: int = Field(default=512, ge=1)
+    """Longest prompt of one step; the memory drops its oldest exchanges to make a prompt fit."""
+    max_episode_tokens: int | None = Field(default=None, ge=1)
+    """Prompt and reply tokens of a whole episode; an episode that spends them is truncated."""
+    concurrent_episodes: int = Field(default=64, ge=1)
+    """Episodes in flight at once; each goes at its own pace."""
+    policy_deadline_seconds: float = Field(default=300.0, gt=0)
+    """A reply that takes longer fails its episode."""
+    max_retries: int = Field(default=1, ge=0)
+    """Further tries of an episode that failed, under `on_failure = "retry"`."""
+    on_failure: Literal["retry", "leave_out"] = "retry"
+    """A failed episode is played again, or left out of its group; it is never scored 0."""
+
+    def contradictions(self) -> Generator[str]:
+        """A step must fit the episode, and a retry must be possible."""
+        step_tokens = self.max_prompt_tokens + self.max_reply_tokens
+        if self.max_episode_tokens is not None and self.max_episode_tokens < step_tokens:
+            yield (
+                f"max_episode_tokens = {self.max_episode_tokens} is less than one full step, "
+                f"max_prompt_tokens + max_reply_tokens = {self.max_prompt_tokens} + "
+                f"{self.max_reply_tokens} = {step_tokens}; raise it to at least {step_tokens}"
+            )
+        if self.on_failure == "retry" and self.max_retries == 0:
+            yield (
+                'on_failure = "retry" with max_retries = 0 retries nothing; raise max_retries '
+                'to 1 or more, or say on_failure = "leave_out"'
+            )
+
+
+class MemoryConfig(Section):
+    """What of an episode's past its next prompt shows."""
+
+    kind: Literal["none", "window", "full"] = "window"
+    """The current observation alone, the last exchanges, or all of them as chat turns."""
+    size: int = Field(default=2, ge=1)
+    """Exchanges that a `window` shows; the other kinds do not read it."""
+
+
+class PromptConfig(Section):
+    """The words around an observation."""
+
+    system: str | None = None
+    """System message; left out, the environment's own."""
+    instruction: str | None = None
+    """Line at the end of each prompt; left out, the environment's own."""
+    list_actions: bool = True
+    """Show the admissible actions where the environment names them."""
+    reply_prefix: str = ""
+    """Put at the end of the prompt, as if the reply began with it, e.g. `<action>`."""
+
+
+class ActionsConfig(Section):
+    """How a reply becomes an action."""
+
+    format: Literal["tags", "json", "plain"] = "tags"
+    """`<action>…</action>`, `{"action": "…"}`, or the reply's first line that is not empty."""
+    require_thinking: bool = False
+    """A reply without a `<think>…</think>` part is invalid; for `tags` only."""
+
+    def contradictions(self) -> Generator[str]:
+        """Thinking needs a format with a place for it."""
+        if self.require_thinking and self.format != "tags":
+            yield (
+                f'require_thinking = true needs format = "tags", got format = "{self.format}", '
+                "which has no place for thinking"
+            )

@@ -1,0 +1,73 @@
+"""Every field of a run's description by its dotted name, for overrides, errors and docs."""
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from typing import get_args
+
+from pydantic.fields import FieldInfo
+
+from longhaul_trainer.config.run import RunConfig
+from longhaul_trainer.config.section import Section
+
+FREE_TABLES = frozenset({"environment.options", "verl"})
+"""Tables whose keys are somebody else's: the environment's and verl's."""
+
+
+@cache
+def config_fields() -> Mapping[str, FieldInfo]:
+    """Fields by dotted name, e.g. `rollout.horizon`, in the order of the classes."""
+    return dict(_fields(RunConfig, prefix=""))
+
+
+def section_of(annotation: object) -> type[Section] | None:
+    """The section class that a field holds, or None for a plain field."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return None
+
+
+def _fields(section: type[Section], *, prefix: str) -> list[tuple[str, FieldInfo]]:
+    found: list[tuple[str, FieldInfo]] = []
+    for name, field in section.model_fields.items():
+        inner = section_of(field.annotation)
+        if inner is None:
+            found.append((f"{prefix}{name}", field))
+        else:
+            found += _fields(inner, prefix=f"{prefix}{name}.")
+    return found
+
+
+def description_of(key: str) -> str:
+    """The documentation of a field on one line; empty for keys of the free tables."""
+    field = config_fields().get(key)
+    return " ".join((field.description or "").split()) if field is not None else ""
+
+
+def takes_text(field: FieldInfo) -> bool:
+    """Whether every value of the field, `None` apart, is a string."""
+    kinds = get_args(field.annotation) or (field.annotation,)
+    return all(kind is str or kind is type(None) or isinstance(kind, str) for kind in kinds)
+
+
+def takes_none(field: FieldInfo) -> bool:
+    """Whether the field may be left without a value."""
+    return type(None) in get_args(field.annotation)
+
+
+def suggestion(key: str) -> str:
+    """What the writer of an unknown key may have meant: `"; did you mean 'rollout.horizon'?"`.
+
+    Empty where no known key is close.
+    """
+    inside = [name for name in config_fields() if name.startswith(f"{key}.")]
+    if inside:
+        return f"; it is a section, and its fields are set one by one, e.g. {inside[0]!r}"
+    sections = dict.fromkeys(name.partition(".")[0] for name in config_fields())
+    known = [*config_fields(), *sections]
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if not close:
+        last_parts = {name.rpartition(".")[2]: name for name in known}
+        part = difflib.get_close_matches(key.rpartition(".")[2], list(last_parts), n=1, cutoff=0.75)
+        close = [last_parts[name] for name in part]
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,182 @@
+"""From a TOML file and overrides to a `RunConfig`, or one list of everything wrong.
+
+Overrides are `dotted.key=value`, the value in TOML's syntax with bare strings allowed:
+`rollout.horizon=40`, `optimizer.betas=[0.9,0.95]`, `model.path=/models/qwen`. They are put
+into the file's table before anything is checked, so one rule serves both.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.config.fields import (
+    FREE_TABLES,
+    config_fields,
+    description_of,
+    suggestion,
+    takes_none,
+    takes_text,
+)
+from longhaul_trainer.config.run import RunConfig, dotted
+from longhaul_trainer.config.toml import toml_value
+
+LONGEST_SHOWN_VALUE = 80
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The run that a file and overrides describe.
+
+    Raises:
+        ConfigError: If the file cannot be read, with every problem of the run if it can.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; run files are TOML, see configs/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    return parse_config(text, overrides, source=str(path))
+
+
+def load_default_config(overrides: Sequence[str] = ()) -> RunConfig:
+    """The default run, which the installed package carries."""
+    return parse_config(default_config_text(), overrides, source="the default run")
+
+
+def default_config_text() -> str:
+    """The default run's TOML file."""
+    file = resources.files("longhaul_trainer.config") / "default.toml"
+    return file.read_text(encoding="utf-8")
+
+
+def parse_config(text: str, overrides: Sequence[str] = (), *, source: str = "run") -> RunConfig:
+    """The run that TOML text and overrides describe.
+
+    Args:
+        text: TOML.
+        overrides: `dotted.key=value`; a later one wins over an earlier one.
+        source: Where the text is from, for messages.
+
+    Raises:
+        ConfigError: Every problem at once, each with its key, its value and the limit.
+    """
+    try:
+        table: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not TOML: {error}") from None
+    problems = _apply_overrides(table, overrides)
+    try:
+        config = RunConfig.model_validate(table)
+    except ValidationError as error:
+        lines = [line for details in error.errors() for line in _explain(details)]
+        problems += dict.fromkeys(lines)  # a union reports a value once for each of its members
+        config = None
+    if config is None or problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise ConfigError("\n  ".join([f"{source} has {count}:", *problems]))
+    return config
+
+
+def _apply_overrides(table: dict[str, object], overrides: Sequence[str]) -> list[str]:
+    """Put overrides into `table`; what is wrong with them comes back, one line each."""
+    problems: list[str] = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            problems.append(f"{override!r} is not an override; write key=value")
+            continue
+        path = _table_path(key)
+        if path is None:
+            problems.append(f"{key}: unknown key{suggestion(key)}")
+        else:
+            _put(table, path, _override_value(key, text.strip()))
+    return problems
+
+
+def _table_path(key: str) -> tuple[str, ...] | None:
+    """Where an override goes; None if no field has this name."""
+    for free in FREE_TABLES:
+        if key.startswith(f"{free}.") and key != f"{free}.":
+            return (*free.split("."), key.removeprefix(f"{free}."))
+    return tuple(key.split(".")) if key in config_fields() and key not in FREE_TABLES else None
+
+
+def _put(table: dict[str, object], path: tuple[str, ...], value: object) -> None:
+    *parents, last = path
+    for parent in parents:
+        inner = table.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            return  # not a table where one must be: validation of the whole will say so
+        if parent == "verl":
+            try:
+                inner = table[parent] = dotted(cast("Mapping[str, object]", inner))
+            except ValueError:
+                return  # the file's own names clash, and validation will say how
+        table = cast("dict[str, object]", inner)
+    table[last] = value
+
+
+def _override_value(key: str, text: str) -> object:
+    field = config_fields().get(key)
+    if field is not None and takes_none(field) and text == "none":
+        return None
+    quoted = text[:1] in {'"', "'"}
+    if field is not None and takes_text(field) and not quoted:
+        return text
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if parsed.keys() == {"value"} else text
+
+
+def _explain(details: ErrorDetails) -> list[str]:
+    """One validation error as lines for people: key, value, limit, and what the field is."""
+    key, inside = _key_of(details["loc"])
+    kind, message = details["type"], details["msg"]
+    if kind == "extra_forbidden":
+        return [f"{key}: unknown key{suggestion(key)}"]
+    about = description_of(key)
+    if kind == "missing":
+        return [f"{key}: missing. {about}"]
+    if kind == "value_error":
+        reasons = message.removeprefix("Value error, ").splitlines()
+        return [f"{key}: {reason}" if key else reason for reason in reasons]
+    if inside and key.rpartition(".")[0] in FREE_TABLES:
+        message = "must be a string, a number, a boolean or a list of those"
+    message = message.replace("Input should be", "must be").replace("String should", "must")
+    place = key if key.rpartition(".")[0] in FREE_TABLES else f"{key}{inside}"
+    return [f"{place}{_shown(key, details['input'])}: {message}. {about}".rstrip(". ") + "."]
+
+
+def _key_of(location: tuple[int | str, ...]) -> tuple[str, str]:
+    """The dotted key of an error, and what follows inside its value, e.g. `[0]`."""
+    parts = [str(part) for part in location]
+    for free in FREE_TABLES:
+        depth = free.count(".") + 1
+        if ".".join(parts[:depth]) == free:
+            return ".".join(parts[: depth + 1]), "".join(f"[{part}]" for part in parts[depth + 1 :])
+    depth = next(
+        (n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in config_fields()), len(parts)
+    )
+    return ".".join(parts[:depth]), "".join(f"[{part}]" for part in parts[depth:])
+
+
+def _shown(key: str, value: object) -> str:
+    """` = value` as TOML writes it, cut where it is long; an address may hold a password."""
+    if key == "store":
+        return ""
+    try:
+        text = toml_value(value)
+    except TypeError:
+        text = "{…}" if isinstance(value, dict) else str(value)
+    if len(text) > LONGEST_SHOWN_VALUE:
+        text = f"{text[:LONGEST_SHOWN_VALUE]}…"
+    return f" = {text}"

@@ -1,0 +1,70 @@
+"""What carries the run: model, sampling engine and machine."""
+
+from collections.abc import Generator
+from typing import Literal
+
+from pydantic import Field
+
+from longhaul_trainer.config.section import Section
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class ModelConfig(Section):
+    """The model that is trained."""
+
+    path: str = Field(default="smollm2", min_length=1)
+    """`smollm2` (SmolLM2-135M-Instruct, packaged), `tiny` (random weights, for smoke runs), or a
+    Hugging Face folder."""
+    dtype: Precision = "float32"
+    """Of the learner's weights."""
+    engine_dtype: Precision = "bfloat16"
+    """Of the sampling engine's weights."""
+    lora_rank: int = Field(default=0, ge=0)
+    """Train a low-rank adapter of this rank; 0 trains every weight."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+
+
+class EngineConfig(Section):
+    """vLLM, which samples the replies."""
+
+    max_sequences: int = Field(default=64, ge=1)
+    """Replies sampled at once."""
+    max_batched_tokens: int = Field(default=4096, ge=1)
+    """Tokens in one pass of the engine."""
+    memory_gib: float = Field(default=2.0, gt=0)
+    """Key-value cache, in GiB; on a CPU."""
+    gpu_memory_utilization: float = Field(default=0.5, gt=0, le=1)
+    """Share of a GPU's memory that the engine takes; on a GPU."""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs that one engine spans."""
+
+    def contradictions(self) -> Generator[str]:
+        """One pass must hold a token of each sequence."""
+        if self.max_batched_tokens < self.max_sequences:
+            yield (
+                f"max_batched_tokens = {self.max_batched_tokens} is less than max_sequences = "
+                f"{self.max_sequences}; a pass must hold one token of each sequence"
+            )
+
+
+class ResourcesConfig(Section):
+    """Where the run happens."""
+
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """`auto` takes GPUs where the machine has them."""
+    num_workers: int = Field(default=1, ge=1)
+    """Training processes on each node; on a GPU machine, its GPUs."""
+    num_nodes: int = Field(default=1, ge=1)
+    """Machines of the Ray cluster that the run takes."""
+    ray_address: str | None = Field(default=None, min_length=1)
+    """Cluster to join; left out, a Ray of the run's own on this machine."""
+
+    def contradictions(self) -> Generator[str]:
+        """More nodes need a cluster to join."""
+        if self.num_nodes > 1 and self.ray_address is None:
+            yield (
+                f"num_nodes = {self.num_nodes} needs ray_address, the cluster to join; "
+                "without it a run has the one machine it was started on"
+            )

@@ -1,0 +1,110 @@
+"""The table of every field, as Markdown: what the configuration guide shows.
+
+Written from the classes, so that the guide cannot drift from them; a test compares the two.
+`python -m longhaul_trainer.config.reference docs/guides/configuration.md` writes it anew.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import annotated_types
+from pydantic.fields import FieldInfo
+
+from longhaul_trainer.config.fields import section_of
+from longhaul_trainer.config.run import RunConfig
+from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.toml import toml_value
+
+BEGIN = "<!-- fields: written by longhaul_trainer.config.reference -->"
+END = "<!-- end of fields -->"
+
+TYPE_NAMES: dict[object, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "text",
+}
+
+
+def reference_markdown() -> str:
+    """One table for the keys at the top, then one for each section, in the classes' order."""
+    plain = {
+        name: field
+        for name, field in RunConfig.model_fields.items()
+        if section_of(field.annotation) is None
+    }
+    parts = ["### At the top\n\n" + _table(plain.items(), prefix="")]
+    for name, field in RunConfig.model_fields.items():
+        section = section_of(field.annotation)
+        if section is not None:
+            parts.append(_section(name, section))
+    return "\n\n".join(parts)
+
+
+def rewrite(guide: Path) -> None:
+    """Put the tables between the two marks of a guide."""
+    before, _, rest = guide.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    guide.write_text(f"{before}{BEGIN}\n{reference_markdown()}\n{END}{after}", encoding="utf-8")
+
+
+def _section(name: str, section: type[Section]) -> str:
+    about = " ".join((section.__doc__ or "").split())
+    return f"### `[{name}]`\n\n{about}\n\n" + _table(section.model_fields.items(), f"{name}.")
+
+
+def _table(fields: Iterable[tuple[str, FieldInfo]], prefix: str) -> str:
+    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    for name, field in fields:
+        about = " ".join((field.description or "").split()).replace("|", "\\|")
+        cells = (f"`{prefix}{name}`", _value(field), _default(field), about)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _value(field: FieldInfo) -> str:
+    """Kind of value and its limits, e.g. `integer ≥ 2`."""
+    members = [kind for kind in get_args(field.annotation) if kind is not type(None)]
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{member}`" for member in members)
+    kind = field.annotation if field.annotation in TYPE_NAMES else None
+    if kind is None and members and members[0] in TYPE_NAMES and len(members) == 1:
+        kind = members[0]
+    if kind is None:
+        return "table" if field.default == {} else "list"
+    limits = [
+        f"{sign} {limit:,g}" if isinstance(limit, float) else f"{sign} {limit}"
+        for sign, limit in _limits(field)
+    ]
+    return " ".join([TYPE_NAMES[kind], ", ".join(limits)]).strip()
+
+
+def _limits(field: FieldInfo) -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for rule in field.metadata:
+        match rule:
+            case annotated_types.Ge(ge=limit):
+                found.append(("≥", limit))
+            case annotated_types.Gt(gt=limit):
+                found.append((">", limit))
+            case annotated_types.Le(le=limit):
+                found.append(("≤", limit))
+            case annotated_types.Lt(lt=limit):
+                found.append(("<", limit))
+            case _:
+                continue
+    return found
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**required**"
+    if field.default is None:
+        return "left out"
+    return "`{}`" if field.default == {} else f"`{toml_value(field.default)}`"
+
+
+if __name__ == "__main__":
+    rewrite(Path(sys.argv[1]))

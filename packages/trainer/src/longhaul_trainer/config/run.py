@@ -1,0 +1,173 @@
+"""The description of one training run.
+
+A run is a TOML file that becomes a `RunConfig`. The classes are the only place where a
+default is written. verl's own settings are derived from this object in
+`longhaul_trainer.verl.settings`, never edited beside it; what is not modelled here goes
+into the `[verl]` table under verl's own names.
+"""
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Self, cast
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import Field, field_validator
+
+from longhaul_trainer.config.episodes import (
+    ActionsConfig,
+    EnvironmentConfig,
+    MemoryConfig,
+    PromptConfig,
+    RolloutConfig,
+    Scalar,
+)
+from longhaul_trainer.config.learning import (
+    AlgorithmConfig,
+    CheckpointConfig,
+    LossConfig,
+    OptimizerConfig,
+    ValidationConfig,
+)
+from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
+from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.toml import to_toml
+from longhaul_trainer.models.prepare import BUILT_IN_MODELS
+
+VerlValue = Scalar | list[Scalar]
+
+
+class RunConfig(Section):
+    """Everything needed to repeat a run."""
+
+    name: str = Field(default="run", pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")
+    """Part of the run's id: lower-case letters, digits, `.`, `_` and `-`, at most 40."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Of the task order, the sampled tokens and everything else that is drawn."""
+    num_training_steps: int = Field(ge=1)
+    """Batches of episodes that are played and learned from."""
+    tasks_per_training_step: int = Field(ge=1)
+    """Tasks, and so groups, of one training step."""
+    runs_directory: str = Field(default="runs", min_length=1)
+    """Folder that holds a folder for each run."""
+    store: str = Field(default="longhaul.db", min_length=1)
+    """SQLite file, or the URL of a PostgreSQL database, without its password."""
+    model: ModelConfig = ModelConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    memory: MemoryConfig = MemoryConfig()
+    prompt: PromptConfig = PromptConfig()
+    actions: ActionsConfig = ActionsConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    loss: LossConfig = LossConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    validation: ValidationConfig = ValidationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    engine: EngineConfig = EngineConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+    verl: Mapping[str, VerlValue] = {}
+    """Settings of verl that are not modelled here, by their dotted names in verl's own config;
+    a name that verl does not know is refused before the run starts."""
+
+    @field_validator("verl", mode="before")
+    @classmethod
+    def _nested_tables_are_dotted_names(cls, value: object) -> object:
+        return dotted(cast("Mapping[str, object]", value)) if isinstance(value, dict) else value
+
+    @field_validator("store")
+    @classmethod
+    def _no_password_is_written_down(cls, value: str) -> str:
+        address = urlsplit(value)
+        in_query = any(name.startswith("pass") for name in parse_qs(address.query))
+        if "://" in value and (address.password is not None or in_query):
+            raise ValueError(
+                "the address carries a password, which would be written into the run's folder; "
+                "leave it out and set PGPASSWORD, or keep it in ~/.pgpass"
+            )
+        return value
+
+    def contradictions(self) -> Generator[str]:
+        """Rules that tie fields of different sections."""
+        updates = self.optimizer.optimizer_steps_per_training_step
+        if self.tasks_per_training_step % updates:
+            yield (
+                f"tasks_per_training_step = {self.tasks_per_training_step} cannot be split into "
+                f"optimizer.optimizer_steps_per_training_step = {updates} equal parts "
+                f"({self.tasks_per_training_step} mod {updates} = "
+                f"{self.tasks_per_training_step % updates}); a group must not straddle two updates"
+            )
+        longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
+        if self.optimizer.micro_batch_tokens < longest_row:
+            yield (
+                f"optimizer.micro_batch_tokens = {self.optimizer.micro_batch_tokens} is less than "
+                "one full row, rollout.max_prompt_tokens + rollout.max_reply_tokens = "
+                f"{self.rollout.max_prompt_tokens} + {self.rollout.max_reply_tokens} = "
+                f"{longest_row}; raise it to at least {longest_row}"
+            )
+        if self.optimizer.warmup_training_steps > self.num_training_steps:
+            yield (
+                f"optimizer.warmup_training_steps = {self.optimizer.warmup_training_steps} is more "
+                f"than num_training_steps = {self.num_training_steps}; the warm-up would never end"
+            )
+        if self.resources.num_workers % self.engine.tensor_parallel_size:
+            yield (
+                f"engine.tensor_parallel_size = {self.engine.tensor_parallel_size} does not divide "
+                f"resources.num_workers = {self.resources.num_workers}; an engine takes whole "
+                "workers of one node"
+            )
+        if self.actions.require_thinking and "<action>" in self.prompt.reply_prefix:
+            yield (
+                f"prompt.reply_prefix = {self.prompt.reply_prefix!r} opens the action before "
+                "actions.require_thinking = true can be met; drop one of them"
+            )
+
+    def with_absolute_paths(self, base: Path) -> Self:
+        """The same run with its store, runs and model paths absolute.
+
+        Worker processes have working folders of their own, and `resume` may be called
+        from anywhere.
+
+        Args:
+            base: Folder that relative paths start from.
+        """
+        path = self.model.path
+        if path not in BUILT_IN_MODELS:
+            path = str(base / Path(path).expanduser())
+        store = self.store.removeprefix("sqlite:///")
+        if "://" not in store:
+            store = str(base / Path(store).expanduser())
+        return self.model_copy(
+            update={
+                "runs_directory": str(base / Path(self.runs_directory).expanduser()),
+                "store": store,
+                "model": self.model.model_copy(update={"path": path}),
+            }
+        )
+
+    def to_toml(self) -> str:
+        """The whole configuration, defaults written out, as a TOML file that reads back equal."""
+        return to_toml(self.model_dump(exclude_none=True))
+
+
+def dotted(table: Mapping[str, object], *, prefix: str = "") -> dict[str, object]:
+    """Entries of nested tables under their dotted names: `{"a": {"b": 1}}` gives `{"a.b": 1}`.
+
+    Raises:
+        ValueError: If one name is given twice, or both holds a value and is a table.
+    """
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        entries = (
+            dotted(cast("Mapping[str, object]", value), prefix=f"{name}.")
+            if isinstance(value, dict)
+            else {name: value}
+        )
+        twice = flat.keys() & entries.keys()
+        if twice:
+            raise ValueError(f"{min(twice)!r} is given twice")
+        flat.update(entries)
+    for name in flat:
+        inside = next((other for other in flat if other.startswith(f"{name}.")), None)
+        if inside is not None:
+            raise ValueError(f"{name!r} holds a value, so it cannot hold {inside!r}")
+    return flat

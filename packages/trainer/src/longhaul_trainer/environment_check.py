@@ -1,0 +1,76 @@
+"""Is a run's environment there, and does it speak text? Asked before anything starts.
+
+Two depths: `require_known` only looks the id up, in a fraction of a second;
+`require_playable` makes one environment, so that wrong options are met here and not by the
+first episode.
+"""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
+from longhaul_envs.registry import register_all
+from longhaul_trainer.config import EnvironmentConfig
+
+
+def require_known(environment: EnvironmentConfig) -> None:
+    """Import the run's modules and look its environment up.
+
+    Raises:
+        ConfigError: If a module cannot be imported, or Gymnasium does not know the id.
+    """
+    register_all()
+    module_of_id, colon, name = environment.id.partition(":")  # Gymnasium's `module:Name-v0`
+    modules = [*environment.import_modules, *([module_of_id] if colon else [])]
+    if modules:
+        _make_importable(Path.cwd())
+    for module in modules:
+        try:
+            with attributed_to(EnvironmentFailure, f"importing {module}"):
+                importlib.import_module(module)
+        except EnvironmentFailure as error:
+            raise ConfigError(f"environment.id or environment.import_modules: {error}") from error
+    try:
+        gymnasium.spec(name if colon else environment.id)
+    except gymnasium.error.Error as error:
+        raise ConfigError(
+            f"environment.id = {environment.id!r}: {error}; an environment of your own is "
+            "registered by a module that environment.import_modules names"
+        ) from error
+
+
+def _make_importable(folder: Path) -> None:
+    """Let this process and its children import modules that lie in `folder`, after all others."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+        earlier = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [earlier, str(folder)]))
+
+
+def require_playable(environment: EnvironmentConfig) -> None:
+    """Make one environment with the run's options, and close it.
+
+    Raises:
+        ConfigError: If it is not known, refuses its options, or does not speak text.
+    """
+    require_known(environment)
+    options = cast("dict[str, Any]", dict(environment.options))  # their types are its business
+    try:
+        with attributed_to(EnvironmentFailure, f"making {environment.id} with {options}"):
+            made = cast("gymnasium.Env[object, object]", gymnasium.make(environment.id, **options))
+            spaces = {"observations": made.observation_space, "actions": made.action_space}
+            made.close()
+    except EnvironmentFailure as error:
+        raise ConfigError(f"environment.options: {error}") from error
+    for what, space in spaces.items():
+        if not isinstance(space, Text):
+            raise ConfigError(
+                f"environment.id = {environment.id!r}: its {what} are {space}, and must be "
+                "gymnasium.spaces.Text; wrap it in one that speaks text"
+            )

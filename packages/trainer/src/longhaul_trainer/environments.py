@@ -1,0 +1,92 @@
+"""From a run's configuration to its environments, its prompts and its tasks.
+
+A packaged environment is known by its id; any other Gymnasium environment with text
+observations and actions is made known by `environment.import_modules`.
+"""
+
+from __future__ import annotations
+
+from longhaul_core.actions import ActionFormat, default_instruction
+from longhaul_core.environment import EnvironmentFactory
+from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
+from longhaul_core.memory import PromptTemplate
+from longhaul_core.tasks import Panel, StreamState, TaskStream, refuse_shared_content
+from longhaul_core.types import Split
+from longhaul_envs.capabilities import HasPrompt
+from longhaul_envs.sources import task_source_for
+from longhaul_trainer.config import RunConfig
+
+REGISTRY = "longhaul_envs.registry"
+"""Registers the packaged environments with Gymnasium."""
+
+
+def environment_spec(run: RunConfig) -> GymEnvironmentSpec:
+    """How the run's environment is made, in any process."""
+    return GymEnvironmentSpec(
+        environment_id=run.environment.id,
+        options=dict(run.environment.options),
+        import_modules=(REGISTRY, *run.environment.import_modules),
+    )
+
+
+def environment_factory(run: RunConfig) -> EnvironmentFactory:
+    """Makes an environment for each episode, in a worker process or in a thread."""
+    spec = environment_spec(run)
+    if run.environment.isolation == "thread":
+        return thread_environments(spec)
+    return ProcessPool(spec, num_workers=run.environment.num_workers)
+
+
+def prompt_template(run: RunConfig) -> PromptTemplate:
+    """The words around an observation: the run's, or else the environment's own."""
+    environment = environment_spec(run).make()
+    try:
+        bare = environment.unwrapped
+        own = bare.prompt if isinstance(bare, HasPrompt) else None
+    finally:
+        environment.close()
+    form = default_instruction(
+        ActionFormat(run.actions.format), require_thinking=run.actions.require_thinking
+    )
+    # With a prefix in place the reply can only be the action itself.
+    asked = [] if run.prompt.reply_prefix else [form]
+    instruction = run.prompt.instruction
+    if instruction is None:
+        instruction = " ".join(filter(None, [own.instruction if own else "", *asked]))
+    system = run.prompt.system
+    if system is None:
+        system = own.system if own else ""
+    return PromptTemplate(
+        system=system,
+        instruction=instruction,
+        list_actions=run.prompt.list_actions,
+        reply_prefix=run.prompt.reply_prefix,
+    )
+
+
+def task_stream(run: RunConfig, *, state: StreamState | None = None) -> TaskStream:
+    """The training tasks of the run, in the order it meets them.
+
+    Args:
+        run: The run.
+        state: Where the stream stood, for a run that goes on.
+
+    Raises:
+        ConfigError: If the environment is not known, or its splits share content.
+    """
+    source = task_source_for(environment_spec(run))
+    training = source.tasks(Split.TRAIN)
+    refuse_shared_content(training, task_panel(run, Split.VALIDATION), task_panel(run, Split.TEST))
+    if state is not None:
+        return TaskStream.from_state(training, state)
+    return TaskStream(training, seed=run.seed)
+
+
+def task_panel(run: RunConfig, split: Split) -> Panel:
+    """The fixed tasks that the run is validated or tested on."""
+    wanted = {
+        Split.VALIDATION: run.validation.num_tasks,
+        Split.TEST: run.validation.test_num_tasks,
+    }[split]
+    tasks = task_source_for(environment_spec(run)).tasks(split)
+    return Panel.spread(tasks, split=split, num_tasks=wanted)

@@ -1,0 +1,123 @@
+"""From a model's name in a configuration to a folder that verl, vLLM and transformers load.
+
+Two names are built in and are written to a cache once: `"smollm2"`, a real small model
+that a Python package carries, and `"tiny"`, a random one for smoke runs. Anything else is
+the path of a folder. Nothing is ever fetched from a network.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from longhaul_core.errors import ConfigError
+
+
+class BuiltInModel(NamedTuple):
+    """A model we can write ourselves."""
+
+    folder_name: str
+    """In the cache. A change to what is written raises the number at its end."""
+    write: Callable[[Path], None]
+
+
+def _write_smollm2(folder: Path) -> None:
+    from longhaul_trainer.models.smollm2 import write_smollm2  # imports torch
+
+    write_smollm2(folder)
+
+
+def _write_tiny(folder: Path) -> None:
+    from longhaul_trainer.models.tiny import write_tiny_model  # imports torch
+
+    write_tiny_model(folder)
+
+
+BUILT_IN_MODELS = {
+    "smollm2": BuiltInModel("smollm2-135m-instruct-1", _write_smollm2),
+    "tiny": BuiltInModel("tiny-1", _write_tiny),
+}
+
+
+def default_model_cache() -> Path:
+    """`longhaul/models` under `$XDG_CACHE_HOME`, or under `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "longhaul" / "models"
+
+
+def prepare_model(name_or_path: str, cache: Path | None = None) -> Path:
+    """Folder of the model, complete and ready to load.
+
+    Args:
+        name_or_path: `"smollm2"`, `"tiny"`, or the path of a Hugging Face folder.
+        cache: Where built-in models are kept; None: `default_model_cache()`. Any number of
+            processes may prepare the same model at once: one writes, the others wait.
+
+    Raises:
+        ConfigError: If the folder does not exist or lacks what a model needs.
+    """
+    built_in = BUILT_IN_MODELS.get(name_or_path)
+    if built_in is None:
+        return _checked_folder(name_or_path)
+    cache = default_model_cache() if cache is None else cache
+    folder = cache / built_in.folder_name
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    partial = cache / f".{built_in.folder_name}.partial"
+    with _locked(cache / f".{built_in.folder_name}.lock"):
+        if not folder.is_dir():  # another process may have written it while we waited
+            shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+            partial.mkdir()
+            built_in.write(partial)
+            partial.rename(folder)
+    return folder
+
+
+def hash_model(folder: Path) -> str:
+    """SHA-256 over the names and contents of all files of a model folder, in hex.
+
+    Args:
+        folder: What `prepare_model` returned. Read whole: about a second per gigabyte.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+    return digest.hexdigest()
+
+
+def _checked_folder(name_or_path: str) -> Path:
+    folder = Path(name_or_path).expanduser()
+    names = " or ".join(repr(name) for name in BUILT_IN_MODELS)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"model.path {name_or_path!r} is not a folder; give the path of a Hugging Face "
+            f"model folder, or {names}"
+        )
+    wanted = {
+        "config.json": ["config.json"],
+        "weights (*.safetensors)": ["*.safetensors"],
+        "a tokenizer (tokenizer.json)": ["tokenizer.json", "tokenizer.model", "vocab.json"],
+    }
+    missing = [
+        what
+        for what, patterns in wanted.items()
+        if not any(any(folder.glob(pattern)) for pattern in patterns)
+    ]
+    if missing:
+        raise ConfigError(f"model.path {name_or_path!r} lacks {', '.join(missing)}")
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Hold the lock file; the kernel lets go of it however the process ends."""
+    with path.open("w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

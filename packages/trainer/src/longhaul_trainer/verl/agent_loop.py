@@ -1,0 +1,240 @@
+"""Our agent loop, as verl's agent-loop worker calls it: one call plays one episode.
+
+verl gives each worker process a batch of prompts and awaits one session for each place in
+a group; here a prompt is a task, and a session is an episode played by `run_episode`, with
+its retries. What every episode of a process shares (environments, slots, templates) is
+built once, by `EpisodeService`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+from verl.experimental.agent_loop import AgentLoopOutput
+from verl.workers.rollout.llm_server import LLMServerClient
+
+from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.memory import build_memory
+from longhaul_core.policy import Completion, Prompt, Sampling
+from longhaul_core.rollout import (
+    Agent,
+    EpisodeLimits,
+    EpisodeSpec,
+    episode_seed,
+    retry_seed,
+    run_episode,
+)
+from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
+from longhaul_core.types import FailedEpisode, Task
+from longhaul_trainer.environments import environment_factory, prompt_template
+from longhaul_trainer.verl.recorder import Recorder
+from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
+from longhaul_trainer.verl.rows import to_rows
+from longhaul_trainer.verl.runtime import RunTicket
+
+
+class EnginePolicy:
+    """verl's rollout server as a `Policy`: token ids in, token ids and logprobs out."""
+
+    def __init__(
+        self,
+        server: LLMServerClient,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        optimizer_steps_per_training_step: int,
+    ) -> None:
+        self._server = server
+        self._tokenizer: Any = tokenizer
+        self._updates = optimizer_steps_per_training_step
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        """See `Policy.act`."""
+        output = await self._server.generate(
+            episode_id,
+            prompt_ids=list(prompt.tokens),
+            sampling_params={
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": -1,
+                "repetition_penalty": 1.0,
+                "logprobs": True,
+                "max_tokens": sampling.max_tokens,
+                "seed": sampling.seed,
+            },
+        )
+        tokens, logprobs = tuple(output.token_ids), output.log_probs
+        if output.stop_reason == "aborted" or not tokens or logprobs is None:
+            raise RuntimeError(f"the engine gave no reply (stop reason {output.stop_reason!r})")
+        return Completion(
+            text=self._tokenizer.decode(list(tokens), skip_special_tokens=True),
+            action_tokens=tokens,
+            behavior_logprobs=tuple(logprobs),
+            policy_version=output.extra_fields["global_steps"] * self._updates,
+            # verl reports replies that reached their limit as completed.
+            reply_cut=len(tokens) >= sampling.max_tokens
+            and tokens[-1] != self._tokenizer.eos_token_id,
+        )
+
+
+class EpisodeService:
+    """What the episodes of one process share."""
+
+    def __init__(
+        self, ticket: RunTicket, server: LLMServerClient, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        run = ticket.config
+        self.ticket = ticket
+        self.run = run
+        self.recorder = Recorder.find(ticket.recorder_name)
+        self._slots = asyncio.Semaphore(run.rollout.concurrent_episodes)
+        self._make_environment = environment_factory(run)
+        template = prompt_template(run)
+        self._tokenizer = tokenizer
+        self._known_tokens: set[int] = set()
+        self._agent = {
+            phase: Agent(
+                policy=EnginePolicy(
+                    server,
+                    tokenizer,
+                    optimizer_steps_per_training_step=run.optimizer.optimizer_steps_per_training_step,
+                ),
+                renderer=ChatTemplateRenderer(tokenizer, reply_prefix=run.prompt.reply_prefix),
+                parser=ActionParser(
+                    format=ActionFormat(run.actions.format),
+                    require_thinking=run.actions.require_thinking,
+                    reply_prefix=run.prompt.reply_prefix,
+                ),
+                build_memory=functools.partial(
+                    build_memory, run.memory.kind, size=run.memory.size, template=template
+                ),
+                temperature=run.rollout.temperature if phase == "train" else 0.0,
+                top_p=run.rollout.top_p if phase == "train" else 1.0,
+                max_reply_tokens=run.rollout.max_reply_tokens,
+            )
+            for phase in ("train", "validation", "test")
+        }
+
+    def limits(self, horizon: int) -> EpisodeLimits:
+        """Limits of an episode with this horizon."""
+        rollout, environment = self.run.rollout, self.run.environment
+        return EpisodeLimits(
+            horizon=horizon,
+            max_prompt_tokens=rollout.max_prompt_tokens,
+            max_episode_tokens=rollout.max_episode_tokens,
+            reset_deadline_seconds=environment.reset_deadline_seconds,
+            step_deadline_seconds=environment.step_deadline_seconds,
+            policy_deadline_seconds=rollout.policy_deadline_seconds,
+        )
+
+    async def play(
+        self,
+        task: Task,
+        *,
+        phase: Phase,
+        training_step: int,
+        group_index: int,
+        position: int,
+        horizon: int,
+    ) -> list[AgentLoopOutput]:
+        """Play one episode, retried as configured, and return its rows; none if all failed."""
+        run = self.run
+        tries = run.rollout.max_retries + 1 if run.rollout.on_failure == "retry" else 1
+        seed = episode_seed(
+            run.seed,
+            training_step=training_step,
+            group_index=group_index,
+            position=position,
+            phase=phase,
+        )
+        for retry in range(tries):
+            spec = EpisodeSpec(
+                task=task,
+                seed=retry_seed(seed, retry=retry),
+                group_index=group_index,
+                position=position,
+                retry=retry,
+            )
+            async with self._slots:
+                outcome = await run_episode(
+                    spec,
+                    agent=self._agent[phase],
+                    make_environment=self._make_environment,
+                    limits=self.limits(horizon),
+                )
+            record = EpisodeRecord(
+                run_id=self.ticket.run_id,
+                attempt=self.ticket.attempt,
+                phase=phase,
+                training_step=training_step,
+                group_index=group_index,
+                retry=retry,
+                outcome=outcome,
+                group_size=run.rollout.group_size if phase == "train" else 1,
+            )
+            tokens = {
+                t for step in outcome.steps for t in (*step.prompt_tokens, *step.action_tokens)
+            }
+            await asyncio.to_thread(self.recorder.put, [*self._new_pieces(tokens), record])
+            if not isinstance(outcome, FailedEpisode):
+                return to_rows(
+                    outcome,
+                    group_index=group_index,
+                    retry=retry,
+                    optimizer_steps_per_training_step=run.optimizer.optimizer_steps_per_training_step,
+                )
+        return []
+
+    def _new_pieces(self, tokens: set[int]) -> list[TokenPieces]:
+        new = tokens - self._known_tokens
+        if not new:
+            return []
+        self._known_tokens |= new
+        pieces = token_pieces(self._tokenizer, sorted(new))
+        return [TokenPieces(run_id=self.ticket.run_id, pieces=pieces)]
+
+
+_services: dict[str, EpisodeService] = {}
+
+
+class EpisodeAgentLoop:
+    """What verl instantiates for each session; `run` plays the session's episode."""
+
+    def __init__(
+        self,
+        *,
+        ticket: str,
+        server_manager: LLMServerClient,
+        tokenizer: PreTrainedTokenizerBase,
+        **others: object,
+    ) -> None:
+        if ticket not in _services:
+            _services[ticket] = EpisodeService(
+                RunTicket.read(Path(ticket)), server_manager, tokenizer
+            )
+        self._service = _services[ticket]
+
+    async def run(
+        self,
+        sampling_params: dict[str, Any],
+        *,
+        task: Task,
+        phase: Phase,
+        training_step: int,
+        group_index: int,
+        session_id: int,
+        horizon: int,
+        **others: object,
+    ) -> list[AgentLoopOutput]:
+        """Play the episode at place `session_id` of the task's group."""
+        return await self._service.play(
+            task,
+            phase=phase,
+            training_step=training_step,
+            group_index=group_index,
+            position=session_id,
+            horizon=horizon,
+        )

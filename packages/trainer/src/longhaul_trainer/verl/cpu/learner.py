@@ -1,0 +1,92 @@
+"""verl's FSDP engine with logits for the reply alone.
+
+verl computes logits, log-probabilities and entropy for every token of a row. With one
+row per step most of a row is prompt, a vocabulary of 49,152 makes each of those tokens
+as dear as a layer or two, and nothing ever reads the result. Rows are padded on the left
+here, so that replies end in the same column and the model's head is asked for the last
+columns only. The numbers of the reply are the same.
+
+Shapes: B rows, L tokens of the longest row, K last columns, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from transformers.modeling_outputs import CausalLMOutput
+from verl.utils import tensordict_utils as tu
+from verl.utils.torch_functional import entropy_from_logits
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class ReplyLogitsEngine(FSDPEngineWithLMHead):
+    """verl's language-model engine, for a machine without an accelerator."""
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Leave precision to FSDP2, which has cast weights and inputs already.
+
+        Autocast on top of it would cast every weight again in every operation.
+        """
+        # verl registers the class through a decorator that hides its type.
+        built = super()._build_fsdp_module(module)  # pyright: ignore[reportAttributeAccessIssue]
+        self._autocast_dtype = torch.float32
+        return built
+
+    def prepare_model_inputs(
+        self, micro_batch: TensorDict
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Left-padded rows, and how many last columns hold replies."""
+        rows = micro_batch["input_ids"].unbind(0)
+        positions = micro_batch["position_ids"].unbind(0)
+        longest_reply = max(len(reply) for reply in micro_batch["responses"].unbind(0))
+        model_inputs = {
+            "input_ids": _left_padded(rows),
+            "attention_mask": _left_padded([torch.ones_like(row) for row in rows]),
+            "position_ids": _left_padded(positions),
+            # The column before a reply predicts its first token.
+            "logits_to_keep": longest_reply + 1,
+        }
+        return model_inputs, {}
+
+    def prepare_model_outputs(
+        self,
+        output: CausalLMOutput,
+        output_args: dict[str, Any],
+        micro_batch: TensorDict,
+        logits_processor_func: object,
+    ) -> dict[str, torch.Tensor]:
+        """Log-probability, and entropy if asked for, where a reply is predicted; 0 elsewhere."""
+        assert output.logits is not None
+        logits_BKV = output.logits.float() / float(micro_batch["temperature"])
+        calculate_entropy = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
+        entropy_BK = entropy_from_logits(logits_BKV) if calculate_entropy else None
+        lengths = [len(row) for row in micro_batch["input_ids"].unbind(0)]
+        replies = micro_batch["responses"].unbind(0)
+        logprobs: list[torch.Tensor] = []
+        entropies: list[torch.Tensor] = []
+        for place, (length, reply) in enumerate(zip(lengths, replies, strict=True)):
+            predicting = slice(-len(reply) - 1, -1)
+            logits_TV = logits_BKV[place, predicting]
+            chosen_T = logits_TV.gather(-1, reply.unsqueeze(-1)).squeeze(-1)
+            logprobs.append(_in_row(chosen_T - logits_TV.logsumexp(-1), length))
+            if entropy_BK is not None:
+                entropies.append(_in_row(entropy_BK[place, predicting], length))
+        outputs = {"log_probs": torch.nested.as_nested_tensor(logprobs, layout=torch.jagged)}
+        if entropies:
+            outputs["entropy"] = torch.nested.as_nested_tensor(entropies, layout=torch.jagged)
+        return outputs
+
+
+def _left_padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    longest = max(len(row) for row in rows)
+    return torch.stack([torch.nn.functional.pad(row, (longest - len(row), 0)) for row in rows])
+
+
+def _in_row(reply_values: torch.Tensor, length: int) -> torch.Tensor:
+    """A row's values: zeros, then the reply's, one place to the left of its tokens."""
+    return torch.nn.functional.pad(reply_values, (length - len(reply_values) - 1, 1))

@@ -1,0 +1,331 @@
+"""Runs a training from its configuration to its outcome. The only door into this folder.
+
+The trainer lives in this process, not in a Ray actor: one process less imports verl, and
+Ctrl-C, progress and errors need no detour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sqlalchemy.orm import Session
+
+from longhaul_core.errors import ConfigError, MachineError
+from longhaul_core.store.queries import get_run
+from longhaul_core.store.records import PanelTasks, RunEnded, RunStarted
+from longhaul_core.store.session import read_only_engine
+from longhaul_core.tasks import Panel, TaskStream
+from longhaul_core.types import Split
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.verl.checkpoints import Checkpoint, CheckpointFolder
+from longhaul_trainer.verl.device import Device, choose_device
+from longhaul_trainer.verl.progress import RunProgress
+from longhaul_trainer.verl.runtime import RunTicket
+from longhaul_trainer.verl.stages import StageClock
+from longhaul_trainer.verl.variables import prepare_environment
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from longhaul_trainer.verl.recorder import Recorder
+    from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
+
+    TrainerFactory = Callable[[DictConfig, TrainingContext], LonghaulTrainer]
+
+Ending = Literal["finished", "cancelled", "failed"]
+
+
+def run_training(
+    config: RunConfig,
+    run: RunDirectory,
+    *,
+    resume: bool,
+    make_trainer: TrainerFactory | None = None,
+) -> RunOutcome:
+    """Train as `config` says, from the start or from the run's last checkpoint.
+
+    Args:
+        config: With absolute paths.
+        run: The run's folder, locked by the caller.
+        resume: Continue from the newest complete checkpoint, if there is one.
+        make_trainer: Replaces the trainer, for tests that plant a fault.
+
+    Returns:
+        How it ended: finished, or cancelled by Ctrl-C or from another terminal.
+
+    Raises:
+        LonghaulError: What went wrong, and what to do. The store then says `failed`.
+    """
+    checkpoints = CheckpointFolder(run.checkpoints)
+    checkpoint = checkpoints.latest()
+    if checkpoint is not None and not resume:
+        raise ConfigError(
+            f"run {run.run_id} has checkpoints already; go on with `trainer resume {run.run_id}`"
+        )
+    return _launch(config, run, checkpoints, checkpoint=checkpoint, make_trainer=make_trainer)
+
+
+def run_evaluation(config: RunConfig, run: RunDirectory, *, split: Split) -> RunOutcome:
+    """Play the panel of `split` greedily with the model of `config`, and train nothing.
+
+    Args:
+        config: With absolute paths; its model is what is evaluated.
+        run: A folder of its own, locked by the caller.
+        split: `test` reads tasks that neither training nor the choice of weights has seen.
+
+    Raises:
+        LonghaulError: What went wrong, and what to do.
+    """
+    return _launch(config, run, CheckpointFolder(run.checkpoints), evaluates=split)
+
+
+def _launch(
+    config: RunConfig,
+    run: RunDirectory,
+    checkpoints: CheckpointFolder,
+    *,
+    checkpoint: Checkpoint | None = None,
+    evaluates: Split | None = None,
+    make_trainer: TrainerFactory | None = None,
+) -> RunOutcome:
+    launch = _Launch(
+        config=config,
+        run=run,
+        checkpoints=checkpoints,
+        checkpoint=checkpoint,
+        evaluates=evaluates,
+        device=choose_device(config),
+        stages=StageClock(),
+        started_at=time.time(),
+    )
+    with RunProgress(launch.stages, config=config, log_folder=run.logs) as progress:
+        return launch.go(progress, make_trainer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch:
+    """One attempt at a run."""
+
+    config: RunConfig
+    run: RunDirectory
+    checkpoints: CheckpointFolder
+    checkpoint: Checkpoint | None
+    evaluates: Split | None
+    """The panel that is played, and nothing trained; None for a training."""
+    device: Device
+    stages: StageClock
+    started_at: float
+
+    @property
+    def first_step(self) -> int:
+        """Training steps that are done already."""
+        return 0 if self.checkpoint is None else self.checkpoint.training_step
+
+    def go(self, progress: RunProgress, make_trainer: TrainerFactory | None) -> RunOutcome:
+        """Bring everything up, train, and take everything down."""
+        self.stages.enter("preparing the model", training_step=self.first_step)
+        model = prepare_model(self.config.model.path)
+        tasks = self._tasks()
+        self.stages.enter("starting Ray", training_step=self.first_step)
+        prepare_environment(
+            self.device,
+            scratch=self.run.path / "scratch",
+            num_workers=self.config.resources.num_workers,
+        )
+        from longhaul_trainer.verl.cluster import connected
+        from longhaul_trainer.verl.recorder import Recorder
+
+        with connected(self.config, device=self.device):
+            ticket = self._ticket()
+            recorder = Recorder.start(
+                self.config.store,
+                name=ticket.recorder_name,
+                run_id=ticket.run_id,
+                attempt=ticket.attempt,
+            )
+            recorder.put([self._run_started(ticket), self._panel_record(tasks[1])])
+            progress.watch(recorder)
+            status: Ending = "failed"
+            message, trainer = "", None
+            try:
+                trainer = self._make_trainer(make_trainer, ticket, model, tasks, recorder)
+                self._train(trainer)
+                status = "finished"
+            except KeyboardInterrupt:
+                if progress.deadline_missed:
+                    message = progress.deadline_missed
+                    raise MachineError(message) from None
+                status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
+            except BaseException as error:
+                message = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                progress.look_away()
+                self._end(recorder, ticket, status, message)
+        self._keep_models()
+        return self._outcome(trainer, status, message)
+
+    def _tasks(self) -> tuple[TaskStream, Panel]:
+        state = self.checkpoint.state()["stream"] if self.checkpoint is not None else None
+        return task_stream(self.config, state=state), task_panel(
+            self.config, self.evaluates or Split.VALIDATION
+        )
+
+    def _ticket(self) -> RunTicket:
+        earlier = len(list(self.run.path.glob("scratch/ticket-*.json")))
+        return RunTicket(
+            run_id=self.run.run_id,
+            attempt=earlier,
+            recorder_name=f"longhaul-store-{self.run.run_id}",
+            config=self.config,
+        )
+
+    def _run_started(self, ticket: RunTicket) -> RunStarted:
+        provenance = sorted(self.run.path.glob("provenance*.json"), key=lambda p: p.stat().st_mtime)
+        return RunStarted(
+            run_id=ticket.run_id,
+            name=self.config.name,
+            kind="evaluate" if self.evaluates else "train",
+            attempt=ticket.attempt,
+            config_json=json.dumps(self.config.model_dump(mode="json")),
+            provenance_json=provenance[-1].read_text(encoding="utf-8") if provenance else "{}",
+            started_at=self.started_at,
+            num_training_steps=None if self.evaluates else self.config.num_training_steps,
+            resumes_after_training_step=self._resumes_after() if ticket.attempt else None,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+
+    def _resumes_after(self) -> int:
+        """The last training step of earlier attempts that stands; -1 takes back all of them."""
+        return -1 if self.checkpoint is None else self.checkpoint.training_step
+
+    def _panel_record(self, panel: Panel) -> PanelTasks:
+        return PanelTasks(
+            run_id=self.run.run_id, name=panel.split.value, split=panel.split, tasks=panel.tasks
+        )
+
+    def _make_trainer(
+        self,
+        make_trainer: TrainerFactory | None,
+        ticket: RunTicket,
+        model: Path,
+        tasks: tuple[TaskStream, Panel],
+        recorder: Recorder,
+    ) -> LonghaulTrainer:
+        self.stages.enter("importing verl", training_step=self.first_step)
+        from longhaul_trainer.verl.plugin import check_platform
+        from longhaul_trainer.verl.settings import Paths, agent_loop_file, verl_settings
+
+        check_platform(self.device)
+
+        path = ticket.write(self.run.path / "scratch")
+        settings = verl_settings(
+            self.config,
+            paths=Paths(
+                model=model,
+                checkpoints=self.run.checkpoints,
+                agent_loops=agent_loop_file(path),
+            ),
+            device=self.device,
+            only_validate=self.evaluates is not None,
+        )
+        if self.checkpoint is not None:
+            # verl would validate the checkpoint's weights again, beside the first result.
+            settings.trainer.val_before_train = False
+        from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
+
+        context = TrainingContext(
+            ticket=ticket,
+            stream=tasks[0],
+            panel=tasks[1],
+            checkpoints=self.checkpoints,
+            recorder=recorder,
+            stages=self.stages,
+        )
+        return (make_trainer or LonghaulTrainer)(settings, context)
+
+    def _train(self, trainer: LonghaulTrainer) -> None:
+        import transfer_queue
+
+        from longhaul_trainer.verl.manager import create_agent_loops
+        from longhaul_trainer.verl.warmup import import_ahead
+
+        transfer_queue.init(trainer.config.transfer_queue)
+        try:
+            self.stages.enter("loading the model", training_step=self.first_step)
+            import_ahead()
+            trainer.init()
+            self.stages.enter("starting the agent loops", training_step=self.first_step)
+            agent_loops = create_agent_loops(trainer, device=self.device)
+            if self.evaluates or self.first_step < self.config.num_training_steps:
+                trainer.fit(agent_loops)
+        finally:
+            transfer_queue.close()
+
+    def _end(self, recorder: Recorder, ticket: RunTicket, status: Ending, message: str) -> None:
+        """Write how it ended, and wait until the store has it."""
+        recorder.put(
+            [
+                RunEnded(
+                    run_id=ticket.run_id,
+                    attempt=ticket.attempt,
+                    status=status,
+                    message=message,
+                    ended_at=time.time(),
+                )
+            ]
+        )
+        recorder.close()
+
+    def _keep_models(self) -> None:
+        """The last and the best weights as Hugging Face folders, under plain names."""
+        for checkpoint, folder in (
+            (self.checkpoints.latest(), self.run.model),
+            (self.checkpoints.best(), self.run.best_model),
+        ):
+            if checkpoint is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.copytree(
+                    checkpoint.folder / "actor" / "huggingface", folder, copy_function=_link_or_copy
+                )
+
+    def _outcome(self, trainer: LonghaulTrainer | None, status: Ending, message: str) -> RunOutcome:
+        with Session(read_only_engine(self.config.store)) as session:
+            stored = get_run(session, run_id=self.run.run_id).summary
+        scores = trainer.scores if trainer is not None else {}
+        before = scores.get(0)
+        after = scores[max(scores)] if scores and max(scores) > 0 else None
+        if self.evaluates:
+            before, after = None, before
+        return RunOutcome(
+            run_id=self.run.run_id,
+            status=status,
+            num_training_steps=stored.num_training_steps_done,
+            num_episodes=stored.num_episodes,
+            num_steps=stored.num_steps,
+            duration_seconds=time.time() - self.started_at,
+            before=before,
+            after=after,
+            message=message,
+        )
+
+
+def _link_or_copy(source: str, target: str) -> str:
+    """A second name for the same file where the disk allows it: weights are large."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target

@@ -1,0 +1,43 @@
+"""What verl loads in every one of its processes, through the entry-point group `verl.plugins`.
+
+verl imports this module and calls nothing, so importing it is what registers. Off the
+CPU platform it registers nothing: workers, engines and servers of a GPU run are verl's own.
+"""
+
+import os
+
+from longhaul_core.errors import MachineError
+
+PLATFORM_VARIABLE = "VERL_PLATFORM"
+"""verl's own variable. `launch` sets it to `"cpu"` for runs without an accelerator."""
+
+
+def register() -> None:
+    """Register the CPU platform if this process belongs to a CPU run. Safe to call twice."""
+    if os.environ.get(PLATFORM_VARIABLE) != "cpu":
+        return
+    from verl.plugin.platform.platform_manager import PlatformRegistry
+
+    from longhaul_trainer.verl.cpu.platform import CpuPlatform
+
+    if PlatformRegistry.get("cpu") is not CpuPlatform:
+        PlatformRegistry.register(platform="cpu")(CpuPlatform)
+
+
+def check_platform(device: str) -> None:
+    """Make sure that verl took our platform; it hides the error of a plugin that fails to load.
+
+    Raises:
+        MachineError: If a run on the CPU would be verl's idea of a GPU run.
+    """
+    from verl.plugin.platform import get_platform
+
+    found = get_platform().device_name
+    if device == "cpu" and found != "cpu":
+        raise MachineError(
+            f"verl did not load the plugin `longhaul` and chose the platform {found!r}; "
+            "install the workspace again with `uv sync`"
+        )
+
+
+register()

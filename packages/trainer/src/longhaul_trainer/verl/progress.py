@@ -1,0 +1,211 @@
+"""What a person sees of a run while it goes, and the watch over it.
+
+verl, vLLM and Ray print a great deal, from many processes. While a run goes on, this
+process's standard output and error are the file `logs/processes.log` in the run's folder,
+and the terminal belongs to the display. The same thread that draws watches for a request
+to cancel and for stages that outlast their limit: verl waits without a word when one of
+its processes has died.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.verl.health import warnings_of
+from longhaul_trainer.verl.stages import StageClock
+
+if TYPE_CHECKING:
+    from longhaul_trainer.verl.recorder import Recorder, Tally
+
+STAGE_LIMIT_SECONDS = {"episodes": 6 * 3600.0, "validation": 6 * 3600.0, "update": 6 * 3600.0}
+"""Longest that a stage may take before the run ends by name. The first two have deadlines of
+their own for each step and reply."""
+DEFAULT_STAGE_LIMIT_SECONDS = 1800.0
+
+REDRAW_SECONDS = 1.0
+ASK_SECONDS = 3.0
+"""How often the store is asked whether to cancel, and told that the run is alive."""
+
+
+class RunProgress:
+    """Shows a run and watches over it, on a thread of its own, while the block runs."""
+
+    def __init__(self, stages: StageClock, *, config: RunConfig, log_folder: Path) -> None:
+        self.cancelled_by = ""
+        """Who cancelled, if it was not Ctrl-C."""
+        self.deadline_missed = ""
+        """Which stage outlasted its limit."""
+        self._stages = stages
+        self._config = config
+        self._log = log_folder / "processes.log"
+        self._stack = ExitStack()
+        self._ended = threading.Event()
+        self._recorder: Recorder | None = None
+        self._tally: Tally | None = None
+        self._asked = 0.0
+        self._line = ""
+        self._warnings: list[str] = []
+        self._step_seconds: list[float] = []
+        stages.on_finished = self._finished
+
+    def __enter__(self) -> Self:
+        self._console = Console(file=self._stack.enter_context(_terminal()), stderr=False)
+        self._stack.enter_context(_redirected(self._log))
+        self._bar = Progress(
+            TextColumn("[bold]training step"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        self._task = self._bar.add_task("", total=self._config.num_training_steps)
+        self._live: Live | None = None
+        if self._console.is_terminal:
+            live = Live(
+                self._view(),
+                console=self._console,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live = self._stack.enter_context(live)
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=10)
+        self._stack.close()
+
+    def watch(self, recorder: Recorder) -> None:
+        """Read the tally of episodes from `recorder`, and keep the run's heartbeat through it."""
+        self._recorder = recorder
+
+    def look_away(self) -> None:
+        """Ask the recorder nothing any more: it is about to end."""
+        self._recorder = None
+
+    def _watch(self) -> None:
+        while not self._ended.wait(REDRAW_SECONDS):
+            self._check_stage()
+            self._ask()
+            if self._live is not None:
+                self._live.update(self._view(), refresh=True)
+
+    def _check_stage(self) -> None:
+        stage = self._stages.stage
+        limit = STAGE_LIMIT_SECONDS.get(stage.name, DEFAULT_STAGE_LIMIT_SECONDS)
+        if time.monotonic() - stage.started > limit and not self.deadline_missed:
+            self.deadline_missed = (
+                f"stage {stage.name!r} of training step {stage.training_step} took longer than "
+                f"{limit:g} s; a process of verl, vLLM or Ray has probably died: see {self._log}"
+            )
+            _thread.interrupt_main()
+
+    def _ask(self) -> None:
+        recorder = self._recorder
+        if recorder is None or time.monotonic() - self._asked < ASK_SECONDS:
+            return
+        self._asked = time.monotonic()
+        answer = recorder.alive()
+        if answer is None:
+            return
+        self._tally = answer.tally
+        if answer.cancel_requested and not self.cancelled_by:
+            self.cancelled_by = "cancelled by `trainer runs cancel`"
+            _thread.interrupt_main()
+
+    def _finished(self, training_step: int, metrics: Mapping[str, float]) -> None:
+        """A training step is over: remember its line, and warn of what looks like a collapse."""
+        self._bar.update(self._task, completed=training_step)
+        seconds = metrics.get("timing_s/step", 0.0)
+        self._step_seconds = [*self._step_seconds, seconds][-10:]
+        tokens = metrics.get("perf/total_num_tokens", 0.0)
+        self._line = (
+            f"return {metrics['episodes/mean_return']:.3f}   "
+            f"success {metrics['episodes/success_rate']:.0%}   "
+            f"steps {metrics['episodes/mean_steps']:.1f}   "
+            f"invalid {metrics['episodes/invalid_action_rate']:.1%}   "
+            f"entropy {metrics['actor/entropy']:.3f}   "
+            f"{seconds:.1f} s   {tokens / max(seconds, 1e-9):,.0f} tokens/s"
+        )
+        for warning in warnings_of(metrics):
+            if warning not in self._warnings:
+                self._warnings.append(warning)
+                self._console.print(f"[yellow]step {training_step}:[/] {warning}", soft_wrap=True)
+        if self._live is None:
+            self._console.print(
+                f"step {training_step}  {self._line}", highlight=False, soft_wrap=True
+            )
+
+    def _view(self) -> Group:
+        stage = self._stages.stage
+        elapsed = time.monotonic() - stage.started
+        now = f"{stage.name}  {elapsed:.0f} s"
+        tally = self._tally
+        if tally is not None and stage.name in ("episodes", "validation"):
+            mean = tally.total_return / tally.num_episodes if tally.num_episodes else 0.0
+            failed = f", {tally.num_failed} failed" if tally.num_failed else ""
+            now += f"  {tally.num_episodes} episodes{failed}, {tally.num_steps} steps"
+            now += f", return so far {mean:.3f}"
+        lines = [self._bar, Text(f"now      {now}{self._left()}", style="dim")]
+        if self._line:
+            lines.append(Text(f"last     {self._line}", style="dim"))
+        return Group(*lines)
+
+    def _left(self) -> str:
+        if not self._step_seconds:
+            return ""
+        mean = sum(self._step_seconds) / len(self._step_seconds)
+        done = self._bar.tasks[0].completed
+        left = (self._config.num_training_steps - done) * mean
+        return f"  about {left / 60:.0f} min left"
+
+
+@contextmanager
+def _terminal() -> Generator[TextIO]:
+    """The terminal that standard output is now, kept open under another descriptor."""
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as terminal:
+        yield terminal
+
+
+@contextmanager
+def _redirected(path: Path) -> Generator[None]:
+    """Standard output and error, of this process and its children, go to a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for earlier, standard in zip(saved, (1, 2), strict=True):
+            os.dup2(earlier, standard)
+            os.close(earlier)

@@ -1,0 +1,191 @@
+"""The way to the store: one process that writes, and handles to it.
+
+The writer is a Ray actor without verl or torch, so that any process of the run, on any
+node, can hand it records and go on. It also counts what goes by: the progress display
+reads it there instead of asking every worker.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayTaskError
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.maintenance import cancel_requested
+from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record
+from longhaul_core.store.session import read_only_engine
+from longhaul_core.store.writer import StoreWriter
+from longhaul_core.types import Trajectory
+
+Pending = ray.ObjectRef[Any]
+"""An answer of the writer that has not come yet."""
+
+MAX_PENDING = 64
+"""Batches on the way before a caller waits: the bound on the memory they take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What the writer has seen of one phase of one training step."""
+
+    phase: str
+    training_step: int
+    num_episodes: int = 0
+    num_failed: int = 0
+    num_steps: int = 0
+    num_action_tokens: int = 0
+    total_return: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the writer says when asked."""
+
+    tally: Tally
+    cancel_requested: bool
+
+
+class _Writer:
+    """Runs in the writer's process."""
+
+    def __init__(self, store: str, run_id: str, attempt: int) -> None:
+        self._writer = StoreWriter(store)
+        self._run_id = run_id
+        self._attempt = attempt
+        self._engine = read_only_engine(store)
+        self._tally = Tally(phase="", training_step=-1)
+
+    def write(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record, EpisodeRecord):
+                self._tally = _add(self._tally, record)
+        self._writer.write(records)
+
+    def alive(self) -> Answer:
+        """Leave a sign of life of the run, and say whether somebody wants it to end."""
+        self._writer.write([Heartbeat(run_id=self._run_id, attempt=self._attempt, at=time.time())])
+        return Answer(
+            tally=self._tally,
+            cancel_requested=cancel_requested(self._engine, run_id=self._run_id),
+        )
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _add(tally: Tally, record: EpisodeRecord) -> Tally:
+    if (tally.phase, tally.training_step) != (record.phase, record.training_step):
+        tally = Tally(phase=record.phase, training_step=record.training_step)
+    outcome = record.outcome
+    finished = isinstance(outcome, Trajectory)
+    return Tally(
+        phase=tally.phase,
+        training_step=tally.training_step,
+        num_episodes=tally.num_episodes + finished,
+        num_failed=tally.num_failed + (not finished),
+        num_steps=tally.num_steps + len(outcome.steps),
+        num_action_tokens=tally.num_action_tokens
+        + sum(len(s.action_tokens) for s in outcome.steps),
+        total_return=tally.total_return
+        + (outcome.episode_return if isinstance(outcome, Trajectory) else 0.0),
+    )
+
+
+class Recorder:
+    """Hands records to the writer without waiting for the disk."""
+
+    def __init__(self, actor: ActorHandle[Any]) -> None:
+        self._actor: Any = actor
+        self._pending: list[Pending] = []
+        self._lock = threading.Lock()
+        self._asked: Pending | None = None
+
+    @classmethod
+    def start(cls, store: str, *, name: str, run_id: str, attempt: int) -> Recorder:
+        """Start the writer's process under `name`, for one attempt at a run.
+
+        Raises:
+            StoreError: If the store cannot be opened for writing.
+        """
+        actor = (
+            ray.remote(_Writer)
+            .options(name=name, num_cpus=0, max_concurrency=1)
+            .remote(store, run_id, attempt)
+        )
+        recorder = cls(cast("ActorHandle[Any]", actor))
+        recorder.flush()
+        return recorder
+
+    @classmethod
+    def find(cls, name: str) -> Recorder:
+        """The recorder that `start` made under `name`."""
+        return cls(ray.get_actor(name))
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Hand over records, in order; waits only if the writer is far behind.
+
+        Raises:
+            StoreError: If the writer failed on earlier records.
+        """
+        if not records:
+            return
+        with self._lock:
+            done, self._pending = _settled(self._pending)
+            if len(self._pending) >= MAX_PENDING:
+                ray.wait(self._pending, num_returns=1)
+            self._pending.append(self._actor.write.remote(list(records)))
+        _raise_failures(done)
+
+    def flush(self) -> None:
+        """Wait until everything handed over by this process is committed.
+
+        Raises:
+            StoreError: If the writer failed.
+        """
+        with self._lock:
+            pending, self._pending = self._pending, []
+        _raise_failures([*pending, self._actor.flush.remote()])
+
+    def alive(self) -> Answer | None:
+        """Say that the run is alive, and learn what the writer has seen; None if it is busy."""
+        try:
+            if self._asked is None:
+                self._asked = self._actor.alive.remote()
+            done, _ = ray.wait([self._asked], timeout=0.2)
+            if not done:
+                return None
+            self._asked = None
+            return ray.get(done[0])
+        except RayActorError:
+            return None  # the next record that is put says so by name
+
+    def close(self) -> None:
+        """Flush and end the writer's process."""
+        self.flush()
+        ray.get(self._actor.close.remote())
+        ray.kill(self._actor)
+
+
+def _settled(pending: list[Pending]) -> tuple[list[Pending], list[Pending]]:
+    if not pending:
+        return [], []
+    return ray.wait(pending, num_returns=len(pending), timeout=0)
+
+
+def _raise_failures(settled: Sequence[Pending]) -> None:
+    try:
+        ray.get(list(settled))
+    except RayTaskError as error:
+        raise error.as_instanceof_cause() from None
+    except RayActorError as error:
+        raise StoreError(f"the process that writes the store is gone: {error}") from error

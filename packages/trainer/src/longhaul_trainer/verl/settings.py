@@ -1,0 +1,281 @@
+"""verl's own configuration, derived from ours: the only writer of it.
+
+`verl_settings` starts from verl's defaults, so a key that verl renames or drops fails
+here, by name, before anything starts. The same function serves GPUs and the CPU; the
+CPU's differences stand together in `_cpu`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import verl.trainer
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from longhaul_core.errors import ConfigError, MachineError
+from longhaul_trainer.config import RunConfig
+
+Value = bool | int | float | str | list[str] | list[float] | None
+
+AGENT_LOOP = "longhaul"
+"""Name of our agent loop in verl's registry."""
+
+KL_KINDS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
+"""Our names of the KL estimators, and verl's."""
+
+SHORT_DTYPE = {"float32": "fp32", "bfloat16": "bf16"}
+
+ENGINE, FSDP = "model_engine", "dp"
+"""The choice of training engine in verl's configuration, and its name for FSDP."""
+
+LEFT_OUT = (
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision.",
+    "actor_rollout_ref.ref.fsdp_config.mixed_precision.",
+    "actor_rollout_ref.rollout.enable_sleep_mode",
+)
+"""Settings that verl's classes have and its YAML files do not show."""
+
+WEIGHT_BUCKET_MEGABYTES = 512
+"""Buffer that weights travel in; on the CPU it must hold the largest tensor in float32."""
+
+
+class Paths(NamedTuple):
+    """Where a run's files are."""
+
+    model: Path
+    """Hugging Face folder of the starting weights."""
+    checkpoints: Path
+    agent_loops: Path
+    """YAML file that names our agent loop to verl."""
+
+
+def verl_settings(
+    run: RunConfig, *, paths: Paths, device: str, only_validate: bool = False
+) -> DictConfig:
+    """The complete configuration of verl for `run`.
+
+    Args:
+        run: What is to be trained.
+        paths: Where the run's files are.
+        device: `"cpu"` or `"gpu"`.
+        only_validate: Stop after the validation that comes before training.
+
+    Raises:
+        ConfigError: If the `[verl]` table names a setting that verl does not have, or one that
+            this function derives from the run.
+        MachineError: If this verl lacks a setting that is derived.
+    """
+    with initialize_config_dir(str(_config_folder()), version_base=None):
+        config = compose(
+            "ppo_trainer",
+            overrides=["actor_rollout_ref.rollout.name=vllm", f"{ENGINE}={_engine(run, device)}"],
+        )
+    derived = _derived(run, paths)
+    if _engine(run, device) == FSDP:
+        derived |= _fsdp(run)
+    if only_validate:
+        derived |= {"trainer.val_only": True, "trainer.val_before_train": True}
+    derived |= _cpu(run) if device == "cpu" else _gpu(run)
+    _refuse_missing(config, derived)
+    _refuse_unknown(config, run.verl, derived)
+    with open_dict(config):
+        for name, value in (derived | dict(run.verl)).items():
+            OmegaConf.update(config, name, value, force_add=True)
+    return config
+
+
+def _engine(run: RunConfig, device: str) -> str:
+    """Name of verl's training engine: FSDP2, or another one that `[verl]` asks for on GPUs."""
+    engine = run.verl.get(ENGINE, FSDP)
+    known = [path.stem for path in _config_folder().glob(f"{ENGINE}/*.yaml")]
+    if engine not in known:
+        raise ConfigError(f"verl.{ENGINE}: must be one of {sorted(known)}, got {engine!r}")
+    if device == "cpu" and engine != FSDP:
+        raise ConfigError(f"verl.{ENGINE}: {engine!r} needs GPUs; on a CPU it is {FSDP!r}")
+    return str(engine)
+
+
+def _config_folder() -> Path:
+    return Path(verl.trainer.__file__).parent / "config"
+
+
+def agent_loop_file(ticket: Path) -> Path:
+    """A file beside `ticket` that names our agent loop to verl, and the ticket to the loop."""
+    path = ticket.with_suffix(".yaml")
+    entry = {
+        "name": AGENT_LOOP,
+        "_target_": "longhaul_trainer.verl.agent_loop.EpisodeAgentLoop",
+        "ticket": str(ticket),
+    }
+    path.write_text(OmegaConf.to_yaml(OmegaConf.create([entry])), encoding="utf-8")
+    return path
+
+
+def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
+    rollout, loss, optimizer = run.rollout, run.loss, run.optimizer
+    updates = optimizer.optimizer_steps_per_training_step
+    actor, sampler = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    return {
+        "data.train_batch_size": run.tasks_per_training_step,
+        "data.max_prompt_length": rollout.max_prompt_tokens,
+        "data.max_response_length": rollout.max_reply_tokens,
+        "data.dataloader_num_workers": 0,
+        "actor_rollout_ref.model.path": str(paths.model),
+        "actor_rollout_ref.model.enable_gradient_checkpointing": run.model.gradient_checkpointing,
+        "actor_rollout_ref.model.lora_rank": run.model.lora_rank,
+        f"{actor}.ppo_mini_batch_size": run.tasks_per_training_step // updates,
+        f"{actor}.use_dynamic_bsz": True,
+        f"{actor}.ppo_max_token_len_per_gpu": optimizer.micro_batch_tokens,
+        f"{actor}.clip_ratio_low": loss.clip_low,
+        f"{actor}.clip_ratio_high": loss.clip_high,
+        f"{actor}.clip_ratio_c": loss.dual_clip,
+        f"{actor}.entropy_coeff": loss.entropy_coefficient,
+        f"{actor}.use_kl_loss": loss.kl_coefficient > 0,
+        f"{actor}.kl_loss_coef": loss.kl_coefficient,
+        f"{actor}.kl_loss_type": KL_KINDS[loss.kl_kind],
+        f"{actor}.optim.lr": optimizer.learning_rate,
+        f"{actor}.optim.weight_decay": optimizer.weight_decay,
+        f"{actor}.optim.betas": list(optimizer.betas),
+        f"{actor}.optim.clip_grad": optimizer.max_gradient_norm,
+        f"{actor}.optim.lr_warmup_steps": optimizer.warmup_training_steps * updates,
+        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{actor}.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        f"{sampler}.n": rollout.group_size,
+        f"{sampler}.temperature": rollout.temperature,
+        f"{sampler}.top_p": rollout.top_p,
+        f"{sampler}.dtype": run.model.engine_dtype,
+        f"{sampler}.max_model_len": rollout.max_prompt_tokens + rollout.max_reply_tokens,
+        f"{sampler}.max_num_seqs": run.engine.max_sequences,
+        f"{sampler}.max_num_batched_tokens": run.engine.max_batched_tokens,
+        f"{sampler}.gpu_memory_utilization": run.engine.gpu_memory_utilization,
+        f"{sampler}.tensor_model_parallel_size": run.engine.tensor_parallel_size,
+        f"{sampler}.calculate_log_probs": True,
+        f"{sampler}.seed": run.seed,
+        f"{sampler}.checkpoint_engine.update_weights_bucket_megabytes": WEIGHT_BUCKET_MEGABYTES,
+        f"{sampler}.agent.default_agent_loop": AGENT_LOOP,
+        f"{sampler}.agent.agent_loop_config_path": str(paths.agent_loops),
+        "reward.num_workers": 0,
+        "algorithm.adv_estimator": "grpo",
+        "trainer.total_training_steps": run.num_training_steps,
+        "trainer.total_epochs": 10**9,
+        "trainer.project_name": "longhaul",
+        "trainer.experiment_name": run.name,
+        "trainer.logger": ["console"],
+        "trainer.nnodes": run.resources.num_nodes,
+        "trainer.n_gpus_per_node": run.resources.num_workers,
+        "trainer.default_local_dir": str(paths.checkpoints),
+        "trainer.resume_mode": "auto",
+        "trainer.save_freq": run.checkpoint.every or run.num_training_steps,
+        "trainer.test_freq": run.validation.every or run.num_training_steps,
+        "trainer.val_before_train": run.validation.before,
+        "transfer_queue.enable": True,
+    }
+
+
+def _fsdp(run: RunConfig) -> dict[str, Value]:
+    """What only FSDP has; learner and reference compute in the precision that samples."""
+    derived: dict[str, Value] = {
+        "actor_rollout_ref.actor.strategy": "fsdp2",
+        "actor_rollout_ref.actor.grad_clip": run.optimizer.max_gradient_norm,
+    }
+    for role, dtype in (("actor", run.model.dtype), ("ref", run.model.engine_dtype)):
+        engine = f"actor_rollout_ref.{role}.fsdp_config"
+        derived |= {
+            f"{engine}.strategy": "fsdp2",
+            f"{engine}.model_dtype": SHORT_DTYPE[dtype],
+            f"{engine}.dtype": run.model.engine_dtype,
+            # The precision of the forward pass; `dtype` alone leaves it at bfloat16.
+            f"{engine}.mixed_precision.param_dtype": SHORT_DTYPE[run.model.engine_dtype],
+            f"{engine}.mixed_precision.reduce_dtype": "fp32",
+            f"{engine}.mixed_precision.buffer_dtype": "fp32",
+        }
+    return derived
+
+
+def _gpu(run: RunConfig) -> dict[str, Value]:
+    return {
+        "trainer.device": "cuda",
+        "actor_rollout_ref.rollout.agent.num_workers": run.resources.num_workers,
+    }
+
+
+def _cpu(run: RunConfig) -> dict[str, Value]:
+    actor, sampler = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    engine = f"{sampler}.engine_kwargs.vllm"
+    return {
+        "trainer.device": "cpu",
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        f"{actor}.use_torch_compile": False,
+        f"{actor}.fsdp_config.use_torch_compile": False,
+        # There is no other card to shard to: gathering and scattering per micro-batch only copies.
+        f"{actor}.fsdp_config.reshard_after_forward": False,
+        f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation": True,
+        "actor_rollout_ref.ref.use_torch_compile": False,
+        "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
+        f"{sampler}.enforce_eager": True,
+        f"{sampler}.free_cache_engine": False,
+        f"{sampler}.enable_sleep_mode": False,
+        f"{sampler}.load_format": "safetensors",
+        f"{sampler}.agent.num_workers": 1,
+        f"{engine}.worker_extension_cls": "longhaul_trainer.verl.cpu.engine.CpuWorkerExtension",
+        f"{engine}.distributed_executor_backend": "uni",
+        f"{engine}.kv_cache_memory_bytes": int(run.engine.memory_gib * 2**30),
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    }
+
+
+def _refuse_missing(config: DictConfig, derived: Mapping[str, object]) -> None:
+    """A verl that renamed or dropped what we set must not go on with its own default."""
+    missing = [name for name in derived if not name.startswith(LEFT_OUT) and not _has(config, name)]
+    if missing:
+        raise MachineError(
+            f"the installed verl has no setting {', '.join(missing)}; "
+            "`uv sync` installs the version that this one is written for"
+        )
+
+
+def _refuse_unknown(
+    config: DictConfig, table: Mapping[str, object], derived: Mapping[str, object]
+) -> None:
+    problems: list[str] = []
+    for name in table:
+        if name in derived:
+            problems.append(f"verl.{name}: set by the run's own sections; change it there")
+        elif not _has(config, name):
+            close = difflib.get_close_matches(name, _names(config), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            problems.append(f"verl.{name}: verl has no such setting{hint}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _has(config: DictConfig, name: str) -> bool:
+    """Whether verl knows `name`; anything may stand below a table that verl leaves open."""
+    parent: object = config
+    for part in name.split("."):
+        if isinstance(parent, DictConfig) and part in parent:
+            try:
+                parent = parent[part]
+            except OmegaConfBaseException:
+                return True
+        else:
+            return isinstance(parent, DictConfig) and len(parent) == 0
+    return True
+
+
+def _names(config: DictConfig, prefix: str = "") -> list[str]:
+    names: list[str] = []
+    for key in map(str, config):
+        name = f"{prefix}{key}"
+        names.append(name)
+        if not OmegaConf.is_interpolation(config, key) and not OmegaConf.is_missing(config, key):
+            value = config[key]
+            if isinstance(value, DictConfig):
+                names += _names(value, f"{name}.")
+    return names

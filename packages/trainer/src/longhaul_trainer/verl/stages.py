@@ -1,0 +1,59 @@
+"""What a run is doing now: read by the progress display and by the watch over deadlines.
+
+verl waits without a word when one of its processes has died. So the trainer says at each
+stage what it is about to do, and a stage that outlasts its limit ends the run by name.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One thing the run does."""
+
+    name: str
+    training_step: int
+    started: float
+    """`time.monotonic()` at its beginning."""
+
+
+class StageClock:
+    """The current stage, safe to read from another thread."""
+
+    def __init__(self) -> None:
+        self.on_finished: Callable[[int, Mapping[str, float]], None] | None = None
+        """Called with the number of a training step and its metrics when it is over."""
+        self._lock = threading.Lock()
+        self._stage = Stage(name="start", training_step=0, started=time.monotonic())
+        self._seconds: dict[str, float] = {}
+
+    def enter(self, name: str, *, training_step: int) -> None:
+        """Say that stage `name` begins; the one before has ended."""
+        now = time.monotonic()
+        with self._lock:
+            earlier = self._stage
+            self._seconds[earlier.name] = (
+                self._seconds.get(earlier.name, 0.0) + now - earlier.started
+            )
+            self._stage = Stage(name=name, training_step=training_step, started=now)
+
+    @property
+    def stage(self) -> Stage:
+        """The current stage."""
+        with self._lock:
+            return self._stage
+
+    def seconds(self) -> dict[str, float]:
+        """Time spent in each stage that has ended, in all."""
+        with self._lock:
+            return dict(self._seconds)
+
+    def finished(self, *, training_step: int, metrics: Mapping[str, float]) -> None:
+        """Say that a training step is over, with what was measured in it."""
+        if self.on_finished is not None:
+            self.on_finished(training_step, metrics)

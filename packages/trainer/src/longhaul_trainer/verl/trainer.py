@@ -1,0 +1,553 @@
+"""verl's synchronous trainer, with our tasks, credit, loss and bookkeeping.
+
+verl keeps what it is good at: workers, engines, weight sync, log-probabilities, the
+update, the loop over training steps. Overridden is what decides *what is trained*: where
+tasks come from, advantages and loss weights, the cut into optimizer steps, checkpoints
+that survive a kill, validation on our panel, and what goes to the store.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig, open_dict
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+
+from longhaul_core.errors import GroupError, LonghaulError
+from longhaul_core.store.records import EpisodeCredit, Evaluation, Metrics, PolicyVersion
+from longhaul_core.tasks import Panel, TaskStream
+from longhaul_core.types import Task
+from longhaul_trainer.run_directory import PanelScore
+from longhaul_trainer.verl.checkpoints import CheckpointFolder
+from longhaul_trainer.verl.credit import StepCredit, credit_training_step
+from longhaul_trainer.verl.loss import policy_loss
+from longhaul_trainer.verl.notes import RowNote, read_notes
+from longhaul_trainer.verl.recorder import Recorder
+from longhaul_trainer.verl.runtime import RunTicket
+from longhaul_trainer.verl.stages import StageClock
+
+PARTITION = "train"
+"""Where verl keeps the rows of training episodes in TransferQueue; validation has its own."""
+
+ENGINE_SECONDS = 120.0
+"""Longest that an idle engine may take to answer."""
+
+POLL_SECONDS = 0.1
+"""How often the trainer looks whether its episodes have ended; verl's own 2 s cost up to
+that much of every training step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingContext:
+    """What a run brings to its trainer."""
+
+    ticket: RunTicket
+    stream: TaskStream
+    panel: Panel
+    checkpoints: CheckpointFolder
+    recorder: Recorder
+    stages: StageClock
+
+
+class LonghaulTrainer(PPOTrainerSync):
+    """Trains step-independent episodes: one row per step, credit per step."""
+
+    def __init__(self, config: DictConfig, context: TrainingContext) -> None:
+        super().__init__(config)
+        self._context = context
+        self._run = context.ticket.config
+        self._credit: StepCredit | None = None
+        self.scores: dict[int, PanelScore] = {}
+        """Validation scores by training step."""
+
+    # Tasks
+
+    def _init_dataloader(self) -> None:
+        self.train_dataloader = None
+        self.steps_per_epoch = 10**9
+        self.total_training_steps = self._run.num_training_steps
+        updates = self._run.optimizer.optimizer_steps_per_training_step
+        with open_dict(self.config):
+            # verl's schedule advances once per call of the worker, that is per optimizer step.
+            self.config.actor_rollout_ref.actor.optim.total_training_steps = (
+                self.total_training_steps * updates
+            )
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = POLL_SECONDS
+        return buffer
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        tasks = self._context.stream.next(num_prompts or self._run.tasks_per_training_step)
+        return self._prompts(tasks, phase="train")
+
+    def _prompts(self, tasks: Sequence[Task], *, phase: str) -> TensorDict:
+        """Tasks as verl's agent-loop workers take them."""
+        num_tasks = len(tasks)
+        columns = {
+            "uid": [f"{phase}-{self.global_steps}-{place}" for place in range(num_tasks)],
+            "index": list(range(num_tasks)),
+            "task": list(tasks),
+            "phase": [phase] * num_tasks,
+            "training_step": [self.global_steps] * num_tasks,
+            "group_index": list(range(num_tasks)),
+            "horizon": [self._run.rollout.horizon] * num_tasks,
+            "raw_prompt": [task.goal for task in tasks],
+        }
+        # An array of objects is what verl's own loader gives, although the signature says lists.
+        batch = tu.get_tensordict(
+            {name: cast("list[object]", _objects(values)) for name, values in columns.items()}
+        )
+        tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        return batch
+
+    # Workers
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        if self.config.trainer.device == "cpu":
+            from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
+
+            for role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(CpuActorRolloutRefWorker)
+
+    def _setup(self) -> None:
+        super()._setup()
+        self.actor_rollout_wg.set_loss_fn(functools.partial(policy_loss, settings=self._run.loss))
+
+    # One training step
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
+        """One training step; a batch of failures alone ends the run by name."""
+        try:
+            return super().step(metrics, timing_raw)
+        except RuntimeError as error:
+            if "no materializable trajectories" not in str(error):
+                raise
+            raise GroupError(self._all_failed()) from error
+
+    def _all_failed(self) -> str:
+        return (
+            f"training step {self.global_steps}: no task has two episodes that did not fail; "
+            f"ask the store why: SELECT cause, message, count(*) FROM failures GROUP BY 1, 2"
+        )
+
+    def on_step_begin(self) -> None:
+        self._context.stages.enter("episodes", training_step=self.global_steps)
+
+    def on_sample_end(self) -> None:
+        super().on_sample_end()
+        self._context.stages.enter("log-probabilities", training_step=self.global_steps)
+
+    def _balance_batch(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        logging_prefix: str = "global_seqlen",
+        keep_minibatch: bool = False,
+    ) -> KVBatchMeta:
+        """Credit the episodes, drop what cannot be trained on, pad each optimizer step's rows."""
+        run = self._run
+        notes = self._fetch_notes(batch)
+        credit = credit_training_step(
+            notes,
+            algorithm=run.algorithm,
+            num_optimizer_steps=run.optimizer.optimizer_steps_per_training_step,
+            num_groups=run.tasks_per_training_step,
+        )
+        if not credit.episodes:
+            raise GroupError(self._all_failed())
+        self._credit = credit
+        if credit.left_out:
+            tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
+        metrics.update(_episode_metrics(credit, notes))
+        ranks = self._num_ranks()
+        self._parts: list[KVBatchMeta] = []
+        for part in range(run.optimizer.optimizer_steps_per_training_step):
+            keys = credit.keys_of(part)
+            if keys:
+                rows = batch.select_keys(keys)
+                self._parts.append(
+                    upsample_batch_to_divisible_size(rows, ranks, self.tokenizer.eos_token_id)
+                )
+        return KVBatchMeta(
+            keys=[key for part in self._parts for key in part.keys],
+            tags=[tag for part in self._parts for tag in part.tags],
+            partition_id=PARTITION,
+            fields=batch.fields,
+            extra_info=batch.extra_info,
+        )
+
+    def _num_ranks(self) -> int:
+        worker_group: Any = self.actor_rollout_wg
+        if "actor" not in worker_group._dispatch_info:
+            worker_group._dispatch_info["actor"] = worker_group._query_dispatch_info("actor")
+        return max(worker_group._dispatch_info["actor"]) + 1
+
+    def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, RowNote]:
+        data = tq.kv_batch_get(
+            keys=batch.keys,
+            partition_id=batch.partition_id or PARTITION,
+            select_fields=["extra_fields"],
+        )
+        return dict(zip(batch.keys, read_notes(data.pop("extra_fields").tolist()), strict=True))
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Give every token of a row its step's advantage and weight; padding rows get zeros."""
+        self._context.stages.enter("advantages", training_step=self.global_steps)
+        assert self._credit is not None
+        data = tq.kv_batch_get(
+            keys=batch.keys,
+            partition_id=PARTITION,
+            select_fields=["responses", "rollout_log_probs", "old_log_probs"],
+        )
+        by_key = {
+            key: (advantage, weight)
+            for episode in self._credit.episodes
+            for key, advantage, weight in zip(
+                episode.keys, episode.credit.advantages, episode.loss_weights, strict=True
+            )
+        }
+        credits = [by_key.get(key, (0.0, 0.0)) for key in batch.keys]
+        lengths = [len(row) for row in data["responses"].unbind(0)]
+        advantages = _nested([a for a, _ in credits], lengths)
+        fields = {
+            "advantages": advantages,
+            "returns": advantages,
+            "loss_weights": _nested([w for _, w in credits], lengths),
+        }
+        batch = tq.kv_batch_put(
+            keys=batch.keys,
+            partition_id=PARTITION,
+            fields=TensorDict(fields, batch_size=len(batch)),
+        )
+        policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
+        behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
+        trained = [key for episode in self._credit.episodes for key in episode.keys]
+        metrics.update(agreement(policy, behavior, keys=trained))
+        self._record_credit(policy)
+        self._context.stages.enter("update", training_step=self.global_steps)
+        return batch
+
+    def _record_credit(self, policy_logprobs: dict[str, torch.Tensor]) -> None:
+        assert self._credit is not None
+        ticket = self._context.ticket
+        self._context.recorder.put(
+            [
+                EpisodeCredit(
+                    run_id=ticket.run_id,
+                    attempt=ticket.attempt,
+                    phase="train",
+                    training_step=self.global_steps,
+                    group_index=episode.notes[0].group_index,
+                    position=episode.notes[0].position,
+                    retry=episode.notes[0].retry,
+                    episode_advantage=episode.credit.episode_advantage,
+                    step_advantages=episode.credit.step_advantages,
+                    returns_to_go=episode.credit.returns_to_go,
+                    advantages=episode.credit.advantages,
+                    loss_weights=episode.loss_weights,
+                    policy_logprobs=tuple(
+                        tuple(policy_logprobs[key].tolist()) for key in episode.keys
+                    ),
+                    trained=True,
+                    optimizer_step_index=episode.optimizer_step,
+                )
+                for episode in self._credit.episodes
+            ]
+        )
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """One call of the worker per optimizer step, each with its own episodes' rows."""
+        outputs: list[dict[str, Any]] = []
+        for part in self._parts:
+            rows = self._rows_with_gradient(part)
+            rows.extra_info = (rows.extra_info or {}) | {
+                "calculate_entropy": self._run.loss.entropy_coefficient > 0,
+                "distillation_use_topk": False,
+                "distillation_only": False,
+                "global_batch_size": len(rows),
+                "mini_batch_size": len(rows),
+                "epochs": 1,
+                "seed": self._run.seed,
+                "dataloader_kwargs": {"shuffle": False},
+                "temperature": self._run.rollout.temperature,
+            }
+            output = self.actor_rollout_wg.update_actor(rows)
+            outputs.append(reduce_metrics(rename_dict(output["metrics"], "actor/")))
+        metrics["actor/optimizer_steps"] = len(outputs)
+        metrics["perf/mfu/actor"] = float(np.mean([o.pop("actor/mfu") for o in outputs]))
+        for name in outputs[-1]:
+            metrics[name] = float(np.mean([output[name] for output in outputs]))
+        return batch
+
+    def _rows_with_gradient(self, part: KVBatchMeta) -> KVBatchMeta:
+        """`part` without rows that add nothing: an advantage of zero and no other loss term.
+
+        The weights were shared out over the whole part before, so the gradient is the same.
+        One row stays, so that the optimizer takes the step it was configured to take.
+        """
+        assert self._credit is not None
+        ranks = self._num_ranks()
+        loss = self._run.loss
+        if loss.kl_coefficient > 0 or loss.entropy_coefficient > 0:
+            return part
+        moving = {
+            key
+            for episode in self._credit.episodes
+            for key, advantage in zip(episode.keys, episode.credit.advantages, strict=True)
+            if advantage != 0.0
+        }
+        kept = [key for key in part.keys if key in moving]
+        others = [key for key in part.keys if key not in moving]
+        num_filling = -len(kept) % ranks if kept else ranks
+        return part.select_keys([*kept, *others[:num_filling]])
+
+    def on_step_end(self) -> None:
+        self._context.stages.enter("weight sync", training_step=self.global_steps)
+        self._check_engines()
+        super().on_step_end()
+        self._record_policy_version()
+
+    def _check_engines(self) -> None:
+        """Ask each engine for a sign of life: verl sends weights to a dead one and waits for ever.
+
+        Raises:
+            LonghaulError: If an engine is dead or does not answer.
+        """
+        if self.config.actor_rollout_ref.rollout.free_cache_engine:
+            return  # it sleeps while the learner has the card
+        servers = self.llm_server_manager.server_handles
+        try:
+            ray.get([server.clear_kv_cache.remote() for server in servers], timeout=ENGINE_SECONDS)
+        except (RayTaskError, RayActorError, GetTimeoutError) as error:
+            raise LonghaulError(
+                f"the rollout engine died in training step {self.global_steps}; why stands in "
+                "logs/processes.log of the run's folder, and `trainer resume` goes on from the "
+                "last checkpoint"
+            ) from error
+
+    def on_init_end(self) -> None:
+        self._context.stages.enter("weight sync", training_step=self.global_steps)
+        super().on_init_end()
+        self._record_policy_version()
+
+    def _record_policy_version(self) -> None:
+        updates = self._run.optimizer.optimizer_steps_per_training_step
+        self._context.recorder.put(
+            [
+                PolicyVersion(
+                    run_id=self._context.ticket.run_id,
+                    attempt=self._context.ticket.attempt,
+                    version=self.global_steps * updates,
+                    training_step=self.global_steps,
+                    created_at=time.time(),
+                )
+            ]
+        )
+
+    def _compute_metrics(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        timing_raw: dict[str, float],
+        global_steps: int,
+        epoch: int,
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        self._record_metrics(metrics)
+        self._context.stages.finished(training_step=self.global_steps, metrics=metrics)
+
+    def _record_metrics(self, metrics: dict[str, Any]) -> None:
+        ticket = self._context.ticket
+        values = {
+            name: float(value)
+            for name, value in metrics.items()
+            if isinstance(value, (int, float, np.number)) and np.isfinite(value)
+        }
+        self._context.recorder.put(
+            [
+                Metrics(
+                    run_id=ticket.run_id,
+                    attempt=ticket.attempt,
+                    training_step=self.global_steps,
+                    values=values,
+                )
+            ]
+        )
+
+    # Validation
+
+    def _validate(self) -> dict[str, float]:
+        """Greedy episodes on the panel; returns the scores as metrics."""
+        self._context.stages.enter("validation", training_step=self.global_steps)
+        batch = self._prompts(self._context.panel.tasks, phase=self._context.panel.split.value)
+        tu.assign_non_tensor_data(batch, "validate", True)
+        tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps}] * len(
+            batch
+        )
+        tq.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=tags)
+        agent_loops = cast("AgentLoopManagerTQ", self.agent_loop_manager)
+        agent_loops.generate_sequences(batch)
+        rows, _ = self.replay_buffer.sample(
+            global_steps=self.global_steps, partition_id="val", batch_size=len(batch)
+        )
+        if not rows.keys:
+            raise GroupError(
+                f"validation at training step {self.global_steps}: every episode failed; "
+                f"see the failures of run {self._context.ticket.run_id} in the store"
+            )
+        notes = self._fetch_notes(rows)
+        tq.kv_clear(keys=rows.keys, partition_id="val")
+        last = [note for note in notes.values() if note.step == note.num_steps - 1]
+        score = PanelScore(
+            num_episodes=len(last),
+            mean_return=float(np.mean([note.episode_return for note in last])),
+            success_rate=float(np.mean([note.success for note in last])),
+        )
+        self.scores[self.global_steps] = score
+        self._record_score(score)
+        self._keep_if_best(score)
+        return {
+            "validation/mean_return": score.mean_return,
+            "validation/success_rate": score.success_rate,
+            "validation/num_episodes": score.num_episodes,
+            "validation/mean_steps": float(np.mean([note.num_steps for note in last])),
+        }
+
+    def _record_score(self, score: PanelScore) -> None:
+        ticket = self._context.ticket
+        self._context.recorder.put(
+            [
+                Evaluation(
+                    run_id=ticket.run_id,
+                    attempt=ticket.attempt,
+                    training_step=self.global_steps,
+                    panel=self._context.panel.split.value,
+                    split=self._context.panel.split,
+                    num_episodes=score.num_episodes,
+                    mean_return=score.mean_return,
+                    success_rate=score.success_rate,
+                )
+            ]
+        )
+
+    def _keep_if_best(self, score: PanelScore) -> None:
+        checkpoints = self._context.checkpoints
+        best = checkpoints.best_score()
+        if self.global_steps == 0 or (best is not None and score.mean_return <= best):
+            return
+        if all(c.training_step != self.global_steps for c in checkpoints.complete()):
+            if not self._run.checkpoint.keep_best:
+                return
+            self._save_checkpoint()
+        checkpoints.note_best(self.global_steps, score.mean_return)
+
+    # Checkpoints
+
+    def _save_checkpoint(self) -> None:
+        """Weights, optimizer, generators and the run's own state: all of it, or none."""
+        context = self._context
+        context.stages.enter("checkpoint", training_step=self.global_steps)
+        folder = context.checkpoints.begin(self.global_steps)
+        self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, self.global_steps)
+        # What the checkpoint was trained on is in the store before the checkpoint exists: a
+        # kill between the two repeats a training step, and never leaves a hole.
+        context.recorder.flush()
+        context.checkpoints.publish(
+            self.global_steps,
+            {
+                "training_step": self.global_steps,
+                "stream": context.stream.state(),
+                "scores": {step: _plain(score) for step, score in self.scores.items()},
+            },
+        )
+        context.checkpoints.prune(
+            keep_last=self._run.checkpoint.keep_last, keep_best=self._run.checkpoint.keep_best
+        )
+
+    def _load_checkpoint(self) -> None:
+        self.global_steps = 0
+        checkpoint = self._context.checkpoints.latest()
+        if checkpoint is None:
+            return
+        self._context.stages.enter("loading the checkpoint", training_step=checkpoint.training_step)
+        self.global_steps = checkpoint.training_step
+        self.actor_rollout_wg.load_checkpoint(str(checkpoint.folder / "actor"))
+        self.scores = {
+            int(step): PanelScore(**score) for step, score in checkpoint.state()["scores"].items()
+        }
+
+
+def agreement(
+    policy: dict[str, torch.Tensor], behavior: dict[str, torch.Tensor], *, keys: Sequence[str]
+) -> dict[str, float]:
+    """How far sampler and learner are apart on the tokens that were sampled.
+
+    Both have the same weights when a training step begins, so what is left is arithmetic:
+    different kernels, in the precision of `model.engine_dtype`.
+    """
+    difference = torch.cat([policy[key].float() - behavior[key].float() for key in keys])
+    return {
+        "agreement/logprob_difference_mean": difference.abs().mean().item(),
+        "agreement/logprob_difference_max": difference.abs().max().item(),
+        "agreement/probability_ratio_mean": difference.exp().mean().item(),
+    }
+
+
+def _episode_metrics(credit: StepCredit, notes: dict[str, RowNote]) -> dict[str, float]:
+    last = [note for note in notes.values() if note.step == note.num_steps - 1]
+    steps = list(notes.values())
+    groups = Counter(note.group_index for note in last)
+    return {
+        "episodes/mean_return": float(np.mean([note.episode_return for note in last])),
+        "episodes/success_rate": float(np.mean([note.success for note in last])),
+        "episodes/mean_steps": float(np.mean([note.num_steps for note in last])),
+        "episodes/count": len(last),
+        "episodes/invalid_action_rate": float(np.mean([not note.action_valid for note in steps])),
+        "episodes/prompt_tokens_mean": float(np.mean([note.prompt_tokens for note in steps])),
+        "episodes/action_tokens_mean": float(np.mean([note.action_tokens for note in steps])),
+        "groups/count": len(groups),
+        "groups/without_signal": credit.groups_without_signal,
+        "groups/left_out": credit.num_groups
+        - len({e.notes[0].group_index for e in credit.episodes}),
+    }
+
+
+def _plain(score: PanelScore) -> dict[str, float]:
+    return {
+        "num_episodes": score.num_episodes,
+        "mean_return": score.mean_return,
+        "success_rate": score.success_rate,
+    }
+
+
+def _objects(values: Sequence[object]) -> np.ndarray:
+    column = np.empty(len(values), dtype=object)
+    column[:] = list(values)
+    return column
+
+
+def _nested(values: Sequence[float], lengths: Sequence[int]) -> torch.Tensor:
+    """A jagged tensor whose row i holds `lengths[i]` times `values[i]`."""
+    rows = [torch.full((length,), value) for value, length in zip(values, lengths, strict=True)]
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)

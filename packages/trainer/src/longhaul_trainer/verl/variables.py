@@ -1,0 +1,85 @@
+"""Environment variables of a run: set before Ray, verl or vLLM is imported.
+
+Every process of a run inherits them from this one. Ray reads some while it is imported,
+so this module imports none of the three.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+from longhaul_core.errors import MachineError
+from longhaul_trainer.offline import stay_offline
+
+ENVIRONMENT = {
+    # Ray runs its workers at niceness 15: below whatever else the machine does.
+    "RAY_worker_niceness": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TRANSFER_QUEUE_ENABLE": "1",
+    "TOKENIZERS_PARALLELISM": "true",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "true",
+    "VLLM_DISABLE_COMPILE_CACHE": "1",
+}
+"""For every process of a run; a value that the user has set stays."""
+
+CPU_ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    # Ray would otherwise hand logical device numbers to vLLM.
+    "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # vLLM would compile small kernels with the C++ compiler at every start.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+
+
+def prepare_environment(device: str, *, scratch: Path, num_workers: int = 1) -> None:
+    """Set the variables that every process of the run inherits. Call before importing verl.
+
+    Args:
+        device: `"cpu"` or `"gpu"`.
+        scratch: A folder of the run for small files.
+        num_workers: Training processes that share this machine's processors.
+    """
+    stay_offline()
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if device == "cpu":
+        os.environ.update(CPU_ENVIRONMENT)
+        # Ray and vLLM give each of their processes one thread unless told otherwise. Learner and
+        # engine take turns, so each may have every processor.
+        threads = len(os.sched_getaffinity(0)) // num_workers
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
+        _name_vllm(scratch / "python-path")
+
+
+def _name_vllm(folder: Path) -> None:
+    """Let a look-up of the distribution `vllm` find vLLM's CPU build.
+
+    verl asks for the version of `vllm`; the CPU build is the distribution `vllm-cpu` with
+    the same import name. A metadata folder on the path of all processes answers for it.
+    """
+    try:
+        importlib.metadata.version("vllm")
+        return
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        version = importlib.metadata.version("vllm-cpu")
+    except importlib.metadata.PackageNotFoundError:
+        raise MachineError(
+            "vLLM is not installed; `uv sync` installs its CPU build, `make gpu` its CUDA build"
+        ) from None
+    metadata = folder / f"vllm-{version}+cpu.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n", encoding="utf-8"
+    )
+    sys.path.append(str(folder))
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
