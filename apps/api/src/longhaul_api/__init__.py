@@ -1,0 +1,1 @@
+"""HTTP access to the trajectory store, for programs: runs, metrics, groups, episodes, steps."""

@@ -1,0 +1,1 @@
+"""Episodes: lists of them, and one with every step."""

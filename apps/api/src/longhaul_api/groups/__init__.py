@@ -1,0 +1,1 @@
+"""Groups: the attempts at one task, compared with each other."""

@@ -1,0 +1,64 @@
+"""Turns away requests that have no business here, before any route sees them.
+
+Three checks, for three attackers: the Host header (a web page whose name was rebound to
+127.0.0.1), the Origin header (a web page that calls this server by its true name), and
+the token (anyone else on the network). The token is read from a header only: an address
+ends up in logs and browser histories.
+"""
+
+import hmac
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from longhaul_api.settings import ApiSettings
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """ASGI middleware that answers 400, 403 or 401 instead of passing a request on."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
+        self._app = app
+        self._allowed_hosts = settings.allowed_hosts
+        self._expected = f"Bearer {settings.token}".encode() if settings.token else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await refusal(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> JSONResponse | None:
+        host = _hostname(f"//{headers.get('host', '')}")
+        if host not in self._allowed_hosts:
+            return _refuse(
+                400, f"host {host!r} is not a name of this server; see the option --allowed-host"
+            )
+        origin = headers.get("origin")
+        if origin is not None and _hostname(origin) not in self._allowed_hosts:
+            return _refuse(403, f"pages of {origin!r} may not call this server")
+        if self._expected is not None:
+            given = headers.get("authorization", "").encode("latin-1")
+            if not hmac.compare_digest(given, self._expected):
+                refusal = _refuse(401, "give the token as the header 'Authorization: Bearer …'")
+                refusal.headers["WWW-Authenticate"] = "Bearer"
+                return refusal
+        return None
+
+
+def _hostname(address: str) -> str:
+    """Host of an address in lower case; empty if there is none or it is malformed."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _refuse(status_code: int, detail: str) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status_code=status_code)

@@ -1,0 +1,106 @@
+"""The command `api`: serve one store until Ctrl-C.
+
+Everything that can be wrong is found before the server starts: the exit code is 2 for
+a bad option, 3 if the port is taken, 4 if the store cannot be read.
+"""
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+
+from longhaul_api.app import create_app
+from longhaul_api.settings import ApiSettings
+from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
+from longhaul_core.store.session import read_only_engine
+
+__all__ = ["main"]
+
+EXIT_CODES: dict[type[LonghaulError], int] = {ConfigError: 2, MachineError: 3, StoreError: 4}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until interrupted.
+
+    Args:
+        arguments: The command line without the program's name; None: the process's own.
+
+    Returns:
+        The exit code: 0 after Ctrl-C, 2, 3 or 4 if the server could not start.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        settings = ApiSettings(
+            host=options.host,
+            port=options.port,
+            token=options.token,
+            extra_hosts=tuple(options.allowed_host),
+        )
+        app = create_app(read_only_engine(options.store), settings)
+        with _bound_socket(settings) as listener:
+            address, port = listener.getsockname()[:2]
+            sys.stderr.write(f"Longhaul API on http://{_bracketed(address)}:{port}\n")
+            config = uvicorn.Config(app, log_level="warning", server_header=False)
+            uvicorn.Server(config).run(sockets=[listener])
+    except LonghaulError as error:
+        sys.stderr.write(f"api: {error}\n")
+        return EXIT_CODES[type(error)]
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="api",
+        description="Serve a trajectory store over HTTP, for reading. Address: http://HOST:PORT",
+        epilog="Exit codes: 0 stopped, 2 bad option, 3 port taken, 4 store cannot be read.",
+    )
+    parser.add_argument(
+        "--store",
+        default=os.environ.get("LONGHAUL_STORE", "longhaul.db"),
+        help="SQLite file or database URL (default: $LONGHAUL_STORE, else longhaul.db)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes any free one (8000)")
+    parser.add_argument(
+        "--token",
+        default=os.environ.get("LONGHAUL_API_TOKEN"),
+        help="asked of every caller; needed for a --host that other machines reach "
+        "(better in $LONGHAUL_API_TOKEN, where other users of the machine do not see it)",
+    )
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another name that callers may use for this server; may be repeated",
+    )
+    return parser
+
+
+def _bound_socket(settings: ApiSettings) -> socket.socket:
+    """A socket that holds the port, so that nobody can take it before the server listens."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise MachineError(
+            f"cannot listen on {settings.host}:{settings.port} ({error.strerror}); "
+            "another program may hold the port: choose one with --port, or 0 for any"
+        ) from error
+    return listener
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Metrics: measurements that the trainer wrote at each training step."""

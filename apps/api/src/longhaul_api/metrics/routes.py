@@ -1,0 +1,31 @@
+"""Routes under `/runs/{run_id}/metrics`."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from longhaul_api.dependencies import ReadSession
+from longhaul_api.metrics.schemas import MetricPoint
+from longhaul_api.parameters import RunId
+from longhaul_core.store import queries
+
+router = APIRouter(prefix="/runs/{run_id}/metrics", tags=["metrics"])
+
+
+@router.get("")
+def metric_names(session: ReadSession, run_id: RunId) -> list[str]:
+    """Names of all metrics of the run, in alphabetical order."""
+    return queries.metric_names(session, run_id=run_id)
+
+
+@router.get("/series", response_model=dict[str, list[MetricPoint]])
+def metric_series(
+    session: ReadSession,
+    run_id: RunId,
+    name: Annotated[
+        list[str] | None,
+        Query(max_length=200, description="Which; may be repeated. Without it, all."),
+    ] = None,
+) -> dict[str, list[queries.MetricPoint]]:
+    """Values by training step, for each name; a name without values has an empty list."""
+    return queries.metric_series(session, run_id=run_id, names=name)

@@ -1,0 +1,1 @@
+"""Runs: which there are, how they go, what went wrong in them."""
