@@ -1,0 +1,349 @@
+"""Replay of one episode: what the policy saw, read, wrote and was paid, step by step.
+
+The step shown is the one in the address, so that a link to it can be shared; every
+control changes the address and nothing else.
+"""
+
+import streamlit as st
+
+from longhaul_core.store.queries import EpisodeDetail, EpisodeSummary, StepDetail
+from longhaul_viewer import data, links
+from longhaul_viewer.components import blocks, charts, tokens
+from longhaul_viewer.components.blocks import Badge, Fact, Link
+
+SLIDER = "step-slider"
+PROMPT_VIEWS = ("messages", "as the engine read it")
+COLOURINGS = {"probability": tokens.PROBABILITY, "learner − sampler": tokens.DRIFT}
+
+
+def page() -> None:
+    """The whole page."""
+    episode_id = links.parameter("episode")
+    if episode_id is None:
+        raise LookupError("the address names no episode; open one from the list of episodes")
+    episode = data.episode(episode_id)
+    header(episode)
+    group_row(episode)
+    if not episode.steps:
+        st.info("The episode failed before its first step was finished.")
+        return
+    last = len(episode.steps) - 1
+    index = links.whole_number("step", highest=last)
+    strip(episode, index)
+    controls(index, last)
+    step = episode.steps[index]
+    left, right = st.columns([2, 1], gap="large")
+    with left:
+        reply(episode.summary.run_id, step)
+        observation(episode, step)
+        prompt(episode.summary.run_id, step)
+    with right:
+        action(step)
+        credit(step)
+        bookkeeping(step)
+
+
+def header(episode: EpisodeDetail) -> None:
+    """Where the episode belongs, what it was to do, and how it went."""
+    summary = episode.summary
+    place = links.group_address(data.group_of(summary))
+    tone = "bad" if summary.failed else "good" if summary.success else "warn"
+    outcome = [Badge(data.outcome(summary), tone)]
+    returned = [Badge(f"return {blocks.number(summary.episode_return)}")] * (not summary.failed)
+    if summary.superseded:
+        outcome.append(Badge("superseded by a resume", "warn"))
+    blocks.html(
+        blocks.trail(
+            [
+                Link("Runs", links.RUNS),
+                Link(summary.run_id, links.address(links.RUN, run=summary.run_id)),
+                Link("Episodes", links.address(links.EPISODES, run=summary.run_id)),
+                Link(
+                    f"{summary.phase} {summary.training_step}, group {summary.group_index}", place
+                ),
+                Link(f"episode {summary.position}"),
+            ]
+        ),
+        blocks.title(summary.goal or summary.task_id),
+        blocks.badges(
+            [
+                *outcome,
+                *returned,
+                Badge(f"{summary.num_steps} of {summary.horizon} steps"),
+                Badge(f"{summary.num_action_tokens} tokens written"),
+                Badge(f"{summary.duration_seconds:.1f} s"),
+                Badge(f"{summary.environment} · {summary.task_id}"),
+            ]
+        ),
+    )
+    if summary.failure_message:
+        blocks.html(blocks.alert(summary.failure_message))
+
+
+def group_row(episode: EpisodeDetail) -> None:
+    """The other attempts at the same task."""
+    summary = episode.summary
+    group = data.group(data.group_of(summary))
+    if len(group) < 2:
+        return
+    here = [member.episode_id for member in group].index(summary.episode_id)
+    row, earlier, later = st.columns([10, 2, 2], vertical_alignment="bottom", gap="small")
+    with row:
+        blocks.html(
+            blocks.label("Attempts at this task"),
+            blocks.members(
+                [
+                    blocks.MemberLink(
+                        text=attempt_text(member),
+                        address=links.address(links.REPLAY, episode=member.episode_id),
+                        tone="failed" if member.failed else "good" if member.success else "plain",
+                        here=member.episode_id == summary.episode_id,
+                    )
+                    for member in group
+                ]
+            ),
+        )
+    with earlier:
+        st.button(
+            "Attempt before",
+            key="earlier-attempt",
+            shortcut="k",
+            disabled=here == 0,
+            on_click=open_episode,
+            args=(group[max(here - 1, 0)].episode_id,),
+            width="stretch",
+        )
+    with later:
+        st.button(
+            "Attempt after",
+            key="later-attempt",
+            shortcut="j",
+            disabled=here == len(group) - 1,
+            on_click=open_episode,
+            args=(group[min(here + 1, len(group) - 1)].episode_id,),
+            width="stretch",
+        )
+
+
+def attempt_text(member: EpisodeSummary) -> str:
+    """Position, and return or failure."""
+    retry = f" retry {member.retry}" if member.retry else ""
+    result = "failed" if member.failed else f"return {blocks.number(member.episode_return)}"
+    return f"{member.position}{retry} · {result}"
+
+
+def open_episode(episode_id: str) -> None:
+    """Show another episode from its first step on."""
+    links.set_parameter("episode", episode_id)
+    go_to(0)
+
+
+def strip(episode: EpisodeDetail, index: int) -> None:
+    """Reward and advantage of all steps; a click on one goes there."""
+    figure = charts.episode_strip(data.strip(episode), current=index)
+    # A key of its own for each step forgets the click that led here.
+    clicked = charts.clicked_step(figure, key=f"strip-{episode.summary.episode_id}-{index}")
+    if clicked is not None and clicked != index:
+        go_to(clicked)
+        st.rerun()
+
+
+def controls(index: int, last: int) -> None:
+    """Buttons, keys and a slider that change the step."""
+    first, previous, following, end, slide = st.columns(
+        [1, 2, 2, 1, 12], vertical_alignment="center", gap="small"
+    )
+    with first:
+        st.button(
+            ":material/first_page:",
+            help="First step",
+            key="first",
+            disabled=index == 0,
+            on_click=go_to,
+            args=(0,),
+        )
+    with previous:
+        st.button(
+            "Previous",
+            key="previous",
+            shortcut="Left",
+            disabled=index == 0,
+            on_click=go_to,
+            args=(index - 1,),
+            width="stretch",
+        )
+    with following:
+        st.button(
+            "Next",
+            key="next",
+            shortcut="Right",
+            disabled=index == last,
+            on_click=go_to,
+            args=(index + 1,),
+            width="stretch",
+        )
+    with end:
+        st.button(
+            ":material/last_page:",
+            help="Last step",
+            key="last",
+            disabled=index == last,
+            on_click=go_to,
+            args=(last,),
+        )
+    with slide:
+        if last > 0:
+            st.session_state[SLIDER] = index
+            st.slider(
+                "Step", 0, last, key=SLIDER, on_change=follow_slider, label_visibility="collapsed"
+            )
+
+
+def go_to(index: int) -> None:
+    """Put the step into the address."""
+    links.set_parameter("step", index)
+
+
+def follow_slider() -> None:
+    """Put the slider's step into the address."""
+    go_to(int(st.session_state[SLIDER]))
+
+
+def reply(run_id: str, step: StepDetail) -> None:
+    """What the policy wrote, each token coloured."""
+    known = step.action_tokens is not None and step.behavior_logprobs is not None
+    heading, choice = st.columns([3, 2], vertical_alignment="bottom")
+    with heading:
+        count = f"{step.num_action_tokens} tokens"
+        blocks.html(
+            blocks.label("Reply", f"{count}, cut by the limit" if step.reply_cut else count)
+        )
+    if not known:
+        blocks.html(
+            blocks.text_block(step.reply), blocks.note("Its tokens and logprobs were pruned.")
+        )
+        return
+    scale = tokens.PROBABILITY
+    if step.policy_logprobs is not None:
+        with choice:
+            chosen = st.segmented_control(
+                "Colour by",
+                list(COLOURINGS),
+                default="probability",
+                key="colouring",
+                label_visibility="collapsed",
+            )
+        scale = COLOURINGS[chosen or "probability"]
+    blocks.html(
+        tokens.token_view(data.reply_tokens(run_id, step, scale), scale), tokens.legend(scale)
+    )
+
+
+def observation(episode: EpisodeDetail, step: StepDetail) -> None:
+    """What the environment showed, and what it would have accepted."""
+    blocks.html(blocks.label("Observation"), blocks.text_block(step.observation))
+    actions = step.admissible_actions
+    if actions is not None:
+        blocks.html(
+            blocks.label("Admissible actions", str(len(actions))),
+            blocks.action_chips(actions, chosen=step.action),
+        )
+    if step.step_index == len(episode.steps) - 1 and episode.final_observation is not None:
+        blocks.html(blocks.label("Final observation"), blocks.text_block(episode.final_observation))
+
+
+def prompt(run_id: str, step: StepDetail) -> None:
+    """What the policy read: as messages, and as the engine's tokens."""
+    remark = f"{step.num_prompt_tokens} tokens"
+    if step.dropped_exchanges:
+        remark += f", {step.dropped_exchanges} remembered exchanges left out to make it fit"
+    heading, choice = st.columns([3, 2], vertical_alignment="bottom")
+    with heading:
+        blocks.html(blocks.label("Prompt", remark))
+    with choice:
+        view = st.segmented_control(
+            "Prompt as",
+            PROMPT_VIEWS,
+            default=PROMPT_VIEWS[0],
+            key="prompt-view",
+            label_visibility="collapsed",
+        )
+    if view != PROMPT_VIEWS[1]:
+        blocks.html(blocks.messages(step.messages))
+    elif step.prompt_tokens is None:
+        blocks.html(blocks.note("The tokens of this prompt were pruned."))
+    else:
+        blocks.html(tokens.token_view(data.prompt_tokens(run_id, step), tokens.PROBABILITY))
+
+
+def action(step: StepDetail) -> None:
+    """What the environment was given, and the verdict on it."""
+    verdict = Badge("valid", "good") if step.action_valid else Badge("invalid", "bad")
+    blocks.html(blocks.label("Action"), blocks.text_block(step.action), blocks.badges([verdict]))
+
+
+def credit(step: StepDetail) -> None:
+    """Reward, and what training made of it."""
+    lines = [
+        Fact("Reward", blocks.number(step.reward, signed=True), signed=step.reward),
+        Fact(
+            "Return-to-go",
+            blocks.number(step.return_to_go),
+            explanation="Discounted sum of the rewards from this step on",
+        ),
+        Fact(
+            "Advantage, episode part",
+            blocks.number(step.episode_advantage, signed=True),
+            explanation="How the whole episode did against its group",
+        ),
+        Fact(
+            "Advantage, step part",
+            blocks.number(step.step_advantage, signed=True),
+            explanation="How it went on from here, against other steps taken in the same state",
+        ),
+        Fact(
+            "Advantage",
+            blocks.number(step.advantage, signed=True),
+            signed=step.advantage,
+            total=True,
+            explanation="Both parts combined, as the loss used it",
+        ),
+        Fact(
+            "Loss weight of a token",
+            blocks.number(step.loss_weight if step.trained else None),
+            explanation="A dash: the step was not in the loss",
+        ),
+    ]
+    if step.value is not None:
+        lines.insert(2, Fact("Value", blocks.number(step.value), explanation="The critic's"))
+    blocks.html(
+        blocks.label("Credit", "trained" if step.trained else "not trained"), blocks.facts(lines)
+    )
+
+
+def bookkeeping(step: StepDetail) -> None:
+    """Times, policy version, and why a row of the batch began here."""
+    lines = [
+        Fact("Queue", f"{step.queue_seconds:.3f} s"),
+        Fact("Generate", f"{step.generate_seconds:.3f} s"),
+        Fact("Environment", f"{step.environment_seconds:.3f} s"),
+        Fact(
+            "Policy version",
+            str(step.policy_version),
+            explanation="Optimizer steps behind the weights that sampled the action",
+        ),
+    ]
+    if step.split_reason is not None:
+        lines.append(Fact("New row because", step.split_reason))
+    blocks.html(
+        blocks.label("Time and version"),
+        blocks.times(
+            queue=step.queue_seconds,
+            generate=step.generate_seconds,
+            environment=step.environment_seconds,
+        ),
+        blocks.facts(lines),
+    )
+
+
+page()
