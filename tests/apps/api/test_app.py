@@ -1,0 +1,206 @@
+"""The API over a real store: every address, its filters, and what it refuses."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from apps.conftest import SampleStore
+from longhaul_api.app import create_app
+from longhaul_api.settings import ApiSettings
+from longhaul_core.store.session import read_only_engine
+
+
+@pytest.fixture
+def client(sample: SampleStore) -> Iterator[TestClient]:
+    engine = read_only_engine(sample.url)
+    with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:
+        yield client
+    engine.dispose()
+
+
+def read(client: TestClient, address: str, **parameters: str | int | bool) -> Any:  # noqa: ANN401
+    answer = client.get(address, params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_runs_say_how_far_they_are(client: TestClient, sample: SampleStore) -> None:
+    (run,) = read(client, "/runs")
+    assert run["run_id"] == sample.run_id
+    assert run["status"] == "finished"
+    assert run["num_training_steps_done"] == run["num_training_steps"] == 12
+    assert run["num_failed_episodes"] == 4
+    assert read(client, "/runs", status="running") == []
+
+
+def test_a_run_has_its_configuration_and_attempts(client: TestClient, sample: SampleStore) -> None:
+    run = read(client, f"/runs/{sample.run_id}")
+    assert '"gigpo"' in run["config_json"]
+    assert [attempt["attempt"] for attempt in run["attempts"]] == [0]
+
+
+def test_the_curve_has_a_point_for_each_training_step(
+    client: TestClient, sample: SampleStore
+) -> None:
+    curve = read(client, f"/runs/{sample.run_id}/curve", phase="train")
+    assert [point["training_step"] for point in curve] == list(range(1, 13))
+    assert {point["num_episodes"] + point["num_failed_episodes"] for point in curve} == {16}
+
+
+def test_metrics_equal_what_the_episodes_say(client: TestClient, sample: SampleStore) -> None:
+    assert "train/mean_return" in read(client, f"/runs/{sample.run_id}/metrics")
+    series = read(client, f"/runs/{sample.run_id}/metrics/series", name="train/mean_return")
+    curve = read(client, f"/runs/{sample.run_id}/curve", phase="train")
+    assert [point["value"] for point in series["train/mean_return"]] == pytest.approx(
+        [point["mean_return"] for point in curve]
+    )
+
+
+def test_evaluations_and_failures_are_listed(client: TestClient, sample: SampleStore) -> None:
+    evaluations = read(client, f"/runs/{sample.run_id}/evaluations")
+    assert [one["training_step"] for one in evaluations] == [0, 12]
+    failures = read(client, f"/runs/{sample.run_id}/failures", cause="environment_error")
+    assert len(failures) == 4
+    assert "server gone" in failures[0]["message"]
+    assert read(client, f"/runs/{sample.run_id}/failures", cause="policy_timeout") == []
+
+
+def test_episodes_are_filtered_sorted_and_paged(client: TestClient, sample: SampleStore) -> None:
+    address = f"/runs/{sample.run_id}/episodes"
+    solved = read(client, address, success=True, limit=1000)
+    assert all(row["success"] for row in solved["rows"])
+    assert solved["total"] == len(solved["rows"]) > 10
+    returns = [
+        row["episode_return"]
+        for row in read(client, address, failed=False, sort="episode_return", limit=1000)["rows"]
+    ]
+    assert returns == sorted(returns, reverse=True)
+    first = read(client, address, limit=3)["rows"]
+    second = read(client, address, limit=3, offset=3)["rows"]
+    assert first + second == read(client, address, limit=6)["rows"]
+
+
+def test_an_episode_is_what_was_played(client: TestClient, sample: SampleStore) -> None:
+    stored = sample.solved
+    episode = read(client, f"/episodes/{stored.summary.episode_id}", tokens=True)
+    assert [step["reply"] for step in episode["steps"]] == [step.reply for step in stored.steps]
+    for step in episode["steps"]:
+        assert len(step["action_tokens"]) == len(step["behavior_logprobs"])
+        assert step["advantage"] == pytest.approx(
+            step["episode_advantage"] + step["step_advantage"]
+        )
+    rewards = sum(step["reward"] for step in episode["steps"])
+    assert rewards == pytest.approx(episode["summary"]["episode_return"])
+
+
+def test_tokens_come_only_if_asked_for(client: TestClient, sample: SampleStore) -> None:
+    episode = read(client, f"/episodes/{sample.solved.summary.episode_id}")
+    assert "action_tokens" not in episode["steps"][0]
+    assert episode["steps"][0]["messages"][0]["role"] == "system"
+
+
+def test_one_step_comes_with_its_tokens_and_an_escaped_id_works_too(
+    client: TestClient, sample: SampleStore
+) -> None:
+    episode_id = sample.solved.summary.episode_id
+    plain = read(client, f"/episodes/{episode_id}/steps/1")
+    escaped = read(client, f"/episodes/{quote(episode_id, safe='')}/steps/1")
+    assert plain == escaped
+    assert plain["step_index"] == 1
+    assert plain["prompt_tokens"] == list(sample.solved.steps[1].prompt_tokens or ())
+
+
+def test_a_group_holds_its_attempts(client: TestClient, sample: SampleStore) -> None:
+    groups = read(client, f"/runs/{sample.run_id}/groups", phase="train", training_step=3)
+    assert groups["total"] == 4
+    group = read(client, f"/runs/{sample.run_id}/groups/train/3/0")
+    assert sorted(member["position"] for member in group["members"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/runs/none",
+        "/runs/none/episodes",
+        "/runs/none/metrics",
+        "/runs/none/groups",
+        "/episodes/none",
+        "/episodes/none/steps/0",
+        "/runs/{run}/groups/train/999/0",
+    ],
+)
+def test_what_is_not_there_is_404_and_named(
+    client: TestClient, sample: SampleStore, address: str
+) -> None:
+    answer = client.get(address.format(run=sample.run_id))
+    assert answer.status_code == 404
+    assert "there is no" in answer.json()["detail"]
+
+
+def test_a_step_beyond_the_end_says_how_many_there_are(
+    client: TestClient, sample: SampleStore
+) -> None:
+    answer = client.get(f"/episodes/{sample.solved.summary.episode_id}/steps/9999")
+    assert answer.status_code == 404
+    assert f"has {len(sample.solved.steps)} steps" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"limit": "0"},
+        {"limit": "1001"},
+        {"offset": "-1"},
+        {"offset": "99999999999999999999"},
+        {"sort": "episode_return; DROP TABLE runs"},
+        {"phase": "nonsense"},
+        {"no_such_filter": "1"},
+    ],
+)
+def test_a_parameter_without_sense_is_422(
+    client: TestClient, sample: SampleStore, parameters: dict[str, str]
+) -> None:
+    answer = client.get(f"/runs/{sample.run_id}/episodes", params=parameters)
+    assert answer.status_code == 422
+    assert next(iter(parameters)) in answer.text
+
+
+def test_nothing_is_changed_by_any_address(client: TestClient, sample: SampleStore) -> None:
+    paths: dict[str, dict[str, Any]] = client.get("/openapi.json").json()["paths"]
+    assert {method for operations in paths.values() for method in operations} == {"get"}
+    assert client.post(f"/runs/{sample.run_id}").status_code == 405
+    assert client.delete(f"/runs/{sample.run_id}").status_code == 405
+
+
+def test_the_engine_itself_cannot_write(sample: SampleStore) -> None:
+    engine = read_only_engine(sample.url)
+    with pytest.raises(OperationalError, match="readonly"), engine.connect() as connection:
+        connection.execute(text("DELETE FROM runs"))
+    engine.dispose()
+
+
+def test_openapi_describes_every_operation_and_parameter(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        operation = operations["get"]
+        assert operation["description"], path
+        assert "404" in operation["responses"], path
+        for parameter in operation.get("parameters", []):
+            described = {"phase", "group_index", "min_training_step", "max_training_step"}
+            described |= {"stop_reason", "environment", "task_id", "min_return", "max_return"}
+            described |= {"descending", "limit", "offset", "success"}  # say it by their names
+            assert "description" in parameter or parameter["name"] in described, (path, parameter)
+
+
+def test_the_reference_page_names_every_address_and_loads_nothing(client: TestClient) -> None:
+    page = client.get("/").text
+    for path in client.get("/openapi.json").json()["paths"]:
+        assert path in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "<script" not in page

@@ -1,0 +1,103 @@
+"""Who is let in: names, origins, tokens."""
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from apps.conftest import SampleStore
+from longhaul_api.app import create_app
+from longhaul_api.settings import ApiSettings, is_loopback
+from longhaul_core.errors import ConfigError
+from longhaul_core.store.session import read_only_engine
+
+TOKEN = "correct-horse-battery"
+
+
+@pytest.fixture
+def guarded(sample: SampleStore) -> Iterator[TestClient]:
+    engine = read_only_engine(sample.url)
+    settings = ApiSettings(host="0.0.0.0", token=TOKEN, extra_hosts=("Trainer.example",))
+    with TestClient(create_app(engine, settings), base_url="http://trainer.example:8000") as client:
+        yield client
+    engine.dispose()
+
+
+@pytest.fixture
+def local(sample: SampleStore) -> Iterator[TestClient]:
+    engine = read_only_engine(sample.url)
+    with TestClient(create_app(engine, ApiSettings()), base_url="http://localhost:8000") as client:
+        yield client
+    engine.dispose()
+
+
+def test_a_token_opens_the_door(guarded: TestClient) -> None:
+    answer = guarded.get("/runs", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer é"],
+)
+def test_anything_else_does_not(guarded: TestClient, header: str) -> None:
+    answer = guarded.get("/runs", headers={b"Authorization": header.encode("latin-1")})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_token_in_the_address_is_not_read(guarded: TestClient) -> None:
+    assert guarded.get("/runs", params={"token": TOKEN}).status_code == 401
+
+
+def test_without_the_token_even_the_description_is_closed(guarded: TestClient) -> None:
+    assert guarded.get("/openapi.json").status_code == 401
+    assert guarded.get("/").status_code == 401
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[", "localhost.x"])
+def test_a_rebound_name_is_refused(local: TestClient, host: str) -> None:
+    assert local.get("/runs", headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9", "[::1]:8000", "LOCALHOST:80"])
+def test_names_of_this_machine_are_let_in(local: TestClient, host: str) -> None:
+    assert local.get("/runs", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "file://"])
+def test_a_page_from_elsewhere_may_not_ask(local: TestClient, origin: str) -> None:
+    assert local.get("/runs", headers={"Origin": origin}).status_code == 403
+
+
+def test_a_page_of_this_machine_may(local: TestClient) -> None:
+    answer = local.get("/runs", headers={"Origin": "http://localhost:8501"})
+    assert answer.status_code == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_another_address_without_a_token_is_refused_before_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"'0\.0\.0\.0' can be reached.*no token"):
+        ApiSettings(host="0.0.0.0")
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"port must lie.*70000.*got 3"):
+        ApiSettings(port=70000, token="abc")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.1", False),
+        ("example.com", False),
+    ],
+)
+def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

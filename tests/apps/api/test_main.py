@@ -1,0 +1,89 @@
+"""The command `api`: refuses to start with a sentence and an exit code, or really serves."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+
+import pytest
+from sqlalchemy import text
+
+from apps.browser import free_port
+from apps.conftest import SampleStore
+from longhaul_api.main import main
+from longhaul_core.store.session import VERSION_TABLE, open_store
+
+
+def test_a_missing_store_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--store", str(tmp_path / "none.db")]) == 4
+    assert "there is no store at" in capfd.readouterr().err
+
+
+def test_a_newer_store_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "newer.db"
+    engine = open_store(path)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    engine.dispose()
+    assert main(["--store", str(path)]) == 4
+    assert "newer version of Longhaul" in capfd.readouterr().err
+
+
+def test_a_taken_port_is_exit_code_3(
+    sample: SampleStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["--store", sample.url, "--port", port]) == 3
+    assert "another program may hold the port" in capfd.readouterr().err
+
+
+def test_an_open_address_without_a_token_is_exit_code_2(
+    sample: SampleStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--store", sample.url, "--host", "0.0.0.0"]) == 2
+    assert "--token" in capfd.readouterr().err
+
+
+def test_it_serves_until_it_is_interrupted(sample: SampleStore) -> None:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "longhaul_api.main", "--store", sample.url, "--port", str(port)],
+        env=os.environ | {"LONGHAUL_API_TOKEN": "a-token-of-the-environment"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert fetch(port, token=None) == (401, None)
+        status, runs = fetch(port, token="a-token-of-the-environment")
+        assert status == 200
+        assert isinstance(runs, list)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert f"http://127.0.0.1:{port}" in errors
+    assert "a-token-of" not in errors
+
+
+def fetch(port: int, *, token: str | None) -> tuple[int, object]:
+    """Status and JSON of `/runs`; waits for a server that is starting."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/runs")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as refusal:
+            with refusal:
+                return refusal.code, None
+        except URLError:
+            time.sleep(0.1)
+    raise AssertionError("the server did not start within 30 s")

@@ -1,0 +1,88 @@
+"""A running viewer and a browser that looks at it, for tests and for screenshots."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+START_SECONDS = 60
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_viewer(store: str, log: Path) -> Generator[str]:
+    """The address of a viewer that shows `store`; it is gone after the block."""
+    port = free_port()
+    command = [sys.executable, "-m", "longhaul_viewer.main", "--store", store]
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [*command, "--port", str(port), "--no-browser"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            address = f"http://127.0.0.1:{port}"
+            wait_until_healthy(address, process, log)
+            yield address
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def wait_until_healthy(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return once the viewer answers."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                return
+        except (URLError, TimeoutError, ConnectionError):
+            time.sleep(0.2)
+    raise AssertionError(f"the viewer did not start:\n{log.read_text(encoding='utf-8')}")
+
+
+@contextmanager
+def browser_page(*, width: int = 1440, height: int = 1000) -> Generator[Page]:
+    """A page of a fresh headless Chromium that may reach this machine only."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            ],
+        )
+        try:
+            yield browser.new_page(viewport={"width": width, "height": height})
+        finally:
+            browser.close()
+
+
+def settle(page: Page) -> None:
+    """Wait until Streamlit has run the page to its end."""
+    app = page.locator('[data-testid="stApp"]')
+    expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=30_000)
+    # Widgets load their code when a page first needs them, and draw grey boxes until then.
+    expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0, timeout=30_000)
+    charts = page.locator('[data-testid="stPlotlyChart"]')
+    for number in range(charts.count()):  # Plotly draws after the script has ended
+        expect(charts.nth(number).locator(".main-svg").first).to_be_visible(timeout=30_000)
+    page.wait_for_timeout(500)

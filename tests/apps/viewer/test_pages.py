@@ -1,0 +1,180 @@
+"""The pages over a real store, run by Streamlit's own test runner."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import longhaul_viewer
+from apps.conftest import SampleStore
+from longhaul_viewer.settings import STORE_VARIABLE
+
+APP = Path(longhaul_viewer.__file__).with_name("app.py")
+TIMEOUT_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def shown_store(sample: SampleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, sample.url)
+
+
+def open_page(view: str, **query: str) -> AppTest:
+    """The page after its first run, at an address with these parameters."""
+    app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS).run()
+    for name, value in query.items():
+        app.query_params[name] = value
+    return app.switch_page(f"views/{view}.py").run()
+
+
+def html_of(app: AppTest) -> str:
+    """All HTML of the page."""
+    assert not app.exception, app.exception
+    return "\n".join(str(element.proto.body) for element in app.get("html"))
+
+
+def column(app: AppTest, name: str) -> list[Any]:
+    """The cells of a column of the page's first table."""
+    table = cast("Any", app.dataframe[0].value)
+    return json.loads(table[name].to_json(orient="values"))
+
+
+def test_the_list_of_runs_has_the_run(sample: SampleStore) -> None:
+    app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS).run()
+    assert not app.exception
+    assert column(app, "name") == [sample.run_id]
+    assert column(app, "progress") == [1.0]
+    (curve,) = column(app, "curve")
+    assert len(curve) == 12
+
+
+def test_a_run_shows_curves_and_what_it_was_evaluated_on(sample: SampleStore) -> None:
+    app = open_page("run", run=sample.run_id)
+    assert "finished" in html_of(app)
+    assert len(app.get("plotly_chart")) == 3 + 3
+    assert column(app, "step") == [0, 12]
+
+
+def test_metrics_are_chosen_by_name(sample: SampleStore) -> None:
+    app = open_page("run", run=sample.run_id)
+    app.multiselect(key="metrics").set_value(["train/weight_norm"]).run()
+    assert not app.exception
+    assert len(app.get("plotly_chart")) == 3 + 1
+
+
+def test_episodes_are_filtered_and_sorted(sample: SampleStore) -> None:
+    app = open_page("episodes", run=sample.run_id)
+    assert "208 episodes" in html_of(app)
+    app.selectbox(key="phase").set_value("validation").run()
+    assert set(column(app, "phase")) == {"validation"}
+    app.selectbox(key="sort").set_value("return").run()
+    returns = column(app, "return")
+    assert returns == sorted(returns, reverse=True)
+
+
+def test_failed_episodes_can_be_picked_out(sample: SampleStore) -> None:
+    app = open_page("episodes", run=sample.run_id)
+    app.segmented_control(key="outcome").set_value("failed").run()
+    assert set(column(app, "outcome")) == {"failed: environment error"}
+
+
+def test_a_filtered_list_can_be_linked(sample: SampleStore) -> None:
+    app = open_page("episodes", run=sample.run_id, training_step="3")
+    assert set(column(app, "step")) == {3}
+
+
+def test_replay_shows_the_step_of_the_address(sample: SampleStore) -> None:
+    step = sample.solved.steps[-1]
+    app = open_page("replay", episode=sample.solved.summary.episode_id, step=str(step.step_index))
+    page = html_of(app)
+    assert "solved" in page
+    assert step.action in page
+    assert f"{step.num_prompt_tokens} tokens" in page
+    assert app.slider[0].value == step.step_index
+    assert app.button(key="next").disabled
+    assert "Final observation" in page
+
+
+def test_buttons_and_slider_move_the_step_in_the_address(sample: SampleStore) -> None:
+    app = open_page("replay", episode=sample.solved.summary.episode_id)
+    app.button(key="next").click().run()
+    assert app.query_params["step"] in ("1", ["1"])
+    app.slider[0].set_value(2).run()
+    assert app.query_params["step"] in ("2", ["2"])
+    app.button(key="previous").click().run()
+    assert app.query_params["step"] in ("1", ["1"])
+    assert app.slider[0].value == 1
+
+
+def test_the_next_attempt_is_one_key_away(sample: SampleStore) -> None:
+    summary = sample.solved.summary
+    first = f"{summary.run_id}/0/train/{summary.training_step}/{summary.group_index}/0/0"
+    app = open_page("replay", episode=first, step="2")
+    app.button(key="later-attempt").click().run()
+    assert not app.exception
+    episode = app.query_params["episode"]
+    assert "".join(episode) == f"{first[:-4]}/1/0"
+
+
+def test_markup_in_a_reply_is_shown_and_not_run(sample: SampleStore) -> None:
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.reply)
+    page = html_of(open_page("replay", episode=sample.hostile.summary.episode_id, step=str(index)))
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "&lt;scri" in page  # its tokens are five bytes long
+
+
+def test_model_text_goes_through_no_markdown(sample: SampleStore) -> None:
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.reply)
+    app = open_page("replay", episode=sample.hostile.summary.episode_id, step=str(index))
+    shown = [str(element.value) for element in (*app.markdown, *app.caption, *app.error)]
+    assert not [text for text in shown if "alert(" in text or "example.com" in text]
+
+
+def test_a_failed_episode_says_why_and_what_was_done_before(sample: SampleStore) -> None:
+    app = open_page("replay", episode=sample.failed.summary.episode_id)
+    page = html_of(app)
+    assert "failed: environment error" in page
+    assert "server gone" in page
+    assert "not trained" in page
+
+
+def test_a_group_shows_its_attempts(sample: SampleStore) -> None:
+    app = open_page(
+        "group", run=sample.run_id, attempt="0", phase="train", training_step="3", group="0"
+    )
+    assert not app.exception
+    assert column(app, "episode") == [0, 1, 2, 3]
+    assert len(app.get("plotly_chart")) == 1
+
+
+@pytest.mark.parametrize(
+    ("view", "query", "message"),
+    [
+        ("run", {"run": "<b>none</b>"}, "there is no run &#x27;&lt;b&gt;none&lt;/b&gt;&#x27;"),
+        ("run", {}, "names no run"),
+        ("episodes", {"run": "none"}, "there is no run"),
+        ("replay", {"episode": "none"}, "there is no episode"),
+        ("replay", {}, "names no episode"),
+        ("group", {"run": "none", "phase": "train"}, "there is no group"),
+        ("group", {}, "names no group"),
+    ],
+)
+def test_an_address_of_nothing_is_answered_with_a_sentence(
+    view: str, query: dict[str, str], message: str
+) -> None:
+    assert message in html_of(open_page(view, **query))
+
+
+@pytest.mark.parametrize("step", ["-1", "99999999999999999999", "abc", "²"])
+def test_a_step_that_is_not_there_shows_the_nearest(sample: SampleStore, step: str) -> None:
+    app = open_page("replay", episode=sample.solved.summary.episode_id, step=step)
+    assert not app.exception
+    assert app.slider[0].value in (0, len(sample.solved.steps) - 1)
+
+
+def test_a_missing_store_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "none.db"))
+    app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS).run()
+    assert "there is no store at" in html_of(app)

@@ -1,0 +1,95 @@
+"""What every packaged environment must honour, asked by the function that authors call."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from longhaul_core.errors import ConfigError
+from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.tasks import Panel, refuse_shared_content
+from longhaul_core.types import Split
+from longhaul_envs.capabilities import HasExpert, HasPrompt, ListsTasks
+from longhaul_envs.check import check_environment
+from longhaul_envs.registry import ENVIRONMENTS
+from longhaul_envs.sources import task_source_for
+
+SETTINGS: list[tuple[str, Mapping[str, object]]] = [
+    ("longhaul/BabyAI-v0", {"levels": ["GoToLocalS5N2"]}),
+    ("longhaul/Sokoban-v0", {}),
+    ("longhaul/Sokoban-v0", {"size": 7, "num_boxes": 2, "observation": "relative"}),
+    ("longhaul/TextCraft-v0", {}),
+    ("longhaul/TextCraft-v0", {"depth": 3, "show_inventory": False}),
+    ("longhaul/TextCraft-v0", {"depth": 4, "distractors": 10}),
+]
+SLOW_SETTINGS: list[tuple[str, Mapping[str, object]]] = [
+    ("longhaul/BabyAI-v0", {}),
+    ("longhaul/BabyAI-v0", {"actions": "primitive", "remember": False}),
+    ("longhaul/BabyAI-v0", {"levels": ["PutNextLocal", "UnlockLocal"], "time_penalty": True}),
+    ("longhaul/BabyAI-v0", {"levels": ["GoToSeqS5R2"]}),
+    ("longhaul/Sokoban-v0", {"size": 10, "num_boxes": 2}),
+    ("longhaul/TextCraft-v0", {"depth": 2, "distractors": 0}),
+]
+
+
+def spec_of(environment_id: str, options: Mapping[str, object]) -> GymEnvironmentSpec:
+    return GymEnvironmentSpec(
+        environment_id=environment_id,
+        options=options,
+        import_modules=("longhaul_envs.registry",),
+    )
+
+
+@pytest.mark.parametrize(("environment_id", "options"), SETTINGS)
+def test_the_contract_holds(environment_id: str, options: Mapping[str, object]) -> None:
+    assert check_environment(environment_id, options=options, num_tasks=3) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("environment_id", "options"), SLOW_SETTINGS)
+def test_the_contract_holds_under_other_options(
+    environment_id: str, options: Mapping[str, object]
+) -> None:
+    assert check_environment(environment_id, options=options, num_tasks=6) == []
+
+
+def test_the_contract_is_asked_of_every_packaged_environment() -> None:
+    assert {environment_id for environment_id, _ in SETTINGS} == set(ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("environment_id", ENVIRONMENTS)
+def test_a_packaged_environment_has_tasks_a_prompt_and_an_expert(environment_id: str) -> None:
+    environment = spec_of(environment_id, {}).make().unwrapped
+    assert isinstance(environment, ListsTasks)
+    assert isinstance(environment, HasExpert)
+    assert isinstance(environment, HasPrompt)
+    assert environment.prompt.system
+    assert environment.prompt.instruction
+
+
+@pytest.mark.parametrize("environment_id", ENVIRONMENTS)
+def test_panels_of_its_tasks_share_nothing_with_training(environment_id: str) -> None:
+    source = task_source_for(spec_of(environment_id, {}))
+    panels = [
+        Panel.spread(source.tasks(split), split=split, num_tasks=64)
+        for split in (Split.VALIDATION, Split.TEST)
+    ]
+    refuse_shared_content(source.tasks(Split.TRAIN), *panels)
+
+
+@pytest.mark.parametrize("environment_id", ENVIRONMENTS)
+def test_a_first_observation_fits_a_small_model(environment_id: str) -> None:
+    """About four characters a token: 600 of them leave room in a prompt of 256 tokens."""
+    source, environment = (
+        task_source_for(spec_of(environment_id, {})),
+        spec_of(environment_id, {}).make(),
+    )
+    for task in source.tasks(Split.VALIDATION)[:32]:
+        text, info = environment.reset(seed=task.seed, options={"task_id": task.task_id})
+        assert len(text) + len(" | ".join(info["admissible_actions"])) < 1000
+        assert "Goal: " in text
+
+
+@pytest.mark.parametrize("environment_id", ENVIRONMENTS)
+def test_an_option_that_does_not_exist_is_refused(environment_id: str) -> None:
+    with pytest.raises((TypeError, ConfigError), match="flavour"):
+        spec_of(environment_id, {"flavour": "salt"}).make()

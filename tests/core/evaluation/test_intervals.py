@@ -1,0 +1,84 @@
+"""Tests for `longhaul_core.evaluation.intervals`."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longhaul_core.evaluation import success_rate_interval
+from longhaul_core.evaluation.intervals import student_t_distribution, student_t_quantile
+
+
+@pytest.mark.parametrize(
+    ("degrees_of_freedom", "quantile"),
+    # Table of the two-sided 95 % points, in any textbook.
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (127, 1.9788)],
+)
+def test_t_quantiles_are_those_of_the_table(degrees_of_freedom: int, quantile: float) -> None:
+    found = student_t_quantile(0.975, degrees_of_freedom=degrees_of_freedom)
+
+    assert found == pytest.approx(quantile, abs=5e-5)
+
+
+def test_one_degree_of_freedom_is_the_cauchy_distribution() -> None:
+    # F(1) = 1/2 + atan(1) / pi = 3/4
+    assert student_t_distribution(1.0, degrees_of_freedom=1) == pytest.approx(0.75)
+
+
+def test_two_degrees_of_freedom_have_a_closed_form() -> None:
+    # F(t) = 1/2 + t / (2 sqrt(2 + t²)); t = sqrt 2: 1/2 + 1 / (2 sqrt 2)
+    expected = 0.5 + 1 / (2 * math.sqrt(2))
+
+    assert student_t_distribution(math.sqrt(2), degrees_of_freedom=2) == pytest.approx(expected)
+
+
+@given(st.floats(0.5, 0.999), st.integers(1, 60))
+def test_the_quantile_undoes_the_distribution(probability: float, degrees_of_freedom: int) -> None:
+    value = student_t_quantile(probability, degrees_of_freedom=degrees_of_freedom)
+
+    assert student_t_distribution(value, degrees_of_freedom=degrees_of_freedom) == pytest.approx(
+        probability, abs=1e-9
+    )
+
+
+def test_a_success_rate_matches_a_hand_worked_wilson_interval() -> None:
+    found = success_rate_interval(8, 10)
+
+    # z = 1.959964, z² = 3.841459; shrink = 1.3841459
+    # center = (0.8 + 0.19207295) / 1.3841459 = 0.7167402
+    # half = 1.959964 / 1.3841459 * sqrt(0.8*0.2/10 + 3.841459/400) = 0.2265778
+    assert found.estimate == 0.8
+    assert found.low == pytest.approx(0.490162, abs=1e-6)
+    assert found.high == pytest.approx(0.943318, abs=1e-6)
+
+
+@pytest.mark.parametrize(("successes", "low", "high"), [(0, 0.0, 0.277533), (10, 0.722467, 1.0)])
+def test_no_success_and_nothing_but_success_are_not_certain(
+    successes: int, low: float, high: float
+) -> None:
+    found = success_rate_interval(successes, 10)
+
+    # z² / (n + z²) = 3.841459 / 13.841459 = 0.277533
+    assert found.low == pytest.approx(low, abs=1e-6)
+    assert found.high == pytest.approx(high, abs=1e-6)
+
+
+@given(st.integers(1, 500), st.data())
+def test_the_interval_holds_the_rate_and_stays_a_rate(
+    num_episodes: int, data: st.DataObject
+) -> None:
+    found = success_rate_interval(data.draw(st.integers(0, num_episodes)), num_episodes)
+
+    assert 0.0 <= found.low <= found.estimate <= found.high <= 1.0
+
+
+@pytest.mark.parametrize(("successes", "episodes"), [(3, 2), (-1, 2), (0, 0)])
+def test_impossible_counts_are_refused(successes: int, episodes: int) -> None:
+    with pytest.raises(ValueError, match=r"number of successes|at least 1 episode"):
+        success_rate_interval(successes, episodes)
+
+
+def test_a_percentage_is_no_confidence() -> None:
+    with pytest.raises(ValueError, match="strictly between 0 and 1, got 95"):
+        success_rate_interval(1, 2, confidence=95)

@@ -1,0 +1,388 @@
+"""Environments in worker processes: same episodes, and no harm from the broken ones."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fakes import make_agent, make_task
+from longhaul_core.errors import ConfigError, EnvironmentFailure
+from longhaul_core.gym import GymEnvironmentSpec, ProcessEnvironment, ProcessPool
+from longhaul_core.rollout import EpisodeLimits, EpisodeRunner, EpisodeSpec, run_episode
+from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
+
+
+def counting(**options: object) -> GymEnvironmentSpec:
+    return GymEnvironmentSpec(
+        environment_id="fakes/Counting-v0", options=options, import_modules=("fakes",)
+    )
+
+
+def descendants(pid: int) -> set[int]:
+    """Every process below `pid`."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text(encoding="utf-8")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            children.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry.name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            found.add(child)
+            waiting.append(child)
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has died and waits to be reaped does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+async def until(claim: Callable[[], bool], *, seconds: float = 10.0) -> None:
+    for _ in range(int(seconds / 0.01)):
+        if claim():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"not so within {seconds} s")
+
+
+@asynccontextmanager
+async def opened(pool: ProcessPool) -> AsyncGenerator[ProcessEnvironment]:
+    environment = pool(make_task())
+    await environment.open()
+    try:
+        yield environment
+    finally:
+        await environment.close()
+
+
+def in_pool(
+    spec: GymEnvironmentSpec,
+    body: Callable[[ProcessPool], Awaitable[None]],
+    *,
+    num_workers: int = 2,
+) -> None:
+    """Run `body` on a fresh pool and make sure that no process, thread or file is left."""
+    before = descendants(os.getpid()), threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    async def main() -> None:
+        async with ProcessPool(spec, num_workers=num_workers) as pool:
+            await body(pool)
+
+    asyncio.run(main())
+    after = descendants(os.getpid()), threading.active_count(), len(os.listdir("/proc/self/fd"))
+    assert after == before
+
+
+def test_an_episode_in_a_process_is_what_gymnasium_would_give() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            first = await environment.reset(make_task(40))
+            assert first.text == "train/00040: 40"
+            assert first.admissible_actions == ("count", "stop")
+            assert first.anchor_state == "0"
+            refused = await environment.step("jump")
+            assert not refused.action_accepted
+            counted = [await environment.step("count") for _ in range(3)][-1]
+            assert (counted.observation.text, counted.observation.anchor) == ("43", "3")
+            assert not counted.terminated
+            end = await environment.step("stop")
+            assert (end.reward, end.terminated, end.truncated, end.success) == (
+                1.0,
+                True,
+                False,
+                True,
+            )
+
+    in_pool(counting(), body)
+
+
+def test_a_worker_plays_one_episode_after_the_other() -> None:
+    async def body(pool: ProcessPool) -> None:
+        workers: set[frozenset[int]] = set()
+        for number in range(3):
+            async with opened(pool) as environment:
+                assert (await environment.reset(make_task(number))).text.endswith(str(number))
+                await environment.step("count")
+                workers.add(frozenset(descendants(os.getpid())))
+        assert len(workers) == 1
+
+    in_pool(counting(), body)
+
+
+def test_texts_of_any_script_and_length_pass_unharmed() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            for action in ("深い森 🧭 שלום\n\x00", "x" * 3_000_000):
+                assert not (await environment.step(action)).action_accepted
+
+    in_pool(counting(), body)
+
+
+def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> None:
+    async def body(pool: ProcessPool) -> None:
+        runner = EpisodeRunner(
+            agent=make_agent(),
+            make_environment=pool,
+            limits=EpisodeLimits(horizon=3, max_prompt_tokens=1000, reset_deadline_seconds=5),
+            concurrency=20,
+        )
+        specs = [EpisodeSpec(task=make_task(number), seed=number) for number in range(20)]
+        outcomes = [result.outcome async for result in runner.run(specs)]
+        assert all(isinstance(outcome, Trajectory) for outcome in outcomes)
+        assert len(outcomes) == 20
+
+    in_pool(counting(), body, num_workers=2)
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "message"),
+    [
+        ("raise", "environment.step: KeyError: 'broken rule'"),
+        ("exit", "the worker process exited with status 3"),
+        ("abort", "the worker process was ended by signal SIGABRT"),
+        ("reset-raise", "environment.reset: KeyError: 'broken rule'"),
+        ("reset-abort", "the worker process was ended by signal SIGABRT"),
+    ],
+)
+def test_what_an_environment_does_to_its_process_is_told(misbehave: str, message: str) -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            with pytest.raises(EnvironmentFailure) as caught:
+                await environment.reset(make_task())
+                await environment.step("count")
+            assert str(caught.value) == message
+
+    in_pool(counting(misbehave=misbehave), body)
+
+
+def test_a_process_that_failed_is_not_played_on() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            before = descendants(os.getpid())
+            with pytest.raises(EnvironmentFailure):
+                await environment.step("count")
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            await until(lambda: len(descendants(os.getpid())) == len(before))
+            assert descendants(os.getpid()) != before
+
+    in_pool(counting(misbehave="raise"), body)
+
+
+def test_what_a_crashed_environment_started_is_killed_too() -> None:
+    def sleepers() -> set[int]:
+        commands = {entry: entry / "cmdline" for entry in Path("/proc").glob("[0-9]*")}
+        found: set[int] = set()
+        for entry, command in commands.items():
+            try:
+                if command.read_bytes() == b"sleep\x003601\x00" and alive(int(entry.name)):
+                    found.add(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return found
+
+    before = sleepers()
+
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            with pytest.raises(EnvironmentFailure, match="SIGABRT"):
+                await environment.step("count")
+        await until(lambda: not sleepers() - before)
+
+    in_pool(counting(misbehave="orphan"), body)
+
+
+def test_an_environment_that_prints_disturbs_nobody() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            await environment.step("count")
+
+    in_pool(counting(misbehave="print"), body)
+
+
+@pytest.mark.parametrize("misbehave", ["reset-hang", "hang", "spin"])
+def test_an_environment_that_never_returns_costs_its_own_episode(misbehave: str) -> None:
+    async def body(pool: ProcessPool) -> None:
+        outcome = await run_episode(
+            EpisodeSpec(task=make_task(), seed=0),
+            agent=make_agent(),
+            make_environment=pool,
+            limits=EpisodeLimits(
+                horizon=3,
+                max_prompt_tokens=1000,
+                reset_deadline_seconds=0.5,
+                step_deadline_seconds=0.1,
+            ),
+        )
+        assert isinstance(outcome, FailedEpisode)
+        assert outcome.cause is FailureCause.ENVIRONMENT_TIMEOUT
+
+    in_pool(counting(misbehave=misbehave), body)
+
+
+def test_an_idle_worker_that_died_is_replaced_unnoticed() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+        for pid in youngest(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.1)
+        async with opened(pool) as environment:
+            assert (await environment.reset(make_task(5))).text.endswith("5")
+
+    in_pool(counting(), body)
+
+
+def test_a_fork_server_that_died_is_replaced() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            workers = set(youngest(os.getpid()))
+            (server,) = descendants(os.getpid()) - workers
+            os.kill(server, signal.SIGKILL)
+            await until(lambda: not any(alive(worker) for worker in workers))
+            with pytest.raises(EnvironmentFailure, match="gone"):
+                await environment.step("count")
+        async with opened(pool) as environment:
+            assert (await environment.reset(make_task(5))).text.endswith("5")
+
+    in_pool(counting(), body)
+
+
+def youngest(pid: int) -> list[int]:
+    """Processes below `pid` that have no children: the workers."""
+    return [child for child in descendants(pid) if not descendants(child)]
+
+
+def test_an_unknown_environment_is_named_with_what_to_do() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            with pytest.raises(
+                EnvironmentFailure, match=r"no environment 'fakes/Nowhere-v0'.*import_modules"
+            ):
+                await environment.reset(make_task())
+
+    in_pool(GymEnvironmentSpec(environment_id="fakes/Nowhere-v0"), body)
+
+
+def test_options_that_are_not_json_and_pools_without_workers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="plain JSON"):
+        counting(target=object())
+    with pytest.raises(ConfigError, match="at least 1, got 0"):
+        ProcessPool(counting(), num_workers=0)
+
+
+def test_a_pool_that_was_never_used_starts_nothing() -> None:
+    async def body(pool: ProcessPool) -> None:
+        assert not descendants(os.getpid())
+
+    in_pool(counting(), body)
+
+
+OWNER = """
+import asyncio, sys
+sys.path.insert(0, {tests!r})
+from fakes import make_task
+from longhaul_core.gym import GymEnvironmentSpec, ProcessPool
+
+async def main() -> None:
+    spec = GymEnvironmentSpec(
+        environment_id="fakes/Counting-v0",
+        options={{"misbehave": "child"}},
+        import_modules=("fakes",),
+    )
+    pool = ProcessPool(spec, num_workers=2)
+    environments = [pool(make_task()) for _ in range(2)]
+    for environment in environments:
+        await environment.open()
+        await environment.reset(make_task())
+    hung = asyncio.create_task(environments[0].step("count"))
+    await asyncio.sleep(0.5)
+    sys.stdout.write("hanging\\n")
+    sys.stdout.flush()
+    await hung
+
+asyncio.run(main())
+"""
+
+
+def test_workers_die_with_their_owner_even_if_it_is_killed() -> None:
+    script = OWNER.format(tests=str(Path(__file__).parents[2]))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"hanging\n"
+        family = descendants(owner.pid)
+        assert len(family) == 4  # the fork server, two workers, what one of them started
+        owner.kill()
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in family):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_a_hung_environment_started_is_killed_with_it() -> None:
+    async def body(pool: ProcessPool) -> None:
+        environment = pool(make_task())
+        await environment.open()
+        await environment.reset(make_task())
+        before = descendants(os.getpid())
+        hung = asyncio.create_task(environment.step("count"))
+        await until(lambda: descendants(os.getpid()) > before)
+        family = descendants(os.getpid())
+        hung.cancel()
+        await asyncio.wait([hung])
+        await environment.close()
+        await until(lambda: sum(alive(pid) for pid in family) == 1)  # the fork server
+
+    in_pool(counting(misbehave="child"), body)
+
+
+@pytest.mark.slow
+def test_a_thousand_hung_episodes_leave_no_thread_process_or_file_behind() -> None:
+    async def body(pool: ProcessPool) -> None:
+        runner = EpisodeRunner(
+            agent=make_agent(),
+            make_environment=pool,
+            limits=EpisodeLimits(
+                horizon=3,
+                max_prompt_tokens=1000,
+                reset_deadline_seconds=5,
+                step_deadline_seconds=0.02,
+            ),
+            concurrency=8,
+        )
+        specs = (EpisodeSpec(task=make_task(number), seed=number) for number in range(1000))
+        num_failed = 0
+        threads: set[int] = set()
+        async for result in runner.run(specs):
+            assert isinstance(result.outcome, FailedEpisode)
+            assert result.outcome.cause is FailureCause.ENVIRONMENT_TIMEOUT, result.outcome
+            num_failed += 1
+            threads.add(threading.active_count())
+        assert num_failed == 1000
+        assert threads == {threading.active_count()}
+        # the server alone is left: every worker was killed and reaped
+        await until(lambda: len(descendants(os.getpid())) == 1)
+
+    in_pool(counting(misbehave="hang"), body, num_workers=8)

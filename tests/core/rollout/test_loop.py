@@ -1,0 +1,347 @@
+"""One episode: what it records, what truncates it, what fails it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from fakes import (
+    ByteRenderer,
+    FailingEnvironment,
+    FailingPolicy,
+    HangingEnvironment,
+    HangingPolicy,
+    ScriptedEnvironment,
+    ScriptedPolicy,
+    make_agent,
+    make_task,
+)
+from longhaul_core.environment import Environment
+from longhaul_core.memory import FullHistory, Memory, NoMemory, PromptTemplate, WindowMemory
+from longhaul_core.policy import Completion, Policy, Prompt, Sampling
+from longhaul_core.rollout import (
+    Agent,
+    EpisodeLimits,
+    EpisodeOutcome,
+    EpisodeSpec,
+    run_episode,
+    step_seed,
+)
+from longhaul_core.types import (
+    FailedEpisode,
+    FailureCause,
+    Message,
+    Observation,
+    StopReason,
+    Task,
+    Trajectory,
+)
+
+
+def limits(**overrides: float) -> EpisodeLimits:
+    return replace(EpisodeLimits(horizon=5, max_prompt_tokens=1000), **overrides)
+
+
+def play(
+    environment: Environment, agent: Agent | None = None, **overrides: float
+) -> EpisodeOutcome:
+    return asyncio.run(
+        run_episode(
+            EpisodeSpec(task=make_task(3), seed=11, position=2),
+            agent=agent or make_agent(),
+            make_environment=lambda task: environment,
+            limits=limits(**overrides),
+        )
+    )
+
+
+def trajectory_of(outcome: EpisodeOutcome) -> Trajectory:
+    assert isinstance(outcome, Trajectory), outcome
+    return outcome
+
+
+def failure_of(outcome: EpisodeOutcome) -> FailedEpisode:
+    assert isinstance(outcome, FailedEpisode), outcome
+    return outcome
+
+
+def test_an_episode_leaves_what_was_read_written_and_paid_at_each_step() -> None:
+    environment = ScriptedEnvironment(rewards=[0.25, 1.0])
+    agent = make_agent(ScriptedPolicy(["left", "right"]))
+
+    trajectory = trajectory_of(play(environment, agent))
+
+    first, last = trajectory.steps
+    assert first.observation.text == "start 3"
+    assert first.messages == (Message(role="user", content="start 3"),)
+    assert bytes(first.prompt_tokens) == b"user: start 3"
+    assert (first.reply, first.action, bytes(first.action_tokens)) == ("left", "left", b"left")
+    assert first.behavior_logprobs == (-0.5,) * 4
+    assert last.observation.text == "after 1"
+    assert [step.reward for step in trajectory.steps] == [0.25, 1.0]
+    assert trajectory.final_observation.text == "after 2"
+    assert trajectory.stop_reason is StopReason.TASK_SOLVED
+    assert trajectory.success
+    assert (trajectory.position, trajectory.seed, trajectory.horizon) == (2, 11, 5)
+    assert environment.actions == ["left", "right"]
+    assert environment.num_closed == 1
+
+
+@pytest.mark.parametrize(
+    ("truncated", "success", "expected"),
+    [
+        (False, True, StopReason.TASK_SOLVED),
+        (False, False, StopReason.TASK_FAILED),
+        (True, False, StopReason.ENVIRONMENT_LIMIT),
+    ],
+)
+def test_the_environment_tells_terminated_from_truncated(
+    truncated: bool, success: bool, expected: StopReason
+) -> None:
+    outcome = play(ScriptedEnvironment(truncated=truncated, success=success))
+    assert trajectory_of(outcome).stop_reason is expected
+
+
+def test_the_horizon_truncates_and_keeps_exactly_that_many_steps() -> None:
+    trajectory = trajectory_of(play(ScriptedEnvironment(rewards=[0.5] * 9), horizon=4))
+    assert len(trajectory.steps) == 4
+    assert trajectory.stop_reason is StopReason.HORIZON_REACHED
+    assert not trajectory.success
+
+
+def test_an_end_at_the_last_step_of_the_horizon_is_the_environments() -> None:
+    trajectory = trajectory_of(play(ScriptedEnvironment(rewards=[0.0, 1.0]), horizon=2))
+    assert trajectory.stop_reason is StopReason.TASK_SOLVED
+
+
+def test_the_token_budget_truncates_before_a_step_that_might_not_fit() -> None:
+    # "user: start 3" is 13 tokens and "user: after N" too; a reply "go" is 2, at most 8.
+    # Two steps read and write 30; a third may need 13 + 8 more, 51 in all.
+    environment = ScriptedEnvironment(rewards=[0.0] * 9)
+    assert len(trajectory_of(play(environment, max_episode_tokens=51)).steps) == 3
+    environment = ScriptedEnvironment(rewards=[0.0] * 9)
+    trajectory = trajectory_of(play(environment, max_episode_tokens=50))
+    assert len(trajectory.steps) == 2
+    assert trajectory.stop_reason is StopReason.TOKEN_BUDGET_SPENT
+    assert trajectory.stop_reason.truncated
+
+
+def test_a_token_budget_below_one_step_fails_and_names_the_numbers() -> None:
+    failure = failure_of(play(ScriptedEnvironment(), max_episode_tokens=20))
+    assert failure.cause is FailureCause.MEMORY_ERROR
+    assert "13" in failure.message
+    assert "20" in failure.message
+
+
+def test_a_long_prompt_loses_its_oldest_exchanges_and_the_step_counts_them() -> None:
+    agent = make_agent(build_memory=lambda: FullHistory(template=PromptTemplate()))
+    # The prompt of step t has 13 + 28 t bytes: "user: after 1" is 13, "\nassistant: go" and
+    # "\nuser: after 1" are 14 each.
+    trajectory = trajectory_of(
+        play(ScriptedEnvironment(rewards=[0.0] * 9), agent, horizon=5, max_prompt_tokens=69)
+    )
+    assert [len(step.prompt_tokens) for step in trajectory.steps] == [13, 41, 69, 69, 69]
+    assert [step.dropped_exchanges for step in trajectory.steps] == [0, 0, 0, 1, 2]
+    assert trajectory.steps[4].messages[0].content == "after 2"
+
+
+def test_a_prompt_that_nothing_shortens_truncates_after_the_first_step() -> None:
+    class Growing(ScriptedEnvironment):
+        async def reset(self, task: Task) -> Observation:
+            return Observation(text="x")
+
+    trajectory = trajectory_of(play(Growing(rewards=[0.0] * 9), max_prompt_tokens=len(b"user: x")))
+    assert len(trajectory.steps) == 1
+    assert trajectory.stop_reason is StopReason.TOKEN_BUDGET_SPENT
+
+
+def test_a_first_prompt_that_nothing_shortens_fails_and_names_both_numbers() -> None:
+    failure = failure_of(play(ScriptedEnvironment(), max_prompt_tokens=12))
+    assert failure.cause is FailureCause.MEMORY_ERROR
+    assert "13" in failure.message
+    assert "12" in failure.message
+
+
+@pytest.mark.parametrize("where", ["open", "reset", "step"])
+def test_an_environment_that_raises_fails_its_episode_and_is_closed(where: str) -> None:
+    environment = FailingEnvironment(where=where)
+    failure = failure_of(play(environment))
+    assert failure.cause is FailureCause.ENVIRONMENT_ERROR
+    assert failure.message == f"environment.{where}: ConnectionError: server gone"
+    assert environment.num_closed == 1
+
+
+def test_steps_before_a_failure_are_kept() -> None:
+    failure = failure_of(play(FailingEnvironment(where="step", turn=2)))
+    assert [step.index for step in failure.steps] == [0, 1]
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_an_environment_that_never_returns_fails_at_its_deadline(where: str) -> None:
+    environment = HangingEnvironment(where=where)
+    failure = failure_of(play(environment, reset_deadline_seconds=0.02, step_deadline_seconds=0.02))
+    assert failure.cause is FailureCause.ENVIRONMENT_TIMEOUT
+    assert failure.message == f"environment.{where}: no answer within 0.02 s"
+    assert environment.num_closed == 1
+
+
+def test_a_timeout_error_of_the_environments_own_is_an_error_not_a_missed_deadline() -> None:
+    class Socket(ScriptedEnvironment):
+        async def reset(self, task: Task) -> Observation:
+            raise TimeoutError("socket")
+
+    assert failure_of(play(Socket())).cause is FailureCause.ENVIRONMENT_ERROR
+
+
+def test_an_environment_that_cannot_be_made_fails_the_episode() -> None:
+    def refuse(task: Task) -> Environment:
+        raise LookupError(f"no environment {task.environment!r}")
+
+    outcome = asyncio.run(
+        run_episode(
+            EpisodeSpec(task=make_task(), seed=1),
+            agent=make_agent(),
+            make_environment=refuse,
+            limits=limits(),
+        )
+    )
+    assert failure_of(outcome).cause is FailureCause.ENVIRONMENT_ERROR
+
+
+@pytest.mark.parametrize("where", ["close"])
+def test_a_close_that_raises_or_hangs_changes_no_record(where: str) -> None:
+    for environment in (FailingEnvironment(where=where), HangingEnvironment(where=where)):
+        trajectory_of(play(environment, horizon=2, close_deadline_seconds=0.02))
+        assert environment.num_closed == 1
+
+
+def test_waiting_for_a_turn_is_under_no_deadline() -> None:
+    class Queueing(ScriptedEnvironment):
+        async def open(self) -> None:
+            await asyncio.sleep(0.1)
+
+    trajectory = trajectory_of(play(Queueing(), reset_deadline_seconds=0.05))
+    assert trajectory.duration_seconds < 0.1
+
+
+def test_an_engine_that_raises_fails_the_episode() -> None:
+    failure = failure_of(play(ScriptedEnvironment(), make_agent(FailingPolicy(turn=1))))
+    assert failure.cause is FailureCause.POLICY_ERROR
+    assert "engine gone" in failure.message
+    assert len(failure.steps) == 1
+
+
+def test_an_engine_that_never_answers_fails_at_its_deadline() -> None:
+    agent = make_agent(HangingPolicy())
+    failure = failure_of(play(ScriptedEnvironment(), agent, policy_deadline_seconds=0.02))
+    assert failure.cause is FailureCause.POLICY_TIMEOUT
+
+
+class ReplyingPolicy:
+    """Gives the same completion for ever."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        return self._completion
+
+
+@pytest.mark.parametrize(
+    ("tokens", "logprobs", "message"),
+    [
+        ((), (), "no tokens"),
+        ((1, 2), (-0.5,), "2 tokens but 1 logprobs"),
+        ((1,), (float("nan"),), "not finite"),
+    ],
+)
+def test_a_reply_that_cannot_be_trained_on_is_the_policys_failure(
+    tokens: tuple[int, ...], logprobs: tuple[float, ...], message: str
+) -> None:
+    policy: Policy = ReplyingPolicy(
+        Completion(text="go", action_tokens=tokens, behavior_logprobs=logprobs, policy_version=0)
+    )
+    failure = failure_of(play(ScriptedEnvironment(), make_agent(policy)))
+    assert failure.cause is FailureCause.POLICY_ERROR
+    assert message in failure.message
+
+
+def test_a_reward_that_is_not_a_number_is_the_environments_failure() -> None:
+    failure = failure_of(play(ScriptedEnvironment(rewards=[float("nan"), 1.0])))
+    assert failure.cause is FailureCause.ENVIRONMENT_ERROR
+    assert "nan" in failure.message
+
+
+def test_a_memory_that_raises_fails_the_episode() -> None:
+    class Broken(NoMemory):
+        def compose(self, observation: Observation, *, drop: int = 0) -> tuple[Message, ...]:
+            raise RuntimeError("lost")
+
+    agent = make_agent(build_memory=lambda: Broken(template=PromptTemplate()))
+    assert failure_of(play(ScriptedEnvironment(), agent)).cause is FailureCause.MEMORY_ERROR
+
+
+def test_messages_that_no_template_renders_fail_the_episode() -> None:
+    class Refusing(ByteRenderer):
+        def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+            raise ValueError("no such role")
+
+    base = make_agent()
+    agent = Agent(
+        policy=base.policy,
+        renderer=Refusing(),
+        parser=base.parser,
+        build_memory=base.build_memory,
+    )
+    assert failure_of(play(ScriptedEnvironment(), agent)).cause is FailureCause.RENDERER_ERROR
+
+
+def test_cancellation_passes_and_the_environment_is_closed() -> None:
+    environment = HangingEnvironment(where="step")
+
+    async def cancel_in_mid_episode() -> None:
+        episode = asyncio.create_task(
+            run_episode(
+                EpisodeSpec(task=make_task(), seed=1),
+                agent=make_agent(),
+                make_environment=lambda task: environment,
+                limits=limits(),
+            )
+        )
+        await asyncio.sleep(0.02)
+        episode.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await episode
+
+    asyncio.run(cancel_in_mid_episode())
+    assert environment.num_closed == 1
+
+
+def test_each_step_is_sampled_with_its_own_seed_out_of_the_episodes() -> None:
+    policy = ScriptedPolicy()
+    play(ScriptedEnvironment(rewards=[0.0] * 3), make_agent(policy))
+    seeds = [sampling.seed for sampling in policy.samplings]
+    assert seeds == [step_seed(11, step_index=index) for index in range(3)]
+    assert len(set(seeds)) == 3
+
+
+def test_an_action_is_valid_only_if_form_list_and_environment_agree() -> None:
+    environment = ScriptedEnvironment(rewards=[0.0, 0.0], admissible_actions=("go", "stay"))
+    trajectory = trajectory_of(play(environment, make_agent(ScriptedPolicy(["GO ", "fly"]))))
+    assert [step.action_valid for step in trajectory.steps] == [True, False]
+    assert environment.actions == ["go", "fly"]
+
+
+def test_prompts_of_a_window_stop_growing_while_full_history_does_not() -> None:
+    def lengths(build_memory: Callable[[], Memory]) -> list[int]:
+        agent = make_agent(build_memory=build_memory)
+        environment = ScriptedEnvironment(rewards=[0.0] * 9)
+        steps = trajectory_of(play(environment, agent, horizon=9)).steps
+        return [len(step.prompt_tokens) for step in steps]
+
+    template = PromptTemplate()
+    assert len(set(lengths(lambda: NoMemory(template=template)))) == 1
+    assert len(set(lengths(lambda: WindowMemory(size=3, template=template))[3:])) == 1
+    full = lengths(lambda: FullHistory(template=template))
+    assert full == sorted(set(full))

@@ -1,0 +1,38 @@
+"""Seeds of episodes and steps."""
+
+import hashlib
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longhaul_core.rollout import episode_seed, retry_seed, step_seed
+
+
+def test_seeds_are_the_same_on_every_machine() -> None:
+    digest = hashlib.blake2b(b"episode/train/1/2/3/4", digest_size=8).hexdigest()
+    by_hand = int(digest, 16) // 2**11
+    assert episode_seed(1, training_step=2, group_index=3, position=4) == by_hand
+
+
+def test_no_two_draws_of_a_run_share_a_seed() -> None:
+    episodes = [
+        episode_seed(run, training_step=step, group_index=group, position=position, phase=phase)
+        for run, step, group, position, phase in product(
+            range(2), range(5), range(12), range(12), ("train", "validation")
+        )
+    ]
+    assert len(set(episodes)) == len(episodes)
+    steps = [step_seed(seed, step_index=index) for seed in episodes[:50] for index in range(50)]
+    assert len(set(steps) | set(episodes)) == len(steps) + len(episodes)
+
+
+@given(seed=st.integers(0, 2**53 - 1), number=st.integers(0, 1000))
+def test_seeds_fit_a_double(seed: int, number: int) -> None:
+    for derived in (step_seed(seed, step_index=number), retry_seed(seed, retry=number)):
+        assert 0 <= derived < 2**53
+
+
+def test_the_first_try_keeps_its_seed_and_later_ones_do_not() -> None:
+    assert retry_seed(5, retry=0) == 5
+    assert len({retry_seed(5, retry=retry) for retry in range(10)}) == 10

@@ -1,0 +1,115 @@
+"""Both databases for every test of the store: a SQLite file and a real PostgreSQL server."""
+
+import os
+import shutil
+import signal
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy.engine import URL
+from sqlalchemy.orm import Session
+
+from longhaul_core.store import StoreWriter, open_store, read_only_engine
+from longhaul_core.store.models import Base
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[URL]:
+    """The address of a server that lives as long as the tests do."""
+    # Not pytest's own folder: the server runs as another user, who may not look into that.
+    with tempfile.TemporaryDirectory() as folder:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            # The server's package wants a runtime folder, which a container often lacks.
+            patch.setenv("XDG_RUNTIME_DIR", folder)
+            from pgserver.postgres_server import get_server
+
+            server = get_server(Path(folder) / "data", cleanup_mode="delete")
+        pid = server.get_pid()
+        assert pid is not None
+        server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
+        yield make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+        os.kill(pid, signal.SIGQUIT)  # an orderly end writes out a hundred databases first
+        server.cleanup()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.fixture
+def empty_postgresql(postgresql_server: URL) -> Iterator[str]:
+    """The address of a database that holds nothing."""
+    engine = create_engine(postgresql_server, isolation_level="AUTOCOMMIT")
+    name = f"empty_{next(_numbers)}"
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        yield postgresql_server.set(database=name).render_as_string(hide_password=False)
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def postgresql_engine(postgresql_server: URL) -> Iterator[Engine]:
+    """A store that all tests share, one after the other."""
+    engine = open_store(postgresql_server)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that holds an empty store."""
+    path = tmp_path_factory.mktemp("template") / "store.db"
+    open_store(path).dispose()
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store, on either database."""
+    if request.param == "sqlite":
+        template: Path = request.getfixturevalue("sqlite_template")
+        return str(shutil.copy(template, tmp_path / "store.db"))
+    engine: Engine = request.getfixturevalue("postgresql_engine")
+    with engine.begin() as connection:
+        connection.execute(text(f"TRUNCATE {', '.join(Base.metadata.tables)} CASCADE"))
+    return engine.url.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def writer(store: str) -> Iterator[StoreWriter]:
+    with StoreWriter(store) as writer:
+        yield writer
+
+
+@pytest.fixture
+def engine(store: str) -> Iterator[Engine]:
+    """Reads the store."""
+    engine = read_only_engine(store)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    with Session(engine) as session:
+        yield session
+
+
+@pytest.fixture
+def counts(engine: Engine) -> Callable[[], dict[str, int]]:
+    """Rows of every table."""
+
+    def count_rows() -> dict[str, int]:
+        with engine.connect() as connection:
+            return {
+                table: connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()
+                for table in Base.metadata.tables
+            }
+
+    return count_rows

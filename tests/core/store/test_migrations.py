@@ -1,0 +1,187 @@
+"""Tests for `longhaul_core.store.migrations`, on a database file of every schema there was."""
+
+import gzip
+import re
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, inspect, text
+from sqlalchemy.orm import Session
+
+from longhaul_core.store import StoreWriter, open_store, queries
+from longhaul_core.store.migrations import known_versions
+from longhaul_core.store.models import SCHEMA_VERSION, Base
+from longhaul_core.store.session import VERSION_TABLE
+from longhaul_core.store.views import view_definitions
+from store_samples import make_training_step, run_started
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+FILES = sorted(GOLDEN.glob("store_*.db.gz"))
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.name.split(".")[0])
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "store.db"
+    path.write_bytes(gzip.decompress(request.param.read_bytes()))
+    return path
+
+
+@pytest.fixture
+def upgraded(golden: Path) -> Iterator[Engine]:
+    engine = open_store(golden)
+    yield engine
+    engine.dispose()
+
+
+def test_there_is_a_file_of_every_schema() -> None:
+    versions = {re.sub(r"\D", "", path.name) for path in FILES}
+    assert versions == set(known_versions())
+    assert known_versions()[0] == SCHEMA_VERSION
+
+
+def test_an_old_store_answers_as_it_did(upgraded: Engine) -> None:
+    with Session(upgraded) as session:
+        [run] = queries.list_runs(session)
+        assert (run.status, run.attempt, run.num_episodes, run.num_failed_episodes) == (
+            "finished",
+            1,
+            12,
+            1,
+        )
+        curve = queries.training_curve(session, run_id="run", phase="train")
+        assert [(point.training_step, point.num_episodes) for point in curve] == [(1, 6), (2, 6)]
+        assert queries.metric_series(session, run_id="run") == {"loss": [(2, 0.25)]}
+        assert queries.evaluations(session, run_id="run")[0].mean_return == 0.5
+        assert queries.token_pieces(session, run_id="run", token_ids=[7]) == {7: b"go"}
+        assert queries.list_episodes(
+            session, where=queries.EpisodeFilter(superseded=True)
+        ).total == 6  # fmt: skip
+        expected = make_training_step(2, attempt=1, group_size=3)[1]
+        episode = queries.get_episode(session, episode_id=expected.episode_id)
+        for step, original in zip(episode.steps, expected.outcome.steps, strict=True):
+            assert step.messages == original.messages
+            assert step.prompt_tokens == original.prompt_tokens
+            assert step.action_tokens == original.action_tokens
+            assert step.trained
+        # two training steps of two groups of episodes with 2, 3 and 4 steps, one step that failed
+        assert len(queries.search_steps(session, words="see", limit=100)) == 2 * 2 * 9 + 1
+        assert queries.violations(session, run_id="run") == []
+
+
+def test_an_old_store_takes_new_episodes(golden: Path) -> None:
+    with StoreWriter(golden) as writer:
+        writer.write(make_training_step(3, attempt=1))
+    engine = open_store(golden)
+    with Session(engine) as session:
+        assert queries.list_runs(session)[0].num_episodes == 20
+    engine.dispose()
+
+
+def test_an_upgraded_store_has_the_schema_of_a_new_one(upgraded: Engine, tmp_path: Path) -> None:
+    new = open_store(tmp_path / "new.db")
+    assert schema(upgraded) == schema(new)
+    new.dispose()
+
+
+def schema(engine: Engine) -> dict[str, str]:
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+        return {name: sql for name, sql in rows}  # noqa: C416  # names the two
+
+
+def test_views_change_with_a_migration_only() -> None:
+    # A view that changed without a new schema version would reach new stores only.
+    newest = next(path for path in FILES if SCHEMA_VERSION in path.name)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(gzip.decompress(newest.read_bytes()))
+        kept = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'view'"))
+    now = {
+        name: f"CREATE VIEW {name} AS {definition}"
+        for name, definition in view_definitions("sqlite").items()
+    }
+    assert {name: sql.strip() for name, sql in kept.items()} == {
+        name: sql.strip() for name, sql in now.items()
+    }
+
+
+def test_the_migrations_make_what_the_models_say(store: str) -> None:
+    def ours(_obj: object, name: str | None, kind: str, *_: object) -> bool:
+        return not (kind == "table" and name is not None and name.startswith("step_search"))
+
+    engine = open_store(store)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "compare_type": True,
+                "include_object": ours,
+                "version_table": VERSION_TABLE,
+            },
+        )
+        assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+def test_every_view_can_be_read(store: str) -> None:
+    with StoreWriter(store) as writer:
+        writer.write([run_started(), *make_training_step(1)])
+    engine = open_store(store)
+    names = inspect(engine).get_view_names()
+    assert set(names) == set(view_definitions("sqlite"))
+    with engine.connect() as connection:
+        rows = {
+            name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()
+            for name in names
+        }
+        [mean] = connection.execute(text("SELECT mean_return FROM training_curve")).scalars()
+        prompts = connection.execute(
+            text(
+                "SELECT role FROM prompt_messages WHERE episode_id = 'run/0/train/1/0/0/0' "
+                "AND step_index = 0 ORDER BY position"
+            )
+        )
+        assert prompts.scalars().all() == ["system", "user"]
+    assert rows == {
+        "run_summary": 1,
+        "episode_summary": 8,
+        "step_detail": 28,
+        "prompt_messages": 56,
+        "training_curve": 1,
+    }
+    assert mean == 0.5
+    engine.dispose()
+
+
+def test_views_show_the_surviving_line(store: str) -> None:
+    with StoreWriter(store) as writer:
+        writer.write([run_started(), *make_training_step(1), *make_training_step(2)])
+        writer.write([run_started(attempt=1, resumes_after=1)])
+    engine = open_store(store)
+    with engine.connect() as connection:
+        for view, expected in (("episode_summary", 8), ("step_detail", 28), ("training_curve", 1)):
+            count = connection.execute(text(f"SELECT count(*) FROM {view}")).scalar_one()
+            assert count == expected
+        done = connection.execute(text("SELECT num_training_steps_done FROM run_summary"))
+        assert done.scalar_one() == 1
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_several_programs_may_create_a_store_at_once(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    address = str(tmp_path / "store.db")
+    if kind == "postgresql":
+        address = str(request.getfixturevalue("empty_postgresql"))
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        for engine in pool.map(open_store, [address] * 4):
+            engine.dispose()
+
+    open_store(address, create=False).dispose()

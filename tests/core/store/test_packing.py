@@ -1,0 +1,74 @@
+"""Tests for `longhaul_core.store.packing`."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.packing import (
+    content_hash,
+    pack_logprobs,
+    pack_tokens,
+    shared_prefix_length,
+    storable_text,
+    unpack_logprobs,
+    unpack_tokens,
+)
+
+tokens = st.lists(st.integers(-(2**31), 2**31 - 1)).map(tuple)
+
+
+@given(tokens)
+def test_tokens_come_back(ids: tuple[int, ...]) -> None:
+    assert unpack_tokens(pack_tokens(ids)) == ids
+
+
+def test_tokens_are_little_endian_int32() -> None:
+    # 258 = 0x0102
+    assert pack_tokens((258, -1)) == b"\x02\x01\x00\x00\xff\xff\xff\xff"
+
+
+def test_logprobs_are_little_endian_float32() -> None:
+    # -0.5 is sign 1, exponent 126, mantissa 0: 0xBF000000
+    assert pack_logprobs((-0.5,)) == b"\x00\x00\x00\xbf"
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False)).map(tuple))
+def test_logprobs_of_an_engine_come_back_exactly(logprobs: tuple[float, ...]) -> None:
+    assert unpack_logprobs(pack_logprobs(logprobs)) == logprobs
+
+
+def test_a_token_beyond_32_bits_is_refused() -> None:
+    with pytest.raises(StoreError, match="must fit in 32 bits, got up to 2147483648"):
+        pack_tokens((1, 2**31))
+
+
+@given(tokens, tokens, tokens)
+def test_the_shared_prefix_is_what_counting_gives(
+    start: tuple[int, ...], one: tuple[int, ...], other: tuple[int, ...]
+) -> None:
+    one, other = start + one, start + other
+    counted = 0
+    while counted < min(len(one), len(other)) and one[counted] == other[counted]:
+        counted += 1
+    assert shared_prefix_length(one, other) == counted
+
+
+def test_numpy_reads_what_is_packed() -> None:
+    assert np.frombuffer(pack_tokens((3, 1, 4)), "<i4").tolist() == [3, 1, 4]
+
+
+def test_hashes_keep_parts_apart() -> None:
+    assert content_hash("ab", "c") != content_hash("a", "bc")
+    assert content_hash("ab") == content_hash("ab")
+    assert len(content_hash("\ud800")) == 32
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\x00")))
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert storable_text(text) == text
+
+
+def test_what_is_not_text_becomes_visible() -> None:
+    assert storable_text("a\x00b\udfffc") == "a\u2400b\ufffdc"

@@ -1,0 +1,324 @@
+"""Tests for `longhaul_core.store.queries`: every one on SQLite and on PostgreSQL."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from longhaul_core.store import (
+    Evaluation,
+    Label,
+    Metrics,
+    StoreWriter,
+    TokenPieces,
+    maintenance,
+    open_store,
+    queries,
+)
+from longhaul_core.store.queries import EpisodeFilter
+from longhaul_core.types import Split, StopReason
+from store_samples import (
+    make_credit,
+    make_failure,
+    make_record,
+    make_task,
+    make_training_step,
+    make_trajectory,
+    run_started,
+)
+
+
+@pytest.fixture(autouse=True)
+def _sample(writer: StoreWriter) -> None:
+    """Two training steps of two groups of four; position p has p + 2 steps and returns p % 2."""
+    episodes = [*make_training_step(1), *make_training_step(2)]
+    writer.write([run_started(), *episodes, *(make_credit(each) for each in episodes)])
+    writer.write([make_record(make_failure(position=0), training_step=2, group_index=1, retry=1)])
+
+
+def test_a_run_counts_what_ended_and_what_failed(session: Session) -> None:
+    [run] = queries.list_runs(session)
+
+    assert (run.run_id, run.status, run.num_training_steps) == ("run", "running", 10)
+    assert run.num_training_steps_done == 2
+    assert (run.num_episodes, run.num_failed_episodes) == (16, 1)
+    assert run.num_steps == 2 * 2 * (2 + 3 + 4 + 5)
+    assert run.last_mean_return == 0.5
+    assert run.last_success_rate == 0.5
+    assert not run.cancel_requested
+
+
+def test_runs_come_newest_first_and_filtered(writer: StoreWriter, session: Session) -> None:
+    later = replace(run_started("later"), kind="evaluate", started_at=1_800_000_000.0)
+    writer.write([later])
+
+    assert [run.run_id for run in queries.list_runs(session)] == ["later", "run"]
+    assert [run.run_id for run in queries.list_runs(session, kind="train")] == ["run"]
+    assert queries.list_runs(session, status="failed") == []
+    assert [run.run_id for run in queries.list_runs(session, limit=1, offset=1)] == ["run"]
+
+
+def test_a_run_without_episodes_has_zeros_and_no_means(
+    writer: StoreWriter, session: Session
+) -> None:
+    writer.write([run_started("fresh")])
+
+    run = queries.get_run(session, run_id="fresh").summary
+    assert (run.num_episodes, run.num_steps, run.num_training_steps_done) == (0, 0, 0)
+    assert run.last_mean_return is None
+
+
+def test_what_is_not_there_is_a_lookup_error_that_names_it(session: Session) -> None:
+    with pytest.raises(LookupError, match="'nobody'"):
+        queries.get_run(session, run_id="nobody")
+    with pytest.raises(LookupError, match="'nobody'"):
+        queries.liveness(session, run_id="nobody", now=0.0)
+    with pytest.raises(LookupError, match="'nobody'"):
+        queries.get_episode(session, episode_id="nobody")
+    with pytest.raises(LookupError, match="'nobody'"):
+        queries.get_group(session, run_id="nobody", phase="train", training_step=1, group_index=0)
+
+
+def test_the_curve_is_over_ended_episodes(session: Session) -> None:
+    first, second = queries.training_curve(session, run_id="run", phase="train")
+
+    assert (first.training_step, first.num_episodes, first.num_failed_episodes) == (1, 8, 0)
+    assert (second.num_episodes, second.num_failed_episodes) == (8, 1)
+    assert second.mean_return == 0.5
+    assert second.success_rate == 0.5
+    assert second.mean_num_steps == 3.5
+    # of 4 + 3 + 5 + 2 steps, the fourth of the two longer episodes is invalid, in two groups;
+    # the failed episode adds one valid step
+    assert second.invalid_action_rate == pytest.approx(4 / 29)
+    assert queries.training_curve(session, run_id="run", phase="test") == []
+
+
+def test_metric_series_keep_their_order_and_their_gaps(
+    writer: StoreWriter, session: Session
+) -> None:
+    for training_step in (2, 1):
+        writer.write(
+            [
+                Metrics(
+                    run_id="run",
+                    attempt=0,
+                    training_step=training_step,
+                    values={"b": 1.0, "a": 2.0},
+                )
+            ]
+        )
+
+    assert queries.metric_names(session, run_id="run") == ["a", "b"]
+    series = queries.metric_series(session, run_id="run", names=["a", "missing"])
+    assert series == {"a": [(1, 2.0), (2, 2.0)], "missing": []}
+
+
+@pytest.mark.parametrize(
+    ("where", "total"),
+    [
+        (EpisodeFilter(), 17),
+        (EpisodeFilter(run_id="other"), 0),
+        (EpisodeFilter(phase="train", failed=False), 16),
+        (EpisodeFilter(failed=True), 1),
+        (EpisodeFilter(success=True), 8),
+        (EpisodeFilter(success=False), 8),
+        (EpisodeFilter(min_training_step=2), 9),
+        (EpisodeFilter(max_training_step=1, group_index=1), 4),
+        (EpisodeFilter(stop_reason=StopReason.HORIZON_REACHED), 8),
+        (EpisodeFilter(min_return=0.5), 8),
+        (EpisodeFilter(max_return=0.5), 8),
+        (EpisodeFilter(task_id="train/00100"), 4),
+        (EpisodeFilter(environment="samples/Maze-v0", trained=True), 16),
+        (EpisodeFilter(superseded=None), 17),
+        (EpisodeFilter(superseded=True), 0),
+    ],
+)
+def test_episodes_are_filtered(session: Session, where: EpisodeFilter, total: int) -> None:
+    page = queries.list_episodes(session, where=where, limit=5)
+    assert page.total == total
+    assert len(page.rows) == min(5, total)
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_a_failed_episode_sorts_last_by_return(session: Session, descending: bool) -> None:
+    page = queries.list_episodes(session, sort="episode_return", descending=descending, limit=100)
+
+    returns = [row.episode_return for row in page.rows[:-1] if row.episode_return is not None]
+    assert len(returns) == 16
+    assert returns == sorted(returns, reverse=descending)
+    assert page.rows[-1].failed
+
+
+def test_pages_do_not_overlap_and_miss_nothing(session: Session) -> None:
+    pages = [
+        queries.list_episodes(session, sort="num_steps", limit=5, offset=offset).rows
+        for offset in range(0, 20, 5)
+    ]
+    ids = [row.episode_id for page in pages for row in page]
+    assert len(ids) == len(set(ids)) == 17
+
+
+def test_labels_come_with_the_episode(writer: StoreWriter, session: Session) -> None:
+    episode_id = "run/0/train/1/0/0/0"
+    writer.write(
+        [
+            Label(
+                episode_id=episode_id,
+                step_index=step_index,
+                name="verdict",
+                value=value,
+                author="reader",
+                created_at=5.0,
+            )
+            for step_index, value in ((1, "wrong turn"), (None, "loops"))
+        ]
+    )
+
+    labels = queries.get_episode(session, episode_id=episode_id).labels
+    assert [(label.step_index, label.value) for label in labels] == [
+        (None, "loops"),
+        (1, "wrong turn"),
+    ]
+
+
+def test_a_group_shows_its_members_and_what_failed(session: Session) -> None:
+    page = queries.list_groups(session, run_id="run", phase="train", training_step=2)
+    assert page.total == 2
+    assert [row.group_index for row in page.rows] == [0, 1]
+
+    group = queries.get_group(session, run_id="run", phase="train", training_step=2, group_index=1)
+    assert group.summary == page.rows[1]
+    assert (group.summary.num_episodes, group.summary.num_failed_episodes) == (4, 1)
+    assert (group.summary.min_return, group.summary.max_return) == (0.0, 1.0)
+    assert [(row.position, row.retry) for row in group.members] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (2, 0),
+        (3, 0),
+    ]
+
+
+def test_a_group_of_a_resumed_run_is_the_surviving_one(
+    writer: StoreWriter, session: Session
+) -> None:
+    writer.write([run_started(attempt=1, resumes_after=1), *make_training_step(2, attempt=1)])
+
+    ask = partial(
+        queries.get_group, session, run_id="run", phase="train", training_step=2, group_index=0
+    )
+    group, old = ask(), ask(attempt=0)
+    assert (group.summary.attempt, group.summary.superseded) == (1, False)
+    assert (old.summary.attempt, old.summary.superseded) == (0, True)
+    assert len(group.members) == len(old.members) == 4
+
+
+def test_evaluations_are_in_order_and_by_split(writer: StoreWriter, session: Session) -> None:
+    writer.write(
+        [
+            Evaluation(
+                run_id="run",
+                attempt=0,
+                training_step=training_step,
+                panel="fixed",
+                split=split,
+                num_episodes=4,
+                mean_return=training_step / 10,
+                success_rate=0.5,
+            )
+            for training_step in (10, 0)
+            for split in (Split.VALIDATION, Split.TEST)
+        ]
+    )
+
+    results = queries.evaluations(session, run_id="run", split="validation")
+    assert [(each.training_step, each.mean_return) for each in results] == [(0, 0.0), (10, 1.0)]
+    assert len(queries.evaluations(session, run_id="run")) == 4
+
+
+def test_failures_are_listed_with_their_cause(session: Session) -> None:
+    [failure] = queries.failures(session, run_id="run")
+    assert failure.cause == "environment_timeout"
+    assert failure.message == "environment.step: no answer within 5 s"
+    assert (failure.training_step, failure.group_index, failure.retry) == (2, 1, 1)
+    assert queries.failures(session, run_id="run", cause="policy_error") == []
+
+
+def test_token_pieces_are_bytes_and_unknown_ids_are_absent(
+    writer: StoreWriter, session: Session
+) -> None:
+    writer.write([TokenPieces(run_id="run", pieces={n: bytes([n % 256]) for n in range(1_200)})])
+    writer.write([TokenPieces(run_id="run", pieces={0: b"other"})])
+
+    pieces = queries.token_pieces(session, run_id="run", token_ids=[*range(1_100), 5_000])
+    assert len(pieces) == 1_100
+    assert pieces[0] == b"\x00"
+    assert pieces[255] == b"\xff"
+
+
+def test_liveness_counts_from_the_last_heartbeat(session: Session) -> None:
+    alive = queries.liveness(session, run_id="run", now=1_760_000_030.0)
+    assert alive == ("running", 30.0, "host", 4711)
+
+
+def test_storage_is_measured_per_episode(session: Session) -> None:
+    stats = queries.storage_stats(session)
+    assert (stats.num_runs, stats.num_episodes, stats.num_steps) == (1, 17, 57)
+    assert stats.bytes_per_episode == stats.num_bytes / 17
+
+
+def test_text_is_found_after_it_was_indexed(
+    store: str, writer: StoreWriter, session: Session
+) -> None:
+    step = replace(
+        make_trajectory().steps[0], reply='The LANTERN "flickers" — à gauche', reward=0.0
+    )
+    trajectory = replace(make_trajectory(task=make_task(77)), steps=(step,))
+    writer.write([make_record(trajectory, training_step=3)])
+    assert queries.search_steps(session, words="lantern") == []
+    session.rollback()
+
+    engine = open_store(store)
+    assert maintenance.index_text(engine) == 58
+    assert maintenance.index_text(engine) == 0
+
+    [hit] = queries.search_steps(session, words='lantern" OR flickers"')[:1] or [None]
+    assert hit is None  # "or" is a word like any other, and it is not there
+    [hit] = queries.search_steps(session, words="flickers lantern", run_id="run")
+    assert hit.episode_id == "run/0/train/3/0/0/0"
+    assert hit.step_index == 0
+    assert "\ue000LANTERN\ue001" in hit.snippet
+    assert queries.search_steps(session, words="lantern", run_id="other") == []
+    assert queries.search_steps(session, words=" ") == []
+    engine.dispose()
+
+
+BREAKAGES = {
+    "steps_match_episode_length": "DELETE FROM steps WHERE step_index = 1",
+    "every_step_has_content": "DELETE FROM step_contents WHERE step_index = 1",
+    "every_trained_token_has_a_logprob": "UPDATE step_contents SET behavior_logprobs = NULL",
+    "every_trained_step_has_credit": "UPDATE steps SET advantage = NULL",
+    "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE position = 3",
+    "failures_have_causes_and_no_return": "DELETE FROM failures",
+    "surviving_places_hold_one_ended_episode": "UPDATE episodes SET position = 2",
+    "nothing_superseded_is_trained": "UPDATE episodes SET superseded = (1 = 1)",
+}
+
+
+def test_a_sound_store_violates_nothing(session: Session) -> None:
+    assert queries.violations(session, run_id="run") == []
+    assert set(BREAKAGES) == set(queries.INVARIANTS)
+
+
+@pytest.mark.parametrize("invariant", sorted(BREAKAGES))
+def test_a_broken_store_violates_the_invariant(store: str, engine: Engine, invariant: str) -> None:
+    broken = open_store(store)
+    with broken.begin() as connection:
+        connection.execute(text(BREAKAGES[invariant]))
+    broken.dispose()
+
+    with Session(engine) as session:
+        found = queries.violations(session, run_id="run")
+    assert invariant in {violation.invariant for violation in found}

@@ -1,0 +1,231 @@
+"""Tests for `longhaul_core.store.session` and `addresses`: what opens, and what is refused."""
+
+import os
+import resource
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy.orm import Session
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store import StoreWriter, check_store, open_store, queries, read_only_engine
+from longhaul_core.store.addresses import describe_store, store_errors, store_url
+from longhaul_core.store.models import SCHEMA_VERSION
+from longhaul_core.store.session import write_transaction
+from store_samples import make_training_step, run_started
+
+
+def test_a_path_is_a_sqlite_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert str(store_url("runs/a.db")) == f"sqlite:///{tmp_path}/runs/a.db"
+    assert store_url("sqlite:///a.db") == store_url(Path("a.db"))
+    assert store_url("sqlite:////data/a.db").database == "/data/a.db"
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2"])
+def test_a_postgresql_url_gets_the_driver_we_install(scheme: str) -> None:
+    if scheme == "postgres":
+        pytest.importorskip("psycopg")
+    url = store_url(f"{scheme}://ann@db/runs")
+    assert url.drivername == "postgresql+psycopg"
+
+
+@pytest.mark.parametrize("store", ["", ":memory:", "sqlite://", "sqlite:///:memory:"])
+def test_a_store_in_memory_is_refused(store: str) -> None:
+    with pytest.raises(StoreError, match=r"(a store is a file|needs a file)"):
+        store_url(store)
+
+
+def test_another_database_is_refused() -> None:
+    with pytest.raises(StoreError, match="SQLite or PostgreSQL, not in 'mysql'"):
+        store_url("mysql://db/runs")
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "postgresql://ann:hunter2@db/runs",
+        "postgresql://db/runs?user=ann&password=hunter2",
+        "postgresql://ann:hunter2@db:5432/runs?sslpassword=hunter2",
+    ],
+)
+def test_a_password_is_not_shown(store: str) -> None:
+    assert "hunter2" not in describe_store(store_url(store))
+
+
+def test_an_address_that_is_none_is_refused_without_its_password() -> None:
+    with pytest.raises(StoreError, match="not a database URL") as raised:
+        store_url("postgresql://ann:hunter2@db:port/runs")
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_an_unreachable_server_says_what_to_check_and_no_password() -> None:
+    with pytest.raises(StoreError, match="check the address") as raised:
+        open_store("postgresql://ann:hunter2@127.0.0.1:1/runs")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_opening_creates_the_store_and_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "store.db"
+    open_store(path).dispose()
+    open_store(path, create=False).dispose()
+    assert path.exists()
+
+
+def test_opening_creates_a_postgresql_store(empty_postgresql: str) -> None:
+    with pytest.raises(StoreError, match="holds no store yet"):
+        open_store(empty_postgresql, create=False)
+    with pytest.raises(StoreError, match="holds no store yet: start a run"):
+        read_only_engine(empty_postgresql)
+    with StoreWriter(empty_postgresql) as writer:
+        writer.write([run_started()])
+    engine = read_only_engine(empty_postgresql)
+    with Session(engine) as session:
+        assert len(queries.list_runs(session)) == 1
+    engine.dispose()
+
+
+def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with pytest.raises(StoreError, match="there is no store at"):
+        open_store(path, create=False)
+    with pytest.raises(StoreError, match="there is no store at"):
+        read_only_engine(path)
+    assert check_store(str(path)).endswith("will be created")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_cannot_write(engine: Engine) -> None:
+    with pytest.raises(StoreError, match=r"readonly|read-only"):
+        with store_errors("it"), engine.begin() as connection:
+            connection.execute(text("DELETE FROM runs"))
+
+
+def test_a_newer_store_is_refused_with_a_clear_word(store: str) -> None:
+    engine = open_store(store)
+    set_version(engine, "9999")
+    refusal = (
+        rf"written by a newer version of Longhaul \(schema 9999; this program knows schemas up to "
+        rf"{SCHEMA_VERSION}\): upgrade the program"
+    )
+    try:
+        with pytest.raises(StoreError, match=refusal):
+            open_store(store)
+        with pytest.raises(StoreError, match=refusal):
+            read_only_engine(store)
+        with pytest.raises(StoreError, match=refusal):
+            check_store(store)
+    finally:
+        set_version(engine, SCHEMA_VERSION)
+        engine.dispose()
+
+
+def set_version(engine: Engine, version: str) -> None:
+    with write_transaction(engine) as connection:
+        connection.execute(text("UPDATE longhaul_schema SET version_num = :v"), {"v": version})
+
+
+def test_another_programs_tables_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE runs (x)")
+    with pytest.raises(StoreError, match=r"not a Longhaul store but holds tables .*\(runs\)"):
+        open_store(path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database " * 1_000, encoding="utf-8")
+    with pytest.raises(StoreError, match="it is some other file; name another path"):
+        open_store(path)
+
+
+def test_a_folder_in_the_way_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="check that the folder exists and may be written"):
+        open_store(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot create the store's folder"):
+        open_store(tmp_path / "file" / "store.db")
+
+
+def test_a_locked_store_says_who_is_to_blame(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    open_store(path).dispose()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked: another program held it"):
+            check_store(str(path))
+    assert check_store(str(path)).endswith(f"writable, schema {SCHEMA_VERSION}")
+
+
+def test_a_full_disk_says_so_and_loses_nothing_committed(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with StoreWriter(path) as writer:
+        writer.write([run_started(), *make_training_step(1)])
+        with limited_file_size(path.stat().st_size + 200_000):
+            with pytest.raises(StoreError, match=r"free space on the disk|check the disk"):
+                for training_step in range(2, 60):
+                    writer.write(make_training_step(training_step))
+        engine = read_only_engine(path)
+        with Session(engine) as session:
+            before = queries.list_episodes(session).total
+        assert before >= 8
+        writer.write(make_training_step(99))  # goes on once there is space again
+        with Session(engine) as session:
+            assert queries.list_episodes(session).total == before + 8
+            assert queries.violations(session, run_id="run") == []
+        engine.dispose()
+
+
+@contextmanager
+def limited_file_size(num_bytes: int) -> Generator[None]:
+    """Files of this process cannot grow beyond a size: what a full disk looks like."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_store_on_read_only_media_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    with StoreWriter(path) as writer:
+        writer.write([run_started()])
+    assert not Path(f"{path}-wal").exists()
+
+    def nothing_is_writable(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(os, "access", nothing_is_writable)  # root may write anywhere
+
+    engine = read_only_engine(path)
+    with Session(engine) as session:
+        assert len(queries.list_runs(session)) == 1
+    engine.dispose()
+    assert [each.name for each in tmp_path.iterdir()] == ["store.db"]
+
+
+def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
+    path = tmp_path / "a b?c#d%20e.db"
+    with StoreWriter(path) as writer:
+        writer.write([run_started()])
+    engine = read_only_engine(path)
+    with Session(engine) as session:
+        assert len(queries.list_runs(session)) == 1
+    engine.dispose()
+
+
+def test_a_probe_leaves_no_trace(store: str) -> None:
+    check_store(store)
+    engine = create_engine(make_url(store) if "://" in store else f"sqlite:///{store}")
+    with engine.connect() as connection, pytest.raises(Exception, match="longhaul_probe"):
+        connection.execute(text("SELECT * FROM longhaul_probe"))
+    engine.dispose()

@@ -1,0 +1,464 @@
+"""Tests for `longhaul_core.store.writer`: every one on SQLite and on PostgreSQL."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store import (
+    Evaluation,
+    Heartbeat,
+    Label,
+    Metrics,
+    PanelTasks,
+    PolicyVersion,
+    Record,
+    RunEnded,
+    StoreWriter,
+    TokenPieces,
+    queries,
+)
+from longhaul_core.types import Message, Observation, Split
+from store_samples import (
+    make_credit,
+    make_failure,
+    make_record,
+    make_step,
+    make_task,
+    make_training_step,
+    make_trajectory,
+    run_started,
+)
+
+Counts = Callable[[], dict[str, int]]
+
+
+def one_of_each() -> list[Record]:
+    """Every kind of record, about one run."""
+    episodes = make_training_step(1)
+    failure = make_record(make_failure(position=3), group_index=0, training_step=2)
+    return [
+        run_started(),
+        PolicyVersion(run_id="run", attempt=0, version=1, training_step=1, created_at=1.0),
+        PanelTasks(
+            run_id="run", name="fixed", split=Split.TEST, tasks=(make_task(1), make_task(2))
+        ),
+        *episodes,
+        failure,
+        *(make_credit(episode) for episode in episodes),
+        Metrics(run_id="run", attempt=0, training_step=1, values={"loss": 0.25, "entropy": 1.5}),
+        Evaluation(
+            run_id="run",
+            attempt=0,
+            training_step=1,
+            panel="fixed",
+            split=Split.TEST,
+            num_episodes=2,
+            mean_return=0.5,
+            success_rate=0.5,
+        ),
+        TokenPieces(run_id="run", pieces={7: b"go", 8: b"\xe4"}),
+        Label(
+            episode_id=episodes[0].episode_id,
+            step_index=None,
+            name="verdict",
+            value="loops",
+            author="reader",
+            created_at=2.0,
+        ),
+        Heartbeat(run_id="run", attempt=0, at=1_760_000_100.0),
+        RunEnded(run_id="run", attempt=0, status="finished", message="", ended_at=1_760_000_200.0),
+    ]
+
+
+def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session) -> None:
+    trajectory = make_trajectory(rewards=(0.0, -0.25, 1.0))
+    record = make_record(trajectory, phase="validation", training_step=3, group_index=2)
+
+    writer.write([run_started(), record])
+
+    episode = queries.get_episode(session, episode_id="run/0/validation/3/2/0/0")
+    assert [step.messages for step in episode.steps] == [s.messages for s in trajectory.steps]
+    assert [step.prompt_tokens for step in episode.steps] == [
+        s.prompt_tokens for s in trajectory.steps
+    ]
+    assert [step.action_tokens for step in episode.steps] == [
+        s.action_tokens for s in trajectory.steps
+    ]
+    for stored, step in zip(episode.steps, trajectory.steps, strict=True):
+        assert stored.behavior_logprobs == pytest.approx(step.behavior_logprobs, abs=1e-7)
+        assert stored.observation == step.observation.text
+        assert stored.anchor_state == step.observation.anchor_state
+        assert stored.admissible_actions == step.observation.admissible_actions
+        assert stored.reply == step.reply
+        assert stored.action == step.action
+        assert stored.action_valid == step.action_valid
+        assert stored.reward == step.reward
+        assert stored.policy_version == step.policy_version
+        assert stored.queue_seconds == step.timings.queue_seconds
+        assert stored.generate_seconds == step.timings.generate_seconds
+        assert stored.environment_seconds == step.timings.environment_seconds
+        assert not stored.trained
+        assert stored.advantage is None
+    assert episode.seed == trajectory.seed
+    assert episode.final_observation == "You are outside."
+    assert episode.summary.episode_return == 0.75
+    assert episode.summary.stop_reason == "task_solved"
+    assert episode.summary.terminated is True
+    assert episode.summary.truncated is False
+    assert episode.summary.horizon == 50
+
+
+def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
+    writer: StoreWriter, session: Session
+) -> None:
+    record = make_record(make_trajectory(rewards=(0.0, 1.0)))
+    credit = replace(
+        make_credit(record, episode_advantage=-0.5),
+        values=(0.2, 0.4),
+        policy_logprobs=((-1.0,) * 6, (-2.0,) * 6),
+        split_reasons=(None, "template"),
+        optimizer_step_index=1,
+    )
+
+    writer.write([run_started(), record, credit])
+
+    episode = queries.get_episode(session, episode_id=record.episode_id)
+    first, second = episode.steps
+    assert (first.episode_advantage, first.step_advantage, first.advantage) == (-0.5, 0.0, -0.5)
+    assert (second.episode_advantage, second.step_advantage, second.advantage) == (-0.5, 0.1, -0.4)
+    assert (first.return_to_go, second.return_to_go) == (1.0, 1.0)
+    assert (first.value, second.value) == (0.2, 0.4)
+    assert (first.loss_weight, second.loss_weight) == (0.5, 0.5)
+    assert (first.split_reason, second.split_reason) == (None, "template")
+    assert first.policy_logprobs == (-1.0,) * 6
+    assert first.behavior_logprobs != first.policy_logprobs
+    assert first.trained
+    assert second.trained
+    assert episode.summary.trained
+    assert episode.summary.episode_advantage == -0.5
+    assert episode.summary.optimizer_step_index == 1
+
+
+def test_a_second_write_of_everything_changes_nothing(
+    writer: StoreWriter, engine: Engine, counts: Counts
+) -> None:
+    def everything() -> list[str]:
+        tables = [name for name in counts() if name != "step_contents"]
+        with engine.connect() as connection:
+            return [
+                *(str(connection.execute(text(f"SELECT * FROM {t} ORDER BY 1, 2")).all())
+                  for t in tables),
+                str(connection.execute(text("SELECT * FROM step_contents ORDER BY id")).all()),
+            ]  # fmt: skip
+
+    writer.write(one_of_each())
+    before, rows_before = everything(), counts()
+
+    writer.write(one_of_each())
+    for record in one_of_each():
+        writer.write([record])
+
+    assert counts() == rows_before
+    assert min(rows_before.values()) > 0
+    assert everything() == before
+
+
+def test_a_record_given_twice_in_one_batch_is_written_once(
+    writer: StoreWriter, counts: Counts
+) -> None:
+    writer.write([*one_of_each(), *one_of_each()])
+
+    rows = counts()
+    assert rows["episodes"] == 9
+    assert rows["steps"] == sum(range(2, 6)) * 2 + 1
+
+
+def test_nothing_of_a_batch_is_written_if_one_record_cannot_be(
+    writer: StoreWriter, counts: Counts
+) -> None:
+    broken = make_record(
+        make_trajectory(task=make_task(5), rewards=(0.0, math.nan)), training_step=9
+    )
+
+    with pytest.raises(StoreError, match=r"return of run/0/train/9/0/0/0 .* got nan"):
+        writer.write([run_started(), *make_training_step(1), broken])
+
+    assert set(counts().values()) == {0}
+
+
+def test_records_of_a_run_that_was_never_started_are_refused(writer: StoreWriter) -> None:
+    with pytest.raises(StoreError, match="run 'run' is not in the store: write its RunStarted"):
+        writer.write(make_training_step(1))
+    writer.write([run_started()])
+    with pytest.raises(StoreError, match="attempt 3 of run 'run' is not in the store"):
+        writer.write(make_training_step(1, attempt=3))
+
+
+def test_credit_of_an_unknown_episode_is_refused(writer: StoreWriter) -> None:
+    record = make_record(make_trajectory())
+    writer.write([run_started()])
+
+    with pytest.raises(StoreError, match="episode run/0/train/1/0/0/0 is not in the store"):
+        writer.write([make_credit(record)])
+
+
+def test_credit_of_another_length_is_refused(writer: StoreWriter) -> None:
+    record = make_record(make_trajectory(rewards=(0.0, 1.0)))
+    longer = make_record(make_trajectory(rewards=(0.0, 0.0, 1.0)))
+    writer.write([run_started(), record])
+
+    with pytest.raises(StoreError, match=r"credit for 3 steps, but episode .* has 2 steps"):
+        writer.write([make_credit(longer)])
+
+
+def test_a_failed_episode_is_kept_with_its_cause_and_never_scored(
+    writer: StoreWriter, session: Session
+) -> None:
+    first_try = make_record(make_failure(), retry=0)
+    second_try = make_record(make_trajectory(), retry=1)
+    writer.write([run_started(), first_try, second_try])
+
+    failed = queries.get_episode(session, episode_id=first_try.episode_id)
+    assert failed.summary.failed
+    assert failed.summary.failure_cause == "environment_timeout"
+    assert failed.summary.episode_return is None
+    assert failed.summary.success is None
+    assert len(failed.steps) == 1
+    [point] = queries.training_curve(session, run_id="run")
+    assert (point.num_episodes, point.num_failed_episodes) == (1, 1)
+    assert point.mean_return == 1.5
+
+
+def test_messages_that_repeat_are_stored_once(writer: StoreWriter, counts: Counts) -> None:
+    # 28 steps in 8 episodes, every prompt with the same system message and its own user message
+    writer.write([run_started(), *make_training_step(1)])
+
+    assert counts()["steps"] == 28
+    assert counts()["messages"] == 1 + 28
+
+
+def test_a_prompt_that_grows_is_stored_by_what_it_adds(
+    writer: StoreWriter, session: Session
+) -> None:
+    # Full history: the prompt of step t is 100 (t + 1) tokens, each the last one's continuation.
+    history = tuple(range(1_000, 4_000))
+    base = make_trajectory(rewards=(0.0,) * 30)
+    trajectory = replace(
+        base,
+        steps=tuple(
+            replace(step, prompt_tokens=history[: 100 * (step.index + 1)]) for step in base.steps
+        ),
+    )
+    record = make_record(trajectory)
+
+    writer.write([run_started(), record])
+
+    num_bytes = session.execute(
+        text("SELECT sum(length(prompt_tokens)) FROM step_contents")
+    ).scalar_one()
+    assert num_bytes == 4 * 3_000
+    episode = queries.get_episode(session, episode_id=record.episode_id)
+    assert [step.prompt_tokens for step in episode.steps] == [
+        step.prompt_tokens for step in trajectory.steps
+    ]
+
+
+def test_text_that_sql_cannot_hold_is_made_visible(writer: StoreWriter, session: Session) -> None:
+    odd = "a\x00b \ud83d 你好 \U0001f600"
+    step = replace(
+        make_step(0),
+        reply=odd,
+        action=odd,
+        observation=Observation(text=odd, admissible_actions=(odd,)),
+        messages=(Message(role="user", content=odd),),
+    )
+    record = make_record(replace(make_trajectory(), steps=(step,)))
+
+    writer.write([run_started(), record])
+
+    [stored] = queries.get_episode(session, episode_id=record.episode_id).steps
+    assert stored.reply == "a\u2400b \ufffd 你好 \U0001f600"
+    assert stored.messages[0].content == stored.reply
+    assert stored.action_tokens == step.action_tokens
+
+
+def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
+    writer: StoreWriter, session: Session, counts: Counts
+) -> None:
+    for training_step in (1, 2, 3):
+        episodes = make_training_step(training_step)
+        writer.write(
+            [
+                run_started(),
+                *episodes,
+                *(make_credit(episode) for episode in episodes),
+                Metrics(run_id="run", attempt=0, training_step=training_step, values={"loss": 1.0}),
+            ]
+        )
+    before = counts()
+
+    writer.write([run_started(attempt=1, resumes_after=2)])
+    again = make_training_step(3, attempt=1)
+    writer.write(
+        [
+            *again,
+            *(make_credit(episode) for episode in again),
+            Metrics(run_id="run", attempt=1, training_step=3, values={"loss": 2.0}),
+        ]
+    )
+
+    assert counts()["episodes"] == before["episodes"] + 8
+    curve = queries.training_curve(session, run_id="run")
+    assert [(point.training_step, point.num_episodes) for point in curve] == [
+        (1, 8),
+        (2, 8),
+        (3, 8),
+    ]
+    [loss] = queries.metric_series(session, run_id="run").values()
+    assert [(point.training_step, point.value) for point in loss] == [(1, 1.0), (2, 1.0), (3, 2.0)]
+    lost = queries.get_episode(session, episode_id="run/0/train/3/0/0/0")
+    assert lost.summary.superseded
+    assert not lost.summary.trained
+    assert not any(step.trained for step in lost.steps)
+    assert lost.steps[0].advantage == 0.5
+    assert queries.get_episode(session, episode_id="run/0/train/2/0/0/0").summary.trained
+    assert queries.violations(session, run_id="run") == []
+
+
+def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
+    writer: StoreWriter, session: Session
+) -> None:
+    writer.write([run_started(), run_started(attempt=1, resumes_after=1)])
+
+    late = make_training_step(2, attempt=0)
+    writer.write([*late, *(make_credit(episode) for episode in late)])
+
+    page = queries.list_episodes(session, where=queries.EpisodeFilter(superseded=True))
+    assert page.total == 8
+    assert not any(row.trained for row in page.rows)
+
+
+def test_supersede_by_itself_does_the_same_and_is_harmless_twice(
+    writer: StoreWriter, session: Session
+) -> None:
+    writer.write([run_started(), *make_training_step(1), *make_training_step(2)])
+    writer.write([run_started(attempt=1)])
+
+    writer.supersede("run", 1)
+    writer.write(make_training_step(2, attempt=1))
+    writer.supersede("run", 1)
+
+    assert queries.list_episodes(session).total == 16
+    with pytest.raises(StoreError, match="already went on from training step 1, not from 0"):
+        writer.supersede("run", 0)
+
+
+def test_supersede_before_the_resumed_attempt_is_refused(writer: StoreWriter) -> None:
+    writer.write([run_started(), *make_training_step(1)])
+
+    with pytest.raises(StoreError, match="has no earlier attempt to supersede"):
+        writer.supersede("run", 0)
+    with pytest.raises(StoreError, match="run 'other' is not in the store"):
+        writer.supersede("other", 0)
+
+
+def test_a_resumed_run_is_running_again(writer: StoreWriter, session: Session) -> None:
+    writer.write(
+        [
+            run_started(),
+            RunEnded(
+                run_id="run", attempt=0, status="failed", message="out of memory", ended_at=9.0
+            ),
+        ]
+    )
+    assert queries.get_run(session, run_id="run").summary.status == "failed"
+    session.rollback()
+
+    writer.write([run_started(attempt=1)])
+
+    run = queries.get_run(session, run_id="run")
+    assert (run.summary.status, run.summary.attempt, run.summary.message) == ("running", 1, "")
+    assert [attempt.status for attempt in run.attempts] == ["failed", "running"]
+    assert run.attempts[0].message == "out of memory"
+
+
+def test_a_start_that_is_written_again_does_not_undo_the_end(
+    writer: StoreWriter, session: Session
+) -> None:
+    end = RunEnded(run_id="run", attempt=0, status="finished", message="", ended_at=9.0)
+    writer.write([run_started(), end])
+
+    writer.write([run_started()])
+
+    assert queries.get_run(session, run_id="run").summary.status == "finished"
+
+
+def test_the_end_of_an_old_attempt_does_not_end_the_new_one(
+    writer: StoreWriter, session: Session
+) -> None:
+    writer.write([run_started(), run_started(attempt=1)])
+
+    writer.write(
+        [
+            RunEnded(run_id="run", attempt=0, status="failed", message="late", ended_at=9.0),
+            Heartbeat(run_id="run", attempt=0, at=1_999_999_999.0),
+        ]
+    )
+
+    run = queries.get_run(session, run_id="run").summary
+    assert run.status == "running"
+    assert run.heartbeat_at == 1_760_000_001.0
+
+
+def test_credentials_do_not_reach_the_store(
+    writer: StoreWriter, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-1234567890")
+    url = "postgresql://ann:hunter2@db.example/runs"
+    failure = replace(make_failure(), message=f"cannot reach {url}")
+    writer.write(
+        [
+            replace(
+                run_started(),
+                config_json=f'{{"store": "{url}"}}',
+                provenance_json='{"environment": "sk-1234567890"}',
+            ),
+            make_record(failure),
+            RunEnded(run_id="run", attempt=0, status="failed", message=f"lost {url}", ended_at=2.0),
+        ]
+    )
+
+    run = queries.get_run(session, run_id="run")
+    [failed] = queries.failures(session, run_id="run")
+    everything = f"{run} {failed}"
+    assert "hunter2" not in everything
+    assert "sk-1234567890" not in everything
+    assert run.config_json == '{"store": "postgresql://ann:***@db.example/runs"}'
+
+
+def test_a_metric_that_is_not_a_number_is_null_and_infinity_stays(
+    writer: StoreWriter, session: Session
+) -> None:
+    values = {"nan": math.nan, "inf": math.inf}
+    writer.write([run_started(), Metrics(run_id="run", attempt=0, training_step=1, values=values)])
+
+    series = queries.metric_series(session, run_id="run")
+    assert series["nan"] == [queries.MetricPoint(1, None)]
+    assert series["inf"] == [queries.MetricPoint(1, math.inf)]
+
+
+def test_a_seed_beyond_64_bits_is_refused_by_name(writer: StoreWriter) -> None:
+    task = replace(make_task(), seed=2**63)
+    with pytest.raises(StoreError, match=r"seed of task 'train/00000' must fit in 64 bits"):
+        writer.write([run_started(), make_record(make_trajectory(task=task))])
+
+
+def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts: Counts) -> None:
+    writer.write([run_started(), *make_training_step(1)])
+    writer.flush()
+    assert counts()["episodes"] == 8

@@ -1,0 +1,38 @@
+"""Baselines on an environment whose scores can be worked out by hand."""
+
+import pytest
+
+from longhaul_core.errors import ConfigError
+from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.types import Split
+from longhaul_envs.baselines import baseline_scores
+from longhaul_envs.sources import task_source_for
+
+SOUND = GymEnvironmentSpec(
+    environment_id="broken/Sound-v0", import_modules=("broken_environments",)
+)
+
+
+def test_each_policy_scores_what_it_must() -> None:
+    """Five numbers, of which a constant names one; the first in the list is always right."""
+    tasks = task_source_for(SOUND).tasks(Split.TRAIN)
+    random, constant, position, expert = baseline_scores(SOUND, tasks, horizon=4)
+
+    assert random.policy == "random"
+    assert 0 < random.success_rate <= 1
+    assert constant.policy.startswith("constant: ")
+    assert (constant.success_rate, constant.mean_steps) == (0.2, (1 + 4 * 4) / 5)
+    assert (position.policy, position.success_rate) == ("position: first", 1.0)
+    assert (expert.policy, expert.mean_return, expert.mean_steps) == ("expert", 1.0, 1.0)
+
+
+def test_the_random_policy_draws_the_same_for_a_task_whatever_the_others_are() -> None:
+    tasks = task_source_for(SOUND).tasks(Split.TRAIN)
+    together = baseline_scores(SOUND, tasks, horizon=2)[0]
+    apart = [baseline_scores(SOUND, [task], horizon=2)[0] for task in tasks]
+    assert together.success_rate == sum(score.success_rate for score in apart) / len(tasks)
+
+
+def test_no_task_no_baseline() -> None:
+    with pytest.raises(ConfigError, match="at least 1 task"):
+        baseline_scores(SOUND, [], horizon=2)

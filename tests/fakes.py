@@ -1,0 +1,281 @@
+"""Stand-ins for the expensive parts, shared by all tests. Fakes behave; nothing is a mock.
+
+The asynchronous fakes are for tests of the episode loop; the Gymnasium ones are played
+through the adapters, in threads or worker processes (`import_modules=("fakes",)`).
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+
+from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.environment import StepResult
+from longhaul_core.memory import Memory, NoMemory, PromptTemplate
+from longhaul_core.policy import Completion, Policy, Prompt, Sampling
+from longhaul_core.rollout import Agent
+from longhaul_core.types import Message, Observation, Split, Task
+
+
+def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
+    """A task; equal numbers give equal tasks."""
+    return Task(
+        environment="fakes/Counting-v0",
+        version="1",
+        data_hash="",
+        task_id=f"{split.value}/{number:05}",
+        seed=number,
+        split=split,
+        goal=f"goal {number}",
+    )
+
+
+class ByteRenderer:
+    """One token per byte of "role: content" lines, so lengths are easy to work out."""
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple("\n".join(f"{one.role}: {one.content}" for one in messages).encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(tokens).decode()
+
+
+class ScriptedPolicy:
+    """Plays back replies, the last one for ever; keeps every prompt and sampling it saw."""
+
+    def __init__(self, replies: Sequence[str] = ("go",), *, delay_seconds: float = 0.0) -> None:
+        self._replies = list(replies)
+        self._delay_seconds = delay_seconds
+        self._num_acted: dict[str, int] = {}
+        self.prompts: list[Prompt] = []
+        self.samplings: list[Sampling] = []
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        await asyncio.sleep(self._delay_seconds)
+        self.prompts.append(prompt)
+        self.samplings.append(sampling)
+        turn = self._num_acted.get(episode_id, 0)
+        self._num_acted[episode_id] = turn + 1
+        reply = self._replies[min(turn, len(self._replies) - 1)]
+        tokens = tuple(reply.encode())
+        return Completion(
+            text=reply,
+            action_tokens=tokens,
+            behavior_logprobs=(-0.5,) * len(tokens),
+            policy_version=7,
+        )
+
+
+class FailingPolicy:
+    """Raises at its `turn`-th call, counted from 0 over all episodes."""
+
+    def __init__(self, *, turn: int = 0) -> None:
+        self._turn = turn
+        self._inner = ScriptedPolicy()
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        if len(self._inner.prompts) == self._turn:
+            raise ConnectionError("engine gone")
+        return await self._inner.act(prompt, sampling, episode_id=episode_id)
+
+
+class HangingPolicy:
+    """Never answers."""
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+class ScriptedEnvironment:
+    """Pays out a list of rewards, one a step, and ends with the last of them."""
+
+    def __init__(
+        self,
+        rewards: Sequence[float] = (0.0, 1.0),
+        *,
+        truncated: bool = False,
+        success: bool = True,
+        admissible_actions: tuple[str, ...] | None = None,
+        delay_seconds: float = 0.0,
+    ) -> None:
+        self._rewards = list(rewards)
+        self._truncated = truncated
+        self._success = success
+        self._admissible_actions = admissible_actions
+        self._delay_seconds = delay_seconds
+        self.actions: list[str] = []
+        self.num_closed = 0
+
+    async def open(self) -> None:
+        pass
+
+    async def reset(self, task: Task) -> Observation:
+        await asyncio.sleep(self._delay_seconds)
+        return self._observe(f"start {task.seed}")
+
+    async def step(self, action: str) -> StepResult:
+        await asyncio.sleep(self._delay_seconds)
+        self.actions.append(action)
+        last = len(self.actions) == len(self._rewards)
+        return StepResult(
+            observation=self._observe(f"after {len(self.actions)}"),
+            reward=self._rewards[len(self.actions) - 1],
+            terminated=last and not self._truncated,
+            truncated=last and self._truncated,
+            success=last and self._success,
+        )
+
+    async def close(self) -> None:
+        self.num_closed += 1
+
+    def _observe(self, text: str) -> Observation:
+        return Observation(text=text, admissible_actions=self._admissible_actions)
+
+
+class FailingEnvironment(ScriptedEnvironment):
+    """Raises in `where`: "open", "reset", "step" or "close"; in "step" at its `turn`-th."""
+
+    def __init__(self, *, where: str, turn: int = 0) -> None:
+        super().__init__(rewards=[0.0] * 100)
+        self._where = where
+        self._turn = turn
+
+    async def open(self) -> None:
+        if self._where == "open":
+            raise ConnectionError("server gone")
+
+    async def reset(self, task: Task) -> Observation:
+        if self._where == "reset":
+            raise ConnectionError("server gone")
+        return await super().reset(task)
+
+    async def step(self, action: str) -> StepResult:
+        if self._where == "step" and len(self.actions) == self._turn:
+            raise ConnectionError("server gone")
+        return await super().step(action)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._where == "close":
+            raise ConnectionError("server gone")
+
+
+class HangingEnvironment(ScriptedEnvironment):
+    """Never returns from `where`: "open", "reset", "step" or "close"."""
+
+    def __init__(self, *, where: str) -> None:
+        super().__init__()
+        self._where = where
+
+    async def open(self) -> None:
+        await self._perhaps_hang("open")
+
+    async def reset(self, task: Task) -> Observation:
+        await self._perhaps_hang("reset")
+        return await super().reset(task)
+
+    async def step(self, action: str) -> StepResult:
+        await self._perhaps_hang("step")
+        return await super().step(action)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._perhaps_hang("close")
+
+    async def _perhaps_hang(self, where: str) -> None:
+        if where == self._where:
+            await asyncio.Event().wait()
+
+
+def make_agent(
+    policy: Policy | None = None,
+    *,
+    build_memory: Callable[[], Memory] | None = None,
+    max_reply_tokens: int = 8,
+) -> Agent:
+    """An agent of fakes: plain actions, no memory unless one is given."""
+    return Agent(
+        policy=policy or ScriptedPolicy(),
+        renderer=ByteRenderer(),
+        parser=ActionParser(format=ActionFormat.PLAIN),
+        build_memory=build_memory or (lambda: NoMemory(template=PromptTemplate())),
+        max_reply_tokens=max_reply_tokens,
+    )
+
+
+class CountingGym(gymnasium.Env[str, str]):
+    """A text environment: count up from the seed; "stop" at `target` solves the task.
+
+    `misbehave` names what it does wrong in a step, or in reset if it begins with "reset-".
+    """
+
+    def __init__(self, target: int = 3, misbehave: str = "") -> None:
+        self.observation_space = gymnasium.spaces.Text(1000)
+        self.action_space = gymnasium.spaces.Text(1000)
+        self._target = target
+        self._misbehave = misbehave
+        self._count = 0
+        self._first = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        misbehave(self._misbehave.removeprefix("reset-"), self._misbehave.startswith("reset-"))
+        self._count = 0
+        self._first = seed or 0
+        task_id = (options or {}).get("task_id")
+        return f"{task_id}: {self._first}", self._info()
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        misbehave(self._misbehave, True)
+        if action == "stop":
+            solved = self._count == self._target
+            return "stopped", float(solved), True, False, self._info() | {"success": solved}
+        self._count += action == "count"
+        info = self._info() | {"action_accepted": action == "count"}
+        return f"{self._first + self._count}", 0.0, False, False, info
+
+    def _info(self) -> dict[str, Any]:
+        return {"admissible_actions": ["count", "stop"], "anchor_state": str(self._count)}
+
+
+def misbehave(how: str, now: bool) -> None:
+    """Do what a broken environment does, if it is to be done now."""
+    if not now:
+        return
+    match how:
+        case "raise":
+            raise KeyError("broken rule")
+        case "hang":
+            time.sleep(3600)
+        case "child":
+            with subprocess.Popen(["sleep", "3600"]):
+                time.sleep(3600)
+        case "orphan":
+            subprocess.Popen(["sleep", "3601"])
+            os.abort()
+        case "spin":
+            while True:
+                pass
+        case "exit":
+            sys.exit(3)
+        case "abort":
+            os.abort()
+        case "print":
+            sys.stdout.write("noise on stdout\n")
+            sys.stdout.flush()
+        case _:
+            pass
+
+
+if "fakes/Counting-v0" not in gymnasium.registry:
+    gymnasium.register(  # pyright: ignore[reportUnknownMemberType] its `kwargs` is a bare dict
+        "fakes/Counting-v0", entry_point="fakes:CountingGym"
+    )

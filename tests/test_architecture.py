@@ -1,0 +1,211 @@
+"""The direction of imports, held by a test.
+
+uv puts every member into one environment, so Python will happily import what a package
+never declared. This is the check that does not. The rules read as ARCHITECTURE.md's.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "longhaul_core": frozenset(),
+    "longhaul_envs": frozenset({"longhaul_core"}),
+    "longhaul_trainer": frozenset({"longhaul_core", "longhaul_envs"}),
+    "longhaul_viewer": frozenset({"longhaul_core"}),
+    "longhaul_api": frozenset({"longhaul_core"}),
+}
+"""Workspace packages that each package may import, besides itself."""
+
+FENCED: dict[str, tuple[str, ...]] = {
+    "verl": ("longhaul_trainer/verl/",),
+    "vllm": ("longhaul_trainer/verl/",),
+    "ray": ("longhaul_trainer/verl/",),
+    "transfer_queue": ("longhaul_trainer/verl/",),
+    "torch": ("longhaul_trainer/",),
+    "transformers": ("longhaul_trainer/",),
+    "streamlit": ("longhaul_viewer/",),
+    "plotly": ("longhaul_viewer/",),
+    "fastapi": ("longhaul_api/", "longhaul_envs/serve/"),
+}
+"""Third-party modules, and the only folders that may import them."""
+
+CORE_NEEDS = frozenset({"numpy", "pydantic", "sqlalchemy", "alembic", "gymnasium"})
+"""All that the core may import from outside the standard library."""
+
+LAYERS_OF_CORE: dict[str, frozenset[str]] = {
+    "advantages": frozenset({"errors"}),
+    "types.py": frozenset(),
+    "errors.py": frozenset({"types"}),
+}
+"""Parts of the core that stay at the bottom, and which parts of it they may import."""
+
+SOURCES = sorted([*ROOT.glob("packages/*/src/**/*.py"), *ROOT.glob("apps/*/src/**/*.py")])
+
+
+def inside_source(path: Path) -> Path:
+    """A source file's path from its package's name on, e.g. `longhaul_core/types.py`."""
+    parts = path.relative_to(ROOT).parts
+    return Path(*parts[parts.index("src") + 1 :])
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Dotted names imported anywhere in the file, inside functions included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def top_level(names: set[str]) -> set[str]:
+    """First parts of dotted names."""
+    return {name.partition(".")[0] for name in names}
+
+
+def broad_handlers(path: Path) -> list[str]:
+    """Functions with an `except` that catches everything, and does not raise it again as it is.
+
+    Cleaning up and raising again (`except BaseException: …; raise`) swallows nothing.
+    """
+    found: list[str] = []
+
+    def visit(node: ast.AST, function: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ExceptHandler) and _swallows(child):
+                found.append(function)
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            visit(child, child.name if is_function else function)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), "<module>")
+    return found
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    last, caught = handler.body[-1], handler.type
+    if isinstance(last, ast.Raise) and last.exc is None:
+        return False
+    if caught is None:
+        return True
+    members = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(
+        isinstance(member, ast.Name) and member.id in {"Exception", "BaseException"}
+        for member in members
+    )
+
+
+def test_there_is_source_to_look_at() -> None:
+    assert len(SOURCES) > 50
+
+
+def test_every_package_is_under_the_rules() -> None:
+    packages = {inside_source(path).parts[0] for path in SOURCES}
+
+    assert packages == MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(inside_source(path)))
+def test_imports_point_the_right_way(path: Path) -> None:
+    inside = inside_source(path)
+    package = inside.parts[0]
+    imports = top_level(imported_modules(path))
+
+    assert imports & MAY_IMPORT.keys() <= MAY_IMPORT[package] | {package}
+    for module in imports & FENCED.keys():
+        assert inside.as_posix().startswith(FENCED[module]), f"{module} is fenced off from here"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SOURCES if inside_source(path).parts[0] == "longhaul_core"],
+    ids=lambda path: str(inside_source(path)),
+)
+def test_the_core_needs_five_packages_and_no_more(path: Path) -> None:
+    imports = top_level(imported_modules(path)) - {"longhaul_core", "__future__"}
+
+    assert imports - sys.stdlib_module_names <= CORE_NEEDS
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in SOURCES
+        if inside_source(path).parts[0] == "longhaul_core"
+        and inside_source(path).parts[1] in LAYERS_OF_CORE
+    ],
+    ids=lambda path: str(inside_source(path)),
+)
+def test_the_bottom_of_the_core_stays_at_the_bottom(path: Path) -> None:
+    part = inside_source(path).parts[1]
+    inner = {
+        name.split(".")[1]
+        for name in imported_modules(path)
+        if name.startswith("longhaul_core.") and name.count(".") >= 1
+    }
+
+    assert inner <= LAYERS_OF_CORE[part] | {part.removesuffix(".py")}
+
+
+def test_only_the_boundary_of_an_episode_catches_everything() -> None:
+    handlers = {
+        (inside_source(path).as_posix(), function)
+        for path in SOURCES
+        for function in broad_handlers(path)
+    }
+
+    assert handlers == {("longhaul_core/errors.py", "attributed_to")}
+
+
+def test_a_broad_handler_is_seen_wherever_it_hides(tmp_path: Path) -> None:
+    file = tmp_path / "hidden.py"
+    file.write_text(
+        "try:\n    1\nexcept (ValueError, Exception):\n    2\n"
+        "class A:\n    async def f(self):\n        try:\n            1\n"
+        "        except:\n            2\n"
+        "def g():\n    try:\n        1\n    except ValueError:\n        2\n"
+        "def h():\n    try:\n        1\n    except BaseException:\n        2\n        raise\n",
+        encoding="utf-8",
+    )
+
+    assert broad_handlers(file) == ["<module>", "f"]
+
+
+def test_imports_inside_functions_and_of_submodules_are_seen(tmp_path: Path) -> None:
+    file = tmp_path / "hidden.py"
+    file.write_text("def f():\n    from torch.nn import functional\n", encoding="utf-8")
+
+    assert top_level(imported_modules(file)) == {"torch"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "longhaul_core",
+        "longhaul_core.rollout",
+        "longhaul_core.store.queries",
+        "longhaul_envs.registry",
+        "longhaul_api.app",
+        "longhaul_viewer.data",
+        "longhaul_trainer.cli.main",
+        "longhaul_trainer.doctor",
+    ],
+)
+def test_importing_what_runs_on_a_laptop_loads_no_training_stack(module: str) -> None:
+    code = (
+        f"import sys, {module};"
+        "print(sorted({'torch', 'transformers', 'verl', 'vllm', 'ray'} & set(sys.modules)))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout.strip() == "[]"

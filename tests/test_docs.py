@@ -1,0 +1,132 @@
+"""The documentation is held to the program: fields, commands, exit codes, words, links."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from longhaul_core import errors
+from longhaul_envs.registry import ENVIRONMENTS
+from longhaul_trainer.cli.endings import EXIT_CODE_HELP, ExitCode
+from longhaul_trainer.cli.main import app
+from longhaul_trainer.config import parse_config
+from longhaul_trainer.config.fields import config_fields
+from longhaul_trainer.config.reference import BEGIN, END, reference_markdown, rewrite
+
+ROOT = Path(__file__).parents[1]
+GUIDES = ROOT / "docs" / "guides"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/**/*.md")])
+TOML_BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"`((?:packages|apps|tests|docs|configs|examples|benchmarks)/[\w./-]*)`")
+
+
+def pages_with(pattern: re.Pattern[str]) -> list[tuple[Path, str]]:
+    """Every match of `pattern` in the documentation, and where it stands."""
+    return [(page, found) for page in PAGES for found in pattern.findall(page.read_text("utf-8"))]
+
+
+def commands() -> set[str]:
+    """Everything that can be typed after `trainer`, e.g. `runs cancel`."""
+    root = typer.main.get_command(app)
+    found: set[str] = set()
+    for name, command in getattr(root, "commands", {}).items():
+        found.add(name)
+        found |= {f"{name} {inner}" for inner in getattr(command, "commands", {})}
+    return found
+
+
+def test_the_configuration_guide_has_every_field_as_it_is() -> None:
+    guide = (GUIDES / "configuration.md").read_text("utf-8")
+    tables = guide.partition(BEGIN)[2].partition(END)[0].strip()
+
+    assert tables == reference_markdown(), (
+        "write it anew: python -m longhaul_trainer.config.reference docs/guides/configuration.md"
+    )
+    assert [name for name in config_fields() if f"| `{name}` |" not in tables] == []
+
+
+def test_writing_the_guide_anew_keeps_what_stands_around_the_tables(tmp_path: Path) -> None:
+    guide = tmp_path / "guide.md"
+    guide.write_text(f"before\n{BEGIN}\nstale words\n{END}\nafter\n", encoding="utf-8")
+
+    rewrite(guide)
+
+    text = guide.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "stale words" not in text
+    assert "| `rollout.group_size` | integer ≥ 2 | `8` |" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), pages_with(TOML_BLOCK), ids=lambda value: getattr(value, "stem", "block")
+)
+def test_every_run_that_a_page_shows_can_be_trained(page: Path, block: str) -> None:
+    table = tomllib.loads(block)
+
+    if "num_training_steps" in table:
+        parse_config(block, source=str(page))
+
+
+def test_the_configuration_guide_shows_runs() -> None:
+    shown = [block for page, block in pages_with(TOML_BLOCK) if page.name == "configuration.md"]
+
+    assert len(shown) >= 3
+
+
+def test_every_command_is_in_the_guide_and_every_command_of_the_guide_is_there() -> None:
+    guide = (GUIDES / "command_line.md").read_text("utf-8")
+    rows = re.findall(r"^\| `trainer ([a-z]+(?: [a-z]+)?)", guide, re.MULTILINE)
+
+    assert set(rows) == commands()
+
+
+def test_exit_codes_are_told_the_same_in_code_help_and_guide() -> None:
+    guide = (GUIDES / "command_line.md").read_text("utf-8")
+    in_guide = {int(code) for code in re.findall(r"^\| (\d+) \|", guide, re.MULTILINE)}
+    in_help = {int(code) for code in re.findall(r"\b(\d+) ", EXIT_CODE_HELP)}
+
+    assert in_guide == in_help == {code.value for code in ExitCode}
+
+
+def test_every_packaged_environment_has_its_place_in_the_guide() -> None:
+    guide = (GUIDES / "environments.md").read_text("utf-8")
+
+    assert [name for name in ENVIRONMENTS if name not in guide] == []
+
+
+def test_the_tree_of_errors_is_drawn_whole() -> None:
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.LonghaulError)
+    }
+
+    assert len(classes) > 5
+    assert [name for name in classes if name not in (errors.__doc__ or "")] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "target"), pages_with(LINK), ids=lambda value: getattr(value, "name", str(value))
+)
+def test_every_link_leads_to_a_file(page: Path, target: str) -> None:
+    assert (page.parent / target).exists()
+
+
+@pytest.mark.parametrize(
+    ("page", "path"), pages_with(PATH), ids=lambda value: getattr(value, "name", str(value))
+)
+def test_every_path_that_a_page_names_exists(page: Path, path: str) -> None:
+    assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_the_glossary_is_in_order_so_that_a_word_can_be_found() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    terms = re.findall(r"^\| ([^|]+?) \|", glossary, re.MULTILINE)[1:]
+
+    words = [term.split(",")[0].removesuffix(" (G)") for term in terms]
+    assert len(words) > 40
+    assert words == sorted(words)

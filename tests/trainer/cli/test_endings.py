@@ -1,0 +1,89 @@
+"""Tests for `longhaul_trainer.cli.endings` and `run_log`."""
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from longhaul_core import errors
+from longhaul_trainer.cli.endings import ExitCode, show_error
+from longhaul_trainer.cli.run_log import RunLog
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.run_directory import RunDirectory
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError("x"), ExitCode.BAD_CONFIG),
+        (errors.MachineError("x"), ExitCode.MACHINE),
+        (errors.StoreError("x"), ExitCode.STORE),
+        (errors.PolicyTimeout("x"), ExitCode.RUN_FAILED),
+        (errors.LonghaulError("x"), ExitCode.RUN_FAILED),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: errors.LonghaulError, code: ExitCode) -> None:
+    assert show_error(error, Console(file=io.StringIO())) is code
+
+
+def test_an_error_is_shown_as_it_is_with_its_notes_and_without_a_traceback() -> None:
+    error = errors.ConfigError("betas[0] = [bold] is wrong")
+    error.add_note("Logs: /somewhere")
+    screen = io.StringIO()
+
+    show_error(error, Console(file=screen, width=100))
+
+    assert "betas[0] = [bold] is wrong" in screen.getvalue()
+    assert "Logs: /somewhere" in screen.getvalue()
+    assert "Traceback" not in screen.getvalue()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A fresh run's folder."""
+    return RunDirectory.create(
+        RunConfig(
+            num_training_steps=1, tasks_per_training_step=1, runs_directory=str(tmp_path / "runs")
+        )
+    )
+
+
+def test_a_run_logs_for_people_and_for_machines(run: RunDirectory) -> None:
+    with RunLog(run):
+        logging.getLogger("longhaul_trainer.somewhere").info("step %d done", 3)
+
+    line = run.log_file.read_text(encoding="utf-8")
+    entry = json.loads(run.log_file.with_suffix(".jsonl").read_text(encoding="utf-8"))
+    assert line.endswith("INFO    longhaul_trainer.somewhere: step 3 done\n")
+    assert (entry["level"], entry["message"]) == ("INFO", "step 3 done")
+
+
+def test_an_error_leaves_its_traceback_in_the_log_and_the_logs_path_on_itself(
+    run: RunDirectory,
+) -> None:
+    def fail() -> None:
+        raise errors.StoreError("the disk is full")
+
+    with pytest.raises(errors.StoreError) as raised:
+        with RunLog(run):
+            fail()
+
+    assert raised.value.__notes__ == [f"Logs: {run.logs}"]
+    assert "in fail" in run.log_file.read_text(encoding="utf-8")
+    entry = json.loads(run.log_file.with_suffix(".jsonl").read_text(encoding="utf-8"))
+    assert "the disk is full" in entry["traceback"]
+
+
+def test_a_log_ends_with_its_block_and_a_second_attempt_adds_to_it(run: RunDirectory) -> None:
+    log = logging.getLogger("longhaul_trainer.somewhere")
+    with RunLog(run):
+        log.info("first")
+    log.info("between")
+    with RunLog(run):
+        log.info("second")
+
+    text = run.log_file.read_text(encoding="utf-8")
+    assert [line.rpartition(" ")[2] for line in text.splitlines()] == ["first", "second"]

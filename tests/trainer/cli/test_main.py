@@ -1,0 +1,231 @@
+"""Tests for `longhaul_trainer.cli`, through the program that people type."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from longhaul_trainer.config import RunConfig, parse_config
+from longhaul_trainer.offline import OFFLINE_ENVIRONMENT
+from longhaul_trainer.run_directory import RunDirectory
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
+HOLD = """
+import sys, time
+from pathlib import Path
+from longhaul_trainer.run_directory import RunDirectory
+with RunDirectory(path=Path(sys.argv[1])).locked():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def trainer(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """What `trainer ARGUMENTS` says when it is called in `folder`."""
+    environment = os.environ | {"COLUMNS": "300", "PYTHONWARNINGS": "default"}
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+    )
+
+
+def words(text: str) -> str:
+    """The text on one line, without the frame around a message."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def a_run(folder: Path) -> RunDirectory:
+    """The folder of a run that was never trained."""
+    return RunDirectory.create(
+        RunConfig(
+            num_training_steps=1,
+            tasks_per_training_step=1,
+            runs_directory=str(folder / "runs"),
+            store=str(folder / "longhaul.db"),
+        )
+    )
+
+
+def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
+    done = trainer("check", str(ROOT / "configs" / "smoke.toml"), folder=tmp_path)
+
+    assert done.returncode == 0
+    assert "4 tasks × 4 = 16 episodes of at most 6 steps" in done.stdout
+    assert "2 a training step, 8 episodes each" in done.stdout
+
+
+def test_checking_takes_about_a_second_and_no_training_stack(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['trainer', 'check', 'default']\n"
+        "from longhaul_trainer.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'torch', 'transformers', 'verl', 'vllm', 'ray'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    before = os.times().children_user
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    processor_seconds = os.times().children_user - before
+
+    assert done.returncode == 0, done.stderr
+    assert processor_seconds < 2.0
+
+
+def test_a_wrong_description_exits_with_2_and_no_traceback(tmp_path: Path) -> None:
+    done = trainer("check", "default", "rollout.group_size=1", "horizon=0", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "rollout.group_size = 1: must be greater than or equal to 2" in words(done.stderr)
+    assert "did you mean 'rollout.horizon'?" in words(done.stderr)
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_wrong_command_line_exits_with_2(tmp_path: Path) -> None:
+    assert trainer("check", folder=tmp_path).returncode == 2
+    assert trainer("fly", folder=tmp_path).returncode == 2
+
+
+def test_an_unknown_environment_exits_with_2(tmp_path: Path) -> None:
+    done = trainer("check", "default", "environment.id=longhaul/TextCroft-v0", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "TextCraft" in done.stderr
+
+
+def test_the_resolved_description_reads_back_as_the_same_run(tmp_path: Path) -> None:
+    done = trainer("check", "default", "seed=5", "--toml", folder=tmp_path)
+
+    assert tomllib.loads(done.stdout)["seed"] == 5
+    assert parse_config(done.stdout).seed == 5
+
+
+def test_training_refuses_a_wrong_description_before_it_makes_anything(tmp_path: Path) -> None:
+    done = trainer("train", "default", "rollout.horizon=0", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_refuses_a_machine_that_is_too_small_before_it_makes_anything(
+    tmp_path: Path,
+) -> None:
+    done = trainer("train", "default", "engine.memory_gib=1e6", folder=tmp_path)
+
+    assert done.returncode == 3
+    assert "GiB needed" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_refuses_a_store_it_cannot_use_before_it_makes_a_run(tmp_path: Path) -> None:
+    (tmp_path / "longhaul.db").write_text("not a database" * 1000, encoding="utf-8")
+
+    done = trainer("train", str(ROOT / "configs" / "smoke.toml"), folder=tmp_path)
+
+    assert done.returncode == 4
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_doctor_says_all_and_exits_with_3_where_the_machine_is_too_small(
+    tmp_path: Path,
+) -> None:
+    done = trainer("doctor", "default", "engine.memory_gib=1e6", folder=tmp_path)
+
+    assert done.returncode == 3
+    for name in ("packages", "memory", "processors", "disk", "shared memory", "open files"):
+        assert name in done.stdout
+    assert "→ end other programs" in done.stdout
+
+
+def test_the_doctor_sees_a_low_limit_of_open_files(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -n 256; exec "$@"', "bash", *PROGRAM, "doctor"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 3
+    assert "limit 256, 4096 needed" in done.stdout
+
+
+def test_a_run_that_is_not_there_exits_with_2_and_says_what_is(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+
+    done = trainer("resume", "nothing", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert run.run_id in done.stderr
+
+
+def test_a_run_that_another_process_works_on_is_refused_with_its_id_and_host(
+    tmp_path: Path,
+) -> None:
+    run = a_run(tmp_path)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run.path)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    try:
+        done = trainer("resume", "last", folder=tmp_path)
+    finally:
+        holder.kill()
+        holder.communicate()
+
+    assert done.returncode == 3
+    assert f"in use by process {holder.pid} on {os.uname()[1]}" in words(done.stderr)
+
+
+def test_weights_that_a_run_has_not_kept_cannot_be_evaluated(tmp_path: Path) -> None:
+    a_run(tmp_path)
+
+    done = trainer("evaluate", "last", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "holds no best or final weights" in words(done.stderr)
+
+
+def test_nothing_goes_out_to_a_network_by_itself_and_the_users_word_stays() -> None:
+    code = (
+        "import json, os, sys; sys.argv = ['trainer', '--version']\n"
+        "from longhaul_trainer.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(json.dumps(dict(os.environ)))"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if name not in OFFLINE_ENVIRONMENT
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment | {"WANDB_MODE": "online"},
+    )
+
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["WANDB_MODE"] == "online"
+    for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
+        assert seen[name] == "1"
+    assert seen["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+@pytest.mark.parametrize("command", ["train", "resume", "evaluate", "check", "doctor", "runs"])
+def test_help_says_what_the_exit_codes_mean(command: str, tmp_path: Path) -> None:
+    done = trainer(command, "--help", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert "130 cancelled" in words(done.stdout)

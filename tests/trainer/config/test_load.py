@@ -1,0 +1,191 @@
+"""Tests for `longhaul_trainer.config.load`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.config import RunConfig, load_config, load_default_config, parse_config
+
+SMALLEST = "num_training_steps = 3\ntasks_per_training_step = 4\n"
+
+
+def problems(text: str, *overrides: str) -> list[str]:
+    """The lines that the loader has to say about a description, the heading left out."""
+    with pytest.raises(ConfigError) as raised:
+        parse_config(text, overrides)
+    return [line.removeprefix("  ") for line in str(raised.value).splitlines()[1:]]
+
+
+def test_two_numbers_describe_a_run() -> None:
+    config = parse_config(SMALLEST)
+
+    assert config == RunConfig(num_training_steps=3, tasks_per_training_step=4)
+
+
+def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
+    text = """
+        num_training_steps = "3"
+        wings = 2
+        [rollout]
+        group_size = 1
+        horizon = 0
+        [memory]
+        kind = "windw"
+        [optimizer]
+        betas = [0.9, 1.0]
+    """
+
+    told = problems(text, "rollout.horizion=3", "learning_rate=1e-5")
+
+    assert [line.partition(":")[0] for line in told] == [
+        "rollout.horizion",
+        "learning_rate",
+        'num_training_steps = "3"',
+        "tasks_per_training_step",
+        "rollout.group_size = 1",
+        "rollout.horizon = 0",
+        'memory.kind = "windw"',
+        "optimizer.betas[1] = 1.0",
+        "wings",
+    ]
+    assert "did you mean 'rollout.horizon'?" in told[0]
+    assert "did you mean 'optimizer.learning_rate'?" in told[1]
+    assert "must be greater than or equal to 2" in told[4]
+    assert "a group of one has no comparison" in told[4]
+    assert "must be 'none', 'window' or 'full'" in told[6]
+
+
+def test_a_misspelt_key_of_the_file_gets_a_suggestion() -> None:
+    assert problems(SMALLEST + "[rolout]\nhorizon = 3") == [
+        "rolout: unknown key; did you mean 'rollout'?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("horizon = true", "integer"), ("horizon = 8.5", "integer"), ('horizon = "8"', "integer")],
+)
+def test_a_value_of_another_type_is_refused_and_not_converted(text: str, kind: str) -> None:
+    (line,) = problems(SMALLEST + "[rollout]\n" + text)
+
+    assert line.startswith(f"rollout.{text}: must be a valid {kind}")
+
+
+def test_an_option_of_the_environment_is_told_once_whatever_union_it_misses() -> None:
+    assert problems(SMALLEST + "[environment]\noptions = { map = { size = 3 } }") == [
+        "environment.options.map = {…}: must be a string, a number, a boolean or a list of those."
+    ]
+
+
+def test_a_file_that_is_not_toml_is_told_by_name_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("name = \n", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"run\.toml is not TOML: Invalid value \(at .*line 1"):
+        load_config(file)
+
+
+def test_a_file_that_is_missing_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: no such file"):
+        load_config(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("name=smoke", "smoke"),
+        ("name=2024", "2024"),
+        ("name='smoke'", "smoke"),
+        ('name="a.b"', "a.b"),
+    ],
+)
+def test_bare_text_is_taken_where_text_is_wanted(override: str, expected: str) -> None:
+    assert parse_config(SMALLEST, [override]).name == expected
+
+
+def test_overrides_take_the_values_of_toml() -> None:
+    config = parse_config(
+        SMALLEST,
+        [
+            "rollout.horizon=40",
+            "optimizer.betas=[0.8, 0.95]",
+            "prompt.list_actions=false",
+            "environment.options.level=hard",
+            "environment.options.sizes=[1, 2]",
+            "verl.actor_rollout_ref.actor.fsdp_config.offload_policy=true",
+            "prompt.system=You craft = win",
+        ],
+    )
+
+    assert config.rollout.horizon == 40
+    assert config.optimizer.betas == (0.8, 0.95)
+    assert config.prompt.list_actions is False
+    assert config.environment.options == {"level": "hard", "sizes": [1, 2]}
+    assert config.verl == {"actor_rollout_ref.actor.fsdp_config.offload_policy": True}
+    assert config.prompt.system == "You craft = win"
+
+
+def test_a_later_override_wins_and_none_takes_a_value_back() -> None:
+    text = SMALLEST + "[rollout]\nmax_episode_tokens = 9000"
+
+    config = parse_config(text, ["seed=1", "seed=2", "rollout.max_episode_tokens=none"])
+
+    assert config.seed == 2
+    assert config.rollout.max_episode_tokens is None
+
+
+def test_an_override_cannot_smuggle_in_a_second_key() -> None:
+    (line,) = problems(SMALLEST, "rollout.horizon=3\nseed = 9")
+
+    assert line.startswith("rollout.horizon = ")
+
+
+def test_an_override_without_a_value_and_one_of_a_section_are_refused() -> None:
+    assert problems(SMALLEST, "rollout.horizon", "rollout=3") == [
+        "'rollout.horizon' is not an override; write key=value",
+        "rollout: unknown key; it is a section, and its fields are set one by one, "
+        "e.g. 'rollout.group_size'",
+    ]
+
+
+def test_an_override_of_the_verl_table_replaces_the_files_value_however_it_was_written() -> None:
+    text = SMALLEST + "[verl]\ntrainer.balance_batch = true\n"
+
+    assert parse_config(text, ["verl.trainer.balance_batch=false"]).verl == {
+        "trainer.balance_batch": False
+    }
+
+
+@pytest.mark.parametrize(
+    "store", ["postgresql://me:hunter2@host/db", "postgresql://host/db?user=me&password=hunter2"]
+)
+def test_a_password_is_refused_and_not_repeated(store: str) -> None:
+    (line,) = problems(SMALLEST, f"store={store}")
+
+    assert "PGPASSWORD" in line
+    assert "hunter2" not in line
+
+
+def test_an_address_that_is_wrong_in_another_way_is_not_repeated_either() -> None:
+    (line,) = problems(SMALLEST + "store = ['postgresql://me:hunter2@host/db']")
+
+    assert "hunter2" not in line
+
+
+def test_the_package_carries_a_default_run_that_overrides_apply_to() -> None:
+    assert load_default_config(["seed=7"]).seed == 7
+
+
+def test_a_laptop_without_the_training_stack_can_check_a_run() -> None:
+    code = (
+        "import sys, longhaul_trainer.config as c; c.load_default_config();"
+        "print(sorted({'torch', 'verl', 'vllm', 'ray', 'transformers'} & set(sys.modules)))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout.strip() == "[]"

@@ -1,0 +1,197 @@
+"""Tests for `longhaul_trainer.doctor`."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from longhaul_core.errors import ConfigError, StoreError
+from longhaul_core.store.session import open_store
+from longhaul_trainer import doctor
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.doctor import Finding, ModelSize, Status
+from longhaul_trainer.provenance import Gpu
+
+H200 = Gpu(name="H200", memory_gib=140.0, free_gib=139.0)
+
+
+def a_run(folder: Path, **sections: object) -> RunConfig:
+    """A small run whose files lie in `folder`."""
+    smallest: dict[str, object] = {
+        "num_training_steps": 1,
+        "tasks_per_training_step": 1,
+        "model": {"path": "tiny"},
+        "runs_directory": str(folder / "runs"),
+        "store": str(folder / "longhaul.db"),
+    }
+    return RunConfig.model_validate(smallest | sections)
+
+
+def a_model(folder: Path, shapes: dict[str, list[int]], vocabulary_size: int = 100) -> Path:
+    """A Hugging Face folder whose weights file has a true header and no weights."""
+    folder.mkdir()
+    header = {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    (folder / "config.json").write_text(json.dumps({"vocab_size": vocabulary_size}), "utf-8")
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+def statuses(findings: list[Finding]) -> dict[str, Status]:
+    """What was found, by the name of the check."""
+    return {finding.name: finding.status for finding in findings}
+
+
+def test_parameters_are_counted_from_the_headers_of_the_files(tmp_path: Path) -> None:
+    model = a_model(tmp_path / "m", {"a": [10, 20], "b": [7], "scalar": []}, vocabulary_size=321)
+
+    assert doctor.model_size(str(model)) == ModelSize(10 * 20 + 7 + 1, 321)
+
+
+def test_the_sizes_of_the_built_in_models_are_those_of_their_files() -> None:
+    from longhaul_trainer.models import prepare_model
+
+    for name in ("tiny", "smollm2"):
+        assert doctor.BUILT_IN_SIZES[name] == doctor.model_size(str(prepare_model(name)))
+
+
+def test_host_memory_is_the_sum_that_the_docstring_says(tmp_path: Path) -> None:
+    million = a_model(tmp_path / "m", {"a": [1000, 1024 * 1024]}, vocabulary_size=1024)
+    config = a_run(
+        tmp_path,
+        model={"path": str(million), "engine_dtype": "bfloat16"},
+        optimizer={"micro_batch_tokens": 131072},
+        engine={"memory_gib": 3.0},
+        loss={"kl_coefficient": 0.1},
+    )
+    # 1000 MiB of parameters, (16 + 4 + 2 + 4) bytes each: 26000 MiB
+    # logits and gradient: 8 bytes x 131072 x 1024 = 1024 MiB
+    expected = doctor.PROCESSES_GIB + (26000 + 1024) / 1024 + 3.0
+
+    assert doctor.memory_needed_gib(config, "cpu") == pytest.approx(expected)
+
+
+def test_a_run_that_needs_more_memory_than_there_is_is_refused(tmp_path: Path) -> None:
+    config = a_run(tmp_path, engine={"memory_gib": 1e6})
+
+    finding = doctor.check_memory(config, ())
+
+    assert finding.status is Status.BAD
+    assert "1000009" in finding.found
+    assert "engine.memory_gib" in finding.advice
+
+
+def test_a_run_whose_checkpoints_fit_on_no_disk_is_refused(tmp_path: Path) -> None:
+    config = a_run(tmp_path, model={"path": str(a_model(tmp_path / "m", {"a": [10**9, 10**6]}))})
+
+    assert doctor.check_disk(config).status is Status.BAD
+    assert doctor.check_disk(a_run(tmp_path)).status is Status.GOOD
+
+
+def test_a_run_without_a_gpu_that_asks_for_one_is_refused(tmp_path: Path) -> None:
+    finding = doctor.check_gpus(a_run(tmp_path, resources={"device": "gpu"}), ())
+
+    assert finding.status is Status.BAD
+    assert "none; resources.num_workers = 1 needs 1" in finding.found
+
+
+def test_as_many_gpus_as_workers_with_room_for_the_engine_are_enough(tmp_path: Path) -> None:
+    sections: dict[str, object] = {"resources": {"device": "gpu", "num_workers": 2}}
+
+    assert doctor.check_gpus(a_run(tmp_path, **sections), (H200, H200)).status is Status.GOOD
+    assert doctor.check_gpus(a_run(tmp_path, **sections), (H200,)).status is Status.BAD
+
+
+def test_an_engine_whose_weights_do_not_fit_its_share_of_the_gpu_is_refused(
+    tmp_path: Path,
+) -> None:
+    seventy_billion = a_model(tmp_path / "m", {"a": [70_000, 1_000_000]})
+    config = a_run(tmp_path, model={"path": str(seventy_billion)}, resources={"device": "gpu"})
+
+    finding = doctor.check_gpus(config, (H200,))
+
+    assert finding.status is Status.BAD
+    assert "130.4 of its 70.0 GiB" in finding.found
+
+
+def test_only_gpus_that_the_environment_lets_see_count() -> None:
+    other = Gpu(name="A", memory_gib=1.0, free_gib=1.0)
+
+    assert doctor.visible_gpus((H200, other), None) == (H200, other)
+    assert doctor.visible_gpus((H200, other), "") == ()
+    assert doctor.visible_gpus((H200, other), "1") == (other,)
+    assert doctor.visible_gpus((H200, other), "0,7") == (H200,)
+    assert doctor.visible_gpus((H200, other), "GPU-5f,GPU-6a") == (H200, other)
+
+
+def test_auto_takes_the_cpu_where_there_is_no_gpu_and_says_why_it_leaves_one_idle(
+    tmp_path: Path,
+) -> None:
+    config = a_run(tmp_path)
+
+    assert doctor.choose_device(config, ()) == "cpu"
+    if doctor.choose_device(config, (H200,)) == "cpu":  # vLLM's CPU build is installed
+        assert "make gpu" in doctor.check_gpus(config, (H200,)).advice
+
+
+def test_a_model_folder_that_is_missing_is_told_before_anything_starts(tmp_path: Path) -> None:
+    config = a_run(tmp_path, model={"path": str(tmp_path / "nowhere")})
+
+    finding = doctor.check_model(config)
+
+    assert finding.status is Status.BAD
+    assert finding.error is ConfigError
+    assert "nowhere" in finding.found
+
+
+def test_every_problem_is_told_at_once_and_the_first_decides_the_kind(tmp_path: Path) -> None:
+    config = a_run(
+        tmp_path,
+        model={"path": str(tmp_path / "nowhere")},
+        environment={"id": "longhaul/TextCroft-v0"},
+        engine={"memory_gib": 1e6},
+    )
+
+    with pytest.raises(ConfigError) as raised:
+        doctor.require_ready(config)
+
+    for word in ("nowhere", "TextCroft", "GiB needed"):
+        assert word in str(raised.value)
+
+
+def test_a_store_that_another_program_holds_is_refused(tmp_path: Path) -> None:
+    config = a_run(tmp_path)
+    open_store(config.store).dispose()
+    holder = sqlite3.connect(config.store, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(StoreError, match="locked"):
+            doctor.require_ready(config)
+    finally:
+        holder.close()
+
+
+def test_a_store_that_is_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    config = a_run(tmp_path)
+    Path(config.store).write_text("not a database" * 1000, encoding="utf-8")
+
+    finding = doctor.check_store_access(config)
+
+    assert finding.status is Status.BAD
+    assert finding.error is StoreError
+
+
+def test_checking_makes_no_file(tmp_path: Path) -> None:
+    doctor.examine(a_run(tmp_path))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path) -> None:
+    found = statuses(doctor.examine(a_run(tmp_path, model={"path": str(tmp_path)})))
+
+    assert found["model"] is Status.BAD
+    assert found["store"] is Status.GOOD
+    assert len(found) == 11

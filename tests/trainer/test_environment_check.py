@@ -1,0 +1,96 @@
+"""Tests for `longhaul_trainer.environment_check`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longhaul_core.errors import ConfigError
+from longhaul_envs.registry import ENVIRONMENTS
+from longhaul_trainer.config import EnvironmentConfig, load_config
+from longhaul_trainer.environment_check import require_known, require_playable
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+MINE = """
+import gymnasium
+from gymnasium.spaces import Text
+
+class Mine(gymnasium.Env):
+    observation_space = action_space = Text(100)
+    def __init__(self, doors=1):
+        if doors < 1:
+            raise RuntimeError(f"doors must be at least 1, got {doors}")
+
+gymnasium.register("mine/Doors-v0", entry_point=Mine)
+"""
+
+CHECK = """
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.config import EnvironmentConfig
+from longhaul_trainer.environment_check import require_playable
+mine = dict(id="mine/Doors-v0", import_modules=("doors_of_mine",))
+require_playable(EnvironmentConfig(**mine))
+require_playable(EnvironmentConfig(id="doors_of_mine:mine/Doors-v0"))
+try:
+    require_playable(EnvironmentConfig(**mine, options={"doors": 0}))
+except ConfigError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("environment_id", sorted(ENVIRONMENTS))
+def test_every_packaged_environment_is_playable(environment_id: str) -> None:
+    require_playable(EnvironmentConfig(id=environment_id))
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_environment_of_every_recipe_is_playable_with_its_options(file: Path) -> None:
+    require_playable(load_config(file).environment)
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "message"),
+    [
+        ("longhaul/TextCroft-v0", "Did you mean: `TextCraft`"),
+        ("Nothing-v0", "import_modules"),
+    ],
+)
+def test_an_unknown_environment_is_told_by_name(environment_id: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        require_known(EnvironmentConfig(id=environment_id))
+
+    assert repr(environment_id) in str(raised.value)
+
+
+def test_a_module_that_cannot_be_imported_is_told_by_name() -> None:
+    with pytest.raises(ConfigError, match="importing no_such_module: ModuleNotFoundError"):
+        require_known(EnvironmentConfig(import_modules=("no_such_module",)))
+    with pytest.raises(ConfigError, match="importing no_such_module: ModuleNotFoundError"):
+        require_known(EnvironmentConfig(id="no_such_module:World-v0"))
+
+
+@pytest.mark.parametrize("options", [{"depth": 99}, {"dept": 2}])
+def test_options_that_the_environment_refuses_are_told(options: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"environment\.options: making .*dept"):
+        require_playable(EnvironmentConfig(options=options))
+
+
+def test_an_environment_that_does_not_speak_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"its observations are Box.*gymnasium\.spaces\.Text"):
+        require_playable(EnvironmentConfig(id="CartPole-v1"))
+
+
+def test_a_module_beside_the_run_registers_an_environment_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "doors_of_mine.py").write_text(MINE, encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CHECK],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "doors must be at least 1, got 0" in done.stdout

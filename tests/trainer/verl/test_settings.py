@@ -1,0 +1,242 @@
+"""Tests for `longhaul_trainer.verl.settings`: our recipes as verl itself reads them."""
+
+import importlib.util
+from pathlib import Path
+from typing import cast
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from longhaul_core.errors import ConfigError, MachineError
+from longhaul_trainer.config import RunConfig, load_config, load_default_config
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
+]
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+
+def settings_of(
+    run: RunConfig, *, device: str, tmp: Path = Path("/run"), only_validate: bool = False
+) -> DictConfig:
+    from longhaul_trainer.verl.settings import Paths, verl_settings
+
+    return verl_settings(
+        run,
+        paths=Paths(model=tmp / "model", checkpoints=tmp / "ck", agent_loops=tmp / "loops.yaml"),
+        device=device,
+        only_validate=only_validate,
+    )
+
+
+def small_run(**sections: object) -> RunConfig:
+    return RunConfig.model_validate(
+        {"num_training_steps": 3, "tasks_per_training_step": 4} | sections
+    )
+
+
+def value(config: DictConfig, name: str) -> object:
+    found = OmegaConf.select(config, name)
+    assert found is not None, name
+    return found
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
+def test_verl_itself_accepts_every_recipe(file: Path) -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    run = load_config(file)
+    config = settings_of(run, device="cpu" if run.resources.device == "cpu" else "gpu")
+    OmegaConf.resolve(config)
+
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    assert need_reference_policy(config) == (run.loss.kl_coefficient > 0)
+    assert not need_critic(config)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_default_run_resolves_to_a_complete_configuration(device: str) -> None:
+    config = settings_of(load_default_config(), device=device)
+
+    OmegaConf.resolve(config)
+    assert value(config, "trainer.v1.trainer_mode") == "sync"
+    assert value(config, "trainer.use_v1") is True
+    # validation plays each task once, greedily; the agent loop does the same by our own fields
+    assert value(config, f"{ROLLOUT}.val_kwargs.n") == 1
+    assert value(config, f"{ACTOR}.use_dynamic_bsz") == value(
+        config, f"{ROLLOUT}.log_prob_use_dynamic_bsz"
+    )
+
+
+def test_what_a_run_says_reaches_verl_under_its_name() -> None:
+    run = small_run(
+        seed=11,
+        optimizer={"learning_rate": 3e-5, "optimizer_steps_per_training_step": 2,
+                   "warmup_training_steps": 1, "max_gradient_norm": 0.5},
+        rollout={"group_size": 6, "max_prompt_tokens": 300, "max_reply_tokens": 20},
+        loss={"clip_high": 0.28, "kl_coefficient": 0.02, "kl_kind": "k2"},
+    )  # fmt: skip
+    config = settings_of(run, device="gpu", tmp=Path("/here"))
+
+    expected = {
+        "actor_rollout_ref.model.path": "/here/model",
+        "data.train_batch_size": 4,
+        f"{ACTOR}.ppo_mini_batch_size": 2,
+        f"{ACTOR}.optim.lr": 3e-5,
+        f"{ACTOR}.optim.clip_grad": 0.5,
+        f"{ACTOR}.grad_clip": 0.5,
+        f"{ACTOR}.optim.lr_warmup_steps": 2,  # verl's schedule advances once per optimizer step
+        f"{ACTOR}.clip_ratio_high": 0.28,
+        f"{ACTOR}.kl_loss_type": "mse",
+        f"{ROLLOUT}.n": 6,
+        f"{ROLLOUT}.max_model_len": 320,
+        f"{ROLLOUT}.seed": 11,
+        f"{ROLLOUT}.calculate_log_probs": True,
+        "trainer.total_training_steps": 3,
+        "transfer_queue.enable": True,
+    }
+    assert {name: value(config, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("role", ["actor", "ref"])
+def test_learner_and_reference_compute_in_the_precision_that_samples(role: str) -> None:
+    run = small_run(model={"engine_dtype": "float32"}, loss={"kl_coefficient": 0.1})
+    config = settings_of(run, device="gpu")
+
+    # otherwise the divergence from a reference of equal weights is not zero
+    engine = f"actor_rollout_ref.{role}.fsdp_config"
+    assert value(config, f"{engine}.mixed_precision.param_dtype") == "fp32"
+    assert value(config, f"{engine}.dtype") == "float32"
+    assert value(config, f"{ROLLOUT}.dtype") == "float32"
+
+
+def test_evaluation_stops_after_the_validation_before_training() -> None:
+    config = settings_of(small_run(), device="cpu", only_validate=True)
+
+    assert value(config, "trainer.val_only") is True
+    assert value(config, "trainer.val_before_train") is True
+
+
+# CPU and GPU
+
+
+def test_gpu_runs_are_verls_own_without_a_word_of_the_cpu() -> None:
+    run = small_run()
+    cpu, gpu = (settings_of(run, device=device) for device in ("cpu", "gpu"))
+
+    assert value(gpu, "trainer.device") == "cuda"
+    text = OmegaConf.to_yaml(gpu)
+    assert "longhaul_trainer.verl.cpu" not in text
+    assert "kv_cache_memory_bytes" not in text
+    assert OmegaConf.select(gpu, f"{ROLLOUT}.enable_sleep_mode") is None
+    # sleep, compilation, padding-free attention: as verl ships them
+    assert value(gpu, f"{ROLLOUT}.free_cache_engine") is True
+    assert value(gpu, "actor_rollout_ref.model.use_remove_padding") is True
+    assert value(gpu, f"{ACTOR}.use_torch_compile") is True
+    for name in (f"{ROLLOUT}.free_cache_engine", f"{ACTOR}.use_torch_compile"):
+        assert value(cpu, name) is False
+
+
+def test_the_cpu_is_given_what_it_needs() -> None:
+    config = settings_of(small_run(engine={"memory_gib": 0.5}), device="cpu")
+
+    engine = f"{ROLLOUT}.engine_kwargs.vllm"
+    assert value(config, "trainer.device") == "cpu"
+    assert value(config, f"{engine}.kv_cache_memory_bytes") == 2**29
+    assert value(config, f"{ACTOR}.strategy") == "fsdp2"
+    module, _, name = str(value(config, f"{engine}.worker_extension_cls")).rpartition(".")
+    found = importlib.util.find_spec(module)  # importing it would import vLLM
+    assert found is not None
+    assert found.origin is not None
+    assert f"class {name}(" in Path(found.origin).read_text(encoding="utf-8")
+
+
+# The `[verl]` table
+
+
+def test_a_setting_of_verl_that_is_not_ours_is_taken() -> None:
+    offload = f"{ACTOR}.fsdp_config.param_offload"
+    config = settings_of(small_run(verl={offload: True}), device="gpu")
+
+    assert value(config, offload) is True
+
+
+def test_an_unknown_setting_is_refused_with_the_one_that_was_meant() -> None:
+    run = small_run(verl={f"{ACTOR}.fsdp_config.param_ofload": True})
+
+    with pytest.raises(ConfigError, match=r"no such setting; did you mean '.*param_offload'\?"):
+        settings_of(run, device="gpu")
+
+
+def test_a_setting_that_the_run_derives_is_refused() -> None:
+    run = small_run(verl={f"{ACTOR}.optim.lr": 1e-3, "trainer.nosuch": 1})
+
+    with pytest.raises(ConfigError) as raised:
+        settings_of(run, device="gpu")
+
+    lines = str(raised.value).splitlines()
+    assert lines[0] == f"verl.{ACTOR}.optim.lr: set by the run's own sections; change it there"
+    assert lines[1].startswith("verl.trainer.nosuch: verl has no such setting")
+
+
+def test_megatron_is_one_setting_away() -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    megatron = f"{ACTOR}.megatron.tensor_model_parallel_size"
+    run = small_run(
+        verl={"model_engine": "megatron", megatron: 2},
+        resources={"num_workers": 4},
+        loss={"kl_coefficient": 0.1},
+    )
+    config = settings_of(run, device="gpu")
+    OmegaConf.resolve(config)
+
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    assert value(config, f"{ACTOR}.strategy") == "megatron"
+    assert value(config, megatron) == 2
+    assert value(config, f"{ACTOR}.optim.lr") == run.optimizer.learning_rate
+    assert OmegaConf.select(config, f"{ACTOR}.fsdp_config") is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "words"),
+    [
+        ("megatronn", "gpu", r"must be one of \['dp', 'megatron', .*\], got 'megatronn'"),
+        ("megatron", "cpu", "'megatron' needs GPUs"),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused(engine: str, device: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        settings_of(small_run(verl={"model_engine": engine}), device=device)
+
+
+def test_a_verl_that_dropped_a_setting_is_refused_by_name() -> None:
+    from longhaul_trainer.verl.settings import _refuse_missing
+
+    config = settings_of(small_run(), device="cpu")
+    with pytest.raises(MachineError, match=r"has no setting .*actor\.optim\.speed"):
+        _refuse_missing(config, {"data.train_batch_size": 4, f"{ACTOR}.optim.speed": 1})
+
+
+def test_the_agent_loop_is_named_to_verl_with_its_ticket(tmp_path: Path) -> None:
+    from verl.utils.import_utils import load_class_from_fqn
+
+    from longhaul_trainer.verl.settings import AGENT_LOOP, agent_loop_file
+
+    path = agent_loop_file(tmp_path / "ticket-0.json")
+    (entry,) = cast("list[dict[str, str]]", OmegaConf.to_container(OmegaConf.load(path)))
+
+    assert entry["name"] == AGENT_LOOP
+    assert entry["ticket"] == str(tmp_path / "ticket-0.json")
+    assert load_class_from_fqn(entry["_target_"]).__name__ == "EpisodeAgentLoop"

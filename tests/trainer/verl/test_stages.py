@@ -1,0 +1,69 @@
+"""Tests for `longhaul_trainer.verl.stages`."""
+
+import threading
+import time
+
+import pytest
+
+from longhaul_trainer.verl.stages import StageClock
+
+
+def test_a_stage_knows_its_name_its_training_step_and_its_beginning() -> None:
+    clock = StageClock()
+    before = time.monotonic()
+    clock.enter("episodes", training_step=7)
+
+    assert (clock.stage.name, clock.stage.training_step) == ("episodes", 7)
+    assert before <= clock.stage.started <= time.monotonic()
+
+
+def test_time_is_added_up_over_the_visits_to_a_stage() -> None:
+    clock = StageClock()
+    for _ in range(2):
+        clock.enter("episodes", training_step=1)
+        time.sleep(0.05)
+        clock.enter("update", training_step=1)
+
+    seconds = clock.seconds()
+    assert seconds["episodes"] == pytest.approx(0.1, abs=0.09)
+    assert seconds["episodes"] >= 0.1
+    assert set(seconds) == {"start", "episodes", "update"}
+
+
+def test_the_stage_that_goes_on_is_not_counted_yet() -> None:
+    clock = StageClock()
+    clock.enter("episodes", training_step=1)
+
+    assert "episodes" not in clock.seconds()
+
+
+def test_the_end_of_a_training_step_is_told_with_its_metrics() -> None:
+    clock = StageClock()
+    clock.finished(training_step=1, metrics={})  # nobody listens
+    heard: list[tuple[int, dict[str, float]]] = []
+    clock.on_finished = lambda step, metrics: heard.append((step, dict(metrics)))
+    clock.finished(training_step=2, metrics={"episodes/mean_return": 0.5})
+
+    assert heard == [(2, {"episodes/mean_return": 0.5})]
+
+
+def test_a_watching_thread_always_sees_a_whole_stage() -> None:
+    clock = StageClock()
+    clock.enter("stage 0", training_step=0)
+    ended = threading.Event()
+    torn: list[str] = []
+
+    def watch() -> None:
+        while not ended.is_set():
+            stage = clock.stage
+            if stage.name != f"stage {stage.training_step}":
+                torn.append(stage.name)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for step in range(2000):
+        clock.enter(f"stage {step}", training_step=step)
+    ended.set()
+    watcher.join()
+
+    assert torn == []

@@ -1,0 +1,309 @@
+"""One optimizer step of verl's real FSDP worker against the same loss in plain torch.
+
+The worker runs in this process on a gloo group of one, with the tiny model in float32. Its
+gradients are compared, parameter by parameter, with those of a computation that knows
+nothing of padding, micro-batches, jagged tensors or FSDP: one row after the other through
+transformers, one token after the other through the formula.
+"""
+
+import functools
+import math
+import socket
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.learning import LossConfig
+from longhaul_trainer.models import prepare_model
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of torch.distributed, used by verl
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
+]
+
+TEMPERATURE = 0.7
+MAX_ERROR = 1e-4
+Gradients = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One step of an episode, as the trainer hands it to the worker."""
+
+    prompt: tuple[int, ...]
+    reply: tuple[int, ...]
+    old_logprobs: tuple[float, ...]
+    reference_logprobs: tuple[float, ...]
+    advantage: float
+    weight: float
+
+
+LOSSES = {
+    "clipped": LossConfig(),
+    "with k2 and entropy": LossConfig(
+        kl_coefficient=0.3, kl_kind="k2", entropy_coefficient=0.05, clip_high=0.28
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def plain(model_folder: Path) -> Any:  # noqa: ANN401  transformers' own classes are untyped
+    return AutoModelForCausalLM.from_pretrained(
+        model_folder, dtype=torch.float32, attn_implementation="sdpa"
+    )
+
+
+@pytest.fixture(scope="module")
+def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
+    """Verl's worker with the tiny model, as a CPU run has it; its steps change no weight."""
+    from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
+    from longhaul_trainer.verl.settings import Paths, verl_settings
+
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 8,
+            "tasks_per_training_step": 2,
+            "model": {"engine_dtype": "float32"},
+            "optimizer": {"learning_rate": 1e-30, "max_gradient_norm": 1e9},
+        }
+    )
+    folder = model_folder.parent
+    paths = Paths(model=model_folder, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml")
+    config = verl_settings(run, paths=paths, device="cpu")
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.MonkeyPatch.context() as patch:
+        port = server.getsockname()[1]
+        group = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+        for name, value in (group | {"MASTER_PORT": str(port)}).items():
+            patch.setenv(name, value)
+        server.close()
+        # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
+        patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
+        made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
+        made.init_model()
+        yield made
+        torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def rows(plain: Any) -> list[Row]:  # noqa: ANN401
+    """Rows of different lengths; some ratios inside the clip range, some far outside it."""
+    draw = torch.Generator().manual_seed(0)
+
+    def tokens(number: int) -> tuple[int, ...]:
+        return tuple(torch.randint(5, 4096, (number,), generator=draw).tolist())
+
+    drawn: list[Row] = []
+    lengths = [(9, 3), (40, 1), (17, 8), (5, 5), (23, 2)]
+    shifts = [0.05, -0.6, 0.7, -0.1, 1.4, -0.02, 0.45, 0.0]
+    advantages = [1.5, -0.8, 0.6, -2.0, 0.3]
+    num_tokens = sum(reply for _, reply in lengths)
+    for place, (prompt_length, reply_length) in enumerate(lengths):
+        prompt, reply = tokens(prompt_length), tokens(reply_length)
+        with torch.no_grad():
+            now = reply_logprobs(plain, prompt, reply)[0].tolist()
+        drawn.append(
+            Row(
+                prompt=prompt,
+                reply=reply,
+                old_logprobs=tuple(
+                    p - shifts[(i + place) % len(shifts)] for i, p in enumerate(now)
+                ),
+                reference_logprobs=tuple(p + 0.3 * (i - 1) for i, p in enumerate(now)),
+                advantage=advantages[place],
+                weight=1.0 / num_tokens,
+            )
+        )
+    return drawn
+
+
+def reply_logprobs(
+    model: Any,  # noqa: ANN401
+    prompt: Sequence[int],
+    reply: Sequence[int],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability of each token of the reply, and the entropy where it was chosen."""
+    logits = model(torch.tensor([[*prompt, *reply]])).logits[0].float() / TEMPERATURE
+    choices = logits[len(prompt) - 1 : -1].log_softmax(-1)
+    chosen = choices.gather(-1, torch.tensor([reply]).T).squeeze(-1)
+    return chosen, -(choices.exp() * choices).sum(-1)
+
+
+def expected_gradients(model: Any, rows: Sequence[Row], loss: LossConfig) -> Gradients:  # noqa: ANN401
+    """By the definition, token by token."""
+    model.zero_grad()
+    for row in rows:
+        logprobs, entropies = reply_logprobs(model, row.prompt, row.reply)
+        total = torch.zeros(())
+        tokens = zip(logprobs, entropies, row.old_logprobs, row.reference_logprobs, strict=True)
+        for logprob, entropy, old, reference in tokens:
+            ratio = torch.exp(logprob - old)
+            clipped = ratio.clamp(1 - loss.clip_low, 1 + loss.clip_high)
+            surrogate = torch.minimum(ratio * row.advantage, clipped * row.advantage)
+            if row.advantage < 0:
+                surrogate = surrogate.clamp(min=loss.dual_clip * row.advantage)
+            token_loss = -surrogate - loss.entropy_coefficient * entropy
+            if loss.kl_coefficient:
+                token_loss = token_loss + loss.kl_coefficient * (reference - logprob) ** 2 / 2
+            total = total + row.weight * token_loss
+        total.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def update(
+    worker: Any,  # noqa: ANN401
+    rows: Sequence[Row],
+    loss: LossConfig,
+    *,
+    micro_batch_tokens: int = 4096,
+) -> tuple[Gradients, dict[str, Any]]:
+    """Gradients just before the optimizer's step, and the metrics of `update_actor`."""
+    from verl.utils import tensordict_utils as tu
+
+    from longhaul_trainer.verl.loss import policy_loss
+
+    def jagged(column: Callable[[Row], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
+        tensors = [torch.tensor(column(row), dtype=dtype) for row in rows]
+        return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
+
+    batch = tu.get_tensordict(
+        {
+            "input_ids": jagged(lambda row: [*row.prompt, *row.reply], torch.int64),
+            "position_ids": jagged(lambda row: range(len(row.prompt + row.reply)), torch.int64),
+            "prompts": jagged(lambda row: row.prompt, torch.int64),
+            "responses": jagged(lambda row: row.reply, torch.int64),
+            "response_mask": jagged(lambda row: [1] * len(row.reply), torch.int64),
+            "loss_mask": jagged(lambda row: [1] * len(row.reply), torch.int64),
+            "old_log_probs": jagged(lambda row: row.old_logprobs, torch.float32),
+            "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
+            "advantages": jagged(lambda row: [row.advantage] * len(row.reply), torch.float32),
+            "loss_weights": jagged(lambda row: [row.weight] * len(row.reply), torch.float32),
+        },
+        non_tensor_dict={
+            "calculate_entropy": loss.entropy_coefficient > 0,
+            "distillation_use_topk": False,
+            "distillation_only": False,
+            "global_batch_size": len(rows),
+            "mini_batch_size": len(rows),
+            "epochs": 1,
+            "seed": 0,
+            "dataloader_kwargs": {"shuffle": False},
+            "temperature": TEMPERATURE,
+            "max_token_len_per_gpu": micro_batch_tokens,
+        },
+    )
+    found: Gradients = {}
+    engine = worker.actor.engine
+
+    def keep(*_: object) -> None:
+        for name, parameter in engine.module.named_parameters():
+            found[name] = parameter.grad.full_tensor().clone()
+
+    worker.set_loss_fn(functools.partial(policy_loss, settings=loss))
+    hook = engine.optimizer.register_step_pre_hook(keep)
+    try:
+        output = worker.update_actor(batch)
+    finally:
+        hook.remove()
+    return found, tu.get(output, "metrics")
+
+
+def error(found: Gradients, expected: Gradients) -> float:
+    """Norm of the difference over the norm, all parameters taken as one vector."""
+    assert found.keys() == expected.keys()
+    difference = math.sqrt(
+        sum((found[name] - expected[name]).square().sum().item() for name in expected)
+    )
+    return difference / math.sqrt(sum(g.square().sum().item() for g in expected.values()))
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_the_gradient_is_that_of_the_definition(
+    worker: Any,  # noqa: ANN401
+    plain: Any,  # noqa: ANN401
+    rows: list[Row],
+    loss: LossConfig,
+) -> None:
+    found, metrics = update(worker, rows, loss)
+
+    expected = expected_gradients(plain, rows, loss)
+    assert error(found, expected) <= MAX_ERROR
+    norm = math.sqrt(sum(g.square().sum().item() for g in expected.values()))
+    assert metrics["grad_norm"][0] == pytest.approx(norm, rel=MAX_ERROR)
+
+
+def test_a_wrong_weight_on_one_row_would_be_seen(
+    worker: Any,  # noqa: ANN401
+    plain: Any,  # noqa: ANN401
+    rows: list[Row],
+) -> None:
+    loss = LOSSES["clipped"]
+    wrong = [replace(rows[0], weight=2 * rows[0].weight), *rows[1:]]
+
+    found, _ = update(worker, wrong, loss)
+
+    assert error(found, expected_gradients(plain, rows, loss)) > 100 * MAX_ERROR
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_micro_batches_change_nothing(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    loss: LossConfig,
+) -> None:
+    whole, whole_metrics = update(worker, rows, loss)
+    longest = max(len(row.prompt + row.reply) for row in rows)
+
+    split, metrics = update(worker, rows, loss, micro_batch_tokens=longest)
+
+    assert error(split, whole) <= MAX_ERROR
+    for name in ("policy_loss", "clip_fraction", "policy_divergence"):
+        assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_padding_rows_change_nothing(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    loss: LossConfig,
+) -> None:
+    padding = Row(
+        prompt=(2,) * 127,
+        reply=(2,),
+        old_logprobs=(0.0,),
+        reference_logprobs=(0.0,),
+        advantage=0.0,
+        weight=0.0,
+    )
+    whole, _ = update(worker, rows, loss)
+
+    padded, _ = update(worker, [*rows, padding, padding], loss, micro_batch_tokens=140)
+
+    assert error(padded, whole) <= MAX_ERROR
+
+
+def test_rows_without_an_advantage_may_be_left_out(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+) -> None:
+    """What the trainer does to save work: the weights were shared out before."""
+    silent = [replace(row, advantage=0.0) for row in rows[2:]]
+    loss = LOSSES["clipped"]
+
+    with_silent, _ = update(worker, [*rows[:2], *silent], loss)
+    without, _ = update(worker, rows[:2], loss)
+
+    assert error(without, with_silent) <= MAX_ERROR

@@ -1,0 +1,96 @@
+"""Runs of the real command line, in processes of their own, on a store and folder of their own."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SMOKE = ROOT / "configs" / "smoke.toml"
+TIME_LIMIT_SECONDS = 600
+STARTED: list["subprocess.Popen[str]"] = []
+"""Every run of this session, so that none outlives the test that started it."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A training run that was started in `folder`."""
+
+    folder: Path
+    returncode: int
+    output: str
+
+    @property
+    def run_folder(self) -> Path:
+        (folder,) = (self.folder / "runs").iterdir()
+        return folder
+
+    @property
+    def run_id(self) -> str:
+        return self.run_folder.name
+
+    def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Rows of `sql` on the run's store, as a person would ask it."""
+        connection = sqlite3.connect(f"file:{self.folder / 'longhaul.db'}?mode=ro", uri=True)
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        finally:
+            connection.close()
+
+    def value(self, sql: str, *parameters: object) -> Any:  # noqa: ANN401  # what SQL holds
+        """The only number that `sql` asks for."""
+        ((value,),) = self.query(sql, *parameters)
+        return value
+
+
+def trainer(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start `trainer …` in `folder`, as the leader of a process group."""
+    command = [str(Path(sys.executable).with_name("trainer")), *arguments]
+    with (folder / "output.txt").open("a", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env=os.environ | {"COLUMNS": "100"},
+        )
+    STARTED.append(process)
+    return process
+
+
+def finish(process: subprocess.Popen[str], folder: Path) -> Launched:
+    """Wait for the end of a run, whatever it is."""
+    try:
+        returncode = process.wait(TIME_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        kill_group(process)
+        raise
+    return Launched(folder, returncode, (folder / "output.txt").read_text(encoding="utf-8"))
+
+
+def run(folder: Path, *arguments: str) -> Launched:
+    """Start `trainer …` and wait for its end."""
+    return finish(trainer(folder, *arguments), folder)
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill -9 of the whole process group."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+    """Poll quickly for a moment of a run; the run must not end before it."""
+    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    while not happened():
+        assert process.poll() is None, f"the run ended with {process.returncode} before the moment"
+        assert time.monotonic() < deadline, "the moment never came"
+        time.sleep(0.002)

@@ -1,0 +1,126 @@
+"""What breaks in the midst of a real run ends its own episode, or the run by name."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from training.faulty_world import ID, KINDS
+from training.launching import SMOKE, Launched, finish, trainer, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+CANCELLED, RUN_FAILED, MACHINE = 130, 1, 3
+
+
+def recorded(folder: Path, sql: str) -> int:
+    try:
+        return int(Launched(folder, 0, "").value(sql))
+    except sqlite3.OperationalError:  # the store is being made
+        return 0
+
+
+def test_broken_environments_end_their_own_episodes_and_a_second_terminal_cancels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    description = tmp_path / "faulty.toml"
+    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
+    assert packaged in SMOKE.read_text(encoding="utf-8")
+    description.write_text(
+        SMOKE.read_text(encoding="utf-8").replace(packaged, f'id = "{ID}"'), encoding="utf-8"
+    )
+    process = trainer(
+        tmp_path,
+        "train",
+        str(description),
+        'environment.import_modules=["training.faulty_world"]',
+        "environment.step_deadline_seconds=2",
+        "rollout.max_retries=1",
+        "num_training_steps=40",
+    )
+    (run_folder,) = _folder_of(tmp_path, process)
+    busy = subprocess.run(
+        [str(Path(sys.executable).with_name("trainer")), "resume", run_folder.name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    wait_until(
+        process,
+        lambda: (
+            recorded(tmp_path, "SELECT count(*) FROM metrics WHERE name = 'actor/optimizer_steps'")
+            >= 4  # every task was played once
+        ),
+    )
+    subprocess.run(
+        [str(Path(sys.executable).with_name("trainer")), "runs", "cancel", run_folder.name],
+        cwd=tmp_path,
+        check=True,
+        timeout=120,
+    )
+    ended = finish(process, tmp_path)
+
+    assert busy.returncode == MACHINE
+    assert f"process {process.pid}" in busy.stderr.replace("\n", " ")
+    assert ended.returncode == CANCELLED, ended.output
+    assert ended.query("SELECT status FROM runs") == [("cancelled",)]
+    causes = ended.query(
+        "SELECT DISTINCT t.task_id, f.cause FROM failures f JOIN episodes e ON e.id = f.episode_id "
+        "JOIN tasks t ON t.hash = e.task_hash"
+    )
+    by_kind = {str(task).split("/")[-1]: cause for task, cause in causes}
+    assert by_kind == {
+        "raises in reset": "environment_error",
+        "raises in step": "environment_error",
+        "never returns": "environment_timeout",
+    }
+    assert set(by_kind) == set(KINDS) - {"sound"}
+    retries = ended.query("SELECT DISTINCT retry FROM episodes WHERE failed ORDER BY 1")
+    assert retries == [(0,), (1,)]
+    assert ended.value("SELECT count(*) FROM episodes WHERE failed AND trained") == 0
+    assert ended.value("SELECT count(*) FROM episodes WHERE failed AND episode_return = 0") == 0
+
+
+def test_a_dead_engine_ends_the_run_by_name(tmp_path: Path) -> None:
+    process = trainer(
+        tmp_path, "train", str(SMOKE), "num_training_steps=40", "rollout.policy_deadline_seconds=20"
+    )
+    wait_until(
+        process,
+        lambda: recorded(tmp_path, "SELECT count(*) FROM episodes WHERE phase = 'train'") > 0,
+    )
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if "EngineCore" in " ".join(child.cmdline()):
+            child.kill()
+    ended = finish(process, tmp_path)
+
+    assert ended.returncode == RUN_FAILED, ended.output
+    assert ended.query("SELECT status FROM runs") == [("failed",)]
+    assert "processes.log" in ended.output or "logs" in ended.output
+    assert int(str(ended.value("SELECT count(*) FROM failures WHERE cause LIKE 'policy%'"))) > 0
+
+
+def test_ctrl_c_while_starting_leaves_no_process(tmp_path: Path) -> None:
+    process = trainer(tmp_path, "train", str(SMOKE))
+    wait_until(process, lambda: recorded(tmp_path, "SELECT count(*) FROM runs") > 0)
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, signal.SIGINT)
+    ended = finish(process, tmp_path)
+
+    assert ended.returncode == CANCELLED, ended.output
+    assert ended.query("SELECT status FROM runs") == [("cancelled",)]
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+
+
+def _folder_of(folder: Path, process: "subprocess.Popen[str]") -> list[Path]:
+    runs = folder / "runs"
+    wait_until(process, lambda: any(runs.glob("*/run.lock")) and any(runs.glob("*/logs/*")))
+    return list(runs.iterdir())

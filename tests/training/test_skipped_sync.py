@@ -1,0 +1,52 @@
+"""The agreement check fails when the engine keeps old weights: it is able to see a lost sync."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.launching import SMOKE, TIME_LIMIT_SECONDS, Launched
+from training.test_smoke_run import LOGPROB_BOUND
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from longhaul_trainer.config import load_config
+from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.verl.launch import run_training
+
+def make_trainer(settings, context):
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    class SkipsTheSecondSync(LonghaulTrainer):
+        def on_step_end(self):
+            if self.global_steps != 2:
+                super().on_step_end()
+
+    return SkipsTheSecondSync(settings, context)
+
+config = load_config(Path(sys.argv[1])).with_absolute_paths(Path.cwd())
+run = RunDirectory.create(config)
+print(run_training(config, run, resume=False, make_trainer=make_trainer).status)
+"""
+
+
+def test_a_skipped_sync_is_seen(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(SMOKE)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr
+    rows = Launched(tmp_path, ended.returncode, ended.stdout).query(
+        "SELECT training_step, value FROM metrics "
+        "WHERE name = 'agreement/logprob_difference_mean' ORDER BY training_step"
+    )
+
+    within = {step: value < LOGPROB_BOUND for step, value in rows}
+    assert within == {1: True, 2: True, 3: False, 4: True}, rows

@@ -1,0 +1,185 @@
+"""A real training run (verl, vLLM, Ray, FSDP) leaves what it should. About two minutes."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
+# transformers is typed in part.
+
+import json
+import sqlite3
+import struct
+from pathlib import Path
+
+import pytest
+
+from training.launching import Launched
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+LOGPROB_BOUND = 1e-4
+"""Nats per token, mean, in float32: sampler and learner differ by their kernels alone."""
+
+
+def test_the_run_ends_well_and_says_where_to_look(smoke: Launched) -> None:
+    assert "finished" in smoke.output
+    assert "uv run viewer" in smoke.output
+    assert smoke.query("SELECT status FROM runs") == [("finished",)]
+
+
+def test_each_training_step_was_trained(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT training_step, value FROM metrics WHERE name = 'actor/optimizer_steps' "
+        "AND NOT superseded ORDER BY training_step"
+    )
+
+    assert rows == [(step, 2.0) for step in (1, 2, 3, 4)]
+
+
+def test_sampler_and_learner_agree_after_each_weight_sync(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT training_step, value FROM metrics "
+        "WHERE name = 'agreement/logprob_difference_mean' ORDER BY training_step"
+    )
+
+    assert [step for step, _ in rows] == [1, 2, 3, 4]
+    assert all(value < LOGPROB_BOUND for _, value in rows), rows
+
+
+def test_the_weights_moved(smoke: Launched) -> None:
+    norms = smoke.query("SELECT value FROM metrics WHERE name = 'actor/grad_norm'")
+
+    assert len(norms) == 4
+    assert all(norm > 0 for (norm,) in norms)
+
+
+def test_the_number_of_steps_is_the_sum_of_episode_lengths(smoke: Launched) -> None:
+    assert smoke.value("SELECT count(*) FROM step_detail") == smoke.value(
+        "SELECT sum(num_steps) FROM episode_summary"
+    )
+
+
+def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT length(c.action_tokens), length(c.behavior_logprobs), length(c.policy_logprobs), "
+        "s.num_action_tokens FROM steps s JOIN step_contents c USING (episode_id, step_index) "
+        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.superseded"
+    )
+
+    assert rows
+    for tokens, behavior, policy, count in rows:
+        assert tokens == behavior == policy == 4 * count > 0
+
+
+def test_each_group_has_all_its_episodes_or_a_recorded_failure(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT g.training_step, g.group_index, g.group_size, count(DISTINCT e.position) "
+        "FROM groups g JOIN episodes e USING (run_id, attempt, phase, training_step, group_index) "
+        "WHERE g.phase = 'train' GROUP BY 1, 2, 3"
+    )
+
+    assert len(rows) == 4 * 4
+    assert all(size == found == 4 for _, _, size, found in rows)
+
+
+def test_the_episode_parts_of_a_group_cancel(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT sum(episode_advantage) FROM episodes WHERE trained "
+        "GROUP BY training_step, group_index"
+    )
+
+    assert rows
+    assert all(abs(total) < 1e-6 for (total,) in rows)
+
+
+def test_the_step_parts_of_an_anchor_group_cancel(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT sum(s.step_advantage) FROM steps s JOIN episodes e ON e.id = s.episode_id "
+        "WHERE s.trained GROUP BY e.training_step, e.group_index, s.anchor_hash"
+    )
+
+    assert rows
+    assert all(abs(total) < 1e-6 for (total,) in rows)
+
+
+def test_the_loss_weights_of_an_optimizer_step_add_up_to_one(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT sum(s.loss_weight * s.num_action_tokens) FROM steps s "
+        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.superseded "
+        "GROUP BY e.training_step, e.optimizer_step_index"
+    )
+
+    assert len(rows) == 8
+    assert all(abs(total - 1) < 1e-6 for (total,) in rows)
+
+
+def test_prompts_are_composed_afresh_and_tokens_are_those_of_the_engine(smoke: Launched) -> None:
+    """Under window memory the prompt of a step does not grow with the step."""
+    longest = smoke.query(
+        "SELECT step_index, max(num_prompt_tokens) FROM step_detail "
+        "WHERE phase = 'train' AND step_index >= 2 GROUP BY step_index"
+    )
+
+    lengths = [length for _, length in longest]
+    assert max(lengths) - min(lengths) < 64
+
+
+def test_no_reply_carries_an_end_it_did_not_write(smoke: Launched) -> None:
+    connection = sqlite3.connect(smoke.folder / "longhaul.db")
+    rows = connection.execute(
+        "SELECT s.reply_cut, c.action_tokens FROM steps s "
+        "JOIN step_contents c USING (episode_id, step_index)"
+    ).fetchall()
+    connection.close()
+    tokenizer = json.loads((smoke.run_folder / "model" / "generation_config.json").read_text())
+    end = tokenizer["eos_token_id"]
+
+    for cut, blob in rows:
+        tokens = struct.unpack(f"<{len(blob) // 4}i", blob)
+        assert (tokens[-1] == end) != bool(cut)
+        assert end not in tokens[:-1]
+
+
+def test_validation_before_and_after_is_on_the_same_panel(smoke: Launched) -> None:
+    rows = smoke.query("SELECT training_step, num_episodes FROM evaluations ORDER BY training_step")
+    tasks = smoke.query(
+        "SELECT training_step, group_concat(task_id) FROM (SELECT training_step, task_id "
+        "FROM episode_summary WHERE phase = 'validation' ORDER BY training_step, group_index) "
+        "GROUP BY training_step"
+    )
+
+    assert rows == [(0, 8), (2, 8), (4, 8)]
+    assert len({ids for _, ids in tasks}) == 1
+
+
+def test_the_final_weights_load_in_transformers(smoke: Launched) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = smoke.run_folder / "model"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer("hello", return_tensors="pt")
+
+    assert model.generate(**tokens, max_new_tokens=2, do_sample=False).shape[1] > 2
+
+
+def test_the_run_records_how_to_repeat_it(smoke: Launched) -> None:
+    ((provenance,),) = smoke.query("SELECT provenance_json FROM attempts")
+    known = json.loads(str(provenance))
+
+    assert {"git", "host", "packages"} <= known.keys()
+    assert (smoke.run_folder / "config.toml").is_file()
+
+
+def test_nothing_of_the_run_is_left_running(smoke: Launched) -> None:
+    assert not processes_in(smoke.folder)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of processes whose working folder, or an ancestor's, is `folder`."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,376 @@
+"""The surface of verl that we stand on, pinned name by name.
+
+A failure here says what a new verl has changed, before a training run finds out. Each test
+names who of ours depends on it.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from importlib.metadata import entry_points, version
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
+]
+
+
+def parameters(function: Callable[..., object]) -> list[str]:
+    """Names of the parameters, `self` left out, `*` and `**` shown."""
+    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    found = inspect.signature(function).parameters.values()
+    return [marks.get(p.kind, "") + p.name for p in found if p.name not in ("self", "cls")]
+
+
+def source(thing: object) -> str:
+    assert inspect.isclass(thing) or callable(thing)
+    return inspect.getsource(thing)
+
+
+def test_the_versions_are_those_that_were_read() -> None:
+    assert version("verl") == "0.9.1"
+    assert version("ray").startswith("2.60.")
+
+
+# verl/plugin.py, verl/cpu/platform.py
+
+
+def test_verl_finds_our_plugin_and_took_the_cpu_for_its_platform() -> None:
+    import verl
+    from verl.plugin.platform import get_platform
+    from verl.plugin.platform.platform_manager import PlatformRegistry
+
+    from longhaul_trainer.verl.cpu.platform import CpuPlatform
+
+    (ours,) = [point for point in entry_points(group="verl.plugins") if point.name == "longhaul"]
+    assert ours.value == "longhaul_trainer.verl.plugin:register"
+    assert '_entry_points(group="verl.plugins")' in inspect.getsource(verl)
+    assert PlatformRegistry.get("cpu") is CpuPlatform
+    assert get_platform().device_name == "cpu"
+
+
+def test_the_platform_answers_everything_that_verl_asks_of_one() -> None:
+    from verl.plugin.platform.platform_base import PlatformBase
+
+    from longhaul_trainer.verl.cpu.platform import CpuPlatform
+
+    asked: frozenset[str] = getattr(PlatformBase, "__abstractmethods__")  # noqa: B009
+    assert not getattr(CpuPlatform, "__abstractmethods__")  # noqa: B009
+    for name in asked:
+        theirs, ours = getattr(PlatformBase, name), getattr(CpuPlatform, name)
+        if callable(theirs):
+            assert parameters(ours) == parameters(theirs), name
+    # not abstract, but overridden
+    assert parameters(PlatformBase.rollout_env_vars) == parameters(CpuPlatform.rollout_env_vars)
+
+
+def test_pools_count_gpus_and_npus_only() -> None:
+    """Why the CPU's worker goes by the name of a GPU."""
+    from verl.single_controller.ray.base import RayResourcePool
+    from verl.trainer.ppo import ray_trainer
+
+    assert '"GPU"' in inspect.getsource(inspect.getmodule(RayResourcePool) or ray_trainer)
+
+
+# verl/cpu/learner.py, verl/cpu/worker.py
+
+
+def test_engines_are_chosen_by_device_and_ours_is_the_one_for_cpus() -> None:
+    from verl.workers.engine.base import EngineRegistry
+
+    from longhaul_trainer.verl.cpu.learner import ReplyLogitsEngine
+
+    for backend in ("fsdp", "fsdp2"):
+        assert EngineRegistry.get_engine_cls("language_model", backend) is ReplyLogitsEngine
+    assert "VERL_ENGINE_DEVICE" in source(EngineRegistry.get_engine_cls)
+
+
+def test_our_engine_overrides_what_the_forward_step_calls() -> None:
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    from longhaul_trainer.verl.cpu.learner import ReplyLogitsEngine
+
+    for name in ("prepare_model_inputs", "prepare_model_outputs"):
+        theirs, ours = (getattr(kind, name) for kind in (FSDPEngineWithLMHead, ReplyLogitsEngine))
+        assert parameters(ours) == parameters(theirs)
+        assert f"self.{name}(" in source(FSDPEngineWithLMHead)
+    # precision is FSDP2's alone, so ours sets the dtype of autocast after the module is built
+    engine: Any = FSDPEngineWithLMHead
+    assert parameters(engine._build_fsdp_module) == ["module"]
+    assert "self._autocast_dtype" in source(engine.forward_step)
+
+
+def test_the_worker_is_made_as_before_and_leaves_a_process_group_alone() -> None:
+    from verl.utils.distributed import initialize_global_process_group_ray
+    from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+
+    expected = ["config", "role", "distillation_config", "**kwargs"]
+    assert parameters(ActorRolloutRefWorker.__init__) == expected
+    assert parameters(initialize_global_process_group_ray) == ["timeout_second", "backend"]
+    assert "is_initialized()" in source(initialize_global_process_group_ray)
+    assert "initialize_global_process_group_ray" in source(TrainingWorker.__init__)
+
+
+# verl/trainer.py
+
+HOOKS = {
+    "_init_dataloader": [],
+    "_build_replay_buffer": [],
+    "_next_train_batch": ["num_prompts"],
+    "_init_resource_pool_mgr": [],
+    "_setup": [],
+    "step": ["metrics", "timing_raw"],
+    "on_init_end": [],
+    "on_step_begin": [],
+    "on_sample_end": [],
+    "on_step_end": [],
+    "_balance_batch": ["batch", "metrics", "logging_prefix", "keep_minibatch"],
+    "_compute_advantage": ["batch", "metrics"],
+    "_update_actor": ["batch", "metrics"],
+    "_compute_metrics": ["batch", "metrics", "timing_raw", "global_steps", "epoch"],
+    "_validate": [],
+    "_save_checkpoint": [],
+    "_load_checkpoint": [],
+}
+"""Methods of verl's trainer that ours overrides, and their parameters."""
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_what_our_trainer_overrides_is_still_called_so(name: str) -> None:
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    assert parameters(getattr(PPOTrainerSync, name)) == HOOKS[name]
+    assert parameters(getattr(LonghaulTrainer, name)) == HOOKS[name]
+    assert name in vars(LonghaulTrainer)
+
+
+def test_nothing_is_overridden_that_is_not_pinned_here() -> None:
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    functions = {name for name, value in vars(LonghaulTrainer).items() if inspect.isfunction(value)}
+    overridden = {name for name in functions if hasattr(PPOTrainerSync, name)}
+    assert overridden - {"__init__"} == set(HOOKS)
+
+
+def test_a_training_step_calls_the_hooks_in_the_order_that_ours_count_on() -> None:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    text = source(PPOTrainer._step_once)
+    calls = [
+        "self.replay_buffer.sample(",
+        "self.on_sample_end()",
+        "self._balance_batch(",
+        "self._compute_old_log_prob(",
+        "self._compute_ref_log_prob(",
+        "self._compute_advantage(",
+        "self._update_actor(",
+    ]
+    places = [text.index(call) for call in calls]
+    assert places == sorted(places)
+
+
+def test_the_trainer_has_what_ours_reads() -> None:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    text = source(PPOTrainer)
+    for attribute in (
+        "actor_rollout_wg",
+        "agent_loop_manager",
+        "checkpoint_manager",
+        "global_steps",
+        "replay_buffer",
+        "role_worker_mapping",
+        "steps_per_epoch",
+        "tokenizer",
+        "total_training_steps",
+        "train_dataloader",
+    ):
+        assert f"self.{attribute}" in text, attribute
+    for getter in ("get_llm_client", "get_teacher_client", "get_reward_handles"):
+        assert parameters(getattr(PPOTrainer, getter)) == []
+    assert parameters(PPOTrainer.fit) == ["agent_loop_manager"]
+    assert parameters(PPOTrainer.init) == []
+
+
+def test_the_replay_buffer_polls_at_an_interval_that_can_be_set() -> None:
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    assert "self.poll_interval" in source(ReplayBuffer)
+    assert parameters(ReplayBuffer.sample) == ["global_steps", "partition_id", "batch_size"]
+
+
+def test_padding_rows_are_marked_and_their_keys_parse() -> None:
+    from verl.trainer.ppo import padding_utils
+
+    function = padding_utils.upsample_batch_to_divisible_size
+    assert parameters(function) == ["batch", "batch_multiple", "eos_token_id"]
+    assert 'f"{pad_uid}_{local_idx}_0"' in source(function)
+    assert "is_padding=True" in source(padding_utils.construct_minimal_padding_template)
+
+
+def test_an_update_reads_the_keys_that_ours_sends() -> None:
+    from verl.workers.engine_workers import TrainingWorker
+
+    text = source(inspect.unwrap(TrainingWorker.train_mini_batch))
+    for key in ("mini_batch_size", "epochs", "seed", "dataloader_kwargs"):
+        assert f'key="{key}"' in text, key
+    assert "calculate_entropy" in inspect.getsource(
+        __import__("verl.workers.engine.fsdp.transformer_impl", fromlist=["*"])
+    )
+
+
+def test_metrics_are_aggregated_as_ours_expect() -> None:
+    from verl.utils.metric import AggregationType, Metric, reduce_metrics
+
+    assert AggregationType.SUM.value == "sum"
+    assert parameters(Metric.__init__)[:2] == ["aggregation", "value"]
+    # micro-batches add up; the ranks' mean is taken, which is why ours multiply by their number
+    micro = Metric(value=1.0, aggregation=AggregationType.SUM)
+    micro.append(2.0)
+    assert micro.aggregate() == 3.0
+    other = Metric(value=5.0, aggregation=AggregationType.SUM)
+    other.append(0.0)
+    assert Metric.aggregate_dp([micro, other]) == pytest.approx((3.0 + 5.0) / 2)
+    assert reduce_metrics({"a": [1.0, 3.0]})["a"] == 2.0
+
+
+# verl/manager.py, verl/agent_loop.py, verl/rows.py
+
+
+def test_agent_loops_are_started_and_called_as_ours_expect() -> None:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopWorker
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+    actor_class: Any = AgentLoopWorkerTQ
+    worker = actor_class.__ray_metadata__.modified_class
+    wanted = ["config", "llm_client", "teacher_client", "reward_loop_worker_handles"]
+    assert parameters(AgentLoopWorker.__init__) == wanted
+    assert inspect.iscoroutinefunction(worker.generate_sequences)
+    assert inspect.iscoroutinefunction(AgentLoopManager._init_agent_loop_workers)
+    assert "await instance._init_agent_loop_workers()" in source(AgentLoopManagerTQ.create)
+    for name in wanted:
+        assert f"self.{name}" in source(AgentLoopManager), name
+
+
+def test_an_agent_loop_is_built_from_our_entry_and_given_the_columns_of_its_prompt() -> None:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
+    from longhaul_trainer.verl.agent_loop import EpisodeAgentLoop
+
+    text = source(AgentLoopWorker._run_agent_loop)
+    for argument in ("server_manager=", "tokenizer="):
+        assert argument in text
+    assert "agent_loop.run(sampling_params, **kwargs)" in text
+    assert parameters(EpisodeAgentLoop.run)[0] == "sampling_params"
+
+
+def test_a_session_may_return_one_row_per_step_or_none() -> None:
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+
+    actor_class: Any = AgentLoopWorkerTQ
+    text = source(actor_class.__ray_metadata__.modified_class._agent_loop_postprocess)
+    assert "outputs = output if isinstance(output, list) else [output]" in text
+    assert "if not outputs:" in text
+    assert 'f"{uid}_{session_id}_{i}"' in text
+    # each row's reward becomes the last row's: why step rewards travel in a note
+    assert "output.reward_score = final_output.reward_score" in text
+
+
+def test_a_row_has_the_fields_that_ours_fill() -> None:
+    from verl.experimental.agent_loop import AgentLoopOutput
+    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
+
+    assert set(AgentLoopOutput.model_fields) >= {
+        "prompt_ids",
+        "response_ids",
+        "response_mask",
+        "response_logprobs",
+        "reward_score",
+        "num_turns",
+        "metrics",
+        "extra_fields",
+    }
+    assert set(AgentLoopMetrics.model_fields) >= {"generate_sequences", "tool_calls"}
+
+
+def test_the_rollout_server_is_asked_with_tokens_and_answers_with_logprobs() -> None:
+    from verl.workers.rollout.llm_server import LLMServerClient
+    from verl.workers.rollout.replica import TokenOutput
+
+    assert parameters(LLMServerClient.generate)[:1] == ["request_id"]
+    assert {"prompt_ids", "sampling_params"} <= set(parameters(LLMServerClient.generate))
+    fields = set(TokenOutput.model_fields)
+    assert fields >= {"token_ids", "log_probs", "stop_reason", "extra_fields"}
+
+
+# verl/cpu/engine.py
+
+
+def test_weights_are_received_in_buckets_by_a_callback() -> None:
+    from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer
+
+    receiver = transfer.BucketedWeightReceiver
+    assert parameters(receiver.__init__) == ["zmq_handle", "device", "use_shm"]
+    assert parameters(receiver.receive_weights) == ["on_bucket_received"]
+    assert "on_bucket_received(" in source(receiver.receive_weights)
+
+
+# transfer_queue
+
+
+def test_transfer_queue_is_called_as_ours_call_it() -> None:
+    import transfer_queue
+    from transfer_queue import KVBatchMeta
+
+    expected = {
+        "kv_batch_get": {"keys", "partition_id", "select_fields"},
+        "kv_batch_put": {"keys", "partition_id", "fields", "tags"},
+        "kv_clear": {"keys", "partition_id"},
+    }
+    for name, names in expected.items():
+        assert names <= set(parameters(getattr(transfer_queue, name))), name
+    assert dataclasses.is_dataclass(KVBatchMeta)
+    fields = {field.name for field in dataclasses.fields(KVBatchMeta)}
+    assert fields >= {"keys", "tags", "partition_id", "fields", "extra_info"}
+    assert callable(transfer_queue.init)
+    assert callable(transfer_queue.close)
+    kept = KVBatchMeta(keys=["a", "b"], tags=[{}, {}], partition_id="train").select_keys(["b"])
+    assert kept.keys == ["b"]
+
+
+def test_ray_wraps_a_class_so_that_it_can_be_taken_out_again() -> None:
+    import ray
+
+    class Plain:
+        pass
+
+    wrapped: Any = ray.remote(Plain)
+    assert issubclass(wrapped.__ray_metadata__.modified_class, Plain)
+
+
+def test_verls_jagged_outputs_are_read_one_place_to_the_left() -> None:
+    """`no_padding_2_padding`: a logit predicts the token after it."""
+    import torch
+    from tensordict import TensorDict
+    from verl.workers.utils.padding import no_padding_2_padding
+
+    def jagged(*rows: list[float]) -> torch.Tensor:
+        return torch.nested.as_nested_tensor([torch.tensor(r) for r in rows], layout=torch.jagged)
+
+    data = TensorDict(
+        {"prompts": jagged([0, 0], [0]), "responses": jagged([0], [0, 0])}, batch_size=2
+    )
+    # rows of 3 tokens each; a reply of n tokens is predicted from n places before the last
+    found = no_padding_2_padding(jagged([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]), data)
+
+    assert found.tolist() == [[2.0, 0.0], [4.0, 5.0]]
