@@ -15,13 +15,16 @@ KILLED = 9
 FILES = ("actor/model.pt", "actor/huggingface/config.json")
 
 
-def save(checkpoints: CheckpointFolder, step: int, *, attempt: int = 0) -> None:
+def save(
+    checkpoints: CheckpointFolder, step: int, *, attempt: int = 0, score: float | None = None
+) -> None:
     """What the trainer does, with small weights."""
     folder = checkpoints.begin(step)
     (folder / "actor" / "huggingface").mkdir(parents=True)
     for name in FILES:
         (folder / name).write_text(f"{name} of {step}.{attempt}", encoding="utf-8")
-    checkpoints.publish(step, {"training_step": step, "attempt": attempt})
+    scores = {} if score is None else {str(step): {"mean_return": score}}
+    checkpoints.publish(step, {"training_step": step, "attempt": attempt, "scores": scores})
 
 
 def is_whole(checkpoint: Checkpoint) -> bool:
@@ -126,7 +129,7 @@ def test_the_newest_is_by_number_not_by_name_or_time(tmp_path: Path) -> None:
 
     assert steps(checkpoints) == [9, 10, 100]
     assert latest is not None
-    assert latest.state() == {"training_step": 100, "attempt": 0}
+    assert latest.state() == {"training_step": 100, "attempt": 0, "scores": {}}
 
 
 def test_publishing_a_step_again_replaces_it_whole(tmp_path: Path) -> None:
@@ -145,8 +148,7 @@ def test_publishing_a_step_again_replaces_it_whole(tmp_path: Path) -> None:
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     checkpoints = CheckpointFolder(tmp_path)
     for step in range(1, 7):
-        save(checkpoints, step)
-    checkpoints.note_best(2, 0.75)
+        save(checkpoints, step, score={2: 0.75, 4: 0.5}.get(step))
 
     checkpoints.prune(keep_last=2, keep_best=True)
 
@@ -154,14 +156,13 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     assert steps(checkpoints) == [2, 5, 6]
     assert best is not None
     assert best.training_step == 2
-    assert checkpoints.best_score() == 0.75
+    assert best.validation_return() == 0.75
 
 
 def test_pruning_without_keeping_the_best_lets_it_go(tmp_path: Path) -> None:
     checkpoints = CheckpointFolder(tmp_path)
     for step in range(1, 4):
-        save(checkpoints, step)
-    checkpoints.note_best(1, 0.5)
+        save(checkpoints, step, score=0.5 if step == 1 else None)
 
     checkpoints.prune(keep_last=1, keep_best=False)
 
@@ -180,18 +181,25 @@ def test_pruning_removes_the_remains_of_kills(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["global_step_5"]
 
 
-def test_a_new_best_takes_the_place_of_the_old(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scores", "best_step"),
+    [
+        ({1: None, 2: None}, None),
+        ({1: 0.25, 2: 0.5}, 2),
+        ({1: 0.5, 2: 0.5}, 1),
+        ({1: -1.0, 2: None, 3: -2.0}, 1),
+    ],
+)
+def test_the_best_is_the_one_whose_own_validation_says_so(
+    tmp_path: Path, scores: dict[int, float | None], best_step: int | None
+) -> None:
     checkpoints = CheckpointFolder(tmp_path)
     assert checkpoints.best() is None
-    assert checkpoints.best_score() is None
-    for step, score in ((1, 0.25), (2, 0.5)):
-        save(checkpoints, step)
-        checkpoints.note_best(step, score)
+    for step, score in scores.items():
+        save(checkpoints, step, score=score)
 
     best = checkpoints.best()
-    assert best is not None
-    assert best.training_step == 2
-    assert checkpoints.best_score() == 0.5
+    assert (None if best is None else best.training_step) == best_step
 
 
 def test_the_state_is_readable_by_people(tmp_path: Path) -> None:
@@ -199,4 +207,4 @@ def test_the_state_is_readable_by_people(tmp_path: Path) -> None:
     save(checkpoints, 1)
 
     text = (tmp_path / "global_step_1" / STATE_FILE).read_text(encoding="utf-8")
-    assert json.loads(text) == {"training_step": 1, "attempt": 0}
+    assert json.loads(text) == {"training_step": 1, "attempt": 0, "scores": {}}

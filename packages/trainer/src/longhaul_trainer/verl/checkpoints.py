@@ -7,6 +7,7 @@ disk; the run's own state is written last, so a folder without it is the remains
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 STATE_FILE = "longhaul.json"
-BEST_FILE = "best.json"
 PREFIX = "global_step_"
 """verl's own name of a checkpoint's folder."""
 WRITING = ".writing-"
@@ -30,6 +30,11 @@ class Checkpoint(NamedTuple):
     def state(self) -> dict[str, Any]:
         """The run's own state, as `publish` was given it."""
         return json.loads((self.folder / STATE_FILE).read_text(encoding="utf-8"))
+
+    def validation_return(self) -> float | None:
+        """Mean return of these weights on the panel, if they were validated."""
+        score = self.state().get("scores", {}).get(str(self.training_step))
+        return None if score is None else score["mean_return"]
 
 
 class CheckpointFolder:
@@ -55,17 +60,13 @@ class CheckpointFolder:
         return complete[-1] if complete else None
 
     def best(self) -> Checkpoint | None:
-        """The checkpoint that did best in validation, if one was noted and is still there."""
-        note = self._folder / BEST_FILE
-        if not note.is_file():
-            return None
-        step = json.loads(note.read_text(encoding="utf-8"))["training_step"]
-        return next((c for c in self.complete() if c.training_step == step), None)
-
-    def best_score(self) -> float | None:
-        """Validation score of the best checkpoint."""
-        note = self._folder / BEST_FILE
-        return json.loads(note.read_text(encoding="utf-8"))["score"] if note.is_file() else None
+        """The complete checkpoint that did best in validation; the earlier one of equals."""
+        best, best_return = None, -math.inf
+        for checkpoint in self.complete():
+            found = checkpoint.validation_return()
+            if found is not None and found > best_return:
+                best, best_return = checkpoint, found
+        return best
 
     def begin(self, training_step: int) -> Path:
         """An empty folder to write checkpoint `training_step` into."""
@@ -86,10 +87,6 @@ class CheckpointFolder:
         _sync(self._folder)
         self._settle_replacements()
         return Checkpoint(training_step, folder)
-
-    def note_best(self, training_step: int, score: float) -> None:
-        """Remember that `training_step` did best so far."""
-        _write_whole(self._folder / BEST_FILE, {"training_step": training_step, "score": score})
 
     def prune(self, *, keep_last: int, keep_best: bool) -> None:
         """Delete the remains of kills, and all but the newest `keep_last` and the best."""

@@ -75,6 +75,7 @@ class LonghaulTrainer(PPOTrainerSync):
         self._context = context
         self._run = context.ticket.config
         self._credit: StepCredit | None = None
+        self._checkpoint_is_due = False
         self.scores: dict[int, PanelScore] = {}
         """Validation scores by training step."""
 
@@ -375,6 +376,8 @@ class LonghaulTrainer(PPOTrainerSync):
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         self._record_metrics(metrics)
+        if self._checkpoint_is_due or self._is_best():
+            self._write_checkpoint()
         self._context.stages.finished(training_step=self.global_steps, metrics=metrics)
 
     def _record_metrics(self, metrics: dict[str, Any]) -> None:
@@ -426,7 +429,6 @@ class LonghaulTrainer(PPOTrainerSync):
         )
         self.scores[self.global_steps] = score
         self._record_score(score)
-        self._keep_if_best(score)
         return {
             "validation/mean_return": score.mean_return,
             "validation/success_rate": score.success_rate,
@@ -451,27 +453,34 @@ class LonghaulTrainer(PPOTrainerSync):
             ]
         )
 
-    def _keep_if_best(self, score: PanelScore) -> None:
-        checkpoints = self._context.checkpoints
-        best = checkpoints.best_score()
-        if self.global_steps == 0 or (best is not None and score.mean_return <= best):
-            return
-        if all(c.training_step != self.global_steps for c in checkpoints.complete()):
-            if not self._run.checkpoint.keep_best:
-                return
-            self._save_checkpoint()
-        checkpoints.note_best(self.global_steps, score.mean_return)
-
     # Checkpoints
 
     def _save_checkpoint(self) -> None:
+        """verl calls this before it syncs weights, validates and measures; ours comes after.
+
+        So a checkpoint says that everything of its training step is done and stored, and a
+        resume has nothing to make up for.
+        """
+        self._checkpoint_is_due = True
+
+    def _is_best(self) -> bool:
+        """Whether this step's validation beat that of every checkpoint, and is to be kept."""
+        score = self.scores.get(self.global_steps)
+        if score is None or not self._run.checkpoint.keep_best:
+            return False
+        best = self._context.checkpoints.best()
+        beaten = None if best is None else best.validation_return()
+        return beaten is None or score.mean_return > beaten
+
+    def _write_checkpoint(self) -> None:
         """Weights, optimizer, generators and the run's own state: all of it, or none."""
+        self._checkpoint_is_due = False
         context = self._context
         context.stages.enter("checkpoint", training_step=self.global_steps)
         folder = context.checkpoints.begin(self.global_steps)
         self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, self.global_steps)
-        # What the checkpoint was trained on is in the store before the checkpoint exists: a
-        # kill between the two repeats a training step, and never leaves a hole.
+        # The step is in the store before its checkpoint exists: a kill between the two repeats
+        # a training step, and never leaves a hole.
         context.recorder.flush()
         context.checkpoints.publish(
             self.global_steps,
