@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import ray
 
@@ -22,8 +23,13 @@ OBJECT_STORE_BYTES = 1 << 30
 
 
 @contextmanager
-def connected(run: RunConfig, *, device: str) -> Generator[None]:
+def connected(run: RunConfig, *, device: str, python: Path | None) -> Generator[None]:
     """Join or start Ray while the block runs; a Ray of our own ends with it.
+
+    Args:
+        run: The run.
+        device: `"cpu"` or `"gpu"`.
+        python: The interpreter of the workers of a Ray of our own; None for this one.
 
     Raises:
         MachineError: If the cluster cannot be reached or lacks what the run asks for.
@@ -46,6 +52,7 @@ def connected(run: RunConfig, *, device: str) -> Generator[None]:
             include_dashboard=False,
             log_to_driver=True,
             configure_logging=False,
+            runtime_env=None if python is None else {"py_executable": str(python)},
         )
     try:
         _check_resources(run)

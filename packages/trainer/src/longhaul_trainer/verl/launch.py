@@ -12,6 +12,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -138,15 +139,18 @@ class _Launch:
         model = prepare_model(self.config.model.path)
         tasks = self._tasks()
         self.stages.enter("starting Ray", training_step=self.first_step)
+        scratch = self.run.path / "scratch"
         prepare_environment(
-            self.device,
-            scratch=self.run.path / "scratch",
-            num_workers=self.config.resources.num_workers,
+            self.device, scratch=scratch, num_workers=self.config.resources.num_workers
         )
-        from longhaul_trainer.verl.cluster import connected
-        from longhaul_trainer.verl.recorder import Recorder
+        from longhaul_trainer.verl.warmup import import_ahead, warm_python
 
-        with connected(self.config, device=self.device):
+        with warm_python(self.device, folder=scratch) as python, ExitStack() as stack:
+            from longhaul_trainer.verl.cluster import connected
+            from longhaul_trainer.verl.recorder import Recorder
+
+            import_ahead()
+            stack.enter_context(connected(self.config, device=self.device, python=python))
             ticket = self._ticket()
             recorder = Recorder.start(
                 self.config.store,
@@ -260,12 +264,10 @@ class _Launch:
         import transfer_queue
 
         from longhaul_trainer.verl.manager import create_agent_loops
-        from longhaul_trainer.verl.warmup import import_ahead
 
         transfer_queue.init(trainer.config.transfer_queue)
         try:
             self.stages.enter("loading the model", training_step=self.first_step)
-            import_ahead()
             trainer.init()
             self.stages.enter("starting the agent loops", training_step=self.first_step)
             agent_loops = create_agent_loops(trainer, device=self.device)

@@ -456,7 +456,7 @@ class LonghaulTrainer(PPOTrainerSync):
     # Checkpoints
 
     def _save_checkpoint(self) -> None:
-        """verl calls this before it syncs weights, validates and measures; ours comes after.
+        """Verl calls this before it syncs weights, validates and measures; ours comes after.
 
         So a checkpoint says that everything of its training step is done and stored, and a
         resume has nothing to make up for.

@@ -1,19 +1,63 @@
-"""Imports done ahead of time, while the machine waits for another process.
+"""Imports that are done once, ahead of time and side by side.
 
-verl imports vLLM in the trainer's process when it launches the rollout server, after the
-training worker has loaded its model. The trainer has nothing to do in that time.
+A run on a small machine spends most of its start importing. So, on the CPU, while Ray
+starts, the trainer imports verl on a thread, and a warm interpreter imports the libraries
+below for all of Ray's workers and for vLLM's engine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import threading
+from collections.abc import Generator
+from pathlib import Path
 
-ROLLOUT_SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server"
+from longhaul_trainer.verl.device import Device
+from longhaul_trainer.warm import WarmInterpreter
+
+OWN = ("longhaul_trainer.verl.trainer", "verl.workers.rollout.vllm_rollout.vllm_async_server")
+"""What the trainer's process needs: verl imports vLLM in it when it launches the server."""
+
+LIBRARIES = (
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "transformers.models.auto.modeling_auto",
+    "tensordict",
+    "datasets",
+    "peft",
+    "hydra",
+    "aiohttp",
+    "fastapi",
+    "sqlalchemy.orm",
+    "numba",
+    "vllm.v1.worker.cpu_worker",
+    "vllm.entrypoints.openai.cli_args",
+)
+"""What Ray's workers and the engine spend their imports on. None of these may import Ray,
+which reads settings of its process while it is imported."""
 
 
 def import_ahead() -> None:
-    """Begin to import what the rollout server's launch needs, on a thread of its own."""
-    threading.Thread(
-        target=importlib.import_module, args=(ROLLOUT_SERVER,), name="import-ahead", daemon=True
-    ).start()
+    """Begin to import what this process will need, on a thread of its own."""
+
+    def work() -> None:
+        for name in OWN:
+            importlib.import_module(name)
+
+    threading.Thread(target=work, name="import-ahead", daemon=True).start()
+
+
+@contextlib.contextmanager
+def warm_python(device: Device, *, folder: Path) -> Generator[Path | None]:
+    """The interpreter that Ray is to start its workers with; None for the plain one.
+
+    Args:
+        device: On GPUs nothing is done ahead: verl's processes start as verl starts them.
+        folder: For small files.
+    """
+    if device == "gpu":
+        yield None
+        return
+    with WarmInterpreter(LIBRARIES, folder=folder) as warm:
+        yield warm.stand_in

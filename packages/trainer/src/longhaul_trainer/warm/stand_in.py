@@ -1,0 +1,90 @@
+"""Takes the place of a Python interpreter: hands its command over, and lives as long as that.
+
+Run as `python -IS stand_in.py ADDRESS [interpreter arguments]`, with the standard library
+alone and as little of it as can be, so that it starts in some milliseconds. If nobody
+answers at ADDRESS it becomes the plain interpreter, and the program only starts later.
+"""
+
+import array
+import json
+import os
+import signal
+import socket
+import sys
+
+MAX_DESCRIPTORS = 200
+"""Linux passes at most 253 at once."""
+
+
+def main() -> None:
+    """Hand the command over, wait for its end, and end in the same way."""
+    address, *arguments = sys.argv[1:]
+    inherited = inherited_descriptors()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect("\0" + address)
+        pid = handed_over(connection, arguments, inherited)
+    except OSError:
+        pid = None
+    if pid is None:
+        os.execv(sys.executable, [sys.executable, *arguments])
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda number, frame: pass_on(pid, number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to every process itself
+    end_like(connection.recv(64))
+
+
+def inherited_descriptors() -> list[int]:
+    """Files that were open when this process began."""
+    found: list[int] = []
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        try:
+            if os.get_inheritable(descriptor):
+                found.append(descriptor)
+        except OSError:  # the descriptor of the listing itself
+            continue
+    return sorted(found)
+
+
+def handed_over(
+    connection: socket.socket, arguments: list[str], descriptors: list[int]
+) -> int | None:
+    """The process that runs the command, or None if it is not for a warm interpreter."""
+    if len(descriptors) > MAX_DESCRIPTORS:
+        return None
+    command = {
+        "arguments": arguments,
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "descriptors": descriptors,
+    }
+    body = json.dumps(command).encode()
+    passed = array.array("i", descriptors)
+    connection.sendmsg(
+        [len(body).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
+    )
+    connection.sendall(body)
+    answer = connection.recv(64)  # comes when the imports are done
+    return int(answer) if answer else None
+
+
+def pass_on(pid: int, number: int) -> None:
+    """Send the program a signal that was meant for it."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def end_like(status: bytes) -> None:
+    """Exit with the wait status of the program; without one it was killed."""
+    code = os.waitstatus_to_exitcode(int(status)) if status else -signal.SIGKILL
+    if code < 0:
+        signal.signal(signal.Signals(-code), signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    main()

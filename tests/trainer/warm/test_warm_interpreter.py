@@ -1,0 +1,240 @@
+"""Tests for `longhaul_trainer.warm`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from longhaul_trainer.warm import WarmInterpreter
+from longhaul_trainer.warm.server import parsed
+
+PRELOADED = "decimal"
+"""A module that a plain interpreter has not imported when it begins."""
+IS_WARM = f"import sys; print({PRELOADED!r} in sys.modules)"
+
+
+@pytest.fixture
+def warm(tmp_path: Path) -> Generator[WarmInterpreter]:
+    with WarmInterpreter([PRELOADED], folder=tmp_path / "scratch") as interpreter:
+        yield interpreter
+
+
+def output(
+    *command: str | Path,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    input: str | None = None,
+    pass_fds: tuple[int, ...] = (),
+) -> str:
+    ended = subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        input=input,
+        pass_fds=pass_fds,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def running(pid: int) -> bool:
+    """Whether the process is there; one that waits to be reaped is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_a_program_begins_with_its_imports_done(warm: WarmInterpreter) -> None:
+    assert output(sys.executable, "-c", IS_WARM) == "False\n"
+    assert output(warm.stand_in, "-c", IS_WARM) == "True\n"
+
+
+def test_it_sees_its_own_arguments_environment_and_folder(
+    warm: WarmInterpreter, tmp_path: Path
+) -> None:
+    program = (
+        "import os, sys; print(sys.argv, os.getcwd(), os.environ['WORD'], 'HOME' in os.environ)"
+    )
+    found = output(
+        warm.stand_in, "-c", program, "a b", "", cwd=tmp_path, env={"WORD": "x", "PATH": "/bin"}
+    )
+
+    assert found == f"['-c', 'a b', ''] {tmp_path} x False\n"
+
+
+def test_files_and_modules_run_as_main(warm: WarmInterpreter, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys, beside; print(__name__, sys.argv, beside.value)")
+    (tmp_path / "beside.py").write_text("value = 7")
+
+    assert output(warm.stand_in, program, "1") == f"__main__ ['{program}', '1'] 7\n"
+    assert output(warm.stand_in, "-m", "calendar", "2000", "2").strip().startswith("February 2000")
+
+
+def test_open_files_keep_their_numbers(warm: WarmInterpreter, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.dup2(writing, 40)
+    try:
+        output(warm.stand_in, "-c", "import os; os.write(40, b'hello')", pass_fds=(40,))
+        assert os.read(reading, 10) == b"hello"
+    finally:
+        for descriptor in (reading, writing, 40):
+            os.close(descriptor)
+
+
+def test_input_is_passed_on(warm: WarmInterpreter) -> None:
+    assert output(warm.stand_in, "-c", "print(input()[::-1])", input="abc\n") == "cba\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "returncode"),
+    [
+        ("pass", 0),
+        ("raise SystemExit(3)", 3),
+        ("raise SystemExit('in words')", 1),
+        ("1 / 0", 1),
+        ("import os; os._exit(200)", 200),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+    ],
+)
+def test_the_stand_in_ends_as_the_program_did(
+    warm: WarmInterpreter, program: str, returncode: int
+) -> None:
+    ended = subprocess.run([warm.stand_in, "-c", program], stderr=subprocess.DEVNULL, timeout=60)
+
+    assert ended.returncode == returncode
+
+
+def test_what_a_program_leaves_to_its_end_is_done(warm: WarmInterpreter) -> None:
+    program = "import atexit; atexit.register(print, 'bye'); print('hello', end=' ')"
+
+    assert output(warm.stand_in, "-c", program) == "hello bye\n"
+
+
+PRINTS_AND_WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+
+
+def started(warm: WarmInterpreter) -> tuple["subprocess.Popen[str]", int]:
+    process = subprocess.Popen(
+        [warm.stand_in, "-c", PRINTS_AND_WAITS], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout as lines:
+        return process, int(lines.readline())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_stand_in_ends_the_program(
+    warm: WarmInterpreter, number: signal.Signals
+) -> None:
+    process, pid = started(warm)
+    process.send_signal(number)
+
+    assert process.wait(20) == -number
+    until(lambda: not running(pid))
+
+
+def test_a_killed_program_ends_its_stand_in(warm: WarmInterpreter) -> None:
+    process, pid = started(warm)
+    os.kill(pid, signal.SIGKILL)
+
+    assert process.wait(20) == -signal.SIGKILL
+
+
+def test_closing_ends_every_program(warm: WarmInterpreter) -> None:
+    process, pid = started(warm)
+    warm.close()
+
+    assert process.wait(20) == -signal.SIGKILL
+    until(lambda: not running(pid))
+
+
+def test_the_plain_interpreter_takes_over_when_nobody_answers(warm: WarmInterpreter) -> None:
+    warm.close()
+
+    assert output(warm.stand_in, "-c", IS_WARM) == "False\n"
+
+
+def test_a_module_that_cannot_be_imported_costs_time_only(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with WarmInterpreter(["no_such_module", PRELOADED], folder=tmp_path) as warm:
+        assert output(warm.stand_in, "-c", IS_WARM) == "True\n"
+    assert "no_such_module" in capfd.readouterr().err
+
+
+def test_processes_of_a_program_are_warm_too(warm: WarmInterpreter, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import multiprocessing, os, sys\n"
+        "def work(queue):\n"
+        f"    queue.put(({PRELOADED!r} in sys.modules, os.getpid()))\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=work, args=(queue,))\n"
+        "    process.start()\n"
+        "    warm, pid = queue.get(timeout=20)\n"
+        "    process.join(20)\n"
+        "    print(warm, pid != os.getpid(), process.exitcode)\n"
+    )
+
+    assert output(warm.stand_in, program) == "True True 0\n"
+
+
+def test_everything_dies_with_the_owner(tmp_path: Path) -> None:
+    owner = tmp_path / "owner.py"
+    owner.write_text(
+        "import subprocess, sys, time\n"
+        "from pathlib import Path\n"
+        "from longhaul_trainer.warm import WarmInterpreter\n"
+        f"warm = WarmInterpreter([], folder=Path({str(tmp_path)!r}))\n"
+        f"subprocess.Popen([warm.stand_in, '-c', {PRINTS_AND_WAITS!r}])\n"
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen([sys.executable, owner], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as lines:
+        pid = int(lines.readline())
+    process.kill()
+    process.wait(20)
+
+    until(lambda: not running(pid))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-c", "pass", "-x"], ("-c", "pass", ["-x"])),
+        (["-u", "-X", "utf8", "-m", "a.b", "c"], ("-m", "a.b", ["c"])),
+        (["-W", "error", "-Bs", "file.py", "-c"], ("file", "file.py", ["-c"])),
+    ],
+)
+def test_options_of_the_interpreter_are_passed_over(
+    arguments: list[str], expected: tuple[str, str, list[str]]
+) -> None:
+    assert parsed(arguments) == expected
+
+
+@pytest.mark.parametrize("arguments", [[], ["-u"], ["-c"]])
+def test_a_command_without_a_program_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(ValueError, match="no program"):
+        parsed(arguments)
