@@ -1,0 +1,166 @@
+"""A run that is killed again and again ends as one that nobody disturbed.
+
+`LONGHAUL_KILLS` says how often it is killed, 3 times if it says nothing: while a checkpoint is
+being written, during a commit, and then at moments drawn from `LONGHAUL_KILLS_SEED`.
+"""
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.launching import SMOKE, Launched, finish, kill_group, trainer, wait_until
+from training.test_smoke_run import processes_in
+
+NUM_KILLS = int(os.environ.get("LONGHAUL_KILLS", "3"))
+SEED = int(os.environ.get("LONGHAUL_KILLS_SEED", "0"))
+LATEST_SECONDS = 60.0
+"""A drawn moment lies within the first so many seconds of an attempt: start-up and training."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 240 * NUM_KILLS)]
+
+Moment = Callable[[], bool]
+
+
+def while_a_checkpoint_is_written(folder: Path) -> Moment:
+    return lambda: any(folder.glob("runs/*/checkpoints/.writing-*"))
+
+
+def while_a_commit_is_written(folder: Path) -> Moment:
+    """The write-ahead log grows after a training step has been trained."""
+    log = folder / "longhaul.db-wal"
+    sizes: list[int] = []
+
+    def happened() -> bool:
+        if not any(folder.glob("runs/*/checkpoints/global_step_2")):
+            return False
+        sizes.append(log.stat().st_size if log.exists() else 0)
+        return sizes[-1] > min(sizes)
+
+    return happened
+
+
+def after(seconds: float) -> Moment:
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() > deadline
+
+
+def moments(folder: Path) -> Iterator[Moment]:
+    drawn = random.Random(SEED)
+    yield while_a_checkpoint_is_written(folder)
+    yield while_a_commit_is_written(folder)
+    while True:
+        yield after(drawn.uniform(0.0, LATEST_SECONDS))
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """A run after `NUM_KILLS` kills, each followed by a resume."""
+    folder = tmp_path_factory.mktemp("killed")
+    process = trainer(folder, "train", str(SMOKE))
+    for _, happened in zip(range(NUM_KILLS), moments(folder), strict=False):
+        if not came(happened, process):
+            break
+        kill_group(process)
+        wait_for_the_dead(folder)
+        process = trainer(folder, "resume", "last")
+    ended = finish(process, folder)
+    assert ended.returncode == 0, ended.output
+    return ended
+
+
+def came(happened: Moment, process: "subprocess.Popen[str]") -> bool:
+    """Wait for a moment; false if the run was done before a drawn one came."""
+    wait_until(process, lambda: happened() or process.poll() == 0)
+    return process.poll() is None
+
+
+def wait_for_the_dead(folder: Path) -> None:
+    """Nothing that the killed process had started may stay."""
+    deadline = time.monotonic() + 30
+    while left := processes_in(folder):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param(
+            "SELECT phase, training_step, group_index, position, task_id, horizon, trained, failed "
+            "FROM episode_summary ORDER BY 1, 2, 3, 4",
+            id="the task stream, the schedule, and each episode once",
+        ),
+        pytest.param(
+            "SELECT training_step, name, value FROM metrics WHERE NOT superseded AND name IN "
+            "('actor/optimizer_steps', 'actor/lr', 'episodes/count', 'validation/num_episodes') "
+            "ORDER BY 1, 2",
+            id="optimizer steps and learning rates",
+        ),
+        pytest.param(
+            "SELECT training_step, panel, num_episodes FROM evaluations WHERE NOT superseded "
+            "ORDER BY 1",
+            id="validations",
+        ),
+        pytest.param(
+            "SELECT version, training_step FROM policy_versions "
+            "WHERE NOT superseded AND version > 0 ORDER BY 1",
+            id="policy versions",
+        ),
+        pytest.param(
+            "SELECT training_step, phase, group_index, group_size FROM groups "
+            "WHERE NOT superseded ORDER BY 1, 2, 3",
+            id="groups",
+        ),
+        pytest.param(
+            "SELECT training_step, count(*), sum(trained) FROM step_detail "
+            "WHERE phase = 'train' GROUP BY 1 ORDER BY 1",
+            id="steps",
+        ),
+        pytest.param("SELECT status, num_training_steps FROM runs", id="the run's end"),
+    ],
+)
+def test_the_surviving_line_is_that_of_an_undisturbed_run(
+    killed: Launched, smoke: Launched, question: str
+) -> None:
+    expected: list[tuple[Any, ...]] = smoke.query(question)
+
+    assert expected
+    assert killed.query(question) == expected
+
+
+def test_it_was_really_killed_and_went_on(killed: Launched) -> None:
+    attempts = killed.query(
+        "SELECT attempt, status, resumes_after_training_step FROM attempts ORDER BY attempt"
+    )
+
+    assert len(attempts) >= min(NUM_KILLS, 2)
+    assert attempts[-1][1] == "finished"
+    assert all(status != "finished" for _, status, _ in attempts[:-1])
+    came_from = [after_step for _, _, after_step in attempts[1:]]
+    assert came_from == sorted(came_from)
+    assert max(came_from) >= 2, "the second kill comes after checkpoint 2"
+
+
+def test_nothing_that_was_taken_back_counts_as_trained(killed: Launched) -> None:
+    assert killed.value("SELECT count(*) FROM episodes WHERE superseded") > 0
+    assert killed.value("SELECT count(*) FROM episodes WHERE superseded AND trained") == 0
+    assert (
+        killed.value("SELECT count(*) FROM episode_summary WHERE phase = 'train' AND NOT trained")
+        == 0
+    )
+
+
+def test_the_store_is_whole(killed: Launched) -> None:
+    assert killed.query("PRAGMA integrity_check") == [("ok",)]
+    assert killed.query("PRAGMA foreign_key_check") == []
+
+
+def test_the_final_weights_are_there(killed: Launched) -> None:
+    assert (killed.run_folder / "model" / "model.safetensors").is_file()
+    assert not list(killed.run_folder.glob("checkpoints/.*"))
