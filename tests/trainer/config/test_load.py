@@ -128,6 +128,17 @@ def test_overrides_take_the_values_of_toml() -> None:
     assert config.prompt.system == "You craft = win"
 
 
+def test_an_override_of_a_whole_table_takes_its_place() -> None:
+    text = SMALLEST + "[environment]\noptions = { level = 'hard' }\n[verl]\nray_kwargs.a = 1\n"
+
+    config = parse_config(text, ["environment.options={}", "verl={}"])
+
+    assert config.environment.options == {}
+    assert config.verl == {}
+    (line,) = problems(SMALLEST, "environment.options=3")
+    assert line.startswith("environment.options = 3: must be a valid dictionary")
+
+
 def test_a_later_override_wins_and_none_takes_a_value_back() -> None:
     text = SMALLEST + "[rollout]\nmax_episode_tokens = 9000"
 

@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from longhaul_core.store.session import store_errors
+from longhaul_core.store.addresses import store_errors
 
 
 def read_session(request: Request) -> Iterator[Session]:

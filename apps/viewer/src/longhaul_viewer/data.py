@@ -15,6 +15,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from longhaul_core.store import queries
+from longhaul_core.store.addresses import describe_store, store_errors
+from longhaul_core.store.addresses import store_url as parsed_url
 from longhaul_core.store.queries import (
     CurvePoint,
     EpisodeDetail,
@@ -26,8 +28,7 @@ from longhaul_core.store.queries import (
     RunSummary,
     StepDetail,
 )
-from longhaul_core.store.session import describe_store, read_only_engine, store_errors
-from longhaul_core.store.session import store_url as parsed_url
+from longhaul_core.store.session import read_only_engine
 from longhaul_viewer.components.charts import Series, StripStep
 from longhaul_viewer.components.tokens import DRIFT, Scale, Token
 from longhaul_viewer.links import GroupKey

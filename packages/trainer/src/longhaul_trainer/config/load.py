@@ -105,7 +105,7 @@ def _table_path(key: str) -> tuple[str, ...] | None:
     for free in FREE_TABLES:
         if key.startswith(f"{free}.") and key != f"{free}.":
             return (*free.split("."), key.removeprefix(f"{free}."))
-    return tuple(key.split(".")) if key in config_fields() and key not in FREE_TABLES else None
+    return tuple(key.split(".")) if key in config_fields() else None
 
 
 def _put(table: dict[str, object], path: tuple[str, ...], value: object) -> None:

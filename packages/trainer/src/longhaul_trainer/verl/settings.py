@@ -37,6 +37,7 @@ LEFT_OUT = (
     "actor_rollout_ref.actor.fsdp_config.mixed_precision.",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision.",
     "actor_rollout_ref.rollout.enable_sleep_mode",
+    "actor_rollout_ref.model.lora.merge",
 )
 """Settings that verl's classes have and its YAML files do not show."""
 
@@ -210,6 +211,8 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
     return {
         "trainer.device": "cpu",
         "actor_rollout_ref.model.use_remove_padding": False,
+        # The engine takes whole weights: an adapter is merged into them on the way.
+        "actor_rollout_ref.model.lora.merge": True,
         "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
