@@ -247,16 +247,19 @@ def test_credit_does_not_fade_with_the_length_of_a_reply(short: int, long: int) 
     assert first_advantage(short) == first_advantage(long) == 0.25
 
 
-def test_a_step_without_tokens_hands_its_reward_to_the_step_before() -> None:
-    # the empty step pays 4 one step later: 1/2 * 4 arrives at the first action
+def test_a_step_without_tokens_is_passed_through_to_the_step_before() -> None:
+    # discount and decay 1/2; the last action, worth 2, gets 0: A = -2
+    # the empty step pays 4 before it: worth 4 + 2/2 = 5, and leads to 4 + (2/2 + 0/2)/2 = 9/2
+    # the first action, worth 1, leads to (5/2 + 9/4)/2 = 19/8: A = 11/8
     advantages, targets = over_tokens(
-        [Action(0.0, [1.0], [0.0]), Action(4.0, [], []), Action(0.0, [0.0], [0.0])],
+        [Action(0.0, [1.0], [0.0]), Action(4.0, [], []), Action(0.0, [2.0], [0.0])],
         None,
         discount=0.5,
-        trace_decay=1.0,
+        trace_decay=0.5,
     )
 
-    np.testing.assert_allclose(advantages[0], [1.0])
+    np.testing.assert_allclose(advantages[0], [1.375])
+    np.testing.assert_allclose(advantages[2], [-2.0])
     assert [len(array) for array in advantages] == [len(array) for array in targets] == [1, 0, 1]
 
 

@@ -56,8 +56,8 @@ class AlgorithmConfig(Section):
     """Mean and deviation over episodes, or over rows as in GiGPO's reference code, where a long
     episode counts more; for `grpo` and `gigpo`."""
     anchor_similarity: float | None = Field(default=None, gt=0, lt=1)
-    """Take observations at least this alike for one state; left out, only equal ones. For
-    `gigpo`; grows slow with long observations."""
+    """Take states whose texts are at least this alike for one; left out, only equal ones. For
+    `gigpo`."""
     history_length: int = Field(default=2, ge=0)
     """Past states (K) that `hgpo` looks at, as many as the memory shows."""
     history_weight_exponent: float = Field(default=1.0, ge=0)
