@@ -232,3 +232,28 @@ def test_a_lone_trajectory_is_refused() -> None:
 def test_a_missing_anchor_state_is_refused() -> None:
     with pytest.raises(ValueError, match=r"episodes have \[2, 1\] rewards but \[1, 1\] anchor"):
         gigpo_credit([np.zeros(2), np.zeros(1)], [["a"], ["a"]], discount=1.0)
+
+
+def test_states_that_are_alike_are_one_if_asked() -> None:
+    rewards = [np.array([6.0]), np.array([0.0])]
+    anchors = [["Room 4, 12:05"], ["Room 4, 12:06"]]
+
+    apart = gigpo_credit(rewards, anchors, discount=1.0, scale_by_std=False)
+    joined = gigpo_credit(rewards, anchors, discount=1.0, scale_by_std=False, similarity=0.9)
+
+    # 12 of 13 characters in common: 24/26 = 0.92
+    assert [credit.step_advantages for credit in apart] == [(0.0,), (0.0,)]
+    assert [credit.step_advantages for credit in joined] == [(3.0,), (-3.0,)]
+
+
+@given(groups)
+def test_states_that_differ_enough_stay_apart_by_similarity(group: list[Episode]) -> None:
+    by_hash = credits_of(group)
+    by_similarity = gigpo_credit(
+        rewards_of(group),
+        [[state for _, state in episode] for episode in group],
+        discount=0.9,
+        similarity=0.5,
+    )
+
+    assert by_similarity == by_hash

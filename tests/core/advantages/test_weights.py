@@ -67,3 +67,41 @@ def test_a_batch_without_tokens_is_refused() -> None:
 def test_a_negative_count_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative, got -1"):
         loss_weights([[3, -1]], loss_unit="step")
+
+
+def test_a_fixed_token_weighs_the_same_whatever_the_lengths() -> None:
+    # 1 / (2 episodes * 10 tokens), and 1 / (1 * 10)
+    assert loss_weights([[2, 4], [3]], loss_unit="fixed_token", tokens_per_episode=10) == (
+        (0.05, 0.05),
+        (0.05,),
+    )
+    assert loss_weights([[2, 0], [0]], loss_unit="fixed_token", tokens_per_episode=10) == (
+        (0.1, 0.0),
+        (0.0,),
+    )
+
+
+@given(batches, st.integers(1, 50))
+def test_fixed_tokens_are_tokens_up_to_one_factor(batch: list[list[int]], length: int) -> None:
+    fixed = loss_weights(batch, loss_unit="fixed_token", tokens_per_episode=length)
+    plain = loss_weights(batch, loss_unit="token")
+
+    num_tokens = sum(map(sum, batch))
+    factor = num_tokens / sum(any(counts) for counts in batch) / length
+    for found, wanted in zip(fixed, plain, strict=True):
+        assert found == pytest.approx([factor * weight for weight in wanted])
+
+
+@pytest.mark.parametrize(
+    ("unit", "length", "message"),
+    [
+        ("fixed_token", None, "loss_unit = 'fixed_token' alone, which needs it: got None"),
+        ("token", 10, "alone, which needs it: got 10 with 'token'"),
+        ("fixed_token", 0, "tokens_per_episode must be at least 1, got 0"),
+    ],
+)
+def test_the_length_of_an_episode_belongs_to_fixed_tokens(
+    unit: LossUnit, length: int | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        loss_weights([[1]], loss_unit=unit, tokens_per_episode=length)

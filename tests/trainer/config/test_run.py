@@ -2,7 +2,7 @@
 
 import pickle
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import pytest
 from hypothesis import given
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.fields import config_fields
+from longhaul_trainer.config.learning import READ_BY, AlgorithmConfig, EstimatorName
 from longhaul_trainer.config.run import dotted
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -75,6 +76,38 @@ def test_there_are_recipes() -> None:
             'require_thinking = true needs format = "tags", got format = "plain"',
         ),
         (
+            {"algorithm": {"name": "rloo", "statistics": "row"}},
+            'statistics = "row" means nothing to name = "rloo"; it is for gigpo, grpo',
+        ),
+        (
+            {"algorithm": {"name": "reinforce_plus_plus", "scale_by_std": False}},
+            'scale_by_std = false means nothing to name = "reinforce_plus_plus"',
+        ),
+        (
+            {"algorithm": {"name": "grpo", "pass_k": 4}},
+            'pass_k = 4 means nothing to name = "grpo"; it is for pass_at_k',
+        ),
+        (
+            {"algorithm": {"anchor_similarity": 0.9, "name": "hgpo"}},
+            'anchor_similarity = 0.9 means nothing to name = "hgpo"; it is for gigpo',
+        ),
+        (
+            {"algorithm": {"name": "drgrpo", "loss_unit": "episode"}},
+            'name = "drgrpo" with loss_unit = "episode" divides by lengths',
+        ),
+        (
+            {"algorithm": {"loss_unit": "fixed_token"}},
+            'loss_unit = "fixed_token" needs tokens_per_episode',
+        ),
+        (
+            {"algorithm": {"tokens_per_episode": 100}},
+            'tokens_per_episode = 100 is for loss_unit = "fixed_token", got loss_unit = "token"',
+        ),
+        (
+            {"algorithm": {"name": "pass_at_k", "pass_k": 9}},
+            "algorithm.pass_k = 9 is more than rollout.group_size = 8",
+        ),
+        (
             {"actions": {"require_thinking": True}, "prompt": {"reply_prefix": "<action>"}},
             "prompt.reply_prefix = '<action>' opens the action before",
         ),
@@ -87,6 +120,39 @@ def test_parts_that_contradict_each_other_are_told_with_both_names_and_the_arith
         RunConfig.model_validate(SMALLEST | sections)
 
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("name", get_args(EstimatorName))
+def test_every_estimator_takes_its_defaults_written_out(name: str) -> None:
+    config = RunConfig.model_validate(SMALLEST | {"algorithm": {"name": name}})
+
+    assert parse_config(config.to_toml()) == config
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"name": "drgrpo", "scale_by_std": False},
+        {"name": "rloo", "scale_by_std": False, "loss_unit": "episode"},
+        {"name": "drgrpo", "loss_unit": "fixed_token", "tokens_per_episode": 1000},
+        {"name": "pass_at_k", "pass_k": 8},
+        {"name": "gigpo", "anchor_similarity": 0.9, "step_advantage_weight": 0.0},
+        {"name": "hgpo", "history_length": 0, "history_weight_exponent": 0.0},
+        {"name": "reinforce_plus_plus_baseline", "whiten": "episode"},
+    ],
+    ids=str,
+)
+def test_settings_that_an_estimator_reads_are_taken(algorithm: dict[str, object]) -> None:
+    config = RunConfig.model_validate(SMALLEST | {"algorithm": algorithm})
+
+    assert algorithm.items() <= config.algorithm.model_dump().items()
+
+
+def test_the_estimators_that_a_setting_is_for_are_those_that_exist() -> None:
+    settings_read = {field for field in AlgorithmConfig.model_fields if field in READ_BY}
+
+    assert settings_read == set(READ_BY)
+    assert {name for names in READ_BY.values() for name in names} == set(get_args(EstimatorName))
 
 
 def test_contradictions_of_a_run_are_told_together() -> None:

@@ -2,11 +2,13 @@
 
 The episode part and the step part are kept apart, because they are stored apart:
 a person who asks why an action was reinforced wants to see which of the two did it.
+An estimator that gives every step of an episode the same has an episode part alone; one
+that tells the steps apart and nothing else has a step part alone.
 
-Shapes: N steps of all the group's episodes, one after the other.
+Shapes: G episodes of the group, N steps of all of them, one after the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -33,9 +35,9 @@ class EpisodeCredit:
     """Credit of one episode. The tuples hold one number per step."""
 
     episode_advantage: float
-    """A^E: how the whole episode did against its group."""
+    """A^E: how the whole episode did against what it is compared with."""
     step_advantages: tuple[float, ...]
-    """A^S: how the rest of the episode went against other steps taken in the same state."""
+    """A^S: how the rest of the episode went from each step on against other steps."""
     returns_to_go: tuple[float, ...]
     """Discounted sum of the rewards from each step on, in the environment's units."""
     advantages: tuple[float, ...]
@@ -57,6 +59,15 @@ def check_group(step_rewards: Sequence[FloatArray]) -> None:
         raise GroupError(
             f"a group needs at least 2 trajectories to compare, got {len(step_rewards)}"
         )
+    check_rewards(step_rewards)
+
+
+def check_rewards(step_rewards: Sequence[FloatArray]) -> None:
+    """Refuse episodes without steps and rewards that are no numbers.
+
+    Raises:
+        ValueError: If an episode has no steps, or a reward is not finite.
+    """
     for position, rewards in enumerate(step_rewards):
         if rewards.ndim != 1 or len(rewards) == 0:
             raise ValueError(
@@ -68,6 +79,68 @@ def check_group(step_rewards: Sequence[FloatArray]) -> None:
             raise ValueError(
                 f"reward of episode {position}, step {step} must be finite, got {rewards[step]}"
             )
+
+
+def check_one_per_step(
+    step_rewards: Sequence[FloatArray], values: Sequence[Sized], *, of: str
+) -> None:
+    """Refuse values that are not one for each step.
+
+    Args:
+        step_rewards: Rewards of each episode's steps.
+        values: For each episode, as many values as it has steps.
+        of: What the values are, in the singular, for the message.
+
+    Raises:
+        ValueError: If the numbers differ.
+    """
+    num_steps = [len(rewards) for rewards in step_rewards]
+    found = [len(episode) for episode in values]
+    if found != num_steps:
+        raise ValueError(
+            f"one {of} per step is required: episodes have {num_steps} rewards but {found} {of}s"
+        )
+
+
+def whole_episode_credit(
+    advantages_G: FloatArray, returns_to_go: Sequence[FloatArray]
+) -> tuple[EpisodeCredit, ...]:
+    """Credit of estimators that give every step of an episode the same.
+
+    Args:
+        advantages_G: Advantage of each episode.
+        returns_to_go: Of each episode's steps, for the record.
+    """
+    return tuple(
+        EpisodeCredit(
+            episode_advantage=advantage,
+            step_advantages=(0.0,) * len(to_go),
+            returns_to_go=tuple(to_go.tolist()),
+            advantages=(advantage,) * len(to_go),
+        )
+        for advantage, to_go in zip(advantages_G.tolist(), returns_to_go, strict=True)
+    )
+
+
+def step_credit(
+    steps_N: FloatArray, returns_to_go: Sequence[FloatArray]
+) -> tuple[EpisodeCredit, ...]:
+    """Credit of estimators that have no episode part.
+
+    Args:
+        steps_N: Advantage of each step of all the episodes.
+        returns_to_go: Of each episode's steps, for the record.
+    """
+    steps = split_by_episode(steps_N, [len(to_go) for to_go in returns_to_go])
+    return tuple(
+        EpisodeCredit(
+            episode_advantage=0.0,
+            step_advantages=advantages,
+            returns_to_go=tuple(to_go.tolist()),
+            advantages=advantages,
+        )
+        for advantages, to_go in zip(steps, returns_to_go, strict=True)
+    )
 
 
 def split_by_episode(values_N: FloatArray, num_steps: Sequence[int]) -> list[tuple[float, ...]]:

@@ -13,19 +13,22 @@ credits single actions without a critic and without extra rollouts. Two decision
 Shapes: G episodes of the group, N steps of all of them, K distinct anchor states.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
+    IntArray,
     Statistics,
     check_group,
+    check_one_per_step,
     split_by_episode,
 )
 from longhaul_core.advantages.grpo import EPSILON, episode_advantages
 from longhaul_core.advantages.returns import returns_to_go
+from longhaul_core.advantages.similarity import merge_similar
 
 
 def gigpo_credit(
@@ -36,6 +39,7 @@ def gigpo_credit(
     step_advantage_weight: float = 1.0,
     scale_by_std: bool = True,
     statistics: Statistics = "episode",
+    similarity: float | None = None,
 ) -> tuple[EpisodeCredit, ...]:
     r"""Credit of each episode of one group of attempts at one task.
 
@@ -54,6 +58,8 @@ def gigpo_credit(
         scale_by_std: Divide both parts by their sample standard deviation; False divides
             neither.
         statistics: What mean and deviation of `A^E` are taken over; see `Statistics`.
+        similarity: Anchor states at least this alike, in (0, 1), are one state, as
+            `merge_similar` joins them; None compares for equality, by hash.
 
     Returns:
         One credit per episode, in the order given. A step whose state nobody else met
@@ -62,18 +68,14 @@ def gigpo_credit(
     Raises:
         GroupError: If there are fewer than 2 episodes.
         ValueError: If anchors and rewards differ in number, a reward is not finite, an
-            episode is empty or `discount` is out of range.
+            episode is empty, or `discount` or `similarity` is out of range.
 
     Source:
         Feng et al. 2025, Group-in-Group Policy Optimization, arXiv:2505.10978, eq. 3 to 8.
     """
     check_group(step_rewards)
+    check_one_per_step(step_rewards, anchor_states, of="anchor state")
     num_steps = [len(rewards) for rewards in step_rewards]
-    if [len(states) for states in anchor_states] != num_steps:
-        raise ValueError(
-            f"one anchor state per step is required: episodes have {num_steps} rewards "
-            f"but {[len(states) for states in anchor_states]} anchor states"
-        )
     episode_advantages_G = episode_advantages(
         np.array([rewards.sum() for rewards in step_rewards]),
         np.array(num_steps),
@@ -82,7 +84,9 @@ def gigpo_credit(
     )
     returns_N = np.concatenate(returns_to_go(step_rewards, discount=discount))
     anchors = [state for states in anchor_states for state in states]
-    steps_N = step_advantages(returns_N, anchors, scale_by_std=scale_by_std)
+    if similarity is not None:
+        anchors = merge_similar(anchors, threshold=similarity)
+    steps_N = step_advantages(returns_N, number_by_first(anchors), scale_by_std=scale_by_std)
     combined_N = np.repeat(episode_advantages_G, num_steps) + step_advantage_weight * steps_N
     return tuple(
         EpisodeCredit(
@@ -98,21 +102,23 @@ def gigpo_credit(
     )
 
 
-def step_advantages(
-    returns_N: FloatArray, anchors: Sequence[str], *, scale_by_std: bool
-) -> FloatArray:
-    """How much better each step's future was than that of its anchor group, shape (N,).
+def number_by_first(keys: Sequence[Hashable]) -> IntArray:
+    """Numbers from 0 on, the same for equal keys, in the order in which keys first appear."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
-    Sums to zero over each anchor group; exactly zero where a group's returns are equal
+
+def step_advantages(returns_N: FloatArray, group_N: IntArray, *, scale_by_std: bool) -> FloatArray:
+    """How much better each step's future was than that of its step group, shape (N,).
+
+    Sums to zero over each step group; exactly zero where a group's returns are equal
     or a step is alone.
 
     Args:
         returns_N: Return-to-go of each step.
-        anchors: The state each step was taken in.
+        group_N: The step group of each step, numbered from 0 to K - 1 without gaps.
         scale_by_std: Divide by the group's sample standard deviation (ddof 1) + 1e-6.
     """
-    numbers: dict[str, int] = {}
-    group_N = np.array([numbers.setdefault(anchor, len(numbers)) for anchor in anchors])
     size_K = np.bincount(group_N)
     # Measured from one member, equal returns are exactly 0 whatever their rounding.
     _, first_K = np.unique(group_N, return_index=True)

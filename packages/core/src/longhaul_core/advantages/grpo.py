@@ -13,7 +13,7 @@ from longhaul_core.advantages.credit import (
     IntArray,
     Statistics,
     check_group,
-    split_by_episode,
+    whole_episode_credit,
 )
 from longhaul_core.advantages.returns import returns_to_go
 
@@ -37,8 +37,8 @@ def grpo_credit(
             not fail, in the environment's units.
         discount: Per step, in [0, 1]; for `returns_to_go` only, which GRPO reports and
             does not use.
-        scale_by_std: False leaves the division out (Dr.GRPO), so that a group whose
-            returns hardly differ does not count as much as an informative one.
+        scale_by_std: False leaves the division out, so that a group whose returns hardly
+            differ does not count as much as an informative one; see `drgrpo_credit`.
         statistics: What mean and deviation are taken over; see `Statistics`.
 
     Returns:
@@ -49,8 +49,7 @@ def grpo_credit(
         ValueError: If a reward is not finite, an episode is empty or `discount` is out of range.
 
     Source:
-        Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, section 4.1;
-        Liu et al. 2025, Understanding R1-Zero-Like Training, arXiv:2503.20783 (unscaled).
+        Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, section 4.1.
     """
     check_group(step_rewards)
     num_steps = [len(rewards) for rewards in step_rewards]
@@ -60,20 +59,8 @@ def grpo_credit(
         scale_by_std=scale_by_std,
         statistics=statistics,
     )
-    returns_N = np.concatenate(returns_to_go(step_rewards, discount=discount))
-    return tuple(
-        EpisodeCredit(
-            episode_advantage=advantage,
-            step_advantages=(0.0,) * length,
-            returns_to_go=to_go,
-            advantages=(advantage,) * length,
-        )
-        for advantage, length, to_go in zip(
-            episode_advantages_G.tolist(),
-            num_steps,
-            split_by_episode(returns_N, num_steps),
-            strict=True,
-        )
+    return whole_episode_credit(
+        episode_advantages_G, returns_to_go(step_rewards, discount=discount)
     )
 
 

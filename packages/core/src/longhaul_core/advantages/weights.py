@@ -8,44 +8,62 @@ padding or micro-batching cannot change the gradient.
 from collections.abc import Sequence
 from typing import Literal
 
-LossUnit = Literal["token", "step", "episode"]
+LossUnit = Literal["token", "step", "episode", "fixed_token"]
 """What counts the same as every other of its kind.
 
 `"token"`: each action token; long actions and long episodes count more.
 `"step"`: each step, whatever the length of its action; long episodes count more.
 `"episode"`: each episode, whatever its length; inside it each token counts the same, as
 if the episode were one long reply.
+`"fixed_token"`: each action token, and as much in every optimizer step whatever the lengths
+of its episodes, which Dr.GRPO asks for.
 """
 
 
 def loss_weights(
-    num_action_tokens: Sequence[Sequence[int]], *, loss_unit: LossUnit
+    num_action_tokens: Sequence[Sequence[int]],
+    *,
+    loss_unit: LossUnit,
+    tokens_per_episode: int | None = None,
 ) -> tuple[tuple[float, ...], ...]:
     r"""Weight of each action token, one number per step since a step's tokens share it.
 
     With N episodes, T_i steps in episode i and n_{i,t} action tokens in its step t:
 
-        token:    1 / sum_{i,t} n_{i,t}
-        step:     1 / (sum_i T_i * n_{i,t})
-        episode:  1 / (N * sum_t n_{i,t})
+        token:        1 / sum_{i,t} n_{i,t}
+        step:         1 / (sum_i T_i * n_{i,t})
+        episode:      1 / (N * sum_t n_{i,t})
+        fixed_token:  1 / (N * tokens_per_episode)
 
     A step without trained tokens (n = 0) has weight 0 and is not counted in T_i, nor an
-    episode of such steps in N, so the weights of all tokens add up to 1.
+    episode of such steps in N, so the weights of all tokens add up to 1; by `fixed_token`
+    to the episodes' mean length over `tokens_per_episode`.
 
     Args:
         num_action_tokens: For each episode of one optimizer step, the trained tokens of
             each of its steps.
         loss_unit: See `LossUnit`.
+        tokens_per_episode: For `fixed_token` alone: the constant that stands for an
+            episode's length, at least 1, such as the most tokens that one can have. It
+            scales the loss and must not change during a run.
 
     Returns:
         For each episode, the weight of one token of each of its steps.
 
     Raises:
-        ValueError: If a count is negative or there are no tokens at all.
+        ValueError: If a count is negative, there are no tokens at all, or
+            `tokens_per_episode` is missing, less than 1, or given for another unit.
     """
     lowest = min((count for counts in num_action_tokens for count in counts), default=0)
     if lowest < 0:
         raise ValueError(f"number of action tokens must not be negative, got {lowest}")
+    if (loss_unit == "fixed_token") != (tokens_per_episode is not None):
+        raise ValueError(
+            f"tokens_per_episode belongs to loss_unit = 'fixed_token' alone, which needs it: "
+            f"got {tokens_per_episode} with {loss_unit!r}"
+        )
+    if tokens_per_episode is not None and tokens_per_episode < 1:
+        raise ValueError(f"tokens_per_episode must be at least 1, got {tokens_per_episode}")
     num_tokens = sum(sum(counts) for counts in num_action_tokens)
     if num_tokens == 0:
         raise ValueError("loss weights need at least one action token, got none")
@@ -57,7 +75,10 @@ def loss_weights(
         divisors = [[num_steps * count for count in counts] for counts in num_action_tokens]
     else:
         num_episodes = sum(sum(counts) > 0 for counts in num_action_tokens)
-        divisors = [[num_episodes * sum(counts)] * len(counts) for counts in num_action_tokens]
+        divisors = [
+            [num_episodes * (tokens_per_episode or sum(counts))] * len(counts)
+            for counts in num_action_tokens
+        ]
     return tuple(
         tuple(
             1.0 / divisor if count else 0.0

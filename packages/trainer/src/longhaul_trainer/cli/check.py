@@ -81,4 +81,11 @@ def advice(config: RunConfig) -> list[str]:
             'memory.kind = "full" with algorithm.name = "gigpo": steps are compared by state, '
             "though their prompts differ by all of the past"
         )
+    shown = {"none": 0, "window": config.memory.size}.get(config.memory.kind)
+    compared = config.algorithm.history_length
+    if config.algorithm.name == "hgpo" and shown is not None and shown != compared:
+        lines.append(
+            f"algorithm.history_length = {compared} compares steps by {compared} past states, "
+            f"and the memory shows {shown}"
+        )
     return lines

@@ -1,33 +1,107 @@
 """How trajectories become a gradient, and how progress is measured and kept."""
 
+from collections.abc import Generator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.toml import toml_value
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+EstimatorName = Literal[
+    "gigpo",
+    "grpo",
+    "drgrpo",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "hgpo",
+    "pass_at_k",
+]
+
+READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
+    # Dr.GRPO and RLOO divide by nothing, so `false` says no more than their names.
+    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo"),
+    "statistics": ("gigpo", "grpo"),
+    "step_advantage_weight": ("gigpo",),
+    "anchor_similarity": ("gigpo",),
+    "history_length": ("hgpo",),
+    "history_weight_exponent": ("hgpo",),
+    "whiten": ("reinforce_plus_plus", "reinforce_plus_plus_baseline"),
+    "pass_k": ("pass_at_k",),
+}
+"""Estimators that a setting means something to; the others refuse it unless it is the default."""
 
 
 class AlgorithmConfig(Section):
     """How trajectories become advantages and loss weights."""
 
-    name: Literal["grpo", "gigpo"] = "gigpo"
-    """`grpo` compares whole episodes of a task; `gigpo` also steps taken from the same state."""
+    name: EstimatorName = "gigpo"
+    """What an episode or a step is compared with: the episodes of its task (`grpo`, divided by
+    nothing in `drgrpo`; the others of them in `rloo`; the best others in `pass_at_k`), steps
+    from the same state as well (`gigpo`), steps from the same state and past alone (`hgpo`), or
+    the whole training step (`reinforce_plus_plus`; less the task's mean in `…_baseline`)."""
     discount: float = Field(default=0.95, ge=0, le=1)
-    """Of the return-to-go, per environment step, not per token."""
+    """Of the return-to-go, per environment step, not per token; `gigpo`, `hgpo` and
+    `reinforce_plus_plus` learn from it, the others only report it."""
     scale_by_std: bool = True
-    """Divide advantages by the standard deviation of what they are compared with."""
+    """Divide advantages by the standard deviation of what they are compared with; `drgrpo` and
+    `rloo` never do, and `reinforce_plus_plus` always divides by the training step's."""
     step_advantage_weight: float = Field(default=1.0, ge=0)
-    """Weight (omega) of GiGPO's step part beside the episode part; `grpo` has no step part."""
+    """Weight (omega) of the step part beside the episode part; for `gigpo`."""
     statistics: Literal["episode", "row"] = "episode"
     """Mean and deviation over episodes, or over rows as in GiGPO's reference code, where a long
-    episode counts more."""
-    loss_unit: Literal["token", "step", "episode"] = "token"
-    """What weighs the same in the loss, however an episode was cut into rows."""
+    episode counts more; for `grpo` and `gigpo`."""
+    anchor_similarity: float | None = Field(default=None, gt=0, lt=1)
+    """Take states whose texts are at least this alike for one; left out, only equal ones. For
+    `gigpo`."""
+    history_length: int = Field(default=2, ge=0)
+    """Past states (K) that `hgpo` looks at, as many as the memory shows."""
+    history_weight_exponent: float = Field(default=1.0, ge=0)
+    """How much more `hgpo` trusts steps that share more of the past (alpha); 0 trusts all alike."""
+    whiten: Literal["token", "episode"] = "token"
+    """What counts the same in the training step's mean and deviation; for `reinforce_plus_plus`
+    and `reinforce_plus_plus_baseline`."""
+    pass_k: int | None = Field(default=None, ge=2)
+    """Attempts of which the best counts in `pass_at_k`, at most `rollout.group_size`; left out,
+    all that did not fail. A group with fewer is left out."""
+    loss_unit: Literal["token", "step", "episode", "fixed_token"] = "token"
+    """What weighs the same in the loss, however an episode was cut into rows; `fixed_token` is
+    `token` with a weight that does not follow the lengths of the episodes at hand."""
+    tokens_per_episode: int | None = Field(default=None, ge=1)
+    """What stands for an episode's length in `fixed_token`, such as the most action tokens that
+    one can have."""
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the reward of a step whose action is invalid, for advantages only; the
     environment's reward is stored as it was."""
+
+    def contradictions(self) -> Generator[str]:
+        """A setting must mean something to the estimator, and a loss unit have its length."""
+        for field, names in READ_BY.items():
+            value = getattr(self, field)
+            if self.name not in names and value != type(self).model_fields[field].default:
+                yield (
+                    f"{field} = {toml_value(value)} means nothing to name = "
+                    f'"{self.name}"; it is for {", ".join(names)}'
+                )
+        if self.name == "drgrpo" and self.loss_unit in ("step", "episode"):
+            yield (
+                f'name = "drgrpo" with loss_unit = "{self.loss_unit}" divides by lengths, which '
+                'Dr.GRPO leaves out; say loss_unit = "fixed_token" or "token"'
+            )
+        if self.loss_unit == "fixed_token" and self.tokens_per_episode is None:
+            yield (
+                'loss_unit = "fixed_token" needs tokens_per_episode, such as rollout.horizon × '
+                "rollout.max_reply_tokens"
+            )
+        if self.loss_unit != "fixed_token" and self.tokens_per_episode is not None:
+            yield (
+                f"tokens_per_episode = {self.tokens_per_episode} is for loss_unit = "
+                f'"fixed_token", got loss_unit = "{self.loss_unit}"'
+            )
 
 
 class LossConfig(Section):

@@ -103,6 +103,12 @@ class RunConfig(Section):
                 f"{self.rollout.max_prompt_tokens} + {self.rollout.max_reply_tokens} = "
                 f"{longest_row}; raise it to at least {longest_row}"
             )
+        pass_k, group_size = self.algorithm.pass_k, self.rollout.group_size
+        if pass_k is not None and pass_k > group_size:
+            yield (
+                f"algorithm.pass_k = {pass_k} is more than rollout.group_size = {group_size}; "
+                "the best is taken of attempts in one group"
+            )
         if self.optimizer.warmup_training_steps > self.num_training_steps:
             yield (
                 f"optimizer.warmup_training_steps = {self.optimizer.warmup_training_steps} is more "

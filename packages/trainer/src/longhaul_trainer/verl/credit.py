@@ -1,7 +1,7 @@
 """Advantages and loss weights of one training step, from the notes of its rows.
 
-Nothing here knows about verl: rows in, one number per row out. Groups are compared
-inside themselves; weights are shared out inside one optimizer step.
+Nothing here knows about verl: rows in, one number per row out. How episodes are compared
+is the estimator's; weights are shared out inside one optimizer step.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from longhaul_core.advantages import EpisodeCredit, gigpo_credit, grpo_credit, loss_weights
+from longhaul_core.advantages import EpisodeCredit, loss_weights
 from longhaul_trainer.config.learning import AlgorithmConfig
+from longhaul_trainer.verl.estimators import Group, estimate, smallest_group
 from longhaul_trainer.verl.notes import RowKey, RowNote
 
 Episode = tuple[str, int]
@@ -40,7 +41,7 @@ class StepCredit:
 
     episodes: tuple[TrainedEpisode, ...]
     left_out: tuple[str, ...]
-    """Row keys of groups with fewer than two episodes that did not fail: nothing to compare."""
+    """Row keys of groups with too few episodes that did not fail: nothing to compare."""
     groups_without_signal: int
     """Groups whose every advantage is zero."""
     num_groups: int
@@ -77,15 +78,19 @@ def credit_training_step(
     groups: dict[str, list[Episode]] = defaultdict(list)
     for episode in sorted(episodes):
         groups[episode[0]].append(episode)
-    kept = {name: members for name, members in groups.items() if len(members) > 1}
+    fewest = smallest_group(algorithm)
+    kept = {name: members for name, members in groups.items() if len(members) >= fewest}
+    estimated = estimate(
+        [
+            _group(name, [_notes(episodes[m], notes) for m in members], algorithm)
+            for name, members in kept.items()
+        ],
+        algorithm,
+    )
     credits = {
         episode: credit
-        for members in kept.values()
-        for episode, credit in zip(
-            members,
-            _group_credit([_notes(episodes[m], notes) for m in members], algorithm),
-            strict=True,
-        )
+        for members, group_credits in zip(kept.values(), estimated, strict=True)
+        for episode, credit in zip(members, group_credits, strict=True)
     }
     groups_per_part = num_groups // num_optimizer_steps
     part_of = {
@@ -140,9 +145,7 @@ def _notes(keys: Sequence[str], notes: Mapping[str, RowNote]) -> tuple[RowNote, 
     return tuple(notes[key] for key in keys)
 
 
-def _group_credit(
-    members: Sequence[Sequence[RowNote]], algorithm: AlgorithmConfig
-) -> tuple[EpisodeCredit, ...]:
+def _group(name: str, members: Sequence[Sequence[RowNote]], algorithm: AlgorithmConfig) -> Group:
     rewards = [
         np.array(
             [
@@ -152,20 +155,11 @@ def _group_credit(
         )
         for episode in members
     ]
-    if algorithm.name == "grpo":
-        return grpo_credit(
-            rewards,
-            discount=algorithm.discount,
-            scale_by_std=algorithm.scale_by_std,
-            statistics=algorithm.statistics,
-        )
-    return gigpo_credit(
-        rewards,
-        [[note.anchor for note in episode] for episode in members],
-        discount=algorithm.discount,
-        step_advantage_weight=algorithm.step_advantage_weight,
-        scale_by_std=algorithm.scale_by_std,
-        statistics=algorithm.statistics,
+    return Group(
+        name=name,
+        step_rewards=rewards,
+        anchor_states=[[note.anchor for note in episode] for episode in members],
+        num_action_tokens=[[note.action_tokens for note in episode] for episode in members],
     )
 
 
@@ -179,6 +173,10 @@ def _weights(
     for part in sorted(set(part_of.values())):
         members = [episode for episode in part_of if part_of[episode] == part]
         counts = [[notes[key].action_tokens for key in episodes[member]] for member in members]
-        shared = loss_weights(counts, loss_unit=algorithm.loss_unit)
+        shared = loss_weights(
+            counts,
+            loss_unit=algorithm.loss_unit,
+            tokens_per_episode=algorithm.tokens_per_episode,
+        )
         weights |= dict(zip(members, shared, strict=True))
     return weights

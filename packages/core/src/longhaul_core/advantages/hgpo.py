@@ -1,0 +1,102 @@
+"""HGPO: steps compared in the same state, and the more so the more of their past agrees.
+
+GiGPO compares all steps taken in one state, though their prompts show different pasts.
+HGPO forms such step groups at every depth of the past, and averages what they say, with
+more weight on the deeper and smaller ones.
+
+Shapes: N steps of all the group's episodes.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from longhaul_core.advantages.credit import (
+    EpisodeCredit,
+    FloatArray,
+    check_group,
+    check_one_per_step,
+    step_credit,
+)
+from longhaul_core.advantages.gigpo import number_by_first, step_advantages
+from longhaul_core.advantages.returns import returns_to_go
+
+
+def hgpo_credit(
+    step_rewards: Sequence[FloatArray],
+    anchor_states: Sequence[Sequence[str]],
+    *,
+    discount: float,
+    history_length: int = 2,
+    history_weight_exponent: float = 1.0,
+    scale_by_std: bool = True,
+) -> tuple[EpisodeCredit, ...]:
+    r"""Credit of each episode of one group of attempts at one task.
+
+        A_{i,t} = sum_k w_k A^(k)_{i,t} / sum_k w_k        w_k = (k + 1)^exponent
+
+    over the depths k = 0 ... K at which the step has company. `A^(k)` compares the step's
+    discounted return-to-go, `(R_{i,t} - mean) / (std + 1e-6)`, with those of the group's
+    steps that share its state and the k states before it; a step with fewer than k steps
+    before it is in no group of depth k. With K = 0 this is GiGPO's step part.
+
+    It differs from the reference code in three points, after the paper: the weight counts
+    past states and not the present one, so the code's weights are (k + 2)^exponent; the
+    deviation is the sample's (ddof 1), as everywhere here; and an advantage that happens
+    to be 0 in company counts as any other.
+
+    Args:
+        step_rewards: Rewards of each episode's steps, for the group's episodes that did
+            not fail, in the environment's units.
+        anchor_states: For each step the state it was taken in; equal strings are one state.
+        discount: Per step, in [0, 1].
+        history_length: The paper's K, at least 0: how many past states are looked at; as
+            many as the memory shows.
+        history_weight_exponent: The paper's alpha, at least 0; 0 weighs every depth alike.
+        scale_by_std: Divide by the sample standard deviation; False does not divide.
+
+    Returns:
+        One credit per episode, in the order given, with a step part alone. A step whose
+        state nobody else met has advantage 0.
+
+    Raises:
+        GroupError: If there are fewer than 2 episodes.
+        ValueError: If anchors and rewards differ in number, a reward is not finite, an
+            episode is empty, or another argument is out of range.
+
+    Source:
+        He et al. 2026, Hierarchy-of-Groups Policy Optimization, arXiv:2602.22817.
+    """
+    check_group(step_rewards)
+    check_one_per_step(step_rewards, anchor_states, of="anchor state")
+    if history_length < 0:
+        raise ValueError(f"history_length must not be negative, got {history_length}")
+    if not 0.0 <= history_weight_exponent < float("inf"):
+        raise ValueError(
+            f"history_weight_exponent must be finite and not negative, got "
+            f"{history_weight_exponent}"
+        )
+    to_go = returns_to_go(step_rewards, discount=discount)
+    returns_N = np.concatenate(to_go)
+    total_N = np.zeros_like(returns_N)
+    weight_N = np.zeros_like(returns_N)
+    for depth in range(history_length + 1):
+        group_N = number_by_first(_contexts(anchor_states, depth=depth))
+        advantages_N = step_advantages(returns_N, group_N, scale_by_std=scale_by_std)
+        has_company_N = np.bincount(group_N)[group_N] > 1
+        weights_N = (depth + 1.0) ** history_weight_exponent * has_company_N
+        total_N += weights_N * advantages_N
+        weight_N += weights_N
+    return step_credit(total_N / np.where(weight_N > 0, weight_N, 1.0), to_go)
+
+
+def _contexts(anchor_states: Sequence[Sequence[str]], *, depth: int) -> list[Hashable]:
+    """What a step must share to be in a step group: its state and the `depth` before it.
+
+    A step without so much past gets a context of its own.
+    """
+    return [
+        tuple(states[step - depth : step + 1]) if step >= depth else (episode, step)
+        for episode, states in enumerate(anchor_states)
+        for step in range(len(states))
+    ]
