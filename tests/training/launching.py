@@ -91,6 +91,6 @@ def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> 
     """Poll quickly for a moment of a run; the run must not end before it."""
     deadline = time.monotonic() + TIME_LIMIT_SECONDS
     while not happened():
-        assert process.poll() is None, f"the run ended with {process.returncode} before the moment"
+        assert process.poll() is None, f"the run ended with {process.returncode} too soon"
         assert time.monotonic() < deadline, "the moment never came"
         time.sleep(0.002)

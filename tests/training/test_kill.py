@@ -64,7 +64,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("killed")
     process = trainer(folder, "train", str(SMOKE))
     for _, happened in zip(range(NUM_KILLS), moments(folder), strict=False):
-        if not came(happened, process):
+        if not came(happened, process, folder):
             break
         kill_group(process)
         wait_for_the_dead(folder)
@@ -74,9 +74,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     return ended
 
 
-def came(happened: Moment, process: "subprocess.Popen[str]") -> bool:
+def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bool:
     """Wait for a moment; false if the run was done before a drawn one came."""
-    wait_until(process, lambda: happened() or process.poll() == 0)
+    wait_until(process, lambda: happened() or process.poll() is not None)
+    assert process.poll() in {None, 0}, (folder / "output.txt").read_text(encoding="utf-8")
     return process.poll() is None
 
 
