@@ -75,6 +75,11 @@ def test_there_are_recipes() -> None:
             'require_thinking = true needs format = "tags", got format = "plain"',
         ),
         (
+            {"loss": {"kind": "gspo", "dual_clip": 3.0}},
+            'dual_clip = 3 is of kind = "ppo"; kind = "gspo" has none',
+        ),
+        ({"loss": {"dual_clip": None}}, 'kind = "ppo" needs dual_clip, got none'),
+        (
             {"actions": {"require_thinking": True}, "prompt": {"reply_prefix": "<action>"}},
             "prompt.reply_prefix = '<action>' opens the action before",
         ),
@@ -113,6 +118,31 @@ def test_what_just_fits_is_accepted() -> None:
     )
 
     assert config.rollout.max_episode_tokens == 576
+
+
+@pytest.mark.parametrize(
+    ("kind", "clipping"),
+    [("ppo", (0.2, 0.2, 3.0)), ("gspo", (3e-4, 4e-4, None)), ("cispo", (1.0, 4.0, None))],
+)
+def test_a_kind_of_loss_brings_its_own_clip_range(
+    kind: str, clipping: tuple[float, float, float | None]
+) -> None:
+    config = RunConfig.model_validate(SMALLEST | {"loss": {"kind": kind}})
+
+    assert (config.loss.clip_low, config.loss.clip_high, config.loss.dual_clip) == clipping
+    assert parse_config(config.to_toml()) == config
+
+
+def test_a_clip_range_that_is_given_stays() -> None:
+    config = RunConfig.model_validate(SMALLEST | {"loss": {"kind": "gspo", "clip_low": 0.1}})
+
+    assert (config.loss.clip_low, config.loss.clip_high) == (0.1, 4e-4)
+
+
+@pytest.mark.parametrize("kind", ["gepo", 3, ["ppo"]])
+def test_an_unknown_kind_of_loss_is_refused(kind: object) -> None:
+    with pytest.raises(ValidationError, match="'ppo', 'gspo' or 'cispo'"):
+        RunConfig.model_validate(SMALLEST | {"loss": {"kind": kind}})
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "a b", "../up", "a" * 41, "-dash"])

@@ -1,12 +1,21 @@
 """How trajectories become a gradient, and how progress is measured and kept."""
 
-from typing import Annotated, Literal
+from collections.abc import Generator
+from typing import Annotated, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from longhaul_trainer.config.section import Section
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+CLIP_RANGES: dict[str, dict[str, object]] = {
+    "ppo": {"dual_clip": 3.0},
+    "gspo": {"clip_low": 3e-4, "clip_high": 4e-4},
+    "cispo": {"clip_low": 1.0, "clip_high": 4.0},
+}
+"""What a kind of loss takes where the run leaves it out: GSPO's as published
+(arXiv:2507.18071), CISPO's weight bounded above alone, at 5 (arXiv:2510.13786)."""
 
 
 class AlgorithmConfig(Section):
@@ -33,18 +42,50 @@ class AlgorithmConfig(Section):
 class LossConfig(Section):
     """The policy loss."""
 
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """Probability ratios are clipped below at 1 - clip_low."""
+    kind: Literal["ppo", "gspo", "cispo"] = "ppo"
+    """`ppo` clips the ratio of each token, `gspo` that of a step's whole reply (a mean over its
+    tokens, so its clip range is far smaller); `cispo` clips a weight and keeps every token's
+    gradient. DAPO's loss is `ppo` with clip_high = 0.28."""
+    clip_low: float = Field(default=0.2, gt=0, le=1)
+    """Probability ratios are clipped below at 1 - clip_low; 1 sets no lower bound. Left out, it is
+    0.0003 for `gspo` and 1 for `cispo`."""
     clip_high: float = Field(default=0.2, gt=0)
-    """Probability ratios are clipped above at 1 + clip_high."""
-    dual_clip: float = Field(default=3.0, gt=1)
-    """Bound of the loss, in units of the advantage, where the advantage is negative."""
+    """Probability ratios are clipped above at 1 + clip_high. Left out, it is 0.0004 for `gspo` and
+    4 for `cispo`."""
+    dual_clip: float | None = Field(default=None, gt=1)
+    """Bound of the loss, in units of the advantage, where the advantage is negative; of `ppo`
+    alone, and 3 if left out."""
+    importance_sampling: Literal["none", "token", "sequence"] = "none"
+    """Multiply each token's policy loss by how much likelier the learner finds what the engine
+    sampled: the token, or the whole reply of the step."""
+    importance_cap: float = Field(default=2.0, ge=1)
+    """Importance weights are truncated to this; `none` does not read it."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the divergence from the starting model; 0 keeps no reference model."""
     kl_kind: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of the divergence; k3's value is unbiased, its gradient is not the KL's."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _clip_range_of_its_kind(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        table = cast("dict[str, object]", value)
+        kind = table.get("kind", cls.model_fields["kind"].default)
+        ranges = CLIP_RANGES[kind] if isinstance(kind, str) and kind in CLIP_RANGES else {}
+        return ranges | table
+
+    def contradictions(self) -> Generator[str]:
+        """The dual clip is PPO's, and PPO has one."""
+        if self.kind == "ppo" and self.dual_clip is None:
+            yield 'kind = "ppo" needs dual_clip, got none; 3 is the usual one'
+        if self.kind != "ppo" and self.dual_clip is not None:
+            yield (
+                f'dual_clip = {self.dual_clip:g} is of kind = "ppo"; kind = "{self.kind}" has '
+                "none, so leave it out"
+            )
 
 
 class OptimizerConfig(Section):

@@ -38,7 +38,7 @@ from longhaul_core.types import Task
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.loss import policy_loss
+from longhaul_trainer.verl.loss import policy_loss, weighted_means
 from longhaul_trainer.verl.notes import RowNote, read_notes
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.runtime import RunTicket
@@ -294,7 +294,7 @@ class LonghaulTrainer(PPOTrainerSync):
                 "temperature": self._run.rollout.temperature,
             }
             output = self.actor_rollout_wg.update_actor(rows)
-            outputs.append(reduce_metrics(rename_dict(output["metrics"], "actor/")))
+            outputs.append(weighted_means(reduce_metrics(rename_dict(output["metrics"], "actor/"))))
         metrics["actor/optimizer_steps"] = len(outputs)
         metrics["perf/mfu/actor"] = float(np.mean([o.pop("actor/mfu") for o in outputs]))
         for name in outputs[-1]:
