@@ -16,6 +16,12 @@ from longhaul_trainer.config.run import dotted
 CONFIGS = Path(__file__).parents[3] / "configs"
 SMALLEST: dict[str, object] = {"num_training_steps": 10, "tasks_per_training_step": 4}
 
+OVERLONG: dict[str, object] = {
+    "overlong_penalty": 1.0,
+    "overlong_start_tokens": 32,
+    "overlong_end_tokens": 64,
+}
+
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_recipe_describes_a_run(file: Path) -> None:
@@ -80,6 +86,30 @@ def test_there_are_recipes() -> None:
         ),
         ({"loss": {"dual_clip": None}}, 'kind = "ppo" needs dual_clip, got none'),
         (
+            {"algorithm": {"overlong_penalty": 1.0, "overlong_end_tokens": 8}},
+            "overlong_penalty = 1 needs overlong_start_tokens and overlong_end_tokens",
+        ),
+        (
+            {"algorithm": {"overlong_start_tokens": 4, "overlong_end_tokens": 8}},
+            "do nothing at overlong_penalty = 0",
+        ),
+        (
+            {"algorithm": OVERLONG | {"overlong_start_tokens": 64}},
+            "overlong_start_tokens = 64 must be less than overlong_end_tokens = 64",
+        ),
+        (
+            {"algorithm": OVERLONG, "rollout": {"max_reply_tokens": 63}},
+            "algorithm.overlong_end_tokens = 64 is more than rollout.max_reply_tokens = 63",
+        ),
+        (
+            {
+                "algorithm": OVERLONG | {"overlong_unit": "episode"},
+                "rollout": {"max_reply_tokens": 21, "horizon": 3},
+            },
+            "algorithm.overlong_end_tokens = 64 is more than "
+            "rollout.horizon * rollout.max_reply_tokens = 63",
+        ),
+        (
             {"actions": {"require_thinking": True}, "prompt": {"reply_prefix": "<action>"}},
             "prompt.reply_prefix = '<action>' opens the action before",
         ),
@@ -109,6 +139,7 @@ def test_what_just_fits_is_accepted() -> None:
         SMALLEST
         | {
             "rollout": {"max_episode_tokens": 576},
+            "algorithm": OVERLONG,
             "optimizer": {
                 "micro_batch_tokens": 576,
                 "warmup_training_steps": 10,

@@ -140,6 +140,17 @@ def test_importance_sampling_is_off_unless_asked_for() -> None:
     assert OmegaConf.select(config, "algorithm.rollout_correction.rollout_is") is None
 
 
+def test_a_divergence_in_the_reward_keeps_a_reference_model() -> None:
+    from verl.trainer.ppo.utils import need_reference_policy
+
+    config = settings_of(small_run(algorithm={"reward_kl_coefficient": 0.01}), device="gpu")
+
+    assert need_reference_policy(config)
+    assert value(config, "algorithm.kl_penalty") == "kl"
+    assert value(config, "algorithm.kl_ctrl.kl_coef") == 0.01
+    assert value(config, f"{ACTOR}.use_kl_loss") is False
+
+
 @pytest.mark.parametrize("role", ["actor", "ref"])
 def test_learner_and_reference_compute_in_the_precision_that_samples(role: str) -> None:
     run = small_run(model={"engine_dtype": "float32"}, loss={"kl_coefficient": 0.1})

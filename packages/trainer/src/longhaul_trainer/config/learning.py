@@ -37,6 +37,41 @@ class AlgorithmConfig(Section):
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the reward of a step whose action is invalid, for advantages only; the
     environment's reward is stored as it was."""
+    overlong_penalty: float = Field(default=0.0, ge=0)
+    """DAPO's soft overlong shaping: subtracted in the same way from the reward of a step whose
+    reply has overlong_end_tokens or more, in proportion from overlong_start_tokens on."""
+    overlong_start_tokens: int | None = Field(default=None, ge=0)
+    """Longest reply without an overlong penalty."""
+    overlong_end_tokens: int | None = Field(default=None, ge=1)
+    """Shortest reply with the whole overlong penalty."""
+    overlong_unit: Literal["step", "episode"] = "step"
+    """The reply of each step is measured, or all replies of the episode together, whose last step
+    then pays."""
+    reward_kl_coefficient: float = Field(default=0.0, ge=0)
+    """Subtracted from a step's reward, in the same way, for each unit of the divergence from the
+    starting model, summed over the reply's tokens; 0 leaves it out."""
+    reward_kl_kind: Literal["k1", "k2", "k3"] = "k1"
+    """Estimator of the divergence in the reward. There k1 gives the KL's gradient, and k3 does
+    not."""
+
+    def contradictions(self) -> Generator[str]:
+        """An overlong penalty needs two lengths, and lengths need a penalty."""
+        start, end = self.overlong_start_tokens, self.overlong_end_tokens
+        if self.overlong_penalty > 0 and (start is None or end is None):
+            yield (
+                f"overlong_penalty = {self.overlong_penalty:g} needs overlong_start_tokens and "
+                "overlong_end_tokens, the lengths between which it rises"
+            )
+        if self.overlong_penalty == 0 and (start is not None or end is not None):
+            yield (
+                "overlong_start_tokens and overlong_end_tokens do nothing at overlong_penalty = 0; "
+                "raise it, or leave them out"
+            )
+        if start is not None and end is not None and start >= end:
+            yield (
+                f"overlong_start_tokens = {start} must be less than overlong_end_tokens = {end}; "
+                "the penalty rises between them"
+            )
 
 
 class LossConfig(Section):
@@ -61,9 +96,11 @@ class LossConfig(Section):
     importance_cap: float = Field(default=2.0, ge=1)
     """Importance weights are truncated to this; `none` does not read it."""
     kl_coefficient: float = Field(default=0.0, ge=0)
-    """Weight of the divergence from the starting model; 0 keeps no reference model."""
+    """Weight of the divergence from the starting model in the loss; 0 leaves it out. No reference
+    model is kept if algorithm.reward_kl_coefficient is 0 too."""
     kl_kind: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of the divergence; k3's value is unbiased, its gradient is not the KL's."""
+    """Estimator of the divergence in the loss; k3's value is unbiased, its gradient is not the
+    KL's: k2's is."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
 

@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from longhaul_core.advantages import EpisodeCredit, gigpo_credit, grpo_credit, loss_weights
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.verl.notes import RowKey, RowNote
+from longhaul_trainer.verl.rewards import shaped_rewards
 
 Episode = tuple[str, int]
 """Group and position."""
@@ -143,15 +142,7 @@ def _notes(keys: Sequence[str], notes: Mapping[str, RowNote]) -> tuple[RowNote, 
 def _group_credit(
     members: Sequence[Sequence[RowNote]], algorithm: AlgorithmConfig
 ) -> tuple[EpisodeCredit, ...]:
-    rewards = [
-        np.array(
-            [
-                note.reward - algorithm.invalid_action_penalty * (not note.action_valid)
-                for note in episode
-            ]
-        )
-        for episode in members
-    ]
+    rewards = [shaped_rewards(episode, algorithm) for episode in members]
     if algorithm.name == "grpo":
         return grpo_credit(
             rewards,

@@ -120,7 +120,7 @@ def agent_loop_file(ticket: Path) -> Path:
 
 
 def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
-    rollout, loss, optimizer = run.rollout, run.loss, run.optimizer
+    rollout, algorithm, loss, optimizer = run.rollout, run.algorithm, run.loss, run.optimizer
     importance = None if loss.importance_sampling == "none" else loss.importance_sampling
     updates = optimizer.optimizer_steps_per_training_step
     actor, sampler = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -166,6 +166,9 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         f"{sampler}.agent.agent_loop_config_path": str(paths.agent_loops),
         "reward.num_workers": 0,
         "algorithm.adv_estimator": "grpo",
+        "algorithm.use_kl_in_reward": algorithm.reward_kl_coefficient > 0,
+        "algorithm.kl_penalty": KL_KINDS[algorithm.reward_kl_kind],
+        "algorithm.kl_ctrl.kl_coef": algorithm.reward_kl_coefficient,
         "algorithm.rollout_correction.rollout_is": importance,
         "algorithm.rollout_correction.rollout_is_threshold": loss.importance_cap,
         "trainer.total_training_steps": run.num_training_steps,
