@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,14 +58,19 @@ def test_the_sizes_of_the_built_in_models_are_those_of_their_files() -> None:
         assert doctor.BUILT_IN_SIZES[name] == doctor.model_size(str(prepare_model(name)))
 
 
-def test_host_memory_is_the_sum_that_the_docstring_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "reference", [{"loss": {"kl_coefficient": 0.1}}, {"algorithm": {"reward_kl_coefficient": 0.1}}]
+)
+def test_host_memory_is_the_sum_that_the_docstring_says(
+    tmp_path: Path, reference: dict[str, Any]
+) -> None:
     million = a_model(tmp_path / "m", {"a": [1000, 1024 * 1024]}, vocabulary_size=1024)
     config = a_run(
         tmp_path,
         model={"path": str(million), "engine_dtype": "bfloat16"},
         optimizer={"micro_batch_tokens": 131072},
         engine={"memory_gib": 3.0},
-        loss={"kl_coefficient": 0.1},
+        **reference,
     )
     # 1000 MiB of parameters, (16 + 4 + 2 + 4) bytes each: 26000 MiB
     # logits and gradient: 8 bytes x 131072 x 1024 = 1024 MiB

@@ -1,13 +1,24 @@
 """Our formulas and verl's, on the same numbers, where both mean the same."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from longhaul_core.advantages import grpo_credit, loss_weights
-from longhaul_trainer.losses import clipped_policy_loss, kl_estimate
+from longhaul_core.advantages.weights import LossUnit
+from longhaul_trainer.losses import (
+    ActionTokens,
+    PolicyLoss,
+    cispo_loss,
+    gspo_loss,
+    kl_estimate,
+    ppo_loss,
+    truncated_importance_weights,
+)
+from longhaul_trainer.losses.importance import ImportanceLevel
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -45,54 +56,153 @@ def test_grpo_is_verls_where_an_episode_is_one_row(scale_by_std: bool) -> None:
     assert ours[10:] == [0.0] * 5
 
 
-@pytest.mark.parametrize("clip_high", [0.2, 0.28])
-def test_the_clipped_loss_is_verls_over_the_mean_of_the_tokens(clip_high: float) -> None:
-    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
+class Batch(NamedTuple):
+    """Tokens of six rows of one to nine tokens, right-padded, and verl's mask of them."""
+
+    policy: torch.Tensor
+    old: torch.Tensor
+    behavior: torch.Tensor
+    advantages: torch.Tensor
+    mask: torch.Tensor
+
+
+@pytest.fixture
+def batch() -> Batch:
+    draw = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([9, 1, 4, 6, 2, 7])
+    old = -torch.rand(6, 9, generator=draw) * 3
+    return Batch(
+        policy=old + torch.randn(6, 9, generator=draw),
+        old=old,
+        behavior=old + 0.5 * torch.randn(6, 9, generator=draw),
+        advantages=torch.randn(6, 1, generator=draw).expand(6, 9),
+        mask=(torch.arange(9) < lengths[:, None]).float(),
+    )
+
+
+def actor_config(*, clip_low: float, clip_high: float) -> Any:  # noqa: ANN401
     from verl.workers.config import FSDPActorConfig
 
-    draw = torch.Generator().manual_seed(0)
-    mask = (torch.rand(6, 9, generator=draw) < 0.7).float()
-    old = -torch.rand(6, 9, generator=draw) * 3
-    policy = old + torch.randn(6, 9, generator=draw)
-    advantages = torch.randn(6, 9, generator=draw)
-    config = FSDPActorConfig(
+    return FSDPActorConfig(
         strategy="fsdp2",
         rollout_n=1,
         use_dynamic_bsz=True,
-        clip_ratio_low=0.2,
+        clip_ratio_low=clip_low,
         clip_ratio_high=clip_high,
         clip_ratio_c=3.0,
     )
-    gradients: list[torch.Tensor] = []
-    losses: list[float] = []
 
-    theirs = policy.clone().requires_grad_()
+
+def verls(
+    name: str, batch: Batch, *, mean: str, **arguments: object
+) -> tuple[float, torch.Tensor, dict[str, float]]:
+    """Loss, gradient and metrics of verl's policy loss `name`."""
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
+    policy = batch.policy.clone().requires_grad_()
     # verl's registry annotates the function with more arguments than it has to be given.
-    vanilla: Any = compute_policy_loss_vanilla
-    loss, metrics = vanilla(
-        old, theirs, advantages, mask, loss_agg_mode="token-mean", config=config
+    function: Any = get_policy_loss_fn(name)
+    loss, metrics = function(
+        batch.old, policy, batch.advantages, batch.mask, loss_agg_mode=mean, **arguments
     )
-    loss.backward()
-    ours = policy.clone().requires_grad_()
-    (weights,) = loss_weights([[int(mask.sum())]], loss_unit="token")
-    found = clipped_policy_loss(
-        policy_logprobs_BT=ours,
-        old_logprobs_BT=old,
-        advantages_BT=advantages,
-        loss_weights_BT=mask * weights[0],
-        clip_low=0.2,
-        clip_high=clip_high,
-        dual_clip=3.0,
-    )
-    found.loss.backward()
-    for tensor, value in ((theirs, loss), (ours, found.loss)):
-        assert tensor.grad is not None
-        gradients.append(tensor.grad)
-        losses.append(float(value))
+    (gradient,) = torch.autograd.grad(loss, policy)
+    return float(loss), gradient, metrics
 
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    torch.testing.assert_close(gradients[1], gradients[0])
-    assert float(found.divergence) == pytest.approx(metrics["actor/ppo_kl"], rel=1e-4)
+
+def ours(
+    function: Callable[..., PolicyLoss], batch: Batch, *, unit: LossUnit, **clipping: float
+) -> tuple[float, torch.Tensor, PolicyLoss]:
+    """The same of one of ours, each row an episode of one step."""
+    policy = batch.policy.clone().requires_grad_()
+    counts = [[int(tokens)] for tokens in batch.mask.sum(dim=-1)]
+    weights = torch.tensor(loss_weights(counts, loss_unit=unit))
+    found = function(
+        ActionTokens(
+            policy_logprobs_BT=policy,
+            old_logprobs_BT=batch.old,
+            advantages_BT=batch.advantages,
+            loss_weights_BT=batch.mask * weights,
+        ),
+        **clipping,
+    )
+    (gradient,) = torch.autograd.grad(found.loss, policy)
+    return float(found.loss.detach()), gradient, found
+
+
+@pytest.mark.parametrize("clip_high", [0.2, 0.28])
+def test_the_clipped_loss_is_verls_over_the_mean_of_the_tokens(
+    batch: Batch, clip_high: float
+) -> None:
+    config = actor_config(clip_low=0.2, clip_high=clip_high)
+
+    theirs = verls("vanilla", batch, mean="token-mean", config=config)
+    found = ours(ppo_loss, batch, unit="token", clip_low=0.2, clip_high=clip_high, dual_clip=3.0)
+
+    assert found[0] == pytest.approx(theirs[0], rel=1e-5)
+    torch.testing.assert_close(found[1], theirs[1])
+    assert float(found[2].divergence) == pytest.approx(theirs[2]["actor/ppo_kl"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("mean", "unit"), [("seq-mean-token-mean", "step"), ("token-mean", "token")]
+)
+def test_gspo_is_verls_where_a_row_is_a_step(batch: Batch, mean: str, unit: LossUnit) -> None:
+    config = actor_config(clip_low=0.3, clip_high=0.4)
+
+    theirs = verls("gspo", batch, mean=mean, config=config)
+    found = ours(gspo_loss, batch, unit=unit, clip_low=0.3, clip_high=0.4)
+
+    assert found[0] == pytest.approx(theirs[0], rel=1e-5)
+    torch.testing.assert_close(found[1], theirs[1])
+    if unit == "token":  # verl's metrics are means over tokens whatever the loss is
+        assert float(found[2].clipped) == pytest.approx(theirs[2]["actor/pg_clipfrac"])
+        assert float(found[2].divergence) == pytest.approx(theirs[2]["actor/ppo_kl"], rel=1e-4)
+
+
+def test_cispo_is_verls_over_the_mean_of_the_tokens(batch: Batch) -> None:
+    config = actor_config(clip_low=0.3, clip_high=0.4)
+
+    theirs = verls("cispo", batch, mean="token-mean", config=config)
+    found = ours(cispo_loss, batch, unit="token", clip_low=0.3, clip_high=0.4)
+
+    assert found[0] == pytest.approx(theirs[0], rel=1e-5)
+    torch.testing.assert_close(found[1], theirs[1])
+    assert float(found[2].clipped) == pytest.approx(theirs[2]["actor/pg_clipfrac"])
+    assert float(found[2].divergence) == pytest.approx(theirs[2]["actor/ppo_kl"], rel=1e-4)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize(("kind", "name"), [("ppo", "vanilla"), ("gspo", "gspo")])
+def test_importance_weights_are_verls_and_do_in_the_advantage_what_they_do_there(
+    batch: Batch, level: ImportanceLevel, kind: str, name: str
+) -> None:
+    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
+
+    config = actor_config(clip_low=0.3, clip_high=0.4)
+    weights, metrics = compute_rollout_correction_weights(
+        batch.old - batch.behavior, batch.mask, rollout_is=level, rollout_is_threshold=2.0
+    )
+    theirs = verls(name, batch, mean="token-mean", config=config, rollout_is_weights=weights)
+
+    importance = truncated_importance_weights(
+        old_logprobs_BT=batch.old,
+        behavior_logprobs_BT=batch.behavior,
+        counted_BT=batch.mask > 0,
+        level=level,
+        cap=2.0,
+    )
+    weighted = batch._replace(advantages=batch.advantages * importance.weights_BT)
+    if kind == "ppo":
+        found = ours(ppo_loss, weighted, unit="token", clip_low=0.3, clip_high=0.4, dual_clip=3.0)
+    else:
+        found = ours(gspo_loss, weighted, unit="token", clip_low=0.3, clip_high=0.4)
+
+    torch.testing.assert_close(importance.weights_BT * batch.mask, weights)
+    assert found[0] == pytest.approx(theirs[0], rel=1e-5)
+    torch.testing.assert_close(found[1], theirs[1])
+    mean = (importance.weights_BT * batch.mask).sum() / batch.mask.sum()
+    assert float(mean) == pytest.approx(metrics["rollout_is_mean"], rel=1e-5)
+    assert bool(importance.truncated_BT.any())
 
 
 @pytest.mark.parametrize(("kind", "name"), [("k1", "kl"), ("k2", "mse"), ("k3", "low_var_kl")])

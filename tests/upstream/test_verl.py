@@ -303,6 +303,17 @@ def test_a_row_has_the_fields_that_ours_fill() -> None:
     assert set(AgentLoopMetrics.model_fields) >= {"generate_sequences", "tool_calls"}
 
 
+def test_what_the_engine_sampled_with_travels_with_its_row_to_the_update() -> None:
+    from verl.experimental.agent_loop import AgentLoopOutput
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+    from verl.utils import transferqueue_utils
+
+    assert 'output["rollout_log_probs"]' in source(AgentLoopOutput.as_dict)
+    # a batch that names no fields is fetched with all of them: the loss reads the engine's logprobs
+    assert "KVBatchMeta(partition_id=partition_id, keys=keys, tags=tags)" in source(ReplayBuffer)
+    assert "if fields is not None:" in source(transferqueue_utils.async_kv_batch_meta2batch_meta)
+
+
 def test_the_rollout_server_is_asked_with_tokens_and_answers_with_logprobs() -> None:
     from verl.workers.rollout.llm_server import LLMServerClient
     from verl.workers.rollout.replica import TokenOutput

@@ -17,6 +17,12 @@ from longhaul_trainer.config.run import dotted
 CONFIGS = Path(__file__).parents[3] / "configs"
 SMALLEST: dict[str, object] = {"num_training_steps": 10, "tasks_per_training_step": 4}
 
+OVERLONG: dict[str, object] = {
+    "overlong_penalty": 1.0,
+    "overlong_start_tokens": 32,
+    "overlong_end_tokens": 64,
+}
+
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_recipe_describes_a_run(file: Path) -> None:
@@ -108,6 +114,35 @@ def test_there_are_recipes() -> None:
             "algorithm.pass_k = 9 is more than rollout.group_size = 8",
         ),
         (
+            {"loss": {"kind": "gspo", "dual_clip": 3.0}},
+            'dual_clip = 3 is of kind = "ppo"; kind = "gspo" has none',
+        ),
+        ({"loss": {"dual_clip": None}}, 'kind = "ppo" needs dual_clip, got none'),
+        (
+            {"algorithm": {"overlong_penalty": 1.0, "overlong_end_tokens": 8}},
+            "overlong_penalty = 1 needs overlong_start_tokens and overlong_end_tokens",
+        ),
+        (
+            {"algorithm": {"overlong_start_tokens": 4, "overlong_end_tokens": 8}},
+            "do nothing at overlong_penalty = 0",
+        ),
+        (
+            {"algorithm": OVERLONG | {"overlong_start_tokens": 64}},
+            "overlong_start_tokens = 64 must be less than overlong_end_tokens = 64",
+        ),
+        (
+            {"algorithm": OVERLONG, "rollout": {"max_reply_tokens": 63}},
+            "algorithm.overlong_end_tokens = 64 is more than rollout.max_reply_tokens = 63",
+        ),
+        (
+            {
+                "algorithm": OVERLONG | {"overlong_unit": "episode"},
+                "rollout": {"max_reply_tokens": 21, "horizon": 3},
+            },
+            "algorithm.overlong_end_tokens = 64 is more than "
+            "rollout.horizon * rollout.max_reply_tokens = 63",
+        ),
+        (
             {"actions": {"require_thinking": True}, "prompt": {"reply_prefix": "<action>"}},
             "prompt.reply_prefix = '<action>' opens the action before",
         ),
@@ -170,6 +205,7 @@ def test_what_just_fits_is_accepted() -> None:
         SMALLEST
         | {
             "rollout": {"max_episode_tokens": 576},
+            "algorithm": OVERLONG,
             "optimizer": {
                 "micro_batch_tokens": 576,
                 "warmup_training_steps": 10,
@@ -179,6 +215,31 @@ def test_what_just_fits_is_accepted() -> None:
     )
 
     assert config.rollout.max_episode_tokens == 576
+
+
+@pytest.mark.parametrize(
+    ("kind", "clipping"),
+    [("ppo", (0.2, 0.2, 3.0)), ("gspo", (3e-4, 4e-4, None)), ("cispo", (1.0, 4.0, None))],
+)
+def test_a_kind_of_loss_brings_its_own_clip_range(
+    kind: str, clipping: tuple[float, float, float | None]
+) -> None:
+    config = RunConfig.model_validate(SMALLEST | {"loss": {"kind": kind}})
+
+    assert (config.loss.clip_low, config.loss.clip_high, config.loss.dual_clip) == clipping
+    assert parse_config(config.to_toml()) == config
+
+
+def test_a_clip_range_that_is_given_stays() -> None:
+    config = RunConfig.model_validate(SMALLEST | {"loss": {"kind": "gspo", "clip_low": 0.1}})
+
+    assert (config.loss.clip_low, config.loss.clip_high) == (0.1, 4e-4)
+
+
+@pytest.mark.parametrize("kind", ["gepo", 3, ["ppo"]])
+def test_an_unknown_kind_of_loss_is_refused(kind: object) -> None:
+    with pytest.raises(ValidationError, match="'ppo', 'gspo' or 'cispo'"):
+        RunConfig.model_validate(SMALLEST | {"loss": {"kind": kind}})
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "a b", "../up", "a" * 41, "-dash"])

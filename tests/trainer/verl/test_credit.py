@@ -130,6 +130,33 @@ def test_an_invalid_action_costs_its_episode_but_not_its_reward() -> None:
     assert [note.reward for note in credit.episodes[0].notes] == [1.0, 0.0]
 
 
+def test_a_reply_that_is_too_long_costs_its_episode() -> None:
+    notes = episode(0, 0, [{"reward": 1.0, "tokens": 9}]) | episode(0, 1, rewards(1.0))
+
+    credit = credit_of(
+        notes,
+        num_groups=1,
+        overlong_penalty=1.0,
+        overlong_start_tokens=8,
+        overlong_end_tokens=12,
+    )
+
+    # returns 1 - 1/4 and 1: mean 7/8
+    assert list(advantages_of(credit).values()) == pytest.approx([-0.125, 0.125])
+
+
+def test_the_divergence_in_the_reward_costs_its_episode() -> None:
+    notes = episode(0, 0, rewards(1.0, 0.0)) | episode(0, 1, rewards(1.0))
+    key = "train-3-0_0_1"
+    notes[key] = notes[key]._replace(reference_kl=2.0)
+
+    credit = credit_of(notes, num_groups=1, reward_kl_coefficient=0.25)
+
+    # returns 1 - 1/2 and 1: mean 3/4
+    assert list(advantages_of(credit).values()) == pytest.approx([-0.25, -0.25, 0.25])
+    assert credit.groups_without_signal == 0
+
+
 def test_a_task_with_one_episode_left_is_left_out_and_counted() -> None:
     notes = episode(0, 0, rewards(1)) | episode(0, 3, rewards(0)) | episode(2, 1, rewards(1.0, 1.0))
 

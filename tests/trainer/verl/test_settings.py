@@ -108,6 +108,49 @@ def test_what_a_run_says_reaches_verl_under_its_name() -> None:
     assert {name: value(config, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "mode", "clip_low", "dual_clip"),
+    [("ppo", "vanilla", 0.2, 3.0), ("gspo", "gspo", 3e-4, None), ("cispo", "cispo", 1.0, None)],
+)
+def test_verl_is_told_which_loss_is_trained_and_takes_its_name(
+    kind: str, mode: str, clip_low: float, dual_clip: float | None
+) -> None:
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    run = small_run(loss={"kind": kind, "importance_sampling": "sequence", "importance_cap": 5.0})
+    config = settings_of(run, device="gpu")
+    OmegaConf.resolve(config)
+
+    validate_config(config, False, False)
+    assert value(config, f"{ACTOR}.policy_loss.loss_mode") == mode
+    assert callable(get_policy_loss_fn(mode))
+    assert value(config, f"{ACTOR}.clip_ratio_low") == clip_low
+    assert omega_conf_to_dataclass(config.actor_rollout_ref.actor).clip_ratio_c == dual_clip
+    correction = "algorithm.rollout_correction"
+    assert value(config, f"{correction}.rollout_is") == "sequence"
+    assert value(config, f"{correction}.rollout_is_threshold") == 5.0
+    # or the learner's own logprobs would not be computed
+    assert value(config, f"{correction}.bypass_mode") is False
+
+
+def test_importance_sampling_is_off_unless_asked_for() -> None:
+    config = settings_of(small_run(), device="gpu")
+
+    assert OmegaConf.select(config, "algorithm.rollout_correction.rollout_is") is None
+
+
+def test_a_divergence_in_the_reward_keeps_a_reference_model() -> None:
+    from verl.trainer.ppo.utils import need_reference_policy
+
+    config = settings_of(small_run(algorithm={"reward_kl_coefficient": 0.01}), device="gpu")
+
+    assert need_reference_policy(config)
+    assert value(config, "algorithm.kl_penalty") == "kl"
+    assert value(config, "algorithm.kl_ctrl.kl_coef") == 0.01
+    assert value(config, f"{ACTOR}.use_kl_loss") is False
+
+
 @pytest.mark.parametrize("role", ["actor", "ref"])
 def test_learner_and_reference_compute_in_the_precision_that_samples(role: str) -> None:
     run = small_run(model={"engine_dtype": "float32"}, loss={"kl_coefficient": 0.1})

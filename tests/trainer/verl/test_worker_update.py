@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -32,6 +33,16 @@ pytestmark = [
 
 TEMPERATURE = 0.7
 MAX_ERROR = 1e-4
+NAMES = {
+    "policy_loss",
+    "clip_fraction",
+    "policy_divergence",
+    "ratio_mean",
+    "trained_weight",
+    "importance_weight_mean",
+    "importance_truncated_fraction",
+}
+"""Metrics that micro-batches add up to."""
 Gradients = dict[str, torch.Tensor]
 
 
@@ -42,6 +53,7 @@ class Row:
     prompt: tuple[int, ...]
     reply: tuple[int, ...]
     old_logprobs: tuple[float, ...]
+    behavior_logprobs: tuple[float, ...]
     reference_logprobs: tuple[float, ...]
     advantage: float
     weight: float
@@ -52,6 +64,9 @@ LOSSES = {
     "with k2 and entropy": LossConfig(
         kl_coefficient=0.3, kl_kind="k2", entropy_coefficient=0.05, clip_high=0.28
     ),
+    "importance by token": LossConfig(importance_sampling="token", importance_cap=1.5),
+    "gspo": LossConfig(kind="gspo", clip_low=0.1, clip_high=0.25, importance_sampling="sequence"),
+    "cispo": LossConfig(kind="cispo", clip_low=0.3, clip_high=0.3),
 }
 
 
@@ -122,6 +137,10 @@ def rows(plain: Any) -> list[Row]:  # noqa: ANN401
                 old_logprobs=tuple(
                     p - shifts[(i + place) % len(shifts)] for i, p in enumerate(now)
                 ),
+                behavior_logprobs=tuple(
+                    p - shifts[(i + place) % len(shifts)] - 0.3 * (i + place - 4)
+                    for i, p in enumerate(now)
+                ),
                 reference_logprobs=tuple(p + 0.3 * (i - 1) for i, p in enumerate(now)),
                 advantage=advantages[place],
                 weight=1.0 / num_tokens,
@@ -148,19 +167,42 @@ def expected_gradients(model: Any, rows: Sequence[Row], loss: LossConfig) -> Gra
     for row in rows:
         logprobs, entropies = reply_logprobs(model, row.prompt, row.reply)
         total = torch.zeros(())
-        tokens = zip(logprobs, entropies, row.old_logprobs, row.reference_logprobs, strict=True)
-        for logprob, entropy, old, reference in tokens:
-            ratio = torch.exp(logprob - old)
-            clipped = ratio.clamp(1 - loss.clip_low, 1 + loss.clip_high)
-            surrogate = torch.minimum(ratio * row.advantage, clipped * row.advantage)
-            if row.advantage < 0:
-                surrogate = surrogate.clamp(min=loss.dual_clip * row.advantage)
-            token_loss = -surrogate - loss.entropy_coefficient * entropy
+        for place, (logprob, entropy) in enumerate(zip(logprobs, entropies, strict=True)):
+            token_loss = expected_policy_loss(row, place, logprobs, loss)
+            token_loss = expected_importance(row, place, loss) * token_loss
+            token_loss = token_loss - loss.entropy_coefficient * entropy
             if loss.kl_coefficient:
-                token_loss = token_loss + loss.kl_coefficient * (reference - logprob) ** 2 / 2
+                distance = row.reference_logprobs[place] - logprob
+                token_loss = token_loss + loss.kl_coefficient * distance**2 / 2
             total = total + row.weight * token_loss
         total.backward()
     return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def expected_policy_loss(
+    row: Row, place: int, logprobs: torch.Tensor, loss: LossConfig
+) -> torch.Tensor:
+    """The policy loss of the token at `place`; GSPO's is the reply's, shared by its tokens."""
+    ratio = torch.exp(logprobs[place] - row.old_logprobs[place])
+    if loss.kind == "gspo":
+        ratio = torch.exp((logprobs - torch.tensor(row.old_logprobs)).mean())
+    clipped = ratio.clamp(1 - loss.clip_low, 1 + loss.clip_high)
+    if loss.kind == "cispo":
+        return -float(clipped) * row.advantage * logprobs[place]
+    surrogate = torch.minimum(ratio * row.advantage, clipped * row.advantage)
+    if loss.kind == "ppo" and row.advantage < 0:
+        assert loss.dual_clip is not None
+        surrogate = surrogate.clamp(min=loss.dual_clip * row.advantage)
+    return -surrogate
+
+
+def expected_importance(row: Row, place: int, loss: LossConfig) -> float:
+    """How much likelier the learner found what was sampled, up to the cap."""
+    gaps = [o - b for o, b in zip(row.old_logprobs, row.behavior_logprobs, strict=True)]
+    if loss.importance_sampling == "none":
+        return 1.0
+    gap = gaps[place] if loss.importance_sampling == "token" else sum(gaps)
+    return min(math.exp(gap), loss.importance_cap)
 
 
 def update(
@@ -188,6 +230,7 @@ def update(
             "response_mask": jagged(lambda row: [1] * len(row.reply), torch.int64),
             "loss_mask": jagged(lambda row: [1] * len(row.reply), torch.int64),
             "old_log_probs": jagged(lambda row: row.old_logprobs, torch.float32),
+            "rollout_log_probs": jagged(lambda row: row.behavior_logprobs, torch.float32),
             "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
             "advantages": jagged(lambda row: [row.advantage] * len(row.reply), torch.float32),
             "loss_weights": jagged(lambda row: [row.weight] * len(row.reply), torch.float32),
@@ -243,6 +286,7 @@ def test_the_gradient_is_that_of_the_definition(
     assert error(found, expected) <= MAX_ERROR
     norm = math.sqrt(sum(g.square().sum().item() for g in expected.values()))
     assert metrics["grad_norm"][0] == pytest.approx(norm, rel=MAX_ERROR)
+    assert 0 < float(np.sum(metrics["clip_fraction"])) < 1
 
 
 def test_a_wrong_weight_on_one_row_would_be_seen(
@@ -270,7 +314,9 @@ def test_micro_batches_change_nothing(
     split, metrics = update(worker, rows, loss, micro_batch_tokens=longest)
 
     assert error(split, whole) <= MAX_ERROR
-    for name in ("policy_loss", "clip_fraction", "policy_divergence"):
+    sums = [name for name in metrics if name in NAMES]
+    assert len(sums) >= 5
+    for name in sums:
         assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6)
 
 
@@ -284,6 +330,7 @@ def test_padding_rows_change_nothing(
         prompt=(2,) * 127,
         reply=(2,),
         old_logprobs=(0.0,),
+        behavior_logprobs=(0.0,),
         reference_logprobs=(0.0,),
         advantage=0.0,
         weight=0.0,
@@ -295,15 +342,49 @@ def test_padding_rows_change_nothing(
     assert error(padded, whole) <= MAX_ERROR
 
 
+@pytest.mark.parametrize("kind", ["importance by token", "gspo", "cispo"])
 def test_rows_without_an_advantage_may_be_left_out(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
+    kind: str,
 ) -> None:
     """What the trainer does to save work: the weights were shared out before."""
     silent = [replace(row, advantage=0.0) for row in rows[2:]]
-    loss = LOSSES["clipped"]
+    loss = LOSSES[kind]
 
-    with_silent, _ = update(worker, [*rows[:2], *silent], loss)
-    without, _ = update(worker, rows[:2], loss)
+    with_silent, metrics = update(worker, [*rows[:2], *silent], loss)
+    without, fewer = update(worker, rows[:2], loss)
 
     assert error(without, with_silent) <= MAX_ERROR
+    assert fewer["clip_fraction"] == pytest.approx(metrics["clip_fraction"], abs=1e-6)
+
+
+def test_the_metrics_are_those_of_the_definition(
+    worker: Any,  # noqa: ANN401
+    plain: Any,  # noqa: ANN401
+    rows: list[Row],
+) -> None:
+    from longhaul_trainer.verl.loss import weighted_means
+
+    loss = LOSSES["importance by token"]
+    some = rows[:3]  # as if the others had been left out: 12 of 19 tokens
+
+    _, sums = update(worker, some, loss)
+    found = weighted_means({f"actor/{name}": float(np.sum(sums[name])) for name in sums})
+
+    tokens = [(row, place) for row in some for place in range(len(row.reply))]
+    gaps: list[float] = []
+    with torch.no_grad():
+        for row in some:
+            logprobs = reply_logprobs(plain, row.prompt, row.reply)[0].tolist()
+            gaps += [now - old for now, old in zip(logprobs, row.old_logprobs, strict=True)]
+    weights = [expected_importance(row, place, loss) for row, place in tokens]
+    assert found["actor/trained_weight"] == pytest.approx(12 / 19, rel=1e-5)
+    expected = {
+        "ratio_mean": np.mean(np.exp(gaps)),
+        "policy_divergence": -np.mean(gaps),
+        "importance_weight_mean": np.mean(weights),
+        "importance_truncated_fraction": np.mean([weight == 1.5 for weight in weights]),
+    }
+    assert {name: found[f"actor/{name}"] for name in expected} == pytest.approx(expected, rel=1e-3)
+    assert 0 < expected["importance_truncated_fraction"] < 1

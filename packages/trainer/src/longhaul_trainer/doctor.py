@@ -217,7 +217,7 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
 
     On a CPU: the processes; per parameter 4 bytes each of weights, gradient, and two AdamW
     moments, 4 of the copy that travels to the engine, the engine's own 4 or 2, and 4 of a
-    reference model if the loss needs one; the key-value cache; logits and their gradient,
+    reference model if loss or reward needs one; the key-value cache; logits and their gradient,
     4 bytes each, for one micro-batch over the vocabulary. On a GPU: the processes, and one
     copy of the weights on its way.
     """
@@ -225,7 +225,8 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
     if device == "gpu":
         return PROCESSES_GIB + 4 * size.num_parameters / GIB
     engine_bytes = 4 if config.model.engine_dtype == "float32" else 2
-    reference_bytes = 4 if config.loss.kl_coefficient > 0 else 0
+    keeps_reference = config.loss.kl_coefficient > 0 or config.algorithm.reward_kl_coefficient > 0
+    reference_bytes = 4 if keeps_reference else 0
     parameter_bytes = 16 + 4 + engine_bytes + reference_bytes
     logit_bytes = 8 * config.optimizer.micro_batch_tokens * size.vocabulary_size
     model_gib = (parameter_bytes * size.num_parameters + logit_bytes) / GIB

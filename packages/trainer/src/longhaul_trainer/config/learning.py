@@ -1,14 +1,22 @@
 """How trajectories become a gradient, and how progress is measured and kept."""
 
 from collections.abc import Generator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+CLIP_RANGES: dict[str, dict[str, object]] = {
+    "ppo": {"dual_clip": 3.0},
+    "gspo": {"clip_low": 3e-4, "clip_high": 4e-4},
+    "cispo": {"clip_low": 1.0, "clip_high": 4.0},
+}
+"""What a kind of loss takes where the run leaves it out: GSPO's as published
+(arXiv:2507.18071), CISPO's weight bounded above alone, at 5 (arXiv:2510.13786)."""
 
 
 EstimatorName = Literal[
@@ -77,9 +85,48 @@ class AlgorithmConfig(Section):
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the reward of a step whose action is invalid, for advantages only; the
     environment's reward is stored as it was."""
+    overlong_penalty: float = Field(default=0.0, ge=0)
+    """DAPO's soft overlong shaping: subtracted in the same way from the reward of a step whose
+    reply has overlong_end_tokens or more, in proportion from overlong_start_tokens on."""
+    overlong_start_tokens: int | None = Field(default=None, ge=0)
+    """Longest reply without an overlong penalty."""
+    overlong_end_tokens: int | None = Field(default=None, ge=1)
+    """Shortest reply with the whole overlong penalty."""
+    overlong_unit: Literal["step", "episode"] = "step"
+    """The reply of each step is measured, or all replies of the episode together, whose last step
+    then pays."""
+    reward_kl_coefficient: float = Field(default=0.0, ge=0)
+    """Subtracted from a step's reward, in the same way, for each unit of the divergence from the
+    starting model, summed over the reply's tokens; 0 leaves it out."""
+    reward_kl_kind: Literal["k1", "k2", "k3"] = "k1"
+    """Estimator of the divergence in the reward. There k1 gives the KL's gradient, and k3 does
+    not."""
 
     def contradictions(self) -> Generator[str]:
-        """A setting must mean something to the estimator, and a loss unit have its length."""
+        """A setting must mean something beside the others."""
+        yield from self._meaningless_settings()
+        yield from self._loss_unit_without_its_length()
+        yield from self._overlong_penalty_without_its_lengths()
+
+    def _overlong_penalty_without_its_lengths(self) -> Generator[str]:
+        start, end = self.overlong_start_tokens, self.overlong_end_tokens
+        if self.overlong_penalty > 0 and (start is None or end is None):
+            yield (
+                f"overlong_penalty = {self.overlong_penalty:g} needs overlong_start_tokens and "
+                "overlong_end_tokens, the lengths between which it rises"
+            )
+        if self.overlong_penalty == 0 and (start is not None or end is not None):
+            yield (
+                "overlong_start_tokens and overlong_end_tokens do nothing at overlong_penalty = 0; "
+                "raise it, or leave them out"
+            )
+        if start is not None and end is not None and start >= end:
+            yield (
+                f"overlong_start_tokens = {start} must be less than overlong_end_tokens = {end}; "
+                "the penalty rises between them"
+            )
+
+    def _meaningless_settings(self) -> Generator[str]:
         for field, names in READ_BY.items():
             value = getattr(self, field)
             if self.name not in names and value != type(self).model_fields[field].default:
@@ -87,6 +134,8 @@ class AlgorithmConfig(Section):
                     f"{field} = {toml_value(value)} means nothing to name = "
                     f'"{self.name}"; it is for {", ".join(names)}'
                 )
+
+    def _loss_unit_without_its_length(self) -> Generator[str]:
         if self.name == "drgrpo" and self.loss_unit in ("step", "episode"):
             yield (
                 f'name = "drgrpo" with loss_unit = "{self.loss_unit}" divides by lengths, which '
@@ -107,18 +156,52 @@ class AlgorithmConfig(Section):
 class LossConfig(Section):
     """The policy loss."""
 
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """Probability ratios are clipped below at 1 - clip_low."""
+    kind: Literal["ppo", "gspo", "cispo"] = "ppo"
+    """`ppo` clips the ratio of each token, `gspo` that of a step's whole reply (a mean over its
+    tokens, so its clip range is far smaller); `cispo` clips a weight and keeps every token's
+    gradient. DAPO's loss is `ppo` with clip_high = 0.28."""
+    clip_low: float = Field(default=0.2, gt=0, le=1)
+    """Probability ratios are clipped below at 1 - clip_low; 1 sets no lower bound. Left out, it is
+    0.0003 for `gspo` and 1 for `cispo`."""
     clip_high: float = Field(default=0.2, gt=0)
-    """Probability ratios are clipped above at 1 + clip_high."""
-    dual_clip: float = Field(default=3.0, gt=1)
-    """Bound of the loss, in units of the advantage, where the advantage is negative."""
+    """Probability ratios are clipped above at 1 + clip_high. Left out, it is 0.0004 for `gspo` and
+    4 for `cispo`."""
+    dual_clip: float | None = Field(default=None, gt=1)
+    """Bound of the loss, in units of the advantage, where the advantage is negative; of `ppo`
+    alone, and 3 if left out."""
+    importance_sampling: Literal["none", "token", "sequence"] = "none"
+    """Multiply each token's policy loss by how much likelier the learner finds what the engine
+    sampled: the token, or the whole reply of the step."""
+    importance_cap: float = Field(default=2.0, ge=1)
+    """Importance weights are truncated to this; `none` does not read it."""
     kl_coefficient: float = Field(default=0.0, ge=0)
-    """Weight of the divergence from the starting model; 0 keeps no reference model."""
+    """Weight of the divergence from the starting model in the loss; 0 leaves it out. No reference
+    model is kept if algorithm.reward_kl_coefficient is 0 too."""
     kl_kind: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of the divergence; k3's value is unbiased, its gradient is not the KL's."""
+    """Estimator of the divergence in the loss; k3's value is unbiased, its gradient is not the
+    KL's: k2's is."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _clip_range_of_its_kind(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        table = cast("dict[str, object]", value)
+        kind = table.get("kind", cls.model_fields["kind"].default)
+        ranges = CLIP_RANGES[kind] if isinstance(kind, str) and kind in CLIP_RANGES else {}
+        return ranges | table
+
+    def contradictions(self) -> Generator[str]:
+        """The dual clip is PPO's, and PPO has one."""
+        if self.kind == "ppo" and self.dual_clip is None:
+            yield 'kind = "ppo" needs dual_clip, got none; 3 is the usual one'
+        if self.kind != "ppo" and self.dual_clip is not None:
+            yield (
+                f'dual_clip = {self.dual_clip:g} is of kind = "ppo"; kind = "{self.kind}" has '
+                "none, so leave it out"
+            )
 
 
 class OptimizerConfig(Section):

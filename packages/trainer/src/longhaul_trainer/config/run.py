@@ -109,6 +109,16 @@ class RunConfig(Section):
                 f"algorithm.pass_k = {pass_k} is more than rollout.group_size = {group_size}; "
                 "the best is taken of attempts in one group"
             )
+        end, longest = self.algorithm.overlong_end_tokens, self.rollout.max_reply_tokens
+        replies = "rollout.max_reply_tokens"
+        if self.algorithm.overlong_unit == "episode":
+            longest *= self.rollout.horizon
+            replies = "rollout.horizon * rollout.max_reply_tokens"
+        if end is not None and end > longest:
+            yield (
+                f"algorithm.overlong_end_tokens = {end} is more than {replies} = {longest}; "
+                "no reply would ever pay the whole penalty"
+            )
         if self.optimizer.warmup_training_steps > self.num_training_steps:
             yield (
                 f"optimizer.warmup_training_steps = {self.optimizer.warmup_training_steps} is more "

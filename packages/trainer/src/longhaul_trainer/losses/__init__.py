@@ -1,6 +1,19 @@
 """Policy losses, in torch: sums of weighted token losses, whose weights say what counts."""
 
+from longhaul_trainer.losses.cispo import cispo_loss
+from longhaul_trainer.losses.gspo import gspo_loss
+from longhaul_trainer.losses.importance import ImportanceWeights, truncated_importance_weights
 from longhaul_trainer.losses.kl import kl_estimate
-from longhaul_trainer.losses.policy import PolicyLoss, clipped_policy_loss
+from longhaul_trainer.losses.ppo import ppo_loss
+from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss
 
-__all__ = ["PolicyLoss", "clipped_policy_loss", "kl_estimate"]
+__all__ = [
+    "ActionTokens",
+    "ImportanceWeights",
+    "PolicyLoss",
+    "cispo_loss",
+    "gspo_loss",
+    "kl_estimate",
+    "ppo_loss",
+    "truncated_importance_weights",
+]

@@ -21,7 +21,8 @@ def kl_estimate(
     With d = log π_ref − log π at a token that π sampled: `k1 = −d`, `k2 = d² / 2`,
     `k3 = exp(d) − 1 − d`. The mean of k1 and of k3 is the divergence, k3 has the smaller
     variance and is never negative. As a loss, k2's gradient is that of the divergence;
-    those of k1 (zero on average) and k3 (the forward divergence's) are not.
+    those of k1 (zero on average) and k3 (the forward divergence's) are not. In the reward it
+    is k1 whose policy gradient is that of the divergence: E[∇log π · k1] = ∇KL.
 
     Args:
         policy_logprobs_BT: Natural log, under the policy that is trained.

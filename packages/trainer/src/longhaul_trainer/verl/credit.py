@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from longhaul_core.advantages import EpisodeCredit, loss_weights
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.verl.estimators import Group, estimate, smallest_group
 from longhaul_trainer.verl.notes import RowKey, RowNote
+from longhaul_trainer.verl.rewards import shaped_rewards
 
 Episode = tuple[str, int]
 """Group and position."""
@@ -146,18 +145,9 @@ def _notes(keys: Sequence[str], notes: Mapping[str, RowNote]) -> tuple[RowNote, 
 
 
 def _group(name: str, members: Sequence[Sequence[RowNote]], algorithm: AlgorithmConfig) -> Group:
-    rewards = [
-        np.array(
-            [
-                note.reward - algorithm.invalid_action_penalty * (not note.action_valid)
-                for note in episode
-            ]
-        )
-        for episode in members
-    ]
     return Group(
         name=name,
-        step_rewards=rewards,
+        step_rewards=[shaped_rewards(episode, algorithm) for episode in members],
         anchor_states=[[note.anchor for note in episode] for episode in members],
         num_action_tokens=[[note.action_tokens for note in episode] for episode in members],
     )

@@ -8,15 +8,31 @@ multiplied by the number of ranks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from tensordict import TensorDict
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.losses import clipped_policy_loss, kl_estimate
+from longhaul_trainer.losses import (
+    ActionTokens,
+    PolicyLoss,
+    cispo_loss,
+    gspo_loss,
+    kl_estimate,
+    ppo_loss,
+    truncated_importance_weights,
+)
 
-FIELDS = ("old_log_probs", "advantages", "loss_weights")
+MEANS = (
+    "policy_divergence",
+    "ratio_mean",
+    "importance_weight_mean",
+    "importance_truncated_fraction",
+)
+"""Metrics that `policy_loss` sums by weight and `weighted_means` makes means."""
 
 
 def policy_loss(
@@ -28,23 +44,35 @@ def policy_loss(
 ) -> tuple[torch.Tensor, dict[str, Metric]]:
     """Loss of one micro-batch and its metrics, each a sum over micro-batches and ranks."""
     logprobs_BT = no_padding_2_padding(model_output["log_probs"], data)
-    fields = [*FIELDS, *(["ref_log_prob"] if settings.kl_coefficient > 0 else [])]
-    padded = data.select(*fields).to_padded_tensor()
-    weights_BT = padded["loss_weights"]
-    policy = clipped_policy_loss(
-        policy_logprobs_BT=logprobs_BT,
-        old_logprobs_BT=padded["old_log_probs"],
-        advantages_BT=padded["advantages"],
-        loss_weights_BT=weights_BT,
-        clip_low=settings.clip_low,
-        clip_high=settings.clip_high,
-        dual_clip=settings.dual_clip,
+    padded = data.select(*_fields(settings)).to_padded_tensor()
+    weights_BT, advantages_BT = padded["loss_weights"], padded["advantages"]
+    sums = {"trained_weight": weights_BT.sum()}
+    if settings.importance_sampling != "none":
+        importance = truncated_importance_weights(
+            old_logprobs_BT=padded["old_log_probs"],
+            behavior_logprobs_BT=padded["rollout_log_probs"],
+            counted_BT=weights_BT > 0,
+            level=settings.importance_sampling,
+            cap=settings.importance_cap,
+        )
+        advantages_BT = advantages_BT * importance.weights_BT
+        sums["importance_weight_mean"] = (weights_BT * importance.weights_BT).sum()
+        sums["importance_truncated_fraction"] = (weights_BT * importance.truncated_BT).sum()
+    policy = _policy_loss(
+        ActionTokens(
+            policy_logprobs_BT=logprobs_BT,
+            old_logprobs_BT=padded["old_log_probs"],
+            advantages_BT=advantages_BT,
+            loss_weights_BT=weights_BT,
+        ),
+        settings,
     )
     loss = policy.loss
-    sums = {
+    sums |= {
         "policy_loss": policy.loss,
-        "clip_fraction": policy.clipped_weight,
+        "clip_fraction": policy.clipped,
         "policy_divergence": policy.divergence,
+        "ratio_mean": policy.ratio,
     }
     if settings.kl_coefficient > 0:
         kl = kl_estimate(logprobs_BT, padded["ref_log_prob"], kind=settings.kl_kind)
@@ -61,3 +89,39 @@ def policy_loss(
         for name, value in sums.items()
     }
     return loss * ranks, metrics
+
+
+def weighted_means(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics of one optimizer step, with `MEANS` over the tokens that were in it.
+
+    Rows whose advantage is zero may have been left out of the update, and then the weights
+    of the others do not add up to 1. `clip_fraction` needs no such care: it is the share of
+    all the tokens, and clipping never changes a gradient of zero.
+
+    Args:
+        metrics: What the worker gave back, each name with verl's prefix `actor/`.
+    """
+    weight = metrics["actor/trained_weight"]
+    return {
+        name: value / weight if name.endswith(MEANS) else value for name, value in metrics.items()
+    }
+
+
+def _fields(settings: LossConfig) -> list[str]:
+    """What the loss reads of a row, by verl's names."""
+    fields = ["old_log_probs", "advantages", "loss_weights"]
+    if settings.importance_sampling != "none":
+        fields.append("rollout_log_probs")
+    if settings.kl_coefficient > 0:
+        fields.append("ref_log_prob")
+    return fields
+
+
+def _policy_loss(tokens: ActionTokens, settings: LossConfig) -> PolicyLoss:
+    clip_low, clip_high = settings.clip_low, settings.clip_high
+    if settings.kind == "gspo":
+        return gspo_loss(tokens, clip_low=clip_low, clip_high=clip_high)
+    if settings.kind == "cispo":
+        return cispo_loss(tokens, clip_low=clip_low, clip_high=clip_high)
+    assert settings.dual_clip is not None
+    return ppo_loss(tokens, clip_low=clip_low, clip_high=clip_high, dual_clip=settings.dual_clip)

@@ -34,6 +34,9 @@ class RowNote(NamedTuple):
     episode_return: float
     prompt_tokens: int
     action_tokens: int
+    reference_kl: float = 0.0
+    """Estimated divergence from the starting model, summed over the reply's tokens; known, and
+    not 0, only where it is part of the reward and the learner has read the row."""
 
 
 class RowKey(NamedTuple):

@@ -28,6 +28,9 @@ AGENT_LOOP = "longhaul"
 KL_KINDS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 """Our names of the KL estimators, and verl's."""
 
+LOSS_MODES = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
+"""Our names of the policy losses, and verl's."""
+
 SHORT_DTYPE = {"float32": "fp32", "bfloat16": "bf16"}
 
 ENGINE, FSDP = "model_engine", "dp"
@@ -118,7 +121,8 @@ def agent_loop_file(ticket: Path) -> Path:
 
 
 def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
-    rollout, loss, optimizer = run.rollout, run.loss, run.optimizer
+    rollout, algorithm, loss, optimizer = run.rollout, run.algorithm, run.loss, run.optimizer
+    importance = None if loss.importance_sampling == "none" else loss.importance_sampling
     updates = optimizer.optimizer_steps_per_training_step
     actor, sampler = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     return {
@@ -132,6 +136,7 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         f"{actor}.ppo_mini_batch_size": run.tasks_per_training_step // updates,
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": optimizer.micro_batch_tokens,
+        f"{actor}.policy_loss.loss_mode": LOSS_MODES[loss.kind],
         f"{actor}.clip_ratio_low": loss.clip_low,
         f"{actor}.clip_ratio_high": loss.clip_high,
         f"{actor}.clip_ratio_c": loss.dual_clip,
@@ -162,6 +167,11 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         f"{sampler}.agent.agent_loop_config_path": str(paths.agent_loops),
         "reward.num_workers": 0,
         "algorithm.adv_estimator": "grpo",
+        "algorithm.use_kl_in_reward": algorithm.reward_kl_coefficient > 0,
+        "algorithm.kl_penalty": KL_KINDS[algorithm.reward_kl_kind],
+        "algorithm.kl_ctrl.kl_coef": algorithm.reward_kl_coefficient,
+        "algorithm.rollout_correction.rollout_is": importance,
+        "algorithm.rollout_correction.rollout_is_threshold": loss.importance_cap,
         "trainer.total_training_steps": run.num_training_steps,
         "trainer.total_epochs": 10**9,
         "trainer.project_name": "longhaul",

@@ -38,9 +38,10 @@ from longhaul_core.types import Task
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.loss import policy_loss
+from longhaul_trainer.verl.loss import policy_loss, weighted_means
 from longhaul_trainer.verl.notes import RowNote, read_notes
 from longhaul_trainer.verl.recorder import Recorder
+from longhaul_trainer.verl.rewards import with_reference_kl
 from longhaul_trainer.verl.runtime import RunTicket
 from longhaul_trainer.verl.stages import StageClock
 
@@ -168,13 +169,8 @@ class LonghaulTrainer(PPOTrainerSync):
     ) -> KVBatchMeta:
         """Credit the episodes, drop what cannot be trained on, pad each optimizer step's rows."""
         run = self._run
-        notes = self._fetch_notes(batch)
-        credit = credit_training_step(
-            notes,
-            algorithm=run.algorithm,
-            num_optimizer_steps=run.optimizer.optimizer_steps_per_training_step,
-            num_groups=run.tasks_per_training_step,
-        )
+        notes = self._notes = self._fetch_notes(batch)
+        credit = self._credit_of(notes)
         if not credit.episodes:
             raise GroupError(self._all_failed())
         self._credit = credit
@@ -196,6 +192,14 @@ class LonghaulTrainer(PPOTrainerSync):
             partition_id=PARTITION,
             fields=batch.fields,
             extra_info=batch.extra_info,
+        )
+
+    def _credit_of(self, notes: dict[str, RowNote]) -> StepCredit:
+        return credit_training_step(
+            notes,
+            algorithm=self._run.algorithm,
+            num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
+            num_groups=self._run.tasks_per_training_step,
         )
 
     def _num_ranks(self) -> int:
@@ -221,6 +225,9 @@ class LonghaulTrainer(PPOTrainerSync):
             partition_id=PARTITION,
             select_fields=["responses", "rollout_log_probs", "old_log_probs"],
         )
+        policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
+        if self._run.algorithm.reward_kl_coefficient > 0:
+            self._credit_with_reference_kl(policy, metrics)
         by_key = {
             key: (advantage, weight)
             for episode in self._credit.episodes
@@ -241,13 +248,32 @@ class LonghaulTrainer(PPOTrainerSync):
             partition_id=PARTITION,
             fields=TensorDict(fields, batch_size=len(batch)),
         )
-        policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
         behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
         trained = [key for episode in self._credit.episodes for key in episode.keys]
         metrics.update(agreement(policy, behavior, keys=trained))
         self._record_credit(policy)
         self._context.stages.enter("update", training_step=self.global_steps)
         return batch
+
+    def _credit_with_reference_kl(
+        self, policy: dict[str, torch.Tensor], metrics: dict[str, Any]
+    ) -> None:
+        """Credit the same episodes again, now that the divergence in their rewards is known."""
+        assert self._credit is not None
+        keys = [key for episode in self._credit.episodes for key in episode.keys]
+        data = tq.kv_batch_get(keys=keys, partition_id=PARTITION, select_fields=["ref_log_prob"])
+        notes = with_reference_kl(
+            self._notes,
+            policy=policy,
+            reference=dict(zip(keys, data["ref_log_prob"].unbind(0), strict=True)),
+            kind=self._run.algorithm.reward_kl_kind,
+        )
+        self._credit = self._credit_of(notes)
+        trained = [notes[key] for key in keys]
+        metrics["groups/without_signal"] = self._credit.groups_without_signal
+        metrics["episodes/reference_kl_per_token"] = sum(n.reference_kl for n in trained) / sum(
+            n.action_tokens for n in trained
+        )
 
     def _record_credit(self, policy_logprobs: dict[str, torch.Tensor]) -> None:
         assert self._credit is not None
@@ -294,7 +320,7 @@ class LonghaulTrainer(PPOTrainerSync):
                 "temperature": self._run.rollout.temperature,
             }
             output = self.actor_rollout_wg.update_actor(rows)
-            outputs.append(reduce_metrics(rename_dict(output["metrics"], "actor/")))
+            outputs.append(weighted_means(reduce_metrics(rename_dict(output["metrics"], "actor/"))))
         metrics["actor/optimizer_steps"] = len(outputs)
         metrics["perf/mfu/actor"] = float(np.mean([o.pop("actor/mfu") for o in outputs]))
         for name in outputs[-1]:

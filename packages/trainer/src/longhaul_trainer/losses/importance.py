@@ -1,0 +1,70 @@
+"""Truncated importance sampling: the learner's tokens are the sampler's.
+
+Sampling engine and learner compute the probability of the same token a little differently
+(kernels, precision), and when sampling runs ahead their weights differ too. The weight below
+corrects for it; its bound trades a small bias for a variance that stays finite.
+
+Shapes: B rows, T tokens of the reply, right-padded.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+
+ImportanceLevel = Literal["token", "sequence"]
+
+
+class ImportanceWeights(NamedTuple):
+    """Factors of the tokens' losses; no gradient goes through them."""
+
+    weights_BT: torch.Tensor
+    """In [0, cap]; 1 where a token is not counted."""
+    truncated_BT: torch.Tensor
+    """Whether the bound was met."""
+
+
+def truncated_importance_weights(
+    *,
+    old_logprobs_BT: torch.Tensor,
+    behavior_logprobs_BT: torch.Tensor,
+    counted_BT: torch.Tensor,
+    level: ImportanceLevel,
+    cap: float,
+) -> ImportanceWeights:
+    """How much likelier the learner finds what was sampled, at most `cap`.
+
+        token:     w_t = min(π_old,t / π_behavior,t, cap)
+        sequence:  w_t = min(Π_u π_old,u / π_behavior,u, cap), u over the row's counted tokens
+
+    A row is the sequence: what the policy wrote in one step. Token weights are the ones with
+    less variance; they leave out how the tokens before changed the odds of being here.
+
+    Args:
+        old_logprobs_BT: Natural log, under the learner before this training step's updates.
+        behavior_logprobs_BT: Natural log, under the engine that sampled.
+        counted_BT: Whether a token is trained; what is not may hold anything.
+        level: See above.
+        cap: At least 1.
+
+    Raises:
+        ValueError: If the shapes differ, or `cap` is below 1.
+
+    Source: Ionides, 2008, "Truncated Importance Sampling"; between sampler and learner of a
+    language model: Yao et al., 2025, "Your Efficient RL Framework Secretly Brings You
+    Off-Policy RL Training".
+    """
+    shapes = {tuple(tensor.shape) for tensor in (old_logprobs_BT, behavior_logprobs_BT, counted_BT)}
+    if len(shapes) != 1:
+        raise ValueError(f"logprobs and mask differ in shape: {sorted(shapes)}")
+    if not cap >= 1:
+        raise ValueError(f"cap must be at least 1, got {cap}")
+    difference_BT = (old_logprobs_BT - behavior_logprobs_BT).detach()
+    log_weights_BT = torch.where(counted_BT, difference_BT, 0.0)
+    if level == "sequence":
+        log_weights_BT = torch.where(counted_BT, log_weights_BT.sum(dim=-1, keepdim=True), 0.0)
+    truncated_BT = log_weights_BT > math.log(cap)
+    return ImportanceWeights(
+        weights_BT=torch.where(truncated_BT, cap, log_weights_BT.exp()),
+        truncated_BT=truncated_BT,
+    )

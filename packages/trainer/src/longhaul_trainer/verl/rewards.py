@@ -1,0 +1,96 @@
+"""The reward of each step as advantages see it: the environment's, less what a run adds.
+
+The environment's own reward is stored as it was. Nothing here knows about verl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from longhaul_trainer.config.learning import AlgorithmConfig
+from longhaul_trainer.losses import kl_estimate
+from longhaul_trainer.losses.kl import KlKind
+from longhaul_trainer.verl.notes import RowNote
+
+
+def shaped_rewards(episode: Sequence[RowNote], algorithm: AlgorithmConfig) -> np.ndarray:
+    """The rewards of one episode, shape `[S]`.
+
+        r_t − invalid_action_penalty · [the action is invalid]
+            − overlong_penalty · overlong share
+            − reward_kl_coefficient · divergence from the starting model
+
+    Args:
+        episode: Notes of its steps, in order.
+        algorithm: The penalties.
+    """
+    rewards = np.array([note.reward for note in episode], dtype=np.float64)
+    rewards -= algorithm.invalid_action_penalty * np.array([not n.action_valid for n in episode])
+    rewards -= algorithm.overlong_penalty * _overlong_shares(episode, algorithm)
+    rewards -= algorithm.reward_kl_coefficient * np.array([n.reference_kl for n in episode])
+    return rewards
+
+
+def overlong_share(num_tokens: int, *, start: int, end: int) -> float:
+    """Share of the overlong penalty that a reply pays: `clip((n − start) / (end − start), 0, 1)`.
+
+    DAPO's expected maximum length is `start`, its cache `end − start`.
+
+    Args:
+        num_tokens: Tokens of the reply (n).
+        start: Longest length that pays nothing, at least 0.
+        end: Shortest length that pays everything, above `start`.
+
+    Returns:
+        In [0, 1].
+
+    Raises:
+        ValueError: If `end` is not above `start`.
+
+    Source: Yu et al., 2025, arXiv:2503.14476, eq. 13, with the sign turned.
+    """
+    if end <= start:
+        raise ValueError(f"end must be above start = {start}, got {end}")
+    return min(max((num_tokens - start) / (end - start), 0.0), 1.0)
+
+
+def with_reference_kl(
+    notes: Mapping[str, RowNote],
+    *,
+    policy: Mapping[str, torch.Tensor],
+    reference: Mapping[str, torch.Tensor],
+    kind: KlKind,
+) -> dict[str, RowNote]:
+    """`notes`, the rows of `reference` with their divergence summed over the reply's tokens.
+
+    Args:
+        notes: Row key → note.
+        policy: Row key → natural log of each token, under the policy before the update.
+        reference: The same under the frozen reference, for the rows that are trained.
+        kind: Estimator.
+    """
+    found = {
+        key: float(kl_estimate(policy[key].float(), logprobs.float(), kind=kind).sum())
+        for key, logprobs in reference.items()
+    }
+    return {
+        key: note._replace(reference_kl=found[key]) if key in found else note
+        for key, note in notes.items()
+    }
+
+
+def _overlong_shares(episode: Sequence[RowNote], algorithm: AlgorithmConfig) -> np.ndarray:
+    """Shape `[S]`; of an episode measured as a whole, the last step's alone is not 0."""
+    shares = np.zeros(len(episode))
+    start, end = algorithm.overlong_start_tokens, algorithm.overlong_end_tokens
+    if start is None or end is None:
+        return shares
+    if algorithm.overlong_unit == "episode":
+        total = sum(note.action_tokens for note in episode)
+        shares[-1] = overlong_share(total, start=start, end=end)
+    else:
+        shares[:] = [overlong_share(n.action_tokens, start=start, end=end) for n in episode]
+    return shares
