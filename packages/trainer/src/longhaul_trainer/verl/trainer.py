@@ -376,7 +376,8 @@ class LonghaulTrainer(PPOTrainerSync):
     def on_init_end(self) -> None:
         self._context.stages.enter("weight sync", training_step=self.global_steps)
         super().on_init_end()
-        self._record_policy_version()
+        if self.global_steps == 0:  # a checkpoint's version was recorded with its training step
+            self._record_policy_version()
 
     def _record_policy_version(self) -> None:
         updates = self._run.optimizer.optimizer_steps_per_training_step
