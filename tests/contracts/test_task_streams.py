@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import make_task
@@ -40,6 +40,7 @@ def outcomes_of(tasks: list[Task], successes: list[int]) -> list[GroupOutcome]:
 
 
 @every_kind
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**53),
     steps=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=8),

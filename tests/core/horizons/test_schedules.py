@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longhaul_core.errors import ConfigError
@@ -76,6 +76,7 @@ def test_agentgym_rls_textcraft_run_changes_after_steps_100_and_200() -> None:
     assert found == [10, 10, 20, 20, 20, 30, 30]
 
 
+@settings(deadline=None)
 @given(stages=rising, length=st.integers(1, 20), training_step=st.integers(1, 200))
 def test_stepwise_is_what_counting_training_steps_one_by_one_gives(
     stages: tuple[int, ...], length: int, training_step: int
@@ -96,6 +97,7 @@ def test_linear_growth_by_hand() -> None:
     assert horizons(schedule, 7) == [2, 3, 5, 7, 9, 9, 9]
 
 
+@settings(deadline=None)
 @given(
     start=st.integers(1, 50),
     growth=st.integers(1, 200),
@@ -151,6 +153,7 @@ def test_episodes_that_were_begun_under_another_horizon_are_not_counted() -> Non
     assert GATED.after(state, mixed) == HorizonState(stage=1, recent=((1, 8),))
 
 
+@settings(deadline=None)
 @given(
     stages=rising,
     percent=st.integers(1, 100),
@@ -184,6 +187,7 @@ def test_a_state_beyond_the_last_stage_is_refused() -> None:
 
 
 @pytest.mark.parametrize("schedule", EVERY_KIND, ids=lambda one: type(one).__name__)
+@settings(deadline=None)
 @given(solved=st.lists(counts, min_size=1, max_size=20))
 def test_a_run_goes_on_exactly_from_every_training_step(
     schedule: HorizonSchedule, solved: list[tuple[int, int]]
@@ -200,6 +204,7 @@ def test_a_run_goes_on_exactly_from_every_training_step(
 
 
 @pytest.mark.parametrize("schedule", EVERY_KIND, ids=lambda one: type(one).__name__)
+@settings(deadline=None)
 @given(solved=st.lists(counts, min_size=2, max_size=30))
 def test_a_horizon_never_falls(schedule: HorizonSchedule, solved: list[tuple[int, int]]) -> None:
     found = played(schedule, solved)

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import make_task
@@ -69,6 +69,7 @@ def test_tasks_that_were_never_met_are_alike() -> None:
     assert pool().probabilities() == pytest.approx([0.25] * 4, rel=1e-15)
 
 
+@settings(deadline=None)
 @given(told=outcomes, uniform_share=st.floats(0.01, 1), smoothing=st.floats(0.01, 1))
 def test_probabilities_add_up_keep_their_floor_and_follow_the_naive_definition(
     told: list[GroupOutcome], uniform_share: float, smoothing: float
@@ -94,6 +95,7 @@ def test_probabilities_add_up_keep_their_floor_and_follow_the_naive_definition(
     assert all(0 <= rate <= 1 for rate in stream.state()["success_rates"].values())
 
 
+@settings(deadline=None)
 @given(told=outcomes)
 def test_a_task_nearer_to_one_half_is_never_less_likely(told: list[GroupOutcome]) -> None:
     stream = pool()
@@ -131,6 +133,7 @@ def test_several_at_once_come_as_drawing_without_putting_back_gives() -> None:
     assert [count[seed] / 4000 for seed in range(4)] == pytest.approx(naive, abs=0.032)
 
 
+@settings(deadline=None)
 @given(told=outcomes, seed=st.integers(0, 2**53), num_tasks=st.integers(0, 11))
 def test_no_task_comes_twice_in_a_call_before_all_have_come(
     told: list[GroupOutcome], seed: int, num_tasks: int
@@ -163,6 +166,7 @@ def test_a_pool_of_many_tasks_keeps_to_those_that_can_teach() -> None:
     assert sum(seed < 50 for seed in taken) >= 14
 
 
+@settings(deadline=None)
 @given(told=outcomes, seed=st.integers(0, 2**53))
 def test_a_draw_walks_along_the_probabilities_as_far_as_its_random_number(
     told: list[GroupOutcome], seed: int
