@@ -11,7 +11,7 @@ STEPWISE = TABLE + 'type = "scaling_inter_stepwise"\nrounds = [10, 20, 30]\n'
 OVERRIDES = (
     "algorithm.rounds_ctrl.type=scaling_inter_stepwise",
     "algorithm.rounds_ctrl.rounds=[10,20,30]",
-    "algorithm.rounds_ctrl.steps_scaling_inter=100",
+    "algorithm.rounds_ctrl.steps_scaling_inter=80",
 )
 
 
@@ -27,17 +27,17 @@ def problems(text: str, *overrides: str) -> list[str]:
 
 OURS = read(
     "[rollout]\nhorizon = 30\n"
-    '[horizon_schedule]\nkind = "stepwise"\nstages = [10, 20, 30]\ntraining_steps_per_stage = 100\n'
+    '[horizon_schedule]\nkind = "stepwise"\nstages = [10, 20, 30]\ntraining_steps_per_stage = 80\n'
 )
 
 
 def test_their_stepwise_table_is_our_stepwise_schedule() -> None:
-    assert read(STEPWISE + "steps_scaling_inter = 100\n") == OURS
+    assert read(STEPWISE + "steps_scaling_inter = 80\n") == OURS
 
 
 def test_their_overrides_mean_what_their_table_means() -> None:
     assert read("", *OVERRIDES) == OURS
-    assert read(STEPWISE, "algorithm.rounds_ctrl.steps_scaling_inter=100") == OURS
+    assert read(STEPWISE, "algorithm.rounds_ctrl.steps_scaling_inter=80") == OURS
 
 
 def test_an_override_wins_over_the_table() -> None:

@@ -154,3 +154,8 @@ def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
 
     assert [horizon for horizon, _ in undisturbed] == EXPECTED[kind]
     assert killed == undisturbed
+
+    latest = CheckpointFolder(tmp_path / "killed").latest()
+    assert latest is not None
+    met = {task_id for _, tasks in undisturbed for task_id in tasks}
+    assert latest.state()["stream"]["success_rates"].keys() == met
