@@ -1,12 +1,14 @@
 """Tests for `longhaul_trainer.environments`."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import ProcessPool
-from longhaul_core.types import Split, Task
+from longhaul_core.tasks import DifficultyState, DifficultyStream, ShuffledState
+from longhaul_core.types import GroupOutcome, Split, Task
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import (
     environment_factory,
@@ -109,18 +111,46 @@ def test_the_stream_goes_on_where_its_state_was_taken() -> None:
     run = run_with()
     stream = task_stream(run)
     stream.next(7)
-    state = stream.state()
+    state = cast("ShuffledState", stream.state())
     expected = stream.next(20)
 
     assert task_stream(run, state=state).next(20) == expected
 
 
 def test_a_state_of_other_tasks_is_refused() -> None:
-    state = task_stream(run_with()).state()
+    state = cast("ShuffledState", task_stream(run_with()).state())
     deeper = run_with(environment=TEXTCRAFT | {"options": {"depth": 2}})
 
     with pytest.raises(ConfigError, match="are not those that the stream was begun with"):
         task_stream(deeper, state=state)
+
+
+def test_a_pool_by_difficulty_goes_on_with_what_it_was_told() -> None:
+    run = run_with(tasks={"order": "difficulty", "uniform_share": 0.2, "smoothing": 1.0})
+    stream = task_stream(run)
+    (hopeless,) = stream.next(1)
+    stream.record(
+        [GroupOutcome(task_id=hopeless.task_id, horizon=9, num_successes=0, num_episodes=8)]
+    )
+    state = stream.state()
+    expected = stream.next(20)
+    resumed = task_stream(run, state=cast("DifficultyState", state))
+
+    assert resumed.next(20) == expected
+    assert isinstance(resumed, DifficultyStream)
+    # Hopeless under smoothing = 1: the floor is all that it has.
+    num_tasks = len(resumed.probabilities())
+    assert resumed.probabilities().min() == pytest.approx(0.2 / num_tasks, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"), [("shuffled", "difficulty"), ("difficulty", "shuffled")]
+)
+def test_a_state_of_another_order_is_refused(before: str, now: str) -> None:
+    state = task_stream(run_with(tasks={"order": before})).state()
+
+    with pytest.raises(ConfigError, match=f"'{before}', and tasks.order = '{now}' now"):
+        task_stream(run_with(tasks={"order": now}), state=cast("ShuffledState", state))
 
 
 def test_the_seed_decides_the_order_and_nothing_else() -> None:

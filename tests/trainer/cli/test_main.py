@@ -64,6 +64,27 @@ def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
     assert "2 a training step, 8 episodes each" in done.stdout
 
 
+def test_a_growing_horizon_is_summed_up_and_what_it_will_not_reach_is_noted(tmp_path: Path) -> None:
+    done = trainer(
+        "check",
+        "default",
+        "algorithm.rounds_ctrl.type=scaling_inter_stepwise",
+        "algorithm.rounds_ctrl.rounds=[2,3,5]",
+        "algorithm.rounds_ctrl.steps_scaling_inter=5",
+        "rollout.horizon=5",
+        "rollout.max_episode_tokens=900",
+        folder=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "32 episodes of at most 2 to 5 steps" in words(done.stdout)
+    assert "num_training_steps = 10 ends at a horizon of 3, before rollout.horizon = 5" in words(
+        done.stdout
+    )
+    # A full step is 192 + 10 = 202 tokens, and 900 / 202 = 4.46.
+    assert "max_episode_tokens = 900 holds 4 full steps of 202 tokens" in words(done.stdout)
+
+
 def test_checking_takes_about_a_second_and_no_training_stack(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['trainer', 'check', 'default']\n"

@@ -74,6 +74,17 @@ def test_a_value_of_another_type_is_refused_and_not_converted(text: str, kind: s
     assert line.startswith(f"rollout.{text}: must be a valid {kind}")
 
 
+def test_a_stage_that_is_no_horizon_is_told_by_its_place() -> None:
+    text = SMALLEST + '[horizon_schedule]\nkind = "stepwise"\nstages = [0, "8", true, 9.5, 20]'
+
+    assert [line.partition(":")[0] for line in problems(text)] == [
+        "horizon_schedule.stages[0] = 0",
+        'horizon_schedule.stages[1] = "8"',
+        "horizon_schedule.stages[2] = true",
+        "horizon_schedule.stages[3] = 9.5",
+    ]
+
+
 def test_an_option_of_the_environment_is_told_once_whatever_union_it_misses() -> None:
     assert problems(SMALLEST + "[environment]\noptions = { map = { size = 3 } }") == [
         "environment.options.map = {…}: must be a string, a number, a boolean or a list of those."

@@ -68,6 +68,30 @@ def test_there_are_recipes() -> None:
             "optimizer.warmup_training_steps = 11 is more than num_training_steps = 10",
         ),
         (
+            {"horizon_schedule": {"kind": "stepwise"}},
+            "stages must hold at least 1 horizon, got none",
+        ),
+        (
+            {"horizon_schedule": {"kind": "success_gated", "stages": [5, 20, 10]}},
+            "stages must rise, got 10 after 20",
+        ),
+        (
+            {"horizon_schedule": {"stages": [5, 20]}},
+            'stages = [5, 20] are not read by kind = "fixed"; say kind = "stepwise" or '
+            '"success_gated"',
+        ),
+        (
+            {
+                "rollout": {"horizon": 20},
+                "horizon_schedule": {"kind": "stepwise", "stages": [10, 30]},
+            },
+            "horizon_schedule.stages end at 30 and rollout.horizon = 20",
+        ),
+        (
+            {"rollout": {"horizon": 20}, "horizon_schedule": {"kind": "linear", "start": 20}},
+            "horizon_schedule.start = 20 must be less than rollout.horizon = 20",
+        ),
+        (
             {"engine": {"tensor_parallel_size": 2}, "resources": {"num_workers": 3}},
             "engine.tensor_parallel_size = 2 does not divide resources.num_workers = 3",
         ),
@@ -326,7 +350,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 13
+    assert len(sections) == 15
 
 
 def parse_smallest() -> RunConfig:

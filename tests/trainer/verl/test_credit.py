@@ -23,9 +23,11 @@ def episode(group: int, position: int, steps: list[Step], *, retry: int = 0) -> 
     total = sum(step["reward"] for step in steps)
     return {
         f"train-3-{group}_{position}_{index}": RowNote(
+            task_id=f"task {group}",
             group_index=group,
             position=position,
             retry=retry,
+            horizon=20,
             step=index,
             num_steps=len(steps),
             reward=step["reward"],

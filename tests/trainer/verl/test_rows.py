@@ -44,9 +44,11 @@ def test_a_note_says_what_credit_needs_to_know() -> None:
     step = trajectory.steps[1]
 
     assert note == RowNote(
+        task_id=trajectory.task.task_id,
         group_index=5,
         position=3,
         retry=1,
+        horizon=50,
         step=1,
         num_steps=3,
         reward=-1.0,

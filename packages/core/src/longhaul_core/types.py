@@ -18,6 +18,7 @@ from typing import Literal
 __all__ = [
     "FailedEpisode",
     "FailureCause",
+    "GroupOutcome",
     "Message",
     "Observation",
     "Split",
@@ -235,3 +236,24 @@ class TrajectoryGroup:
         strays = {m.task.task_id for m in members} - {self.task.task_id}
         if strays:
             raise ValueError(f"group {self.task.task_id!r} holds episodes of {sorted(strays)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOutcome:
+    """How often a task was solved in one group: what schedules and task streams learn from."""
+
+    task_id: str
+    horizon: int
+    """Longest that the group's episodes could be, in steps."""
+    num_successes: int
+    """Between 0 and `num_episodes`."""
+    num_episodes: int
+    """Episodes that did not fail, at least 1: a failure says nothing of how hard a task is."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_successes <= self.num_episodes or self.num_episodes < 1:
+            raise ValueError(
+                f"outcome of task {self.task_id!r}: {self.num_successes} successes of "
+                f"{self.num_episodes} episodes; there must be at least 1 episode, and no more "
+                "successes than that"
+            )

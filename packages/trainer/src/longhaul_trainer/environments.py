@@ -6,11 +6,22 @@ observations and actions is made known by `environment.import_modules`.
 
 from __future__ import annotations
 
+from typing import cast
+
 from longhaul_core.actions import ActionFormat, default_instruction
 from longhaul_core.environment import EnvironmentFactory
+from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
 from longhaul_core.memory import PromptTemplate
-from longhaul_core.tasks import Panel, StreamState, TaskStream, refuse_shared_content
+from longhaul_core.tasks import (
+    DifficultyState,
+    DifficultyStream,
+    Panel,
+    ShuffledState,
+    ShuffledStream,
+    TaskStream,
+    refuse_shared_content,
+)
 from longhaul_core.types import Split
 from longhaul_envs.capabilities import HasPrompt
 from longhaul_envs.sources import task_source_for
@@ -64,7 +75,9 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
     )
 
 
-def task_stream(run: RunConfig, *, state: StreamState | None = None) -> TaskStream:
+def task_stream(
+    run: RunConfig, *, state: ShuffledState | DifficultyState | None = None
+) -> TaskStream:
     """The training tasks of the run, in the order it meets them.
 
     Args:
@@ -72,14 +85,26 @@ def task_stream(run: RunConfig, *, state: StreamState | None = None) -> TaskStre
         state: Where the stream stood, for a run that goes on.
 
     Raises:
-        ConfigError: If the environment is not known, or its splits share content.
+        ConfigError: If the environment is not known, its splits share content, or the state is
+            of other tasks or of another order.
     """
     source = task_source_for(environment_spec(run))
     training = source.tasks(Split.TRAIN)
     refuse_shared_content(training, task_panel(run, Split.VALIDATION), task_panel(run, Split.TEST))
-    if state is not None:
-        return TaskStream.from_state(training, state)
-    return TaskStream(training, seed=run.seed)
+    order = run.tasks.order
+    if state is not None and state["order"] != order:
+        raise ConfigError(
+            f"the tasks were taken in the order {state['order']!r}, and tasks.order = {order!r} "
+            "now; resume with the order that the run was begun with"
+        )
+    if order == "difficulty":
+        rules = {"uniform_share": run.tasks.uniform_share, "smoothing": run.tasks.smoothing}
+        if state is None:
+            return DifficultyStream(training, seed=run.seed, **rules)
+        return DifficultyStream.from_state(training, cast("DifficultyState", state), **rules)
+    if state is None:
+        return ShuffledStream(training, seed=run.seed)
+    return ShuffledStream.from_state(training, cast("ShuffledState", state))
 
 
 def task_panel(run: RunConfig, split: Split) -> Panel:

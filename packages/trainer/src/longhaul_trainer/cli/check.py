@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from longhaul_core.horizons import HorizonState
 from longhaul_trainer.cli.arguments import Overrides, console_of
 from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environment_check import require_known
+from longhaul_trainer.horizons import horizon_schedule
 
 
 def check(
@@ -45,7 +47,7 @@ def summary(config: RunConfig) -> dict[str, str]:
         "algorithm": config.algorithm.name,
         "training step": (
             f"{config.tasks_per_training_step} tasks × {rollout.group_size} = {episodes} episodes "
-            f"of at most {rollout.horizon} steps"
+            f"of at most {horizon_span(config)} steps"
         ),
         "update": f"{updates} a training step, {episodes // updates} episodes each",
         "run": (
@@ -55,6 +57,13 @@ def summary(config: RunConfig) -> dict[str, str]:
         "longest row": f"{rollout.max_prompt_tokens + rollout.max_reply_tokens} tokens",
         "store": config.store,
     }
+
+
+def horizon_span(config: RunConfig) -> str:
+    """The horizon, or from what to what it grows, e.g. `10 to 30`."""
+    first = horizon_schedule(config).horizon(1, HorizonState())
+    final = config.rollout.horizon
+    return f"{final}" if first == final else f"{first} to {final}"
 
 
 def advice(config: RunConfig) -> list[str]:
@@ -75,6 +84,20 @@ def advice(config: RunConfig) -> list[str]:
         lines.append(
             f"rollout.top_p = {rollout.top_p:g} samples from a cut distribution, whose logprobs "
             "the learner does not reproduce"
+        )
+    step_tokens = rollout.max_prompt_tokens + rollout.max_reply_tokens
+    budget = rollout.max_episode_tokens
+    if budget is not None and budget < rollout.horizon * step_tokens:
+        lines.append(
+            f"rollout.max_episode_tokens = {budget} holds {budget // step_tokens} full steps of "
+            f"{step_tokens} tokens; an episode may be cut before rollout.horizon = "
+            f"{rollout.horizon}"
+        )
+    last = horizon_schedule(config).horizon(config.num_training_steps, HorizonState())
+    if config.horizon_schedule.kind in ("stepwise", "linear") and last < rollout.horizon:
+        lines.append(
+            f"num_training_steps = {config.num_training_steps} ends at a horizon of {last}, "
+            f"before rollout.horizon = {rollout.horizon}, which validation plays"
         )
     if config.memory.kind == "full" and config.algorithm.name == "gigpo":
         lines.append(

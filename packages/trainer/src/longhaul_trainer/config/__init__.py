@@ -3,6 +3,7 @@
 from longhaul_trainer.config.episodes import (
     ActionsConfig,
     EnvironmentConfig,
+    HorizonScheduleConfig,
     MemoryConfig,
     PromptConfig,
     RolloutConfig,
@@ -12,6 +13,7 @@ from longhaul_trainer.config.learning import (
     CheckpointConfig,
     LossConfig,
     OptimizerConfig,
+    TasksConfig,
     ValidationConfig,
 )
 from longhaul_trainer.config.load import (
@@ -29,6 +31,7 @@ __all__ = [
     "CheckpointConfig",
     "EngineConfig",
     "EnvironmentConfig",
+    "HorizonScheduleConfig",
     "LossConfig",
     "MemoryConfig",
     "ModelConfig",
@@ -37,6 +40,7 @@ __all__ = [
     "ResourcesConfig",
     "RolloutConfig",
     "RunConfig",
+    "TasksConfig",
     "ValidationConfig",
     "default_config_text",
     "load_config",

@@ -5,11 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from longhaul_core.horizons import stage_problems
 from longhaul_trainer.config.section import Section
 
 Scalar = bool | int | float | str
 Option = Scalar | list[Scalar]
 """What a free table (`environment.options`) may hold."""
+
+StageHorizon = Annotated[int, Field(ge=1, strict=True)]
 
 
 class EnvironmentConfig(Section):
@@ -38,7 +41,8 @@ class RolloutConfig(Section):
     """Episodes per task (G), compared with each other: a group of one has no comparison and
     teaches nothing."""
     horizon: int = Field(default=20, ge=1)
-    """Longest episode, in steps; an episode that reaches it is truncated."""
+    """Longest episode, in steps; an episode that reaches it is truncated. Where the horizon grows
+    (`horizon_schedule`), the final one, which validation and tests play from the start."""
     temperature: float = Field(default=1.0, gt=0)
     """Of sampling while training; validation is greedy. At 0 a group's episodes would be equal."""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -71,6 +75,36 @@ class RolloutConfig(Section):
             yield (
                 'on_failure = "retry" with max_retries = 0 retries nothing; raise max_retries '
                 'to 1 or more, or say on_failure = "leave_out"'
+            )
+
+
+class HorizonScheduleConfig(Section):
+    """How the horizon of training episodes grows towards `rollout.horizon`."""
+
+    kind: Literal["fixed", "stepwise", "linear", "success_gated"] = "fixed"
+    """`rollout.horizon` throughout; by stages of equal length (ScalingInter-RL); evenly with each
+    training step; by stages, each begun when the one before goes well."""
+    stages: Annotated[tuple[StageHorizon, ...], Field(strict=False)] = ()
+    """Rising horizons, the last one `rollout.horizon`; for `stepwise` and `success_gated` only."""
+    training_steps_per_stage: int = Field(default=100, ge=1)
+    """Length of each stage but the last, which has no end; `stepwise` reads it."""
+    start: int = Field(default=1, ge=1)
+    """Horizon of the first training step; `linear` reads it."""
+    end_training_step: int = Field(default=100, ge=2)
+    """First training step at `rollout.horizon`; `linear` reads it."""
+    success_threshold: float = Field(default=0.5, gt=0, le=1)
+    """Success rate that begins the next stage; `success_gated` reads it."""
+    success_window: int = Field(default=5, ge=1)
+    """Training steps of the stage, the last ones, that the success rate is taken over."""
+
+    def contradictions(self) -> Generator[str]:
+        """Stages are told to a schedule that has some, and rise."""
+        if self.kind in ("stepwise", "success_gated"):
+            yield from stage_problems(self.stages)
+        elif self.stages:
+            yield (
+                f'stages = {list(self.stages)} are not read by kind = "{self.kind}"; say '
+                'kind = "stepwise" or "success_gated", or leave them out'
             )
 
 

@@ -44,6 +44,17 @@ READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
 """Estimators that a setting means something to; the others refuse it unless it is the default."""
 
 
+class TasksConfig(Section):
+    """In what order tasks are trained on."""
+
+    order: Literal["shuffled", "difficulty"] = "shuffled"
+    """Every task once in each pass, or those most often that are solved about every other time."""
+    uniform_share: float = Field(default=0.1, gt=0, le=1)
+    """Share of `difficulty`'s draws that falls on all tasks alike, however hard they are."""
+    smoothing: float = Field(default=0.5, gt=0, le=1)
+    """Weight of a task's newest group in its recent success rate, which `difficulty` goes by."""
+
+
 class AlgorithmConfig(Section):
     """How trajectories become advantages and loss weights."""
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from longhaul_core.errors import ConfigError
+from longhaul_trainer.config.agentgym import adopt_rounds_ctrl, is_rounds_ctrl
 from longhaul_trainer.config.fields import (
     FREE_TABLES,
     config_fields,
@@ -70,7 +71,7 @@ def parse_config(text: str, overrides: Sequence[str] = (), *, source: str = "run
         table: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}") from None
-    problems = _apply_overrides(table, overrides)
+    problems = _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
     try:
         config = RunConfig.model_validate(table)
     except ValidationError as error:
@@ -105,7 +106,8 @@ def _table_path(key: str) -> tuple[str, ...] | None:
     for free in FREE_TABLES:
         if key.startswith(f"{free}.") and key != f"{free}.":
             return (*free.split("."), key.removeprefix(f"{free}."))
-    return tuple(key.split(".")) if key in config_fields() else None
+    known = is_rounds_ctrl(key) or key in config_fields()
+    return tuple(key.split(".")) if known else None
 
 
 def _put(table: dict[str, object], path: tuple[str, ...], value: object) -> None:

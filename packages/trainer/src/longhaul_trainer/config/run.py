@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from longhaul_trainer.config.episodes import (
     ActionsConfig,
     EnvironmentConfig,
+    HorizonScheduleConfig,
     MemoryConfig,
     PromptConfig,
     RolloutConfig,
@@ -26,6 +27,7 @@ from longhaul_trainer.config.learning import (
     CheckpointConfig,
     LossConfig,
     OptimizerConfig,
+    TasksConfig,
     ValidationConfig,
 )
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
@@ -53,7 +55,9 @@ class RunConfig(Section):
     """SQLite file, or the URL of a PostgreSQL database, without its password."""
     model: ModelConfig = ModelConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
+    tasks: TasksConfig = TasksConfig()
     rollout: RolloutConfig = RolloutConfig()
+    horizon_schedule: HorizonScheduleConfig = HorizonScheduleConfig()
     memory: MemoryConfig = MemoryConfig()
     prompt: PromptConfig = PromptConfig()
     actions: ActionsConfig = ActionsConfig()
@@ -94,6 +98,18 @@ class RunConfig(Section):
                 f"optimizer.optimizer_steps_per_training_step = {updates} equal parts "
                 f"({self.tasks_per_training_step} mod {updates} = "
                 f"{self.tasks_per_training_step % updates}); a group must not straddle two updates"
+            )
+        horizon, growth = self.rollout.horizon, self.horizon_schedule
+        if growth.stages and growth.stages[-1] != horizon:
+            yield (
+                f"horizon_schedule.stages end at {growth.stages[-1]} and rollout.horizon = "
+                f"{horizon}; the last stage is the final horizon, which validation plays: set "
+                "both to the same"
+            )
+        if growth.kind == "linear" and growth.start >= horizon:
+            yield (
+                f"horizon_schedule.start = {growth.start} must be less than rollout.horizon = "
+                f'{horizon}, where kind = "linear" ends'
             )
         longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
         if self.optimizer.micro_batch_tokens < longest_row:

@@ -24,9 +24,11 @@ def to_rows(
     rows: list[AgentLoopOutput] = []
     for step in trajectory.steps:
         note = RowNote(
+            task_id=trajectory.task.task_id,
             group_index=group_index,
             position=trajectory.position,
             retry=retry,
+            horizon=trajectory.horizon,
             step=step.index,
             num_steps=len(trajectory.steps),
             reward=step.reward,

@@ -32,14 +32,16 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from longhaul_core.errors import GroupError, LonghaulError
+from longhaul_core.horizons import HorizonState
 from longhaul_core.store.records import EpisodeCredit, Evaluation, Metrics, PolicyVersion
 from longhaul_core.tasks import Panel, TaskStream
-from longhaul_core.types import Task
+from longhaul_core.types import GroupOutcome, Task
+from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
 from longhaul_trainer.verl.loss import policy_loss, weighted_means
-from longhaul_trainer.verl.notes import RowNote, read_notes
+from longhaul_trainer.verl.notes import RowNote, group_outcomes, read_notes
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.rewards import with_reference_kl
 from longhaul_trainer.verl.runtime import RunTicket
@@ -76,6 +78,9 @@ class LonghaulTrainer(PPOTrainerSync):
         self._context = context
         self._run = context.ticket.config
         self._credit: StepCredit | None = None
+        self._outcomes: list[GroupOutcome] = []
+        self._horizons = horizon_schedule(self._run)
+        self._horizon_state = HorizonState()
         self._checkpoint_is_due = False
         self.scores: dict[int, PanelScore] = {}
         """Validation scores by training step."""
@@ -100,9 +105,10 @@ class LonghaulTrainer(PPOTrainerSync):
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         tasks = self._context.stream.next(num_prompts or self._run.tasks_per_training_step)
-        return self._prompts(tasks, phase="train")
+        horizon = self._horizons.horizon(self.global_steps, self._horizon_state)
+        return self._prompts(tasks, phase="train", horizon=horizon)
 
-    def _prompts(self, tasks: Sequence[Task], *, phase: str) -> TensorDict:
+    def _prompts(self, tasks: Sequence[Task], *, phase: str, horizon: int) -> TensorDict:
         """Tasks as verl's agent-loop workers take them."""
         num_tasks = len(tasks)
         columns = {
@@ -112,7 +118,7 @@ class LonghaulTrainer(PPOTrainerSync):
             "phase": [phase] * num_tasks,
             "training_step": [self.global_steps] * num_tasks,
             "group_index": list(range(num_tasks)),
-            "horizon": [self._run.rollout.horizon] * num_tasks,
+            "horizon": [horizon] * num_tasks,
             "raw_prompt": [task.goal for task in tasks],
         }
         # An array of objects is what verl's own loader gives, although the signature says lists.
@@ -174,6 +180,7 @@ class LonghaulTrainer(PPOTrainerSync):
         if not credit.episodes:
             raise GroupError(self._all_failed())
         self._credit = credit
+        self._outcomes = group_outcomes(notes)
         if credit.left_out:
             tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
         metrics.update(_episode_metrics(credit, notes))
@@ -403,9 +410,15 @@ class LonghaulTrainer(PPOTrainerSync):
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         self._record_metrics(metrics)
+        self._learn_from_outcomes()
         if self._checkpoint_is_due or self._is_best():
             self._write_checkpoint()
         self._context.stages.finished(training_step=self.global_steps, metrics=metrics)
+
+    def _learn_from_outcomes(self) -> None:
+        """Let what the episodes came to decide what the next training step plays."""
+        self._context.stream.record(self._outcomes)
+        self._horizon_state = self._horizons.after(self._horizon_state, self._outcomes)
 
     def _record_metrics(self, metrics: dict[str, Any]) -> None:
         ticket = self._context.ticket
@@ -428,9 +441,17 @@ class LonghaulTrainer(PPOTrainerSync):
     # Validation
 
     def _validate(self) -> dict[str, float]:
-        """Greedy episodes on the panel; returns the scores as metrics."""
+        """Greedy episodes on the panel; returns the scores as metrics.
+
+        They are played at the final horizon from the start, so that scores of two moments differ
+        by the policy alone.
+        """
         self._context.stages.enter("validation", training_step=self.global_steps)
-        batch = self._prompts(self._context.panel.tasks, phase=self._context.panel.split.value)
+        batch = self._prompts(
+            self._context.panel.tasks,
+            phase=self._context.panel.split.value,
+            horizon=self._run.rollout.horizon,
+        )
         tu.assign_non_tensor_data(batch, "validate", True)
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps}] * len(
             batch
@@ -514,6 +535,7 @@ class LonghaulTrainer(PPOTrainerSync):
             {
                 "training_step": self.global_steps,
                 "stream": context.stream.state(),
+                "horizon": self._horizon_state.to_json(),
                 "scores": {step: _plain(score) for step, score in self.scores.items()},
             },
         )
@@ -529,9 +551,9 @@ class LonghaulTrainer(PPOTrainerSync):
         self._context.stages.enter("loading the checkpoint", training_step=checkpoint.training_step)
         self.global_steps = checkpoint.training_step
         self.actor_rollout_wg.load_checkpoint(str(checkpoint.folder / "actor"))
-        self.scores = {
-            int(step): PanelScore(**score) for step, score in checkpoint.state()["scores"].items()
-        }
+        state = checkpoint.state()
+        self.scores = {int(step): PanelScore(**score) for step, score in state["scores"].items()}
+        self._horizon_state = HorizonState.from_json(state["horizon"])
 
 
 def agreement(
@@ -558,6 +580,7 @@ def _episode_metrics(credit: StepCredit, notes: dict[str, RowNote]) -> dict[str,
         "episodes/mean_return": float(np.mean([note.episode_return for note in last])),
         "episodes/success_rate": float(np.mean([note.success for note in last])),
         "episodes/mean_steps": float(np.mean([note.num_steps for note in last])),
+        "episodes/horizon": float(np.mean([note.horizon for note in last])),
         "episodes/count": len(last),
         "episodes/invalid_action_rate": float(np.mean([not note.action_valid for note in steps])),
         "episodes/prompt_tokens_mean": float(np.mean([note.prompt_tokens for note in steps])),

@@ -1,0 +1,62 @@
+"""Tests for `longhaul_trainer.horizons`."""
+
+import pytest
+
+from longhaul_core.horizons import (
+    FixedHorizon,
+    HorizonSchedule,
+    HorizonState,
+    LinearHorizon,
+    StepwiseHorizon,
+    SuccessGatedHorizon,
+)
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.horizons import horizon_schedule
+
+
+def run_with(**schedule: object) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": 4,
+            "tasks_per_training_step": 4,
+            "rollout": {"horizon": 30},
+            "horizon_schedule": schedule,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({}, FixedHorizon(steps=30)),
+        (
+            {"kind": "stepwise", "stages": [10, 30], "training_steps_per_stage": 7},
+            StepwiseHorizon(stages=(10, 30), training_steps_per_stage=7),
+        ),
+        (
+            {"kind": "linear", "start": 4, "end_training_step": 50},
+            LinearHorizon(start=4, end=30, end_training_step=50),
+        ),
+        (
+            {
+                "kind": "success_gated",
+                "stages": [10, 30],
+                "success_threshold": 0.25,
+                "success_window": 3,
+            },
+            SuccessGatedHorizon(stages=(10, 30), threshold=0.25, window=3),
+        ),
+    ],
+)
+def test_the_schedule_is_the_one_described(
+    schedule: dict[str, object], expected: HorizonSchedule
+) -> None:
+    assert horizon_schedule(run_with(**schedule)) == expected
+
+
+def test_every_schedule_ends_at_the_horizon_that_validation_plays() -> None:
+    stages = {"stages": [10, 30]}
+    for schedule in ({}, {"kind": "stepwise"} | stages, {"kind": "linear"}):
+        assert horizon_schedule(run_with(**schedule)).horizon(10**6, HorizonState()) == 30
+    gated = horizon_schedule(run_with(kind="success_gated", **stages))
+    assert gated.horizon(10**6, HorizonState(stage=1)) == 30

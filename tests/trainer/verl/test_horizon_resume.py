@@ -1,0 +1,161 @@
+"""verl's trainer, ours: the horizon and the tasks of each training step, through checkpoints.
+
+No episode is played: the trainer is asked for its batches and told how they came out.
+"""
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from omegaconf import DictConfig
+
+from longhaul_core.types import GroupOutcome, Split, Task
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.verl.checkpoints import CheckpointFolder
+from longhaul_trainer.verl.stages import StageClock
+
+if TYPE_CHECKING:
+    from longhaul_trainer.verl.recorder import Recorder
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
+]
+
+NUM_TRAINING_STEPS = 7
+SCHEDULES: dict[str, dict[str, object]] = {
+    "stepwise": {"kind": "stepwise", "stages": [2, 4, 6], "training_steps_per_stage": 2},
+    "linear": {"kind": "linear", "start": 2, "end_training_step": 6},
+    "success_gated": {
+        "kind": "success_gated",
+        "stages": [2, 4, 6],
+        "success_threshold": 0.5,
+        "success_window": 2,
+    },
+}
+EXPECTED = {
+    "stepwise": [2, 2, 4, 4, 6, 6, 6],
+    "linear": [2, 2, 3, 4, 5, 6, 6],  # 2 + 4 (k - 1) / 5: 2, 2.8, 3.6, 4.4, 5.2, 6, 6
+    # Solved per step as `outcomes_of` has it, 1/3 of the episodes in odd steps and all in even
+    # ones: the window of steps 1 and 2 has 2/3, and so has that of 3 and 4.
+    "success_gated": [2, 2, 4, 4, 6, 6, 6],
+}
+
+
+class Workers:
+    """The learner's processes, which have no weights to keep here."""
+
+    def save_checkpoint(self, path: str, remote_path: object, training_step: int) -> None:
+        Path(path).mkdir()
+
+    def load_checkpoint(self, path: str) -> None:
+        assert Path(path).is_dir()
+
+
+class Silent:
+    """A recorder with nothing to write."""
+
+    def flush(self) -> None:
+        """Done."""
+
+
+def described(schedule: dict[str, object]) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": NUM_TRAINING_STEPS,
+            "tasks_per_training_step": 3,
+            "environment": {"id": "longhaul/TextCraft-v0", "options": {"depth": 1}},
+            "validation": {"num_tasks": 2, "test_num_tasks": 2},
+            "rollout": {"horizon": 6},
+            "tasks": {"order": "difficulty"},
+            "horizon_schedule": schedule,
+        }
+    )
+
+
+@functools.cache
+def settings_of_verl() -> DictConfig:
+    """The same for every run here, and slow to make."""
+    from longhaul_trainer.verl.settings import Paths, verl_settings
+
+    nowhere = Path("/run")
+    paths = Paths(model=nowhere, checkpoints=nowhere, agent_loops=nowhere)
+    return verl_settings(described(SCHEDULES["linear"]), paths=paths, device="cpu")
+
+
+def outcomes_of(tasks: list[Task], *, horizon: int, training_step: int) -> list[GroupOutcome]:
+    return [
+        GroupOutcome(
+            task_id=task.task_id,
+            horizon=horizon,
+            num_successes=8 if training_step % 2 == 0 or place == 0 else 0,
+            num_episodes=8,
+        )
+        for place, task in enumerate(tasks)
+    ]
+
+
+def attempt(
+    run: RunConfig, folder: Path, *, until: int = NUM_TRAINING_STEPS
+) -> list[tuple[int, list[str]]]:
+    """Horizon and task ids of each training step, from the last checkpoint to `until`."""
+    from longhaul_trainer.verl.runtime import RunTicket
+    from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
+
+    class Driven(LonghaulTrainer):
+        def begin(self) -> int:
+            self.actor_rollout_wg = Workers()
+            self._load_checkpoint()
+            return self.global_steps
+
+        def train(self, training_step: int) -> tuple[int, list[str]]:
+            self.global_steps = training_step
+            batch = self._next_train_batch()
+            (horizon,) = {int(one) for one in batch["horizon"]}
+            tasks = [cast("Task", one) for one in batch["task"]]
+            self._outcomes = outcomes_of(tasks, horizon=horizon, training_step=training_step)
+            self._learn_from_outcomes()
+            self._write_checkpoint()
+            return horizon, [task.task_id for task in tasks]
+
+    checkpoints = CheckpointFolder(folder)
+    latest = checkpoints.latest()
+    trainer = Driven(
+        settings_of_verl(),
+        TrainingContext(
+            ticket=RunTicket(run_id="one", attempt=0, recorder_name="none", config=run),
+            stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
+            panel=task_panel(run, Split.VALIDATION),
+            checkpoints=checkpoints,
+            recorder=cast("Recorder", Silent()),
+            stages=StageClock(),
+        ),
+    )
+    done = trainer.begin()
+    return [trainer.train(training_step) for training_step in range(done + 1, until + 1)]
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
+    kind: str, tmp_path: Path
+) -> None:
+    run = described(SCHEDULES[kind])
+    undisturbed = attempt(run, tmp_path / "undisturbed")
+    killed = [
+        step
+        for end in range(1, NUM_TRAINING_STEPS + 1)
+        for step in attempt(run, tmp_path / "killed", until=end)
+    ]
+
+    assert [horizon for horizon, _ in undisturbed] == EXPECTED[kind]
+    assert killed == undisturbed
+
+    latest = CheckpointFolder(tmp_path / "killed").latest()
+    assert latest is not None
+    met = {task_id for _, tasks in undisturbed for task_id in tasks}
+    assert latest.state()["stream"]["success_rates"].keys() == met

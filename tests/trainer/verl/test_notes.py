@@ -1,0 +1,50 @@
+"""Tests for `longhaul_trainer.verl.notes`: from rows back to how each group came out."""
+
+from longhaul_core.types import GroupOutcome
+from longhaul_trainer.verl.notes import RowNote, group_outcomes
+
+
+def episode(group: str, position: int, *, solved: bool, num_steps: int = 2) -> dict[str, RowNote]:
+    return {
+        f"{group}_{position}_{step}": RowNote(
+            task_id=f"task of {group}",
+            group_index=0,
+            position=position,
+            retry=0,
+            horizon=6,
+            step=step,
+            num_steps=num_steps,
+            reward=0.0,
+            action_valid=True,
+            anchor="",
+            success=solved,
+            episode_return=0.0,
+            prompt_tokens=1,
+            action_tokens=1,
+        )
+        for step in range(num_steps)
+    }
+
+
+def test_episodes_are_counted_and_rows_are_not() -> None:
+    notes = (
+        episode("train-3-0", 0, solved=True, num_steps=5)
+        | episode("train-3-0", 1, solved=False, num_steps=1)
+        | episode("train-3-0", 3, solved=False)  # the one at 2 failed and has no row
+        | episode("train-3-1", 0, solved=True)
+    )
+
+    assert group_outcomes(notes) == [
+        GroupOutcome(task_id="task of train-3-0", horizon=6, num_successes=1, num_episodes=3),
+        GroupOutcome(task_id="task of train-3-1", horizon=6, num_successes=1, num_episodes=1),
+    ]
+
+
+def test_groups_of_two_training_steps_are_two_groups_even_at_the_same_place() -> None:
+    notes = episode("train-3-0", 0, solved=True) | episode("train-4-0", 0, solved=False)
+
+    assert [one.num_successes for one in group_outcomes(notes)] == [1, 0]
+
+
+def test_no_rows_are_no_groups() -> None:
+    assert group_outcomes({}) == []
