@@ -35,7 +35,10 @@ def a_model(folder: Path, shapes: dict[str, list[int]], vocabulary_size: int = 1
     header = {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
-    (folder / "config.json").write_text(json.dumps({"vocab_size": vocabulary_size}), "utf-8")
+    (folder / "config.json").write_text(
+        json.dumps({"vocab_size": vocabulary_size, "num_hidden_layers": 2, "hidden_size": 512}),
+        "utf-8",
+    )
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     return folder
 
@@ -48,7 +51,7 @@ def statuses(findings: list[Finding]) -> dict[str, Status]:
 def test_parameters_are_counted_from_the_headers_of_the_files(tmp_path: Path) -> None:
     model = a_model(tmp_path / "m", {"a": [10, 20], "b": [7], "scalar": []}, vocabulary_size=321)
 
-    assert doctor.model_size(str(model)) == ModelSize(10 * 20 + 7 + 1, 321)
+    assert doctor.model_size(str(model)) == ModelSize(10 * 20 + 7 + 1, 321, 2, 512)
 
 
 def test_the_sizes_of_the_built_in_models_are_those_of_their_files() -> None:
@@ -69,12 +72,14 @@ def test_host_memory_is_the_sum_that_the_docstring_says(
         tmp_path,
         model={"path": str(million), "engine_dtype": "bfloat16"},
         optimizer={"micro_batch_tokens": 131072},
+        rollout={"max_prompt_tokens": 96, "max_reply_tokens": 32},
         engine={"memory_gib": 3.0},
         **reference,
     )
     # 1000 MiB of parameters, (16 + 4 + 2 + 4) bytes each: 26000 MiB
-    # logits and gradient: 8 bytes x 131072 x 1024 = 1024 MiB
-    expected = doctor.PROCESSES_GIB + (26000 + 1024) / 1024 + 3.0
+    # activations: 160 bytes x 2 layers x 512 x 131072 = 20480 MiB
+    # logits and gradient of a quarter of the tokens: 8 bytes x 32768 x 1024 = 256 MiB
+    expected = doctor.PROCESSES_GIB + (26000 + 20480 + 256) / 1024 + 3.0
 
     assert doctor.memory_needed_gib(config, "cpu") == pytest.approx(expected)
 

@@ -73,6 +73,7 @@ def test_a_growing_horizon_is_summed_up_and_what_it_will_not_reach_is_noted(tmp_
         "algorithm.rounds_ctrl.steps_scaling_inter=5",
         "rollout.horizon=5",
         "rollout.max_episode_tokens=900",
+        "num_training_steps=10",
         folder=tmp_path,
     )
 

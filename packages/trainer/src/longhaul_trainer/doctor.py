@@ -29,9 +29,12 @@ from longhaul_trainer.models import prepare_model
 from longhaul_trainer.provenance import Gpu, find_gpus
 
 GIB = 2**30
-PROCESSES_GIB = 9.0
-"""Estimate, on the safe side, of what Ray's, verl's and vLLM's processes hold around a model of no
-size: most of it is the imports of a dozen Python processes."""
+PROCESSES_GIB = 5.5
+"""What Ray's, verl's and vLLM's processes hold around a model of no size; measured on the smoke
+run, which takes 5.7 GiB in all."""
+ACTIVATION_BYTES = 160
+"""What a token leaves for the backward pass in each layer, per hidden unit: 40 numbers of 4 bytes,
+with what the allocator keeps beside them; measured on the default run, 14.5 GiB in all."""
 SHARED_MEMORY_GIB = 1.0
 """Weights travel to the engine through `/dev/shm` in buckets of half a GiB."""
 OPEN_FILES = 4096
@@ -68,11 +71,13 @@ class ModelSize(NamedTuple):
 
     num_parameters: int
     vocabulary_size: int
+    num_layers: int = 0
+    hidden_size: int = 0
 
 
 BUILT_IN_SIZES = {
-    "smollm2": ModelSize(134_515_008, 49_152),
-    "tiny": ModelSize(336_192, 4_096),
+    "smollm2": ModelSize(134_515_008, 49_152, 30, 576),
+    "tiny": ModelSize(336_192, 4_096, 2, 64),
 }
 """Of the models that are names and may not be written yet."""
 
@@ -143,7 +148,7 @@ def choose_device(config: RunConfig, gpus: tuple[Gpu, ...]) -> Literal["cpu", "g
 
 
 def model_size(path: str) -> ModelSize:
-    """Parameters and vocabulary of a model, from the headers of its files.
+    """Parameters and shape of a model, from the headers of its files.
 
     Raises:
         ConfigError: If `path` is no built-in model and no folder with weights.
@@ -153,8 +158,13 @@ def model_size(path: str) -> ModelSize:
     folder = prepare_model(path)
     weights = sorted(folder.glob("*.safetensors"))
     try:
-        vocabulary_size = json.loads((folder / "config.json").read_bytes())["vocab_size"]
-        return ModelSize(sum(map(_num_parameters, weights)), int(vocabulary_size))
+        config = json.loads((folder / "config.json").read_bytes())
+        return ModelSize(
+            num_parameters=sum(map(_num_parameters, weights)),
+            vocabulary_size=int(config["vocab_size"]),
+            num_layers=int(config["num_hidden_layers"]),
+            hidden_size=int(config["hidden_size"]),
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"model.path = {path!r} cannot be read: {error!r}") from error
 
@@ -217,9 +227,10 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
 
     On a CPU: the processes; per parameter 4 bytes each of weights, gradient, and two AdamW
     moments, 4 of the copy that travels to the engine, the engine's own 4 or 2, and 4 of a
-    reference model if loss or reward needs one; the key-value cache; logits and their gradient,
-    4 bytes each, for one micro-batch over the vocabulary. On a GPU: the processes, and one
-    copy of the weights on its way.
+    reference model if loss or reward needs one; the key-value cache; and for the tokens of one
+    micro-batch `ACTIVATION_BYTES` a layer and hidden unit, and for those of its replies logits
+    and their gradient, 4 bytes each, over the vocabulary. On a GPU: the processes, and one copy
+    of the weights on its way.
     """
     size = _known_size(config)
     if device == "gpu":
@@ -228,8 +239,13 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
     keeps_reference = config.loss.kl_coefficient > 0 or config.algorithm.reward_kl_coefficient > 0
     reference_bytes = 4 if keeps_reference else 0
     parameter_bytes = 16 + 4 + engine_bytes + reference_bytes
-    logit_bytes = 8 * config.optimizer.micro_batch_tokens * size.vocabulary_size
-    model_gib = (parameter_bytes * size.num_parameters + logit_bytes) / GIB
+    tokens, rollout = config.optimizer.micro_batch_tokens, config.rollout
+    row_tokens = rollout.max_prompt_tokens + rollout.max_reply_tokens
+    reply_tokens = tokens * rollout.max_reply_tokens / row_tokens
+    activation_bytes = ACTIVATION_BYTES * size.num_layers * size.hidden_size * tokens
+    logit_bytes = 8 * reply_tokens * size.vocabulary_size
+    model_bytes = parameter_bytes * size.num_parameters + activation_bytes + logit_bytes
+    model_gib = model_bytes / GIB
     return PROCESSES_GIB + model_gib + config.engine.memory_gib
 
 
