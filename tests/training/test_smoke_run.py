@@ -57,6 +57,20 @@ def test_the_number_of_steps_is_the_sum_of_episode_lengths(smoke: Launched) -> N
     )
 
 
+def test_the_horizon_grows_in_training_and_validation_plays_the_final_one(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT DISTINCT phase, training_step, horizon FROM episode_summary ORDER BY 1, 2"
+    )
+
+    assert [row for row in rows if row[0] == "train"] == [
+        ("train", 1, 4),
+        ("train", 2, 4),
+        ("train", 3, 6),
+        ("train", 4, 6),
+    ]
+    assert {horizon for phase, _, horizon in rows if phase == "validation"} == {6}
+
+
 def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT length(c.action_tokens), length(c.behavior_logprobs), length(c.policy_logprobs), "

@@ -60,7 +60,7 @@ def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
     done = trainer("check", str(ROOT / "configs" / "smoke.toml"), folder=tmp_path)
 
     assert done.returncode == 0
-    assert "4 tasks × 4 = 16 episodes of at most 6 steps" in done.stdout
+    assert "4 tasks × 4 = 16 episodes of at most 4 to 6 steps" in done.stdout
     assert "2 a training step, 8 episodes each" in done.stdout
 
 
