@@ -8,10 +8,15 @@ is, and rows joined wherever a prompt continues the row before it token for toke
     uv run python benchmarks/context.py
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# transformers is typed in part.
+
 import asyncio
 import random
+from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.memory import MemoryKind, build_memory
@@ -47,7 +52,7 @@ class Replay:
 
     def __init__(self, actions: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> None:
         self._actions = iter(actions)
-        self._tokenizer = tokenizer
+        self._tokenizer: Any = tokenizer
 
     async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
         """The next action, with the end that a model writes."""
@@ -108,7 +113,7 @@ def joined_rows(steps: tuple[Step, ...]) -> list[int]:
 
 def main() -> None:
     """Print one block for each memory."""
-    tokenizer = AutoTokenizer.from_pretrained(prepare_model("smollm2"))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(prepare_model("smollm2")))
     task = task_panel(RUN, Split.VALIDATION).tasks[0]
     actions = recorded_actions(task)
     print(f"{RUN.environment.id}, task {task.task_id}, {len(actions)} steps, SmolLM2's tokenizer")
@@ -121,9 +126,8 @@ def main() -> None:
         print(f"\n{kind.value}")
         print(f"  prompt tokens of step {at}")
         print(f"  last prompt against the tenth: {prompts[-1] / prompts[9]:.2f} x")
-        print(
-            f"  the learner reads {sum(prompts) + trained:,} tokens in {len(steps)} rows, one per step"
-        )
+        read = sum(prompts) + trained
+        print(f"  the learner reads {read:,} tokens in {len(steps)} rows, one per step")
         print(f"  joined on exact prefixes: {sum(rows):,} tokens in {len(rows)} rows")
         print(f"  trained tokens either way: {trained:,}")
 
