@@ -17,9 +17,11 @@ def note(
     reward: float, *, tokens: int = 1, valid: bool = True, reference_kl: float = 0.0
 ) -> RowNote:
     return RowNote(
+        task_id="task",
         group_index=0,
         position=0,
         retry=0,
+        horizon=20,
         step=0,
         num_steps=1,
         reward=reward,

@@ -145,7 +145,8 @@ class _Launch:
         )
         from longhaul_trainer.verl.warmup import import_ahead, warm_python
 
-        with warm_python(self.device, folder=scratch) as python, ExitStack() as stack:
+        warm = warm_python(self.config, device=self.device, folder=scratch)
+        with warm as python, ExitStack() as stack:
             from longhaul_trainer.verl.cluster import connected
             from longhaul_trainer.verl.recorder import Recorder
 

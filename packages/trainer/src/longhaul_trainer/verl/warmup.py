@@ -13,6 +13,7 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 
+from longhaul_trainer.config import RunConfig
 from longhaul_trainer.verl.device import Device
 from longhaul_trainer.warm import WarmInterpreter
 
@@ -49,14 +50,15 @@ def import_ahead() -> None:
 
 
 @contextlib.contextmanager
-def warm_python(device: Device, *, folder: Path) -> Generator[Path | None]:
+def warm_python(run: RunConfig, *, device: Device, folder: Path) -> Generator[Path | None]:
     """The interpreter that Ray is to start its workers with; None for the plain one.
 
     Args:
+        run: A run that joins a cluster has workers that were there before it.
         device: On GPUs nothing is done ahead: verl's processes start as verl starts them.
         folder: For small files.
     """
-    if device == "gpu":
+    if device == "gpu" or run.resources.ray_address is not None:
         yield None
         return
     with WarmInterpreter(LIBRARIES, folder=folder) as warm:
