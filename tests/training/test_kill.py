@@ -8,12 +8,16 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
+from longhaul_trainer.models import prepare_model
 from training.launching import SMOKE, Launched, finish, kill_group, trainer, wait_until
 from training.test_smoke_run import processes_in
 
@@ -22,7 +26,7 @@ SEED = int(os.environ.get("LONGHAUL_KILLS_SEED", "0"))
 LATEST_SECONDS = 60.0
 """A drawn moment lies within the first so many seconds of an attempt: start-up and training."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 240 * NUM_KILLS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 + 240 * NUM_KILLS)]
 
 Moment = Callable[[], bool]
 
@@ -141,12 +145,13 @@ def test_it_was_really_killed_and_went_on(killed: Launched) -> None:
         "SELECT attempt, status, resumes_after_training_step FROM attempts ORDER BY attempt"
     )
 
-    assert len(attempts) >= min(NUM_KILLS, 2)
+    assert len(attempts) > min(NUM_KILLS, 2)
     assert attempts[-1][1] == "finished"
     assert all(status != "finished" for _, status, _ in attempts[:-1])
     came_from = [after_step for _, _, after_step in attempts[1:]]
     assert came_from == sorted(came_from)
-    assert max(came_from) >= 2, "the second kill comes after checkpoint 2"
+    if NUM_KILLS >= 2:
+        assert max(came_from) >= 2, "the second kill comes after checkpoint 2"
 
 
 def test_nothing_that_was_taken_back_counts_as_trained(killed: Launched) -> None:
@@ -163,6 +168,20 @@ def test_the_store_is_whole(killed: Launched) -> None:
     assert killed.query("PRAGMA foreign_key_check") == []
 
 
-def test_the_final_weights_are_there(killed: Launched) -> None:
-    assert (killed.run_folder / "model" / "model.safetensors").is_file()
+def test_the_final_weights_are_those_of_an_undisturbed_run(
+    killed: Launched, smoke: Launched
+) -> None:
+    """Weights, AdamW's moments and the tokens that are sampled all went on where they stood."""
+    start = load_file(prepare_model("tiny") / "model.safetensors")
+    found = load_file(killed.run_folder / "model" / "model.safetensors")
+    expected = load_file(smoke.run_folder / "model" / "model.safetensors")
+
+    moved = norm(expected[name] - start[name] for name in start)
+    apart = norm(found[name] - expected[name] for name in start)
+    assert moved > 0
+    assert apart < 0.01 * moved
     assert not list(killed.run_folder.glob("checkpoints/.*"))
+
+
+def norm(tensors: Iterable[npt.NDArray[np.float32]]) -> float:
+    return float(np.sqrt(sum(np.square(tensor, dtype=np.float64).sum() for tensor in tensors)))

@@ -232,6 +232,15 @@ def test_a_setting_that_the_run_derives_is_refused() -> None:
     assert lines[1].startswith("verl.trainer.nosuch: verl has no such setting")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"],
+)
+def test_settings_that_draw_tasks_in_the_midst_of_a_training_step_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"verl.{name}: tasks are not drawn again"):
+        settings_of(small_run(verl={name: True}), device="gpu")
+
+
 def test_megatron_is_one_setting_away() -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config

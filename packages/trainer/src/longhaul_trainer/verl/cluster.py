@@ -7,6 +7,7 @@ as many as a run needs; the real ones are shared by the operating system.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ def connected(run: RunConfig, *, device: str, python: Path | None) -> Generator[
             include_dashboard=False,
             log_to_driver=True,
             configure_logging=False,
-            runtime_env=None if python is None else {"py_executable": str(python)},
+            runtime_env=None if python is None else {"py_executable": shlex.quote(str(python))},
         )
     try:
         _check_resources(run)

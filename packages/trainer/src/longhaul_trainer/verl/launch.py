@@ -111,7 +111,12 @@ def _launch(
         started_at=time.time(),
     )
     with RunProgress(launch.stages, config=config, log_folder=run.logs) as progress:
-        return launch.go(progress, make_trainer)
+        try:
+            return launch.go(progress, make_trainer)
+        except KeyboardInterrupt:
+            if progress.deadline_missed:
+                raise MachineError(progress.deadline_missed) from None
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +158,7 @@ class _Launch:
             import_ahead()
             stack.enter_context(connected(self.config, device=self.device, python=python))
             ticket = self._ticket()
+            ticket_file = ticket.write(scratch)  # the attempt's number is taken from here on
             recorder = Recorder.start(
                 self.config.store,
                 name=ticket.recorder_name,
@@ -164,7 +170,9 @@ class _Launch:
             status: Ending = "failed"
             message, trainer = "", None
             try:
-                trainer = self._make_trainer(make_trainer, ticket, model, tasks, recorder)
+                trainer = self._make_trainer(
+                    make_trainer, (ticket, ticket_file), model, tasks, recorder
+                )
                 self._train(trainer)
                 status = "finished"
             except KeyboardInterrupt:
@@ -224,7 +232,7 @@ class _Launch:
     def _make_trainer(
         self,
         make_trainer: TrainerFactory | None,
-        ticket: RunTicket,
+        tickets: tuple[RunTicket, Path],
         model: Path,
         tasks: tuple[TaskStream, Panel],
         recorder: Recorder,
@@ -235,13 +243,13 @@ class _Launch:
 
         check_platform(self.device)
 
-        path = ticket.write(self.run.path / "scratch")
+        ticket, ticket_file = tickets
         settings = verl_settings(
             self.config,
             paths=Paths(
                 model=model,
                 checkpoints=self.run.checkpoints,
-                agent_loops=agent_loop_file(path),
+                agent_loops=agent_loop_file(ticket_file),
             ),
             device=self.device,
             only_validate=self.evaluates is not None,

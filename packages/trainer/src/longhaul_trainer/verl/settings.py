@@ -44,6 +44,9 @@ LEFT_OUT = (
 )
 """Settings that verl's classes have and its YAML files do not show."""
 
+REFILLS = ("algorithm.filter_groups", "trainer.v1.sampler.sync_refill_failed_groups")
+"""Settings by which verl would ask for further tasks in the midst of a training step."""
+
 WEIGHT_BUCKET_MEGABYTES = 512
 """Buffer that weights travel in; on the CPU it must hold the largest tensor in float32."""
 
@@ -258,7 +261,9 @@ def _refuse_unknown(
 ) -> None:
     problems: list[str] = []
     for name in table:
-        if name in derived:
+        if name.startswith(REFILLS):
+            problems.append(f"verl.{name}: tasks are not drawn again within a training step here")
+        elif name in derived:
             problems.append(f"verl.{name}: set by the run's own sections; change it there")
         elif not _has(config, name):
             close = difflib.get_close_matches(name, _names(config), n=1)

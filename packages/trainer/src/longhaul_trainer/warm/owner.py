@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import socket
 import subprocess
 import sys
@@ -35,7 +36,8 @@ class WarmInterpreter:
         """An executable file to be started in the place of the Python interpreter."""
         script = Path(__file__).with_name("stand_in.py")
         self.stand_in.write_text(
-            f'#!/bin/sh\nexec "{sys.executable}" -IS "{script}" {address} "$@"\n', encoding="utf-8"
+            f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", str(script), address])} "$@"\n',
+            encoding="utf-8",
         )
         self.stand_in.chmod(0o700)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -45,6 +47,7 @@ class WarmInterpreter:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
+                    "-P",
                     "-m",
                     "longhaul_trainer.warm.server",
                     str(os.getpid()),

@@ -23,12 +23,12 @@ import types
 from dataclasses import dataclass
 from types import FrameType
 
+from longhaul_trainer.warm.stand_in import NUMBER_BYTES
+
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
 _PEER_CREDENTIALS = struct.Struct("3i")
-_FIRST_FREE_DESCRIPTOR = 512
-"""Received files wait above this number until those below are closed."""
 _WITH_VALUE = ("-X", "-W")
 """Options of the interpreter that a value follows."""
 
@@ -78,6 +78,8 @@ def run(command: Command) -> None:
     os.environ.clear()
     os.environ.update(command.environment)
     os.chdir(command.folder)
+    if "numpy" in sys.modules:  # Python's own generator does this after each fork
+        sys.modules["numpy"].random.seed()
     for entry in reversed(command.environment.get("PYTHONPATH", "").split(os.pathsep)):
         if entry and entry not in sys.path:
             sys.path.insert(0, entry)
@@ -151,7 +153,7 @@ class _Server:
                         os.close(descriptor)
                     self._stand_ins[pid] = connection
                     with contextlib.suppress(OSError):
-                        connection.sendall(str(pid).encode())
+                        connection.sendall(pid.to_bytes(NUMBER_BYTES, "big"))
                     selector.register(connection, selectors.EVENT_READ, data=pid)
                 elif key.fileobj is self._wakeup:
                     with contextlib.suppress(BlockingIOError):
@@ -175,7 +177,7 @@ class _Server:
                 with contextlib.suppress(KeyError):
                     selector.unregister(connection)
                 with connection, contextlib.suppress(OSError):
-                    connection.sendall(str(status).encode())
+                    connection.sendall(status.to_bytes(NUMBER_BYTES, "big"))
 
     def _leave(self, connection: socket.socket, command: Command) -> None:
         """Drop in a fork what was the server's, and take what is the program's."""
@@ -199,32 +201,35 @@ def received(connection: socket.socket) -> Command | None:
     if user != os.getuid():
         return None
     connection.settimeout(5.0)
+    descriptors: list[int] = []
     try:
-        length, descriptors, _, _ = socket.recv_fds(connection, 4, 253)
+        length, descriptors, _, _ = socket.recv_fds(connection, NUMBER_BYTES, 253)
         body = b""
         while len(body) < int.from_bytes(length, "big"):
             piece = connection.recv(1 << 16)
             if not piece:
-                return None
+                raise ConnectionResetError("the stand-in left in the middle of its command")
             body += piece
-    except OSError:
+        connection.settimeout(None)
+        command = json.loads(body)
+        return Command(
+            arguments=command["arguments"],
+            environment=command["environment"],
+            folder=command["folder"],
+            descriptors=dict(zip(command["descriptors"], descriptors, strict=True)),
+        )
+    except (OSError, ValueError) as error:
+        logger.warning("a command was not understood: %s", error)
+        for descriptor in descriptors:
+            os.close(descriptor)
         return None
-    if not body:
-        return None
-    connection.settimeout(None)
-    command = json.loads(body)
-    return Command(
-        arguments=command["arguments"],
-        environment=command["environment"],
-        folder=command["folder"],
-        descriptors=dict(zip(command["descriptors"], descriptors, strict=True)),
-    )
 
 
 def take(descriptors: dict[int, int]) -> None:
     """Put received files under the numbers that the program knows them by."""
+    first_free = max((*descriptors, *descriptors.values())) + 1
     high = {
-        number: fcntl.fcntl(found, fcntl.F_DUPFD, _FIRST_FREE_DESCRIPTOR)
+        number: fcntl.fcntl(found, fcntl.F_DUPFD, first_free)
         for number, found in descriptors.items()
     }
     for found in descriptors.values():

@@ -14,6 +14,8 @@ import sys
 
 MAX_DESCRIPTORS = 200
 """Linux passes at most 253 at once."""
+NUMBER_BYTES = 4
+"""A process id or a wait status, as the server sends it."""
 
 
 def main() -> None:
@@ -31,7 +33,10 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda number, frame: pass_on(pid, number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to every process itself
-    end_like(connection.recv(64))
+    for descriptor in inherited:
+        if descriptor > 2:  # whoever reads their other end waits for the program to close them
+            os.close(descriptor)
+    end_like(received_number(connection))
 
 
 def inherited_descriptors() -> list[int]:
@@ -65,8 +70,18 @@ def handed_over(
         [len(body).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
     )
     connection.sendall(body)
-    answer = connection.recv(64)  # comes when the imports are done
-    return int(answer) if answer else None
+    return received_number(connection)  # comes when the imports are done
+
+
+def received_number(connection: socket.socket) -> int | None:
+    """The next number that the server sends, or None if it is gone."""
+    answer = b""
+    while len(answer) < NUMBER_BYTES:
+        piece = connection.recv(NUMBER_BYTES - len(answer))
+        if not piece:
+            return None
+        answer += piece
+    return int.from_bytes(answer, "big")
 
 
 def pass_on(pid: int, number: int) -> None:
@@ -77,9 +92,9 @@ def pass_on(pid: int, number: int) -> None:
         return
 
 
-def end_like(status: bytes) -> None:
+def end_like(status: int | None) -> None:
     """Exit with the wait status of the program; without one it was killed."""
-    code = os.waitstatus_to_exitcode(int(status)) if status else -signal.SIGKILL
+    code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
     if code < 0:
         signal.signal(signal.Signals(-code), signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)
