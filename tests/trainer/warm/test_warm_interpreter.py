@@ -129,6 +129,16 @@ def test_what_a_program_leaves_to_its_end_is_done(warm: WarmInterpreter) -> None
     assert output(warm.stand_in, "-c", program) == "hello bye\n"
 
 
+def test_a_program_can_take_a_name(warm: WarmInterpreter) -> None:
+    pytest.importorskip("setproctitle")
+    program = (
+        "import setproctitle; setproctitle.setproctitle('a name of its own'); "
+        "print(open('/proc/self/cmdline').read().strip(chr(0)))"
+    )
+
+    assert output(warm.stand_in, "-c", program) == "a name of its own\n"
+
+
 PRINTS_AND_WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
 

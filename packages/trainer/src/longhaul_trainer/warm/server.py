@@ -67,6 +67,9 @@ def main(owner: int, listener_fd: int, stand_in: str, modules: list[str]) -> Com
             importlib.import_module(name)
         except ImportError as error:
             logger.warning("%s is not imported ahead: %s", name, error)
+    with contextlib.suppress(ImportError):
+        # It must find its place before a fork's environment moves; vLLM names its engine by it.
+        importlib.import_module("setproctitle").getproctitle()
     multiprocessing.set_executable(stand_in)
     gc.collect()
     gc.freeze()  # what is loaded by now is never collected, so its pages stay shared
