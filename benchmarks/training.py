@@ -57,16 +57,24 @@ def train(target: str, folder: Path) -> Usage:
         cwd=folder,
     )
     usage = Usage(0, 0.0)
-    while process.poll() is None:
+    while not ended_within(process, SAMPLE_SECONDS):
         processes = tree(process.pid)
         usage = Usage(
             max(usage.peak_bytes, sum(map(held_bytes, processes))),
             max(usage.writer_seconds, sum(map(writer_seconds, processes))),
         )
-        time.sleep(SAMPLE_SECONDS)
     if process.returncode:
         sys.exit(f"the run ended with {process.returncode}")
     return usage
+
+
+def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for the end of a process, but not for longer than that."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def tree(pid: int) -> list[psutil.Process]:

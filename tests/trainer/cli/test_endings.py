@@ -41,6 +41,17 @@ def test_an_error_is_shown_as_it_is_with_its_notes_and_without_a_traceback() -> 
     assert "Traceback" not in screen.getvalue()
 
 
+def test_a_path_is_shown_in_one_piece_on_a_narrow_screen() -> None:
+    path = "/home/" + "folder/" * 20 + "processes.log"
+    error = errors.MachineError("the engine died")
+    error.add_note(f"Logs: {path}")
+    screen = io.StringIO()
+
+    show_error(error, Console(file=screen, width=60))
+
+    assert path in screen.getvalue()
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """A fresh run's folder."""

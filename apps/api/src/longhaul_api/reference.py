@@ -25,9 +25,10 @@ td { padding: .1rem 1rem .1rem 0; vertical-align: top; }
 def add_reference_page(app: FastAPI) -> None:
     """Serve the page; call it after the routes, which it lists."""
 
-    @app.get("/", include_in_schema=False)
-    def reference() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction] - FastAPI keeps it
+    def reference() -> HTMLResponse:
         return HTMLResponse(_page(app.openapi()))
+
+    app.add_api_route("/", reference, include_in_schema=False)
 
 
 def _page(openapi: dict[str, Any]) -> str:

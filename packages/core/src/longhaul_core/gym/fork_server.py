@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import resource
+import select
 import selectors
 import signal
 import socket
@@ -169,9 +170,12 @@ class _ForkServer:
     def _say_farewell(self) -> None:
         """Let idle workers close their environments, then end them all."""
         deadline = time.monotonic() + _FAREWELL_SECONDS
-        while self._workers and time.monotonic() < deadline:
+        self._reap()
+        while self._workers and (left := deadline - time.monotonic()) > 0:
+            select.select([self._wakeup], [], [], left)
+            with suppress(BlockingIOError):
+                self._wakeup.recv(4096)
             self._reap()
-            time.sleep(0.005)
         for pid in self._workers:
             _kill_group(pid)
 

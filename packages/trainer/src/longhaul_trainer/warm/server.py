@@ -32,7 +32,6 @@ _PEER_CREDENTIALS = struct.Struct("3i")
 _WITH_VALUE = ("-X", "-W")
 """Options of the interpreter that a value follows."""
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -140,24 +139,9 @@ class _Server:
         while True:
             for key, _ in selector.select():
                 if key.fileobj is self._listener:
-                    connection, _ = self._listener.accept()
-                    command = received(connection)
-                    if command is None:
-                        connection.close()
-                        continue
-                    server = os.getpid()
-                    pid = os.fork()
-                    if pid == 0:
-                        die_with(server)
-                        selector.close()
-                        self._leave(connection, command)
+                    command = self._fork(selector)
+                    if command is not None:
                         return command
-                    for descriptor in command.descriptors.values():
-                        os.close(descriptor)
-                    self._stand_ins[pid] = connection
-                    with contextlib.suppress(OSError):
-                        connection.sendall(pid.to_bytes(NUMBER_BYTES, "big"))
-                    selector.register(connection, selectors.EVENT_READ, data=pid)
                 elif key.fileobj is self._wakeup:
                     with contextlib.suppress(BlockingIOError):
                         self._wakeup.recv(4096)
@@ -165,6 +149,28 @@ class _Server:
                 elif key.data in self._stand_ins:  # the stand-in was killed
                     selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)
+
+    def _fork(self, selector: selectors.BaseSelector) -> Command | None:
+        """Start what the next stand-in stands for; in the fork, return it."""
+        connection, _ = self._listener.accept()
+        command = received(connection)
+        if command is None:
+            connection.close()
+            return None
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with(server)
+            selector.close()
+            self._leave(connection, command)
+            return command
+        for descriptor in command.descriptors.values():
+            os.close(descriptor)
+        self._stand_ins[pid] = connection
+        with contextlib.suppress(OSError):
+            connection.sendall(pid.to_bytes(NUMBER_BYTES, "big"))
+        selector.register(connection, selectors.EVENT_READ, data=pid)
+        return None
 
     def _bury(self, selector: selectors.BaseSelector) -> None:
         """Tell the stand-in of each program that has ended how it did."""

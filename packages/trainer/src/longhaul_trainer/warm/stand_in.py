@@ -15,7 +15,7 @@ import sys
 MAX_DESCRIPTORS = 200
 """Linux passes at most 253 at once."""
 NUMBER_BYTES = 4
-"""A process id or a wait status, as the server sends it."""
+"""A length, a process id or a wait status, as the two send it."""
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def handed_over(
     body = json.dumps(command).encode()
     passed = array.array("i", descriptors)
     connection.sendmsg(
-        [len(body).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
+        [len(body).to_bytes(NUMBER_BYTES, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
     )
     connection.sendall(body)
     return received_number(connection)  # comes when the imports are done
@@ -96,7 +96,8 @@ def end_like(status: int | None) -> None:
     """Exit with the wait status of the program; without one it was killed."""
     code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
     if code < 0:
-        signal.signal(signal.Signals(-code), signal.SIG_DFL) if -code != signal.SIGKILL else None
+        if -code != signal.SIGKILL:  # which no handler can be set for
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code & 0xFF)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+
 from omegaconf import DictConfig
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.config import DistillationConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-# Importing it registers the engine with verl.
-import longhaul_trainer.verl.cpu.learner  # noqa: F401  # pyright: ignore[reportUnusedImport]
+importlib.import_module("longhaul_trainer.verl.cpu.learner")  # registers the engine with verl
 
 
 class CpuActorRolloutRefWorker(ActorRolloutRefWorker):
