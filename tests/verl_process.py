@@ -1,11 +1,16 @@
 """verl in a test, as a process of a CPU run has it; the environment is put back afterwards."""
 
 import os
+import socket
 import sys
 from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from longhaul_trainer.config import RunConfig
 from longhaul_trainer.verl.variables import prepare_environment
 
 
@@ -18,3 +23,35 @@ def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
+
+
+@contextmanager
+def one_worker(run: RunConfig, model: Path) -> Generator[Any]:
+    """The learner of a CPU run, in this process and on a gloo group of one.
+
+    Needs `cpu_run`.
+
+    Args:
+        run: What the learner is made for.
+        model: Hugging Face folder of the weights.
+    """
+    import torch
+
+    from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
+    from longhaul_trainer.verl.settings import Paths, verl_settings
+
+    folder = model.parent
+    paths = Paths(model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml")
+    config = verl_settings(run, paths=paths, device="cpu")
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.MonkeyPatch.context() as patch:
+        port = server.getsockname()[1]
+        group = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+        for name, value in (group | {"MASTER_PORT": str(port)}).items():
+            patch.setenv(name, value)
+        server.close()
+        # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
+        patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
+        made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
+        made.init_model()
+        yield made
+        torch.distributed.destroy_process_group()

@@ -8,7 +8,6 @@ transformers, one token after the other through the formula.
 
 import functools
 import math
-import socket
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from transformers import AutoModelForCausalLM
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.models import prepare_model
+from verl_process import one_worker
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -85,9 +85,6 @@ def plain(model_folder: Path) -> Any:  # noqa: ANN401  transformers' own classes
 @pytest.fixture(scope="module")
 def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
     """Verl's worker with the tiny model, as a CPU run has it; its steps change no weight."""
-    from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
-    from longhaul_trainer.verl.settings import Paths, verl_settings
-
     run = RunConfig.model_validate(
         {
             "num_training_steps": 8,
@@ -96,21 +93,8 @@ def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
             "optimizer": {"learning_rate": 1e-30, "max_gradient_norm": 1e9},
         }
     )
-    folder = model_folder.parent
-    paths = Paths(model=model_folder, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml")
-    config = verl_settings(run, paths=paths, device="cpu")
-    with socket.create_server(("127.0.0.1", 0)) as server, pytest.MonkeyPatch.context() as patch:
-        port = server.getsockname()[1]
-        group = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-        for name, value in (group | {"MASTER_PORT": str(port)}).items():
-            patch.setenv(name, value)
-        server.close()
-        # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
-        patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
-        made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
-        made.init_model()
+    with one_worker(run, model_folder) as made:
         yield made
-        torch.distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""verl's FSDP engine with logits for the reply alone.
+"""verl's FSDP engine with logits for the reply alone, and adapters merged in full precision.
 
 verl computes logits, log-probabilities and entropy for every token of a row. With one
 row per step most of a row is prompt, a vocabulary of 49,152 makes each of those tokens
@@ -11,13 +11,15 @@ Shapes: B rows, L tokens of the longest row, K last columns, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from tensordict import TensorDict
+from torch.distributed.tensor import DTensor
 from transformers.modeling_outputs import CausalLMOutput
 from verl.utils import tensordict_utils as tu
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -36,6 +38,17 @@ class ReplyLogitsEngine(FSDPEngineWithLMHead):
         built = super()._build_fsdp_module(module)  # pyright: ignore[reportAttributeAccessIssue]
         self._autocast_dtype = torch.float32
         return built
+
+    def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Name and value of each weight with its adapter added, as the engine takes it.
+
+        verl's rounds them to bfloat16 whatever the engine computes in, and sampler and learner
+        would differ from the start. Each tensor is a copy: the weights are put back at the end.
+        """
+        with merged_lora_context(self.module, backup_adapters=True):
+            for name, weight in normalize_peft_param_name(self.module.state_dict()).items():
+                whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
+                yield name, whole.detach().clone()
 
     def prepare_model_inputs(
         self, micro_batch: TensorDict

@@ -1,0 +1,107 @@
+"""What verl's learner hands the engine when it trains a low-rank adapter."""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.models import prepare_model
+from verl_process import one_worker
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of torch.distributed, used by verl
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and PEFT
+]
+
+RANK = 4
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def base(model_folder: Path) -> Weights:
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    return dict(model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 1,
+            "tasks_per_training_step": 1,
+            "model": {"engine_dtype": "float32", "lora_rank": RANK},
+        }
+    )
+    with one_worker(run, model_folder) as made:
+        yield made
+
+
+def handed_over(worker: Any) -> Weights:  # noqa: ANN401
+    """The weights that the engine would load."""
+    weights, adapter = worker.actor.engine.get_per_tensor_param()
+    assert adapter is None
+    return dict(weights)
+
+
+def adapters(worker: Any) -> Weights:  # noqa: ANN401
+    return {
+        name: parameter.full_tensor()
+        for name, parameter in worker.actor.engine.module.named_parameters()
+        if "lora_" in name
+    }
+
+
+def test_a_fresh_adapter_hands_over_the_starting_weights_bit_for_bit(
+    worker: Any,  # noqa: ANN401
+    base: Weights,
+) -> None:
+    given = handed_over(worker)
+
+    assert given.keys() <= base.keys()
+    assert base.keys() - given.keys() <= {"lm_head.weight"}  # tied
+    for name, weight in given.items():
+        assert weight.dtype == torch.float32, name
+        assert torch.equal(weight, base[name]), name
+
+
+def test_a_trained_adapter_is_added_to_the_weights_and_taken_off_again(
+    worker: Any,  # noqa: ANN401
+    base: Weights,
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in worker.actor.engine.module.named_parameters():
+            if "lora_B" in name:
+                local = parameter.to_local()
+                local.copy_(torch.randn(local.shape, generator=draw) * 0.02)
+    before = adapters(worker)
+    trained = {name.removesuffix(".lora_B.default.weight") for name in before if "lora_B" in name}
+
+    given = handed_over(worker)
+
+    config = worker.actor.engine.module.peft_config["default"]
+    scale = config.lora_alpha / config.r
+    trained = {name.split(".lora_B")[0] for name in before if ".lora_B" in name}
+    assert trained
+    for module in trained:
+        name = module.replace("base_model.model.", "") + ".weight"
+        added = (
+            before[f"{module}.lora_B.default.weight"] @ before[f"{module}.lora_A.default.weight"]
+        )
+        torch.testing.assert_close(given[name], base[name] + scale * added, rtol=0, atol=1e-6)
+        assert not torch.equal(given[name], base[name])
+    again = handed_over(worker)
+    assert all(torch.equal(again[name], weight) for name, weight in given.items())
+    assert all(torch.equal(adapters(worker)[name], weight) for name, weight in before.items())
