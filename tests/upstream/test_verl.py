@@ -104,6 +104,11 @@ def test_our_engine_overrides_what_the_forward_step_calls() -> None:
     engine: Any = FSDPEngineWithLMHead
     assert parameters(engine._build_fsdp_module) == ["module"]
     assert "self._autocast_dtype" in source(engine.forward_step)
+    # and it rounds adapters that are merged for the engine
+    assert parameters(engine._merged_lora_per_tensor_param) == []
+    assert "return self._merged_lora_per_tensor_param(), None" in source(
+        engine.get_per_tensor_param
+    )
 
 
 def test_the_worker_is_made_as_before_and_leaves_a_process_group_alone() -> None:
@@ -200,6 +205,17 @@ def test_the_trainer_has_what_ours_reads() -> None:
         assert parameters(getattr(PPOTrainer, getter)) == []
     assert parameters(PPOTrainer.fit) == ["agent_loop_manager"]
     assert parameters(PPOTrainer.init) == []
+
+
+def test_engines_sleep_while_a_checkpoint_is_loaded_and_new_weights_wake_them() -> None:
+    from verl.checkpoint_engine.base import CheckpointEngineManager
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    text = source(PPOTrainer)
+    sleep = text.index("self.checkpoint_manager.sleep_replicas()")
+    assert sleep < text.index("self._load_checkpoint()")
+    assert parameters(CheckpointEngineManager.sleep_replicas) == []
+    assert parameters(CheckpointEngineManager.update_weights) == ["global_steps"]
 
 
 def test_the_replay_buffer_polls_at_an_interval_that_can_be_set() -> None:

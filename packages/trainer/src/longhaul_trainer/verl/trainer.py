@@ -8,10 +8,11 @@ that survive a kill, validation on our panel, and what goes to the store.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -526,7 +527,8 @@ class LonghaulTrainer(PPOTrainerSync):
         context = self._context
         context.stages.enter("checkpoint", training_step=self.global_steps)
         folder = context.checkpoints.begin(self.global_steps)
-        self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, self.global_steps)
+        with self._learner_has_the_card():
+            self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, self.global_steps)
         # The step is in the store before its checkpoint exists: a kill between the two repeats
         # a training step, and never leaves a hole.
         context.recorder.flush()
@@ -542,6 +544,16 @@ class LonghaulTrainer(PPOTrainerSync):
         context.checkpoints.prune(
             keep_last=self._run.checkpoint.keep_last, keep_best=self._run.checkpoint.keep_best
         )
+
+    @contextlib.contextmanager
+    def _learner_has_the_card(self) -> Generator[None]:
+        """Free what the engines hold of the cards they share, as verl does before it loads one."""
+        shared = self.config.actor_rollout_ref.rollout.free_cache_engine
+        if shared:
+            self.checkpoint_manager.sleep_replicas()
+        yield
+        if shared:
+            self.checkpoint_manager.update_weights(self.global_steps)
 
     def _load_checkpoint(self) -> None:
         self.global_steps = 0
