@@ -2,7 +2,13 @@
 
 import random
 
-from longhaul_core.store import EpisodeCredit, EpisodeRecord, RunStarted
+from longhaul_core.store import (
+    ConsumedStep,
+    ConsumedSteps,
+    EpisodeCredit,
+    EpisodeRecord,
+    RunStarted,
+)
 from longhaul_core.store.records import Phase
 from longhaul_core.types import (
     FailedEpisode,
@@ -177,6 +183,35 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
         trained=True,
         policy_logprobs=tuple(step.behavior_logprobs for step in steps),
         optimizer_step_index=0,
+    )
+
+
+def make_consumed(record: EpisodeRecord, *, micro_batch: int = 0) -> ConsumedSteps:
+    """Every step of the episode once, with the numbers of `make_credit`."""
+    credit = make_credit(record)
+    return ConsumedSteps(
+        run_id=record.run_id,
+        attempt=record.attempt,
+        training_step=record.training_step,
+        optimizer_step_index=0,
+        rank=0,
+        micro_batch=micro_batch,
+        rows=tuple(
+            ConsumedStep(
+                group_index=record.group_index,
+                position=record.outcome.position,
+                retry=record.retry,
+                step_index=step.index,
+                row_index=step.index,
+                num_tokens=len(step.action_tokens),
+                advantage_low=credit.advantages[step.index],
+                advantage_high=credit.advantages[step.index],
+                weight_low=credit.loss_weights[step.index],
+                weight_high=credit.loss_weights[step.index],
+                old_logprob_sum=sum(step.behavior_logprobs),
+            )
+            for step in record.outcome.steps
+        ),
     )
 
 

@@ -26,6 +26,7 @@ from longhaul_core.store import (
 from longhaul_core.store.models import SCHEMA_VERSION
 from longhaul_core.types import Split
 from store_samples import (
+    make_consumed,
     make_credit,
     make_failure,
     make_record,
@@ -54,7 +55,13 @@ def write_sample(path: Path) -> None:
             writer.write([run_started(attempt=attempt, resumes_after=attempt or None)])
             for training_step in training_steps:
                 episodes = make_training_step(training_step, attempt=attempt, group_size=3)
-                writer.write([*episodes, *(make_credit(episode) for episode in episodes)])
+                writer.write(
+                    [
+                        *episodes,
+                        *(make_credit(episode) for episode in episodes),
+                        *(make_consumed(episode) for episode in episodes),
+                    ]
+                )
         writer.write(
             [
                 make_record(make_failure(), attempt=1, training_step=2, group_index=1, retry=1),

@@ -8,7 +8,14 @@ from sqlalchemy import Engine, text
 
 from longhaul_core.store import StoreWriter
 from longhaul_core.store.models import Base
-from store_samples import make_credit, make_failure, make_record, make_training_step, run_started
+from store_samples import (
+    make_consumed,
+    make_credit,
+    make_failure,
+    make_record,
+    make_training_step,
+    run_started,
+)
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "store.md").read_text(encoding="utf-8")
 STATEMENTS = [
@@ -20,6 +27,7 @@ STATEMENTS = [
 def _sample(writer: StoreWriter) -> None:
     episodes = [*make_training_step(1), *make_training_step(2)]
     writer.write([run_started(), *episodes, *(make_credit(episode) for episode in episodes)])
+    writer.write(make_consumed(episode) for episode in episodes[:-1])
     # A group whose episodes all have the same return, and one that broke.
     dull = [each for each in make_training_step(3, num_groups=1) if each.outcome.position % 2]
     writer.write([*dull, make_record(make_failure(), training_step=3, group_index=1)])

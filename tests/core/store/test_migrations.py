@@ -19,7 +19,7 @@ from longhaul_core.store.migrations import known_versions
 from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import VERSION_TABLE
 from longhaul_core.store.views import view_definitions
-from store_samples import make_training_step, run_started
+from store_samples import make_consumed, make_training_step, run_started
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = sorted(GOLDEN.glob("store_*.db.gz"))
@@ -76,10 +76,15 @@ def test_an_old_store_answers_as_it_did(upgraded: Engine) -> None:
 
 def test_an_old_store_takes_new_episodes(golden: Path) -> None:
     with StoreWriter(golden) as writer:
-        writer.write(make_training_step(3, attempt=1))
+        episodes = make_training_step(3, attempt=1)
+        writer.write([*episodes, *(make_consumed(episode) for episode in episodes)])
     engine = open_store(golden)
     with Session(engine) as session:
         assert queries.list_runs(session)[0].num_episodes == 20
+        consumed = session.execute(
+            text("SELECT num_tokens FROM step_consumption WHERE training_step = 3")
+        )
+        assert consumed.scalars().all() == [6] * 28
     engine.dispose()
 
 
@@ -130,7 +135,8 @@ def test_the_migrations_make_what_the_models_say(store: str) -> None:
 
 def test_every_view_can_be_read(store: str) -> None:
     with StoreWriter(store) as writer:
-        writer.write([run_started(), *make_training_step(1)])
+        episodes = make_training_step(1)
+        writer.write([run_started(), *episodes, *(make_consumed(each) for each in episodes[1:])])
     engine = open_store(store)
     names = inspect(engine).get_view_names()
     assert set(names) == set(view_definitions("sqlite"))
@@ -151,6 +157,7 @@ def test_every_view_can_be_read(store: str) -> None:
         "run_summary": 1,
         "episode_summary": 8,
         "step_detail": 28,
+        "step_consumption": 28,
         "prompt_messages": 56,
         "training_curve": 1,
     }
@@ -160,11 +167,17 @@ def test_every_view_can_be_read(store: str) -> None:
 
 def test_views_show_the_surviving_line(store: str) -> None:
     with StoreWriter(store) as writer:
-        writer.write([run_started(), *make_training_step(1), *make_training_step(2)])
+        episodes = [*make_training_step(1), *make_training_step(2)]
+        writer.write([run_started(), *episodes, *(make_consumed(each) for each in episodes)])
         writer.write([run_started(attempt=1, resumes_after=1)])
     engine = open_store(store)
     with engine.connect() as connection:
-        for view, expected in (("episode_summary", 8), ("step_detail", 28), ("training_curve", 1)):
+        for view, expected in (
+            ("episode_summary", 8),
+            ("step_detail", 28),
+            ("step_consumption", 28),
+            ("training_curve", 1),
+        ):
             count = connection.execute(text(f"SELECT count(*) FROM {view}")).scalar_one()
             assert count == expected
         done = connection.execute(text("SELECT num_training_steps_done FROM run_summary"))

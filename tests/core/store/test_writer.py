@@ -10,6 +10,8 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
+    ConsumedStep,
+    ConsumedSteps,
     Evaluation,
     Heartbeat,
     Label,
@@ -24,6 +26,7 @@ from longhaul_core.store import (
 )
 from longhaul_core.types import Message, Observation, Split
 from store_samples import (
+    make_consumed,
     make_credit,
     make_failure,
     make_record,
@@ -50,6 +53,7 @@ def one_of_each() -> list[Record]:
         *episodes,
         failure,
         *(make_credit(episode) for episode in episodes),
+        *(make_consumed(episode) for episode in episodes),
         Metrics(run_id="run", attempt=0, training_step=1, values={"loss": 0.25, "entropy": 1.5}),
         Evaluation(
             run_id="run",
@@ -214,6 +218,105 @@ def test_credit_of_another_length_is_refused(writer: StoreWriter) -> None:
 
     with pytest.raises(StoreError, match=r"credit for 3 steps, but episode .* has 2 steps"):
         writer.write([make_credit(longer)])
+
+
+def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, session: Session) -> None:
+    record = make_record(make_trajectory(rewards=(0.0, 1.0)), group_index=3, retry=1)
+    consumed = ConsumedSteps(
+        run_id="run",
+        attempt=0,
+        training_step=1,
+        optimizer_step_index=2,
+        rank=4,
+        micro_batch=5,
+        rows=(
+            ConsumedStep(
+                group_index=3,
+                position=0,
+                retry=1,
+                step_index=1,
+                row_index=6,
+                num_tokens=7,
+                advantage_low=-0.5,
+                advantage_high=0.25,
+                weight_low=0.125,
+                weight_high=0.75,
+                old_logprob_sum=-3.5,
+            ),
+            ConsumedStep(
+                group_index=3,
+                position=0,
+                retry=1,
+                step_index=0,
+                row_index=7,
+                num_tokens=0,
+                advantage_low=None,
+                advantage_high=None,
+                weight_low=None,
+                weight_high=None,
+                old_logprob_sum=0.0,
+            ),
+        ),
+    )
+
+    writer.write([run_started(), record, consumed])
+
+    rows = session.execute(text("SELECT * FROM consumed_steps ORDER BY step_index DESC")).all()
+    assert [tuple(row) for row in rows] == [
+        ("run/0/train/1/3/0/1", 1, 2, 4, 5, 6, 7, -0.5, 0.25, 0.125, 0.75, -3.5),
+        ("run/0/train/1/3/0/1", 0, 2, 4, 5, 7, 0, None, None, None, None, 0.0),
+    ]
+
+
+def test_a_step_that_is_consumed_twice_has_two_rows_and_one_that_is_not_has_none(
+    writer: StoreWriter, session: Session
+) -> None:
+    record = make_record(make_trajectory(rewards=(0.0, 0.0, 1.0)))
+    once, twice = make_consumed(record), make_consumed(record, micro_batch=1)
+    writer.write([run_started(), record, make_credit(record)])
+    writer.write([replace(once, rows=once.rows[:2])])
+    writer.write([replace(twice, rows=twice.rows[:1])])
+
+    seen = session.execute(
+        text(
+            "SELECT step_index, micro_batch, num_tokens FROM step_consumption "
+            "WHERE run_id = 'run' ORDER BY step_index, micro_batch"
+        )
+    )
+    assert [tuple(row) for row in seen] == [(0, 0, 6), (0, 1, 6), (1, 0, 6), (2, None, None)]
+
+
+def test_consumed_steps_that_are_not_in_the_store_are_refused(writer: StoreWriter) -> None:
+    record = make_record(make_trajectory(rewards=(0.0, 1.0)))
+    longer = make_record(make_trajectory(rewards=(0.0, 0.0, 1.0)))
+    writer.write([run_started()])
+
+    with pytest.raises(StoreError, match=r"not in the store: run/0/train/1/0/0/0"):
+        writer.write([make_consumed(record)])
+    writer.write([record])
+    with pytest.raises(StoreError, match=r"consumed step 2, but episode .* has 2 steps"):
+        writer.write([make_consumed(longer)])
+
+
+def test_a_consumed_number_that_is_not_finite_is_refused(
+    writer: StoreWriter, counts: Counts
+) -> None:
+    record = make_record(make_trajectory(rewards=(1.0,)))
+    consumed = make_consumed(record)
+    broken = replace(consumed, rows=(replace(consumed.rows[0], advantage_high=math.nan),))
+
+    with pytest.raises(StoreError, match=r"advantage_high of consumed step 0 of .* got nan"):
+        writer.write([run_started(), record, broken])
+
+    assert counts()["episodes"] == 0
+
+
+def test_a_consumed_step_without_tokens_has_no_advantage() -> None:
+    [row] = make_consumed(make_record(make_trajectory(rewards=(1.0,)))).rows
+    with pytest.raises(ValueError, match="None exactly when num_tokens is 0"):
+        replace(row, num_tokens=0)
+    with pytest.raises(ValueError, match="None exactly when num_tokens is 0"):
+        replace(row, weight_low=None)
 
 
 def test_a_failed_episode_is_kept_with_its_cause_and_never_scored(

@@ -9,6 +9,8 @@ queries.list_runs(session)
 
 from longhaul_core.store.background import BackgroundWriter
 from longhaul_core.store.records import (
+    ConsumedStep,
+    ConsumedSteps,
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
@@ -28,6 +30,8 @@ from longhaul_core.store.writer import StoreWriter
 
 __all__ = [
     "BackgroundWriter",
+    "ConsumedStep",
+    "ConsumedSteps",
     "EpisodeCredit",
     "EpisodeRecord",
     "Evaluation",

@@ -3,6 +3,7 @@
     runs 1──* attempts                     one row per process that worked on the run
     runs 1──* episodes 1──* steps          numbers of a step: lean, for SQL over many steps
                        1──* step_contents  its text and tokens: fat, read one episode at a time
+                       1──* consumed_steps what the loss function read of a step, each time
     messages                               each chat message once, keyed by its hash
     tasks, panels ─ panel_tasks            what was to be done
     groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
@@ -38,6 +39,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "AttemptRow",
     "Base",
+    "ConsumedStepRow",
     "EpisodeRow",
     "EvaluationRow",
     "FailureRow",
@@ -55,7 +57,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0002"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -347,6 +349,40 @@ class StepContentRow(Base):
     """float32, one per action token, the sampler's."""
     policy_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, the learner's before the update."""
+
+
+class ConsumedStepRow(Base):
+    """A step as the loss function read it in the learner's process: one row for each time.
+
+    `steps` holds what the trainer meant; this is what was done. A step that the trainer left
+    out of the update is not here. Run, attempt, training step and superseded are the episode's.
+    """
+
+    __tablename__ = "consumed_steps"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    step_index: Mapped[int] = mapped_column(primary_key=True)
+    optimizer_step_index: Mapped[int] = mapped_column(primary_key=True)
+    """0-based optimizer step of the training step."""
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    """Of the learner's worker, from 0."""
+    micro_batch: Mapped[int] = mapped_column(primary_key=True)
+    """0-based, counted within the rank's optimizer step."""
+    row_index: Mapped[int] = mapped_column(primary_key=True)
+    """0-based place in the micro-batch."""
+    num_tokens: Mapped[int]
+    """Tokens in the loss: those whose weight is above 0. The rest is about them alone."""
+    advantage_low: Mapped[float | None]
+    """Least advantage of a token, before any importance weight; null without tokens."""
+    advantage_high: Mapped[float | None]
+    weight_low: Mapped[float | None]
+    """Least weight of a token; null without tokens."""
+    weight_high: Mapped[float | None]
+    old_logprob_sum: Mapped[float]
+    """Sum of the old logprobs; 0 without tokens."""
 
 
 class MessageRow(Base):

@@ -16,6 +16,8 @@ from typing import Literal
 from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
 
 __all__ = [
+    "ConsumedStep",
+    "ConsumedSteps",
     "EpisodeCredit",
     "EpisodeRecord",
     "Evaluation",
@@ -228,6 +230,74 @@ class EpisodeCredit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumedStep:
+    """What the loss function read of one step, in one row of a micro-batch.
+
+    Its numbers are over the tokens that are in the loss: those whose weight is above 0.
+    """
+
+    group_index: int
+    position: int
+    retry: int
+    step_index: int
+    row_index: int
+    """0-based place of the row in the micro-batch."""
+    num_tokens: int
+    """Tokens in the loss; 0 if the row weighs nothing."""
+    advantage_low: float | None
+    """Least advantage of a token, before any importance weight; None without tokens."""
+    advantage_high: float | None
+    """Greatest advantage of a token."""
+    weight_low: float | None
+    """Least weight of a token; None without tokens."""
+    weight_high: float | None
+    """Greatest weight of a token."""
+    old_logprob_sum: float
+    """Sum of the old logprobs, added up in double precision; 0 without tokens."""
+
+    def __post_init__(self) -> None:
+        if self.num_tokens < 0:
+            raise ValueError(f"num_tokens must be at least 0, got {self.num_tokens}")
+        extremes = (self.advantage_low, self.advantage_high, self.weight_low, self.weight_high)
+        if any((number is None) != (self.num_tokens == 0) for number in extremes):
+            raise ValueError(
+                "advantages and weights are None exactly when num_tokens is 0, "
+                f"got {self.num_tokens} tokens and {extremes}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumedSteps:
+    """What one call of the loss function read. The steps' `EpisodeRecord`s come first.
+
+    Key of each row: its episode and step, optimizer_step_index, rank, micro_batch, row_index.
+    """
+
+    run_id: str
+    attempt: int
+    training_step: int
+    optimizer_step_index: int
+    """0-based optimizer step of the training step."""
+    rank: int
+    """Of the learner's worker, from 0."""
+    micro_batch: int
+    """0-based, counted within this rank's optimizer step."""
+    rows: tuple[ConsumedStep, ...]
+
+    def episode_id(self, row: ConsumedStep) -> str:
+        """The key in the store of the episode that `row` is of."""
+        return episode_id(
+            self.run_id,
+            attempt=self.attempt,
+            phase="train",
+            training_step=self.training_step,
+            group_index=row.group_index,
+            position=row.position,
+            retry=row.retry,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """Measurements of one training step. Key: run_id, attempt, training_step, and each name."""
 
@@ -288,6 +358,7 @@ Record = (
     | PanelTasks
     | EpisodeRecord
     | EpisodeCredit
+    | ConsumedSteps
     | Metrics
     | Evaluation
     | TokenPieces

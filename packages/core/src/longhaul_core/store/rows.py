@@ -17,12 +17,13 @@ from longhaul_core.store.packing import (
     shared_prefix_length,
     storable_text,
 )
-from longhaul_core.store.records import EpisodeCredit, EpisodeRecord
+from longhaul_core.store.records import ConsumedSteps, EpisodeCredit, EpisodeRecord
 from longhaul_core.store.redaction import redacted
 from longhaul_core.types import FailedEpisode, Message, Step, Task, Trajectory
 
 __all__ = [
     "Row",
+    "consumed_step_rows",
     "credit_rows",
     "episode_row",
     "failure_row",
@@ -239,6 +240,43 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
             )
         )
     ]
+
+
+def consumed_step_rows(consumed: ConsumedSteps) -> list[Row]:
+    """Rows of `consumed_steps`.
+
+    Raises:
+        StoreError: A number is not finite.
+    """
+    found: list[Row] = []
+    for row in consumed.rows:
+        episode_id = consumed.episode_id(row)
+        owner = f"consumed step {row.step_index} of {episode_id}"
+        extremes = {
+            "advantage_low": row.advantage_low,
+            "advantage_high": row.advantage_high,
+            "weight_low": row.weight_low,
+            "weight_high": row.weight_high,
+        }
+        found.append(
+            {
+                "episode_id": episode_id,
+                "step_index": int(row.step_index),
+                "optimizer_step_index": int(consumed.optimizer_step_index),
+                "rank": int(consumed.rank),
+                "micro_batch": int(consumed.micro_batch),
+                "row_index": int(row.row_index),
+                "num_tokens": int(row.num_tokens),
+                "old_logprob_sum": _finite(
+                    row.old_logprob_sum, name="old_logprob_sum", owner=owner
+                ),
+            }
+            | {
+                name: None if number is None else _finite(number, name=name, owner=owner)
+                for name, number in extremes.items()
+            }
+        )
+    return found
 
 
 def _finite(number: float, *, name: str, owner: str) -> float:

@@ -45,6 +45,18 @@ JOIN step_contents c ON c.episode_id = s.episode_id AND c.step_index = s.step_in
 WHERE NOT e.superseded
 """
 
+# A step that was left out of the update has nulls; one that was consumed twice has two rows.
+_STEP_CONSUMPTION = """
+SELECT s.episode_id, s.step_index, e.run_id, e.attempt, e.training_step, e.group_index, e.position,
+       s.trained, s.num_action_tokens, s.advantage, s.loss_weight,
+       c.optimizer_step_index, c.rank, c.micro_batch, c.row_index, c.num_tokens,
+       c.advantage_low, c.advantage_high, c.weight_low, c.weight_high, c.old_logprob_sum
+FROM steps s
+JOIN episodes e ON e.id = s.episode_id
+LEFT JOIN consumed_steps c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
+WHERE NOT e.superseded AND e.phase = 'train'
+"""
+
 # Failed episodes have neither return nor success: avg() leaves out what is null.
 _TRAINING_CURVE = """
 SELECT run_id, phase, training_step,
@@ -117,6 +129,7 @@ def view_definitions(dialect: Dialect) -> dict[str, str]:
     return {
         "episode_summary": _EPISODE_SUMMARY.format(started=time("e.started_at")),
         "step_detail": _STEP_DETAIL,
+        "step_consumption": _STEP_CONSUMPTION,
         "prompt_messages": _PROMPT_MESSAGES[dialect],
         "training_curve": _TRAINING_CURVE,
         "run_summary": _RUN_SUMMARY.format(

@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import RunRow
 from longhaul_core.store.records import (
+    ConsumedSteps,
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
@@ -63,7 +64,7 @@ class StoreWriter:
         """Put `records` into the store in one transaction.
 
         The order inside a batch does not matter, except that `RunStarted` must have come
-        in this batch or before, and an episode before or with its credit.
+        in this batch or before, and an episode before or with its credit and consumed steps.
 
         Raises:
             StoreError: The store refused, or a record cannot be kept; nothing was written.
@@ -83,6 +84,7 @@ class StoreWriter:
             )
             episodes.write_episodes(connection, _of(EpisodeRecord, batch), lines)
             episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
+            episodes.write_consumed_steps(connection, _of(ConsumedSteps, batch))
             measurements.write_metrics(connection, _of(Metrics, batch), lines)
             measurements.write_evaluations(connection, _of(Evaluation, batch), lines)
             measurements.write_policy_versions(connection, _of(PolicyVersion, batch), lines)

@@ -1,4 +1,4 @@
-"""Episodes, their steps, and the credit that training gives them."""
+"""Episodes, their steps, the credit that training gives them, and what it consumed of them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,6 +7,7 @@ from sqlalchemy import Connection, select
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
 from longhaul_core.store.models import (
+    ConsumedStepRow,
     EpisodeRow,
     FailureRow,
     GroupRow,
@@ -16,13 +17,19 @@ from longhaul_core.store.models import (
     TaskRow,
 )
 from longhaul_core.store.packing import pack_logprobs
-from longhaul_core.store.records import EpisodeCredit, EpisodeRecord
+from longhaul_core.store.records import ConsumedSteps, EpisodeCredit, EpisodeRecord
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.runs import Lines
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
 from longhaul_core.types import FailedEpisode, Message, Task
 
-__all__ = ["episode_lengths", "write_credit", "write_episodes", "write_tasks"]
+__all__ = [
+    "episode_lengths",
+    "write_consumed_steps",
+    "write_credit",
+    "write_episodes",
+    "write_tasks",
+]
 
 
 def write_episodes(connection: Connection, records: Sequence[EpisodeRecord], lines: Lines) -> None:
@@ -132,6 +139,37 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
     one_step = {"episode_id": "of_episode", "step_index": "of_step"}
     update_all(connection, StepRow, steps, where=one_step)
     update_all(connection, StepContentRow, logprobs, where=one_step)
+
+
+def write_consumed_steps(connection: Connection, records: Sequence[ConsumedSteps]) -> None:
+    """Put in what the loss function read of steps that are in the store.
+
+    Raises:
+        StoreError: An episode is not there or has no such step, or a number is not finite.
+    """
+    new = [row for record in records for row in rows.consumed_step_rows(record)]
+    steps = {(record.episode_id(row), row.step_index) for record in records for row in record.rows}
+    lengths = episode_lengths(connection, sorted({key for key, _ in steps}))
+    for key, step_index in sorted(steps):
+        if key not in lengths:
+            raise StoreError(f"consumed step of an episode that is not in the store: {key}")
+        if not 0 <= step_index < lengths[key]:
+            raise StoreError(
+                f"consumed step {step_index}, but episode {key} has {lengths[key]} steps"
+            )
+    insert_new(
+        connection,
+        ConsumedStepRow,
+        new,
+        key=(
+            "episode_id",
+            "step_index",
+            "optimizer_step_index",
+            "rank",
+            "micro_batch",
+            "row_index",
+        ),
+    )
 
 
 def episode_lengths(connection: Connection, episode_ids: Sequence[str]) -> dict[str, int]:
