@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
 from audited_run import RUN, PlayedStep, make_config, play, run_started
-from longhaul_core.audit import AuditReport, audit_run
+from longhaul_core.audit import AuditReport, audit_run, told
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import READ_BY, EstimatorName
@@ -89,7 +89,7 @@ def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Pa
 
         # Failures may leave an optimizer step without a group, which is told.
         few = len({credit.optimizer_step_index for credit in played.credits}) < 2
-        kept = [str(f) for f in report.findings if not (few and f.rule == "optimizer_steps")]
+        kept = [told(f) for f in report.findings if not (few and f.rule == "optimizer_steps")]
         assert kept == []
         assert report.num_episodes == len(played.credits)
 
@@ -121,7 +121,7 @@ def test_every_horizon_schedule_is_known(schedule: dict[str, object], empty_stor
 
     report = audited(empty_store, config, [play(config, k) for k in range(1, 7)])
 
-    assert [str(finding) for finding in report.findings] == []
+    assert [told(finding) for finding in report.findings] == []
 
 
 def test_a_loss_that_reads_every_row_is_known(empty_store: Path) -> None:

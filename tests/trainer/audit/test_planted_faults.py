@@ -20,8 +20,9 @@ from audited_run import (
     play,
     run_started,
 )
-from longhaul_core.audit import AuditReport, Finding, audit_run
+from longhaul_core.audit import AuditReport, audit_run
 from longhaul_core.store import (
+    AuditFinding,
     ConsumedStep,
     EpisodeCredit,
     EpisodeRecord,
@@ -68,7 +69,7 @@ def rules_of(report: AuditReport) -> set[str]:
     return {rule.name for rule in report.rules if rule.num_findings}
 
 
-def of_rule(report: AuditReport, rule: str) -> list[Finding]:
+def of_rule(report: AuditReport, rule: str) -> list[AuditFinding]:
     return [finding for finding in report.findings if finding.rule == rule]
 
 

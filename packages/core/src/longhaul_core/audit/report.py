@@ -3,41 +3,22 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-__all__ = ["AuditReport", "Finding", "NotChecked", "RuleResult", "Tally"]
+from longhaul_core.store.records import Audit, AuditFinding, AuditRule, AuditSkip
+
+__all__ = ["AuditReport", "RuleResult", "Tally", "subject_of", "told"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something that is not as it was meant."""
-
-    rule: str
-    training_step: int
-    episode_id: str | None
-    """None where the whole training step is at fault, or an episode that is not there."""
-    step_index: int | None
-    """None where no single step is at fault."""
-    found: str
-    expected: str
-
-    @property
-    def subject(self) -> str:
-        """What it is about, for people, e.g. `run/0/train/3/1/0/0, step 4`."""
-        where = self.episode_id or f"training step {self.training_step}"
-        return where if self.step_index is None else f"{where}, step {self.step_index}"
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.subject}: found {self.found}, expected {self.expected}"
+def subject_of(finding: AuditFinding) -> str:
+    """What a finding is about, for people, e.g. `run/0/train/3/1/0/0, step 4`."""
+    where = finding.episode_id or f"training step {finding.training_step}"
+    return where if finding.step_index is None else f"{where}, step {finding.step_index}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotChecked:
-    """What a rule could not say anything about, and why."""
-
-    rule: str | None
-    """None: every rule."""
-    reason: str
-    num_subjects: int
-    """Steps, episodes, groups or training steps, as the rule counts."""
+def told(finding: AuditFinding) -> str:
+    """A finding in one line, for people."""
+    return (
+        f"{finding.rule}: {subject_of(finding)}: found {finding.found}, expected {finding.expected}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +45,9 @@ class AuditReport:
     num_steps: int
     """Of the trained episodes."""
     rules: tuple[RuleResult, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     """The first ones of each rule; `RuleResult.num_findings` counts all of them."""
-    not_checked: tuple[NotChecked, ...]
+    not_checked: tuple[AuditSkip, ...]
 
     @property
     def num_findings(self) -> int:
@@ -78,6 +59,27 @@ class AuditReport:
         """Whether every rule held wherever it could be checked."""
         return self.num_findings == 0
 
+    def to_record(self, *, audited_at: float) -> Audit:
+        """The report as the store keeps it.
+
+        Args:
+            audited_at: Unix time.
+        """
+        return Audit(
+            run_id=self.run_id,
+            audited_at=audited_at,
+            training_steps=self.training_steps,
+            num_steps=self.num_steps,
+            rules=tuple(
+                AuditRule(
+                    name=rule.name, num_checked=rule.num_checked, num_findings=rule.num_findings
+                )
+                for rule in self.rules
+            ),
+            not_checked=self.not_checked,
+            findings=self.findings,
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
@@ -88,7 +90,7 @@ class Tally:
     """Findings that are kept; further ones are counted."""
     num_checked: int = 0
     num_findings: int = 0
-    findings: list[Finding] = field(default_factory=list[Finding])
+    findings: list[AuditFinding] = field(default_factory=list[AuditFinding])
     skipped: Counter[str] = field(default_factory=Counter[str])
     """Subjects that were not checked, by reason."""
 
@@ -114,17 +116,17 @@ class Tally:
         self.num_findings += 1
         if len(self.findings) < self.max_listed:
             self.findings.append(
-                Finding(
+                AuditFinding(
                     rule=self.rule,
                     training_step=training_step,
                     episode_id=episode_id,
                     step_index=step_index,
-                    found=_told(found),
-                    expected=_told(expected),
+                    found=_shown(found),
+                    expected=_shown(expected),
                 )
             )
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     """Numbers with nine digits, which tell float32 apart; all else as it is."""
     return f"{value:.9g}" if isinstance(value, float) else str(value)

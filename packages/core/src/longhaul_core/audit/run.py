@@ -6,9 +6,10 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.audit.evidence import METRICS, Evidence, read_evidence
 from longhaul_core.audit.intent import Intent
-from longhaul_core.audit.report import AuditReport, NotChecked, RuleResult, Tally
+from longhaul_core.audit.report import AuditReport, RuleResult, Tally
 from longhaul_core.audit.rules import RULES
 from longhaul_core.store import queries
+from longhaul_core.store.records import AuditSkip
 
 __all__ = ["audit_run"]
 
@@ -49,7 +50,7 @@ def audit_run(
         raise LookupError(f"run {run_id!r} has no episodes of training step {unknown[0]}")
     tallies = [Tally(rule=rule.name, max_listed=max_listed) for rule in RULES]
     consumption_recorded = queries.has_consumed_steps(session, run_id=run_id)
-    not_checked: list[NotChecked] = []
+    not_checked: list[AuditSkip] = []
     done: list[int] = []
     num_episodes = num_steps = 0
     earlier: Evidence | None = None
@@ -57,7 +58,7 @@ def audit_run(
         if on_training_step is not None:
             on_training_step(len(done), len(wanted))
         if number == there[-1] and not _is_over(session, run_id=run_id, training_step=number):
-            not_checked.append(NotChecked(rule=None, reason=UNFINISHED, num_subjects=1))
+            not_checked.append(AuditSkip(rule=None, reason=UNFINISHED, num_subjects=1))
             continue
         evidence = read_evidence(
             session,
@@ -91,7 +92,7 @@ def audit_run(
         not_checked=(
             *not_checked,
             *(
-                NotChecked(rule=tally.rule, reason=reason, num_subjects=number)
+                AuditSkip(rule=tally.rule, reason=reason, num_subjects=number)
                 for tally in tallies
                 for reason, number in sorted(tally.skipped.items())
             ),

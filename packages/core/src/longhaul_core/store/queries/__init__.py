@@ -4,6 +4,7 @@ Every function takes a session and keyword arguments and returns plain named tup
 result stays valid after its session has closed. Nothing here writes; see `maintenance`.
 """
 
+from longhaul_core.store.queries.audits import AuditDetail, list_audits
 from longhaul_core.store.queries.episodes import (
     EpisodeDetail,
     EpisodeFilter,
@@ -66,6 +67,7 @@ from longhaul_core.store.queries.training_steps import (
 __all__ = [
     "INVARIANTS",
     "Attempt",
+    "AuditDetail",
     "ConsumedNumbers",
     "CurvePoint",
     "EpisodeDetail",
@@ -101,6 +103,7 @@ __all__ = [
     "get_run",
     "group_numbers",
     "has_consumed_steps",
+    "list_audits",
     "list_episodes",
     "list_groups",
     "list_runs",
