@@ -6,22 +6,29 @@ nothing of padding, micro-batches, jagged tensors or FSDP: one row after the oth
 transformers, one token after the other through the formula.
 """
 
-import functools
 import math
 import socket
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
+from sqlalchemy import text
 from transformers import AutoModelForCausalLM
 
+from longhaul_core.errors import StoreError
+from longhaul_core.store import Record, StoreWriter, read_only_engine
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.verl.notes import NOTE, RowNote
+from store_samples import make_record, make_trajectory, run_started
+
+if TYPE_CHECKING:
+    from longhaul_trainer.verl.consumption import RecordWriter
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -43,6 +50,8 @@ NAMES = {
     "importance_truncated_fraction",
 }
 """Metrics that micro-batches add up to."""
+LENGTHS = [2, 3]
+"""Steps of each episode: the rows are all the steps of two episodes of one group."""
 Gradients = dict[str, torch.Tensor]
 
 
@@ -57,7 +66,54 @@ class Row:
     reference_logprobs: tuple[float, ...]
     advantage: float
     weight: float
+    position: int
+    step: int
+    is_padding: bool = False
 
+    @property
+    def note(self) -> RowNote:
+        """What the row was given when its episode was played."""
+        return RowNote(
+            task_id="train/00000",
+            group_index=0,
+            position=self.position,
+            retry=0,
+            horizon=50,
+            step=self.step,
+            num_steps=LENGTHS[self.position],
+            reward=0.0,
+            action_valid=True,
+            anchor="",
+            success=False,
+            episode_return=0.0,
+            prompt_tokens=len(self.prompt),
+            action_tokens=len(self.reply),
+        )
+
+
+class Reports:
+    """Takes records as the run's recorder does, and keeps them."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.records.extend(records)
+
+
+PADDING = Row(
+    prompt=(2,) * 127,
+    reply=(2,),
+    old_logprobs=(0.0,),
+    behavior_logprobs=(0.0,),
+    reference_logprobs=(0.0,),
+    advantage=0.0,
+    weight=0.0,
+    position=0,
+    step=0,
+    is_padding=True,
+)
+"""As verl makes it: a copy of a real row in all but its tokens, its step's note included."""
 
 LOSSES = {
     "clipped": LossConfig(),
@@ -126,7 +182,9 @@ def rows(plain: Any) -> list[Row]:  # noqa: ANN401
     shifts = [0.05, -0.6, 0.7, -0.1, 1.4, -0.02, 0.45, 0.0]
     advantages = [1.5, -0.8, 0.6, -2.0, 0.3]
     num_tokens = sum(reply for _, reply in lengths)
+    steps = [(position, step) for position, number in enumerate(LENGTHS) for step in range(number)]
     for place, (prompt_length, reply_length) in enumerate(lengths):
+        position, step = steps[place]
         prompt, reply = tokens(prompt_length), tokens(reply_length)
         with torch.no_grad():
             now = reply_logprobs(plain, prompt, reply)[0].tolist()
@@ -144,6 +202,8 @@ def rows(plain: Any) -> list[Row]:  # noqa: ANN401
                 reference_logprobs=tuple(p + 0.3 * (i - 1) for i, p in enumerate(now)),
                 advantage=advantages[place],
                 weight=1.0 / num_tokens,
+                position=position,
+                step=step,
             )
         )
     return drawn
@@ -211,15 +271,20 @@ def update(
     loss: LossConfig,
     *,
     micro_batch_tokens: int = 4096,
+    writer: "RecordWriter | None" = None,
+    optimizer_step: int = 0,
 ) -> tuple[Gradients, dict[str, Any]]:
     """Gradients just before the optimizer's step, and the metrics of `update_actor`."""
     from verl.utils import tensordict_utils as tu
 
-    from longhaul_trainer.verl.loss import policy_loss
+    from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 
     def jagged(column: Callable[[Row], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
         tensors = [torch.tensor(column(row), dtype=dtype) for row in rows]
         return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
+
+    def own_tokens(row: Row) -> list[int]:
+        return [int(not row.is_padding)] * len(row.reply)
 
     batch = tu.get_tensordict(
         {
@@ -227,13 +292,14 @@ def update(
             "position_ids": jagged(lambda row: range(len(row.prompt + row.reply)), torch.int64),
             "prompts": jagged(lambda row: row.prompt, torch.int64),
             "responses": jagged(lambda row: row.reply, torch.int64),
-            "response_mask": jagged(lambda row: [1] * len(row.reply), torch.int64),
-            "loss_mask": jagged(lambda row: [1] * len(row.reply), torch.int64),
+            "response_mask": jagged(own_tokens, torch.int64),
+            "loss_mask": jagged(own_tokens, torch.int64),
             "old_log_probs": jagged(lambda row: row.old_logprobs, torch.float32),
             "rollout_log_probs": jagged(lambda row: row.behavior_logprobs, torch.float32),
             "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
             "advantages": jagged(lambda row: [row.advantage] * len(row.reply), torch.float32),
             "loss_weights": jagged(lambda row: [row.weight] * len(row.reply), torch.float32),
+            "extra_fields": [{NOTE: row.note._asdict(), "reward_extra_info": {}} for row in rows],
         },
         non_tensor_dict={
             "calculate_entropy": loss.entropy_coefficient > 0,
@@ -246,6 +312,8 @@ def update(
             "dataloader_kwargs": {"shuffle": False},
             "temperature": TEMPERATURE,
             "max_token_len_per_gpu": micro_batch_tokens,
+            TRAINING_STEP: 1,
+            OPTIMIZER_STEP: optimizer_step,
         },
     )
     found: Gradients = {}
@@ -255,7 +323,9 @@ def update(
         for name, parameter in engine.module.named_parameters():
             found[name] = parameter.grad.full_tensor().clone()
 
-    worker.set_loss_fn(functools.partial(policy_loss, settings=loss))
+    worker.set_loss_fn(
+        ReportedLoss(loss, run_id="run", attempt=0, find_writer=lambda: writer or Reports())
+    )
     hook = engine.optimizer.register_step_pre_hook(keep)
     try:
         output = worker.update_actor(batch)
@@ -326,18 +396,9 @@ def test_padding_rows_change_nothing(
     rows: list[Row],
     loss: LossConfig,
 ) -> None:
-    padding = Row(
-        prompt=(2,) * 127,
-        reply=(2,),
-        old_logprobs=(0.0,),
-        behavior_logprobs=(0.0,),
-        reference_logprobs=(0.0,),
-        advantage=0.0,
-        weight=0.0,
-    )
     whole, _ = update(worker, rows, loss)
 
-    padded, _ = update(worker, [*rows, padding, padding], loss, micro_batch_tokens=140)
+    padded, _ = update(worker, [*rows, PADDING, PADDING], loss, micro_batch_tokens=140)
 
     assert error(padded, whole) <= MAX_ERROR
 
@@ -388,3 +449,154 @@ def test_the_metrics_are_those_of_the_definition(
     }
     assert {name: found[f"actor/{name}"] for name in expected} == pytest.approx(expected, rel=1e-3)
     assert 0 < expected["importance_truncated_fraction"] < 1
+
+
+# What the loss read, in the store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that holds the two episodes whose steps the rows are."""
+    path = tmp_path / "store.db"
+    with StoreWriter(path) as writer:
+        episodes = [
+            make_record(make_trajectory(position=position, rewards=(0.0,) * number))
+            for position, number in enumerate(LENGTHS)
+        ]
+        writer.write([run_started(), *episodes])
+    return path
+
+
+def consumed(store: Path, columns: str) -> list[tuple[Any, ...]]:
+    engine = read_only_engine(store)
+    with engine.connect() as connection:
+        rows = connection.execute(
+            text(
+                f"SELECT {columns} FROM consumed_steps "
+                "ORDER BY episode_id, step_index, optimizer_step_index, micro_batch, row_index"
+            )
+        )
+        found = [tuple(row) for row in rows]
+    engine.dispose()
+    return found
+
+
+def report_of(row: Row) -> tuple[Any, ...]:
+    """What the store must say of a row that was read once; verl's tensors are float32."""
+    advantage, weight = float(np.float32(row.advantage)), float(np.float32(row.weight))
+    old = sum(float(np.float32(logprob)) for logprob in row.old_logprobs)
+    return (
+        f"run/0/train/1/0/{row.position}/0",
+        row.step,
+        len(row.reply),
+        *(advantage, advantage, weight, weight),
+        pytest.approx(old, abs=1e-12),
+    )
+
+
+REPORT = (
+    "episode_id, step_index, num_tokens, "
+    "advantage_low, advantage_high, weight_low, weight_high, old_logprob_sum"
+)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_what_the_loss_read_is_in_the_store_once_for_each_row(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+    loss: LossConfig,
+) -> None:
+    longest = max(len(row.prompt + row.reply) for row in rows)
+    with StoreWriter(store) as writer:
+        update(worker, rows, loss, micro_batch_tokens=longest, writer=writer)
+
+    assert consumed(store, REPORT) == [report_of(row) for row in rows]
+    places = consumed(store, "optimizer_step_index, rank, micro_batch, row_index")
+    assert {place[:2] for place in places} == {(0, 0)}
+    assert len(set(places)) == len(rows)
+    assert len({micro_batch for _, _, micro_batch, _ in places}) > 1
+
+
+def test_a_row_that_is_given_twice_is_in_the_store_twice(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+) -> None:
+    with StoreWriter(store) as writer:
+        update(worker, [*rows, rows[2]], LOSSES["clipped"], writer=writer)
+
+    twice = [*rows[:3], *rows[2:]]
+    assert consumed(store, REPORT) == [report_of(row) for row in twice]
+
+
+def test_what_the_trainer_left_out_and_padding_are_not_in_the_store(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+) -> None:
+    with StoreWriter(store) as writer:
+        update(worker, [PADDING, *rows[1:4], PADDING], LOSSES["clipped"], writer=writer)
+
+    assert consumed(store, REPORT) == [report_of(row) for row in rows[1:4]]
+
+
+def test_micro_batches_are_counted_within_an_optimizer_step(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+) -> None:
+    with StoreWriter(store) as writer:
+        for optimizer_step, part in enumerate((rows[:2], rows[2:])):
+            update(
+                worker,
+                part,
+                LOSSES["clipped"],
+                micro_batch_tokens=50,
+                writer=writer,
+                optimizer_step=optimizer_step,
+            )
+
+    places = consumed(store, "episode_id, optimizer_step_index, micro_batch")
+    assert {(episode, index) for episode, index, _ in places} == {
+        ("run/0/train/1/0/0/0", 0),
+        ("run/0/train/1/0/1/0", 1),
+    }
+    for optimizer_step in (0, 1):
+        numbers = {number for _, index, number in places if index == optimizer_step}
+        assert numbers == set(range(len(numbers)))
+
+
+def test_activation_checkpointing_reports_a_row_once(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+) -> None:
+    module = worker.actor.engine.module
+    module.gradient_checkpointing_enable()
+    forwards: list[object] = []
+    hook = module.model.layers[0].register_forward_pre_hook(lambda *_: forwards.append(None))
+    try:
+        with StoreWriter(store) as writer:
+            update(worker, rows, LOSSES["clipped"], writer=writer)
+    finally:
+        hook.remove()
+        module.gradient_checkpointing_disable()
+
+    assert len(forwards) == 2  # again in the backward pass
+    assert consumed(store, REPORT) == [report_of(row) for row in rows]
+
+
+def test_an_error_of_the_store_ends_the_update(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+) -> None:
+    unknown = [replace(rows[0], position=1, step=3), *rows[1:]]
+    with (
+        StoreWriter(store) as writer,
+        pytest.raises(StoreError, match=r"consumed step 3, but episode .* has 3 steps"),
+    ):
+        update(worker, unknown, LOSSES["clipped"], writer=writer)
+
+    assert consumed(store, REPORT) == []

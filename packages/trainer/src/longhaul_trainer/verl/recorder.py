@@ -146,6 +146,15 @@ class Recorder:
             self._pending.append(self._actor.write.remote(list(records)))
         _raise_failures(done)
 
+    def write(self, records: Sequence[Record]) -> None:
+        """Hand over records and wait until they are committed.
+
+        Raises:
+            StoreError: If the writer failed on them.
+        """
+        if records:
+            _raise_failures([self._actor.write.remote(list(records))])
+
     def flush(self) -> None:
         """Wait until everything handed over by this process is committed.
 

@@ -39,8 +39,9 @@ from longhaul_core.types import GroupOutcome, Task
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
+from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.loss import policy_loss, weighted_means
+from longhaul_trainer.verl.loss import weighted_means
 from longhaul_trainer.verl.notes import RowNote, group_outcomes, read_notes
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.rewards import with_reference_kl
@@ -140,7 +141,15 @@ class LonghaulTrainer(PPOTrainerSync):
 
     def _setup(self) -> None:
         super()._setup()
-        self.actor_rollout_wg.set_loss_fn(functools.partial(policy_loss, settings=self._run.loss))
+        ticket = self._context.ticket
+        self.actor_rollout_wg.set_loss_fn(
+            ReportedLoss(
+                self._run.loss,
+                run_id=ticket.run_id,
+                attempt=ticket.attempt,
+                find_writer=functools.partial(Recorder.find, ticket.recorder_name),
+            )
+        )
 
     # One training step
 
@@ -185,17 +194,17 @@ class LonghaulTrainer(PPOTrainerSync):
             tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
         metrics.update(_episode_metrics(credit, notes))
         ranks = self._num_ranks()
-        self._parts: list[KVBatchMeta] = []
+        self._parts: dict[int, KVBatchMeta] = {}
         for part in range(run.optimizer.optimizer_steps_per_training_step):
             keys = credit.keys_of(part)
             if keys:
                 rows = batch.select_keys(keys)
-                self._parts.append(
-                    upsample_batch_to_divisible_size(rows, ranks, self.tokenizer.eos_token_id)
+                self._parts[part] = upsample_batch_to_divisible_size(
+                    rows, ranks, self.tokenizer.eos_token_id
                 )
         return KVBatchMeta(
-            keys=[key for part in self._parts for key in part.keys],
-            tags=[tag for part in self._parts for tag in part.tags],
+            keys=[key for part in self._parts.values() for key in part.keys],
+            tags=[tag for part in self._parts.values() for tag in part.tags],
             partition_id=PARTITION,
             fields=batch.fields,
             extra_info=batch.extra_info,
@@ -313,7 +322,7 @@ class LonghaulTrainer(PPOTrainerSync):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the worker per optimizer step, each with its own episodes' rows."""
         outputs: list[dict[str, Any]] = []
-        for part in self._parts:
+        for optimizer_step, part in self._parts.items():
             rows = self._rows_with_gradient(part)
             rows.extra_info = (rows.extra_info or {}) | {
                 "calculate_entropy": self._run.loss.entropy_coefficient > 0,
@@ -325,6 +334,8 @@ class LonghaulTrainer(PPOTrainerSync):
                 "seed": self._run.seed,
                 "dataloader_kwargs": {"shuffle": False},
                 "temperature": self._run.rollout.temperature,
+                TRAINING_STEP: self.global_steps,
+                OPTIMIZER_STEP: optimizer_step,
             }
             output = self.actor_rollout_wg.update_actor(rows)
             outputs.append(weighted_means(reduce_metrics(rename_dict(output["metrics"], "actor/"))))
