@@ -99,6 +99,7 @@ def play(
     failure_rate: float = 0.0,
     attempt: int = 0,
     horizon: int | None = None,
+    most_tokens: int = 5,
 ) -> PlayedStep:
     """A training step as it should be: played, credited, consumed and measured."""
     draw = Random(f"{seed}/{training_step}")
@@ -115,6 +116,7 @@ def play(
                 failure_rate=failure_rate,
                 attempt=attempt,
                 horizon=horizon,
+                most_tokens=most_tokens,
             )
         ],
     )
@@ -274,6 +276,7 @@ def _tries(
     failure_rate: float,
     attempt: int,
     horizon: int | None,
+    most_tokens: int,
 ) -> list[EpisodeRecord]:
     """One place of a group: up to two failures, and an episode if there were fewer."""
     training_step, group, position = place
@@ -283,7 +286,7 @@ def _tries(
         failed = draw.random() < failure_rate
         num_steps = draw.randint(1, limit)
         version = (training_step - 1) * config.optimizer.optimizer_steps_per_training_step
-        steps = tuple(_step(draw, index, version) for index in range(num_steps))
+        steps = tuple(_step(draw, index, version, most_tokens) for index in range(num_steps))
         task = make_task(training_step * 100 + group)
         outcome = (
             FailedEpisode(
@@ -330,8 +333,8 @@ def _tries(
     return records
 
 
-def _step(draw: Random, index: int, policy_version: int) -> Step:
-    num_tokens = draw.randint(1, 5)
+def _step(draw: Random, index: int, policy_version: int, most_tokens: int) -> Step:
+    num_tokens = draw.randint(1, most_tokens)
     return Step(
         index=index,
         observation=Observation(text=f"You are in room {draw.choice('aab')}{draw.randint(1, 2)}."),

@@ -73,6 +73,7 @@ def show_report(report: AuditReport, *, seconds: float) -> None:
             f"[yellow]not checked:[/] {skip.rule or 'every rule'}, {skip.num_subjects:,} times: "
             f"{escape(skip.reason)}",
             highlight=False,
+            soft_wrap=True,
         )
     for finding in report.findings:
         console.print(f"[red]found:[/] {escape(told(finding))}", highlight=False, soft_wrap=True)
@@ -87,6 +88,7 @@ def show_report(report: AuditReport, *, seconds: float) -> None:
         f"{report.num_episodes:,} episodes and {report.num_steps:,} steps in {seconds:.1f} s; "
         f"what was checked is {verdict}",
         highlight=False,
+        soft_wrap=True,
     )
 
 

@@ -141,7 +141,8 @@ def check_all(evidence: Evidence, tally: Tally) -> None:
     for episode in evidence.trained:
         tally.checked(len(episode.steps))
         for step in episode.steps:
-            due = step.trained and (evidence.intent.reads_every_row or step.advantage)
+            due = evidence.intent.reads_every_row or step.advantage
+            due = due and step.trained and step.num_action_tokens
             if due and (step.episode_id, step.step_index) not in read:
                 tally.found(
                     "never read by the loss",
