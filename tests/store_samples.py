@@ -3,6 +3,10 @@
 import random
 
 from longhaul_core.store import (
+    Audit,
+    AuditFinding,
+    AuditRule,
+    AuditSkip,
     ConsumedStep,
     ConsumedSteps,
     EpisodeCredit,
@@ -242,3 +246,28 @@ def make_training_step(
         for group in range(num_groups)
         for position in range(group_size)
     ]
+
+
+def make_audit(*, run_id: str = "run", audited_at: float = 1_760_000_800.0) -> Audit:
+    """An audit that checked two rules and found one step at fault."""
+    return Audit(
+        run_id=run_id,
+        audited_at=audited_at,
+        training_steps=(1, 2),
+        num_steps=36,
+        rules=(
+            AuditRule(name="steps", num_checked=12, num_findings=0),
+            AuditRule(name="advantage", num_checked=36, num_findings=1),
+        ),
+        not_checked=(AuditSkip(rule="tokens", reason="pruned", num_subjects=3),),
+        findings=(
+            AuditFinding(
+                rule="advantage",
+                training_step=2,
+                episode_id=f"{run_id}/1/train/2/0/1/0",
+                step_index=1,
+                found="0.6",
+                expected="0.5",
+            ),
+        ),
+    )

@@ -26,6 +26,7 @@ from longhaul_core.store import (
 from longhaul_core.store.models import SCHEMA_VERSION
 from longhaul_core.types import Split
 from store_samples import (
+    make_audit,
     make_consumed,
     make_credit,
     make_failure,
@@ -76,6 +77,7 @@ def write_sample(path: Path) -> None:
                     mean_return=0.5,
                     success_rate=0.5,
                 ),
+                make_audit(),
                 TokenPieces(run_id="run", pieces={7: b"go"}),
                 RunEnded(
                     run_id="run", attempt=1, status="finished", message="", ended_at=1_760_000_900.0

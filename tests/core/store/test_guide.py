@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 from longhaul_core.store import StoreWriter
 from longhaul_core.store.models import Base
 from store_samples import (
+    make_audit,
     make_consumed,
     make_credit,
     make_failure,
@@ -30,7 +31,7 @@ def _sample(writer: StoreWriter) -> None:
     writer.write(make_consumed(episode) for episode in episodes[:-1])
     # A group whose episodes all have the same return, and one that broke.
     dull = [each for each in make_training_step(3, num_groups=1) if each.outcome.position % 2]
-    writer.write([*dull, make_record(make_failure(), training_step=3, group_index=1)])
+    writer.write([make_audit(), *dull, make_record(make_failure(), training_step=3, group_index=1)])
 
 
 def test_the_guide_has_samples() -> None:

@@ -22,7 +22,7 @@ from longhaul_core.store import (
 )
 from longhaul_core.store.maintenance import PruneRule
 from longhaul_core.types import Split
-from store_samples import make_consumed, make_training_step, run_started
+from store_samples import make_audit, make_consumed, make_training_step, run_started
 
 DAY_SECONDS = 86_400.0
 NOW = 1_760_000_000.0 + 30 * DAY_SECONDS
@@ -155,6 +155,7 @@ def test_deleting_a_run_leaves_the_others_whole(
     own = make_training_step(2, run_id="other")
     consumed = [make_consumed(episode) for episode in own]
     writer.write([run_started("other"), *shared, *own, *consumed, replace(panel, run_id="other")])
+    writer.write([make_audit(run_id="other")])
     maintenance.index_text(opened)
     assert len(queries.search_steps(session, words="see", limit=1_000)) == 28 * 3
     session.rollback()

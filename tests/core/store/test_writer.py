@@ -26,6 +26,7 @@ from longhaul_core.store import (
 )
 from longhaul_core.types import Message, Observation, Split
 from store_samples import (
+    make_audit,
     make_consumed,
     make_credit,
     make_failure,
@@ -54,6 +55,7 @@ def one_of_each() -> list[Record]:
         failure,
         *(make_credit(episode) for episode in episodes),
         *(make_consumed(episode) for episode in episodes),
+        make_audit(),
         Metrics(run_id="run", attempt=0, training_step=1, values={"loss": 0.25, "entropy": 1.5}),
         Evaluation(
             run_id="run",
@@ -218,6 +220,28 @@ def test_credit_of_another_length_is_refused(writer: StoreWriter) -> None:
 
     with pytest.raises(StoreError, match=r"credit for 3 steps, but episode .* has 2 steps"):
         writer.write([make_credit(longer)])
+
+
+def test_an_audit_is_kept_with_what_it_found(writer: StoreWriter, session: Session) -> None:
+    later = make_audit(audited_at=1_760_000_900.0)
+    clean = replace(later, findings=(), rules=(), training_steps=())
+
+    writer.write([run_started(), make_audit(), clean])
+
+    newest, first = queries.list_audits(session, run_id="run")
+    assert (newest.audited_at, newest.first_training_step, newest.num_findings) == (
+        1_760_000_900.0,
+        None,
+        0,
+    )
+    kept = make_audit()
+    assert (first.first_training_step, first.last_training_step) == (1, 2)
+    assert (first.num_steps, first.num_findings) == (36, 1)
+    assert (first.rules, first.not_checked, first.findings) == (
+        kept.rules,
+        kept.not_checked,
+        kept.findings,
+    )
 
 
 def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, session: Session) -> None:

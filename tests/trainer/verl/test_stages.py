@@ -47,6 +47,16 @@ def test_the_end_of_a_training_step_is_told_with_its_metrics() -> None:
     assert heard == [(2, {"episodes/mean_return": 0.5})]
 
 
+def test_a_warning_is_told_to_who_listens() -> None:
+    clock = StageClock()
+    clock.warn(1, "nobody listens")
+    heard: list[tuple[int, str]] = []
+    clock.on_warning = lambda step, text: heard.append((step, text))
+    clock.warn(2, "look here")
+
+    assert heard == [(2, "look here")]
+
+
 def test_a_watching_thread_always_sees_a_whole_stage() -> None:
     clock = StageClock()
     clock.enter("stage 0", training_step=0)

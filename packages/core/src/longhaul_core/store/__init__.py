@@ -9,6 +9,10 @@ queries.list_runs(session)
 
 from longhaul_core.store.background import BackgroundWriter
 from longhaul_core.store.records import (
+    Audit,
+    AuditFinding,
+    AuditRule,
+    AuditSkip,
     ConsumedStep,
     ConsumedSteps,
     EpisodeCredit,
@@ -29,6 +33,10 @@ from longhaul_core.store.session import check_store, open_store, read_only_engin
 from longhaul_core.store.writer import StoreWriter
 
 __all__ = [
+    "Audit",
+    "AuditFinding",
+    "AuditRule",
+    "AuditSkip",
     "BackgroundWriter",
     "ConsumedStep",
     "ConsumedSteps",

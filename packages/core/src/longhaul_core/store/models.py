@@ -7,6 +7,7 @@
     messages                               each chat message once, keyed by its hash
     tasks, panels ─ panel_tasks            what was to be done
     groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
+    audits 1──* audit_findings             whether what was trained is what was meant
 
 Rows are how trajectories are kept, not what the framework thinks with: they never
 leave this package. `writer` turns records into rows, `queries` turns rows into plain
@@ -24,6 +25,7 @@ from sqlalchemy import (
     BigInteger,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -38,6 +40,8 @@ from sqlalchemy.types import TypeEngine
 __all__ = [
     "SCHEMA_VERSION",
     "AttemptRow",
+    "AuditFindingRow",
+    "AuditRow",
     "Base",
     "ConsumedStepRow",
     "EpisodeRow",
@@ -57,7 +61,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0002"
+SCHEMA_VERSION = "0003"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -461,3 +465,49 @@ class TokenPieceRow(Base):
     )
     token_id: Mapped[int] = mapped_column(primary_key=True)
     piece: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class AuditRow(Base):
+    """An audit of a run: what was checked, and what it came to."""
+
+    __tablename__ = "audits"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    audited_at: Mapped[float] = mapped_column(primary_key=True)
+    first_training_step: Mapped[int | None]
+    """Null if no training step was over."""
+    last_training_step: Mapped[int | None]
+    num_training_steps: Mapped[int]
+    num_steps: Mapped[int]
+    """Trained ones."""
+    num_findings: Mapped[int]
+    """0: every rule held wherever it could be checked. Not all need be listed."""
+    rules_json: Mapped[str]
+    """A list of `{"name", "num_checked", "num_findings"}`."""
+    not_checked_json: Mapped[str]
+    """A list of `{"rule", "reason", "num_subjects"}`; rule null means every rule."""
+
+
+class AuditFindingRow(Base):
+    """Something that an audit found not to be as it was meant."""
+
+    __tablename__ = "audit_findings"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["run_id", "audited_at"], ["audits.run_id", "audits.audited_at"], ondelete="cascade"
+        ),
+    )
+
+    run_id: Mapped[str] = mapped_column(RunId, primary_key=True)
+    audited_at: Mapped[float] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """From 0, in the order of the report."""
+    rule: Mapped[str] = mapped_column(String(64))
+    training_step: Mapped[int]
+    episode_id: Mapped[str | None] = mapped_column(EpisodeId)
+    """Null where no one episode is at fault. Not a foreign key: one may be missing."""
+    step_index: Mapped[int | None]
+    found: Mapped[str]
+    expected: Mapped[str]

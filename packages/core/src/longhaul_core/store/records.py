@@ -16,6 +16,10 @@ from typing import Literal
 from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
 
 __all__ = [
+    "Audit",
+    "AuditFinding",
+    "AuditRule",
+    "AuditSkip",
     "ConsumedStep",
     "ConsumedSteps",
     "EpisodeCredit",
@@ -350,6 +354,54 @@ class Label:
     created_at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRule:
+    """How far a rule of an audit was checked, and what it came to."""
+
+    name: str
+    num_checked: int
+    num_findings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSkip:
+    """What an audit could not check, and why."""
+
+    rule: str | None
+    """None: every rule."""
+    reason: str
+    num_subjects: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFinding:
+    """Something that an audit found not to be as it was meant."""
+
+    rule: str
+    training_step: int
+    episode_id: str | None
+    """None where no one episode is at fault."""
+    step_index: int | None
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Whether what a run trained is what it was meant to train. Key: run_id, audited_at."""
+
+    run_id: str
+    audited_at: float
+    training_steps: tuple[int, ...]
+    """Those that were audited, rising."""
+    num_steps: int
+    """Trained ones among their steps."""
+    rules: tuple[AuditRule, ...]
+    not_checked: tuple[AuditSkip, ...]
+    findings: tuple[AuditFinding, ...]
+    """Those that are listed; `rules` counts all of them."""
+
+
 Record = (
     RunStarted
     | RunEnded
@@ -363,4 +415,5 @@ Record = (
     | Evaluation
     | TokenPieces
     | Label
+    | Audit
 )

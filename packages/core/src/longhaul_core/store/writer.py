@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import RunRow
 from longhaul_core.store.records import (
+    Audit,
     ConsumedSteps,
     EpisodeCredit,
     EpisodeRecord,
@@ -91,6 +92,7 @@ class StoreWriter:
             measurements.write_panels(connection, _of(PanelTasks, batch))
             measurements.write_token_pieces(connection, _of(TokenPieces, batch))
             measurements.write_labels(connection, _of(Label, batch))
+            measurements.write_audits(connection, _of(Audit, batch))
             for heartbeat in _of(Heartbeat, batch):
                 runs.beat(connection, heartbeat)
             for ended in _of(RunEnded, batch):

@@ -18,6 +18,8 @@ class ExitCode(IntEnum):
 
     DONE = 0
     RUN_FAILED = 1
+    FINDINGS = 1
+    """An audit found something that is not as it was meant."""
     BAD_CONFIG = 2
     """The description of the run, or the command line, is wrong."""
     MACHINE = 3
@@ -29,8 +31,8 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODE_HELP = (
-    "Exit codes: 0 done, 1 the run failed, 2 bad configuration or usage, 3 the machine cannot "
-    "carry the run, 4 the store refused, 130 cancelled."
+    "Exit codes: 0 done, 1 the run failed or its audit found something, 2 bad configuration or "
+    "usage, 3 the machine cannot carry the run, 4 the store refused, 130 cancelled."
 )
 
 CODE_OF_ERROR: tuple[tuple[type[LonghaulError], ExitCode, str], ...] = (

@@ -7,6 +7,7 @@ import typer
 
 from longhaul_core.errors import LonghaulError
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
+from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
 from longhaul_trainer.cli.doctor import doctor
 from longhaul_trainer.cli.endings import EXIT_CODE_HELP, show_error
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command(epilog=EXIT_CODE_HELP)(train)
 app.command(epilog=EXIT_CODE_HELP)(resume)
 app.command(epilog=EXIT_CODE_HELP)(evaluate)
+app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
 app.command(epilog=EXIT_CODE_HELP)(doctor)
 app.add_typer(runs_app, name="runs")

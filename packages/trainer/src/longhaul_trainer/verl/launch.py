@@ -282,6 +282,7 @@ class _Launch:
             agent_loops = create_agent_loops(trainer, device=self.device)
             if self.evaluates or self.first_step < self.config.num_training_steps:
                 trainer.fit(agent_loops)
+                trainer.wait_for_audit()
         finally:
             transfer_queue.close()
 

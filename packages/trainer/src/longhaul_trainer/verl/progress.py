@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -62,6 +63,7 @@ class RunProgress:
         self._warnings: list[str] = []
         self._step_seconds: list[float] = []
         stages.on_finished = self._finished
+        stages.on_warning = self._warn
 
     def __enter__(self) -> Self:
         self._console = Console(file=self._stack.enter_context(_terminal()), stderr=False)
@@ -153,11 +155,16 @@ class RunProgress:
         for warning in warnings_of(metrics):
             if warning not in self._warnings:
                 self._warnings.append(warning)
-                self._console.print(f"[yellow]step {training_step}:[/] {warning}", soft_wrap=True)
+                self._warn(training_step, warning)
         if self._live is None:
             self._console.print(
                 f"step {training_step}  {self._line}", highlight=False, soft_wrap=True
             )
+
+    def _warn(self, training_step: int, text: str) -> None:
+        self._console.print(
+            f"[yellow]step {training_step}:[/] {escape(text)}", highlight=False, soft_wrap=True
+        )
 
     def _view(self) -> Group:
         stage = self._stages.stage

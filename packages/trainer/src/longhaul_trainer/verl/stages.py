@@ -28,6 +28,8 @@ class StageClock:
     def __init__(self) -> None:
         self.on_finished: Callable[[int, Mapping[str, float]], None] | None = None
         """Called with the number of a training step and its metrics when it is over."""
+        self.on_warning: Callable[[int, str], None] | None = None
+        """Called with the number of a training step and what a person should know of it."""
         self._lock = threading.Lock()
         self._stage = Stage(name="start", training_step=0, started=time.monotonic())
         self._seconds: dict[str, float] = {}
@@ -57,3 +59,8 @@ class StageClock:
         """Say that a training step is over, with what was measured in it."""
         if self.on_finished is not None:
             self.on_finished(training_step, metrics)
+
+    def warn(self, training_step: int, text: str) -> None:
+        """Say what a person should know of a training step; from any thread."""
+        if self.on_warning is not None:
+            self.on_warning(training_step, text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -39,6 +40,7 @@ from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import GroupOutcome, Task
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.run_directory import PanelScore
+from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
@@ -84,6 +86,7 @@ class LonghaulTrainer(PPOTrainerSync):
         self._horizons = horizon_schedule(self._run)
         self._horizon_state = HorizonState()
         self._checkpoint_is_due = False
+        self._audit: threading.Thread | None = None
         self.scores: dict[int, PanelScore] = {}
         """Validation scores by training step."""
 
@@ -422,10 +425,29 @@ class LonghaulTrainer(PPOTrainerSync):
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         self._record_metrics(metrics)
+        self._audit_the_first()
         self._learn_from_outcomes()
         if self._checkpoint_is_due or self._is_best():
             self._write_checkpoint()
         self._context.stages.finished(training_step=self.global_steps, metrics=metrics)
+
+    def _audit_the_first(self) -> None:
+        """Begin the audit of this attempt's first training step, all of which is stored now."""
+        if self._audit is not None:
+            return
+        self._context.recorder.flush()
+        self._audit = start_audit(
+            self._run.store,
+            run_id=self._context.ticket.run_id,
+            training_step=self.global_steps,
+            write=self._context.recorder.write,
+            warn=self._context.stages.warn,
+        )
+
+    def wait_for_audit(self) -> None:
+        """Let the audit of the first training step come to its end, within a minute."""
+        if self._audit is not None:
+            self._audit.join(timeout=LONGEST_WAIT_SECONDS)
 
     def _learn_from_outcomes(self) -> None:
         """Let what the episodes came to decide what the next training step plays."""

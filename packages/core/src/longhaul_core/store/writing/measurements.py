@@ -1,13 +1,17 @@
-"""Metrics, evaluations, policy versions, panels, token pieces and labels."""
+"""Metrics, evaluations, policy versions, panels, token pieces, labels and audits."""
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import Connection
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
 from longhaul_core.store.models import (
+    AuditFindingRow,
+    AuditRow,
     EvaluationRow,
     LabelRow,
     MetricRow,
@@ -18,6 +22,7 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.packing import content_hash, storable_text
 from longhaul_core.store.records import (
+    Audit,
     Evaluation,
     Label,
     Metrics,
@@ -31,6 +36,7 @@ from longhaul_core.store.writing.runs import Lines
 from longhaul_core.store.writing.statements import insert_new
 
 __all__ = [
+    "write_audits",
     "write_evaluations",
     "write_labels",
     "write_metrics",
@@ -148,3 +154,40 @@ def write_labels(connection: Connection, records: Sequence[Label]) -> None:
         if record.episode_id not in known:
             raise StoreError(f"label for an episode that is not in the store: {record.episode_id}")
     insert_new(connection, LabelRow, labels, key=("episode_id", "step_index", "name", "author"))
+
+
+def write_audits(connection: Connection, records: Sequence[Audit]) -> None:
+    """Put audits in with what they found."""
+    audits: list[Row] = [
+        {
+            "run_id": record.run_id,
+            "audited_at": float(record.audited_at),
+            "first_training_step": min(record.training_steps, default=None),
+            "last_training_step": max(record.training_steps, default=None),
+            "num_training_steps": len(record.training_steps),
+            "num_steps": int(record.num_steps),
+            "num_findings": sum(rule.num_findings for rule in record.rules),
+            "rules_json": json.dumps([asdict(rule) for rule in record.rules]),
+            "not_checked_json": storable_text(
+                json.dumps([asdict(skip) for skip in record.not_checked])
+            ),
+        }
+        for record in records
+    ]
+    findings: list[Row] = [
+        {
+            "run_id": record.run_id,
+            "audited_at": float(record.audited_at),
+            "number": number,
+            "rule": finding.rule,
+            "training_step": int(finding.training_step),
+            "episode_id": finding.episode_id,
+            "step_index": finding.step_index,
+            "found": storable_text(finding.found),
+            "expected": storable_text(finding.expected),
+        }
+        for record in records
+        for number, finding in enumerate(record.findings)
+    ]
+    insert_new(connection, AuditRow, audits, key=("run_id", "audited_at"))
+    insert_new(connection, AuditFindingRow, findings, key=("run_id", "audited_at", "number"))

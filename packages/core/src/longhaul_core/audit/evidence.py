@@ -1,0 +1,358 @@
+"""What the store holds of one training step, and what should follow from it.
+
+One training step is in memory at a time; its replies are reduced to a few numbers a step
+while they are read.
+
+Shapes: N replies, T tokens of all of them, one after the other.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy.orm import Session
+
+from longhaul_core.audit.formulas import (
+    Credit,
+    EpisodeFacts,
+    credit_of,
+    penalised_rewards,
+    weights_of,
+)
+from longhaul_core.audit.intent import Intent
+from longhaul_core.store import queries
+from longhaul_core.store.queries import (
+    ConsumedNumbers,
+    EpisodeNumbers,
+    GroupNumbers,
+    ReplyLogprobs,
+    StepNumbers,
+)
+
+__all__ = ["AuditedEpisode", "Evidence", "ReplyFacts", "StepKey", "read_evidence"]
+
+StepKey = tuple[str, int]
+"""Episode id and step index."""
+
+LOGPROB_ROUNDING = 1e-3
+"""By how much the logprob of a token that is all but certain may be above 0, in nats."""
+
+METRICS = ("actor/optimizer_steps", "agreement/logprob_difference_max")
+
+
+class ReplyFacts(NamedTuple):
+    """The reply of a trained step, reduced."""
+
+    episode_id: str
+    step_index: int
+    pruned: bool
+    """The tokens were dropped from the store; the rest says nothing then."""
+    num_action_tokens: int
+    """As `steps` says."""
+    num_tokens: int
+    num_behavior_logprobs: int
+    num_policy_logprobs: int
+    """-1 where the learner's were not kept."""
+    num_wrong_logprobs: int
+    """Of both kinds: not finite, or above 0."""
+    mean_difference: float
+    """Of behavior and policy logprobs, over the tokens, without sign, in nats; NaN where they do
+    not go together."""
+    max_difference: float
+    policy_sum: float
+    """Of the policy logprobs."""
+
+    @property
+    def key(self) -> StepKey:
+        """The step's."""
+        return self.episode_id, self.step_index
+
+
+class AuditedEpisode(NamedTuple):
+    """An episode and those of its steps that the store has."""
+
+    numbers: EpisodeNumbers
+    steps: tuple[StepNumbers, ...]
+    anchors: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the steps are 0, 1, 2 ... to the last."""
+        indices = [step.step_index for step in self.steps]
+        return indices == list(range(self.numbers.num_steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything about one training step."""
+
+    intent: Intent
+    training_step: int
+    groups: tuple[GroupNumbers, ...]
+    episodes: tuple[AuditedEpisode, ...]
+    """By group, position and retry, failed tries included."""
+    replies: tuple[ReplyFacts, ...]
+    """Of the trained episodes."""
+    consumed: tuple[ConsumedNumbers, ...]
+    consumption_recorded: bool
+    """Whether the run recorded anywhere what the loss read."""
+    metrics: Mapping[str, float | None]
+    earlier_horizon: int | None
+    """Longest that an episode of the training step before could be; None if that was not read."""
+
+    @cached_property
+    def ended(self) -> tuple[AuditedEpisode, ...]:
+        """Episodes that did not fail."""
+        return tuple(episode for episode in self.episodes if not episode.numbers.failed)
+
+    @cached_property
+    def meant(self) -> tuple[AuditedEpisode, ...]:
+        """Episodes that were to be trained: those of groups with enough that did not fail."""
+        by_group: dict[int, int] = defaultdict(int)
+        for episode in self.ended:
+            by_group[episode.numbers.group_index] += 1
+        return tuple(
+            episode
+            for episode in self.ended
+            if by_group[episode.numbers.group_index] >= self.intent.smallest_group
+        )
+
+    @cached_property
+    def trained(self) -> tuple[AuditedEpisode, ...]:
+        """Episodes that the store says were trained."""
+        return tuple(episode for episode in self.episodes if episode.numbers.trained)
+
+    @cached_property
+    def steps(self) -> dict[StepKey, StepNumbers]:
+        """Every step of every episode."""
+        return {
+            (step.episode_id, step.step_index): step
+            for episode in self.episodes
+            for step in episode.steps
+        }
+
+    @cached_property
+    def uncreditable(self) -> dict[str, str]:
+        """Episodes to be trained whose credit cannot be computed, and why."""
+        reasons = {
+            episode.numbers.episode_id: reason
+            for episode in self.meant
+            if (reason := self._lacks(episode)) is not None
+        }
+        whole_training_step = self.intent.estimator.startswith("reinforce_plus_plus")
+        spoilt = {
+            episode.numbers.group_index
+            for episode in self.meant
+            if whole_training_step or episode.numbers.episode_id in reasons
+        }
+        if not reasons:
+            return {}
+        return {
+            episode.numbers.episode_id: reasons.get(
+                episode.numbers.episode_id, "compared with an episode whose steps are not all there"
+            )
+            for episode in self.meant
+            if episode.numbers.group_index in spoilt
+        }
+
+    @cached_property
+    def credit(self) -> dict[str, Credit]:
+        """Credit by episode, as it should be."""
+        chosen = [e for e in self.meant if e.numbers.episode_id not in self.uncreditable]
+        facts = [
+            EpisodeFacts(
+                group=episode.numbers.group_index,
+                rewards=self.rewards(episode),
+                anchors=episode.anchors,
+                num_action_tokens=[step.num_action_tokens for step in episode.steps],
+            )
+            for episode in chosen
+        ]
+        if self.intent.estimator.startswith("reinforce_plus_plus") and not _comparable(
+            facts, whiten=self.intent.whiten
+        ):
+            return {}
+        credits = credit_of(facts, self.intent)
+        return {e.numbers.episode_id: credit for e, credit in zip(chosen, credits, strict=True)}
+
+    def rewards(self, episode: AuditedEpisode) -> list[float]:
+        """Rewards of the episode's steps as credit sees them.
+
+        The divergence in the reward needs logprobs that the store does not have. There they are
+        taken from the stored returns-to-go instead, `r_t = R_t - discount * R_{t+1}`, so that
+        what follows from them can be checked all the same.
+        """
+        if self.intent.reward_kl_coefficient > 0:
+            to_go = [step.return_to_go or 0.0 for step in episode.steps]
+            after = [*to_go[1:], 0.0]
+            return [
+                now - self.intent.discount * later for now, later in zip(to_go, after, strict=True)
+            ]
+        return penalised_rewards(
+            [step.reward for step in episode.steps],
+            [step.action_valid for step in episode.steps],
+            [step.num_action_tokens for step in episode.steps],
+            self.intent,
+        )
+
+    @cached_property
+    def rounding(self) -> float:
+        """How far an advantage may be from its definition, absolutely.
+
+        Equal returns are told apart by their rounding, which is then divided by 1e-6.
+        """
+        largest = max(
+            (abs(step.return_to_go or 0.0) for e in self.meant for step in e.steps), default=0.0
+        )
+        return 1e-6 + 1e-8 * largest
+
+    @cached_property
+    def weights(self) -> dict[str, list[float]]:
+        """Weight of one token of each step, by episode, as it should be.
+
+        Optimizer steps with an episode whose steps are not all there are left out.
+        """
+        found: dict[str, list[float]] = {}
+        for members in self.parts.values():
+            if all(episode.complete for episode in members):
+                counts = [[step.num_action_tokens for step in e.steps] for e in members]
+                shared = weights_of(counts, self.intent)
+                found |= {
+                    e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
+                }
+        return found
+
+    @cached_property
+    def parts(self) -> dict[int, list[AuditedEpisode]]:
+        """Episodes that were to be trained, by their optimizer step."""
+        parts: dict[int, list[AuditedEpisode]] = defaultdict(list)
+        for episode in self.meant:
+            parts[self.intent.optimizer_step_of(episode.numbers.group_index)].append(episode)
+        return parts
+
+    def _lacks(self, episode: AuditedEpisode) -> str | None:
+        if not episode.complete:
+            return "the episode's steps are not all there"
+        if self.intent.reward_kl_coefficient > 0 and any(
+            step.return_to_go is None for step in episode.steps
+        ):
+            return "the divergence in its reward is in its returns-to-go, and one is missing"
+        return None
+
+
+def read_evidence(
+    session: Session,
+    intent: Intent,
+    *,
+    run_id: str,
+    training_step: int,
+    earlier_horizon: int | None,
+    consumption_recorded: bool,
+) -> Evidence:
+    """Everything that the store holds of one training step.
+
+    Args:
+        session: Only read from.
+        intent: What the run was meant to do.
+        run_id: The run.
+        training_step: Which.
+        earlier_horizon: See `Evidence`.
+        consumption_recorded: See `Evidence`.
+    """
+    where = {"run_id": run_id, "training_step": training_step}
+    steps: dict[str, list[StepNumbers]] = defaultdict(list)
+    for step in queries.step_numbers(session, **where):
+        steps[step.episode_id].append(step)
+    texts: Mapping[StepKey, str] = (
+        {} if intent.anchor_similarity is None else queries.anchor_texts(session, **where)
+    )
+    episodes = tuple(
+        AuditedEpisode(
+            numbers=numbers,
+            steps=tuple(steps[numbers.episode_id]),
+            anchors=tuple(
+                texts.get((s.episode_id, s.step_index), s.anchor_hash)
+                for s in steps[numbers.episode_id]
+            ),
+        )
+        for numbers in queries.episode_numbers(session, **where)
+    )
+    return Evidence(
+        intent=intent,
+        training_step=training_step,
+        groups=tuple(queries.group_numbers(session, **where)),
+        episodes=episodes,
+        replies=tuple(
+            fact
+            for batch in queries.reply_logprobs(session, **where)
+            for fact in reduced_replies(batch)
+        ),
+        consumed=tuple(queries.consumed_numbers(session, **where)),
+        consumption_recorded=consumption_recorded,
+        metrics=queries.metrics_of_training_step(session, names=METRICS, **where),
+        earlier_horizon=earlier_horizon,
+    )
+
+
+def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:
+    """One line of numbers for each reply."""
+    behavior_T, num_behavior_N = _joined([reply.behavior_logprobs for reply in batch])
+    policy_T, num_policy_N = _joined([reply.policy_logprobs for reply in batch])
+    wrong_N = _per_reply(_wrong(behavior_T), num_behavior_N) + _per_reply(
+        _wrong(policy_T), num_policy_N
+    )
+    pairs_N = num_behavior_N == num_policy_N
+    difference_T = np.abs(
+        behavior_T[np.repeat(pairs_N, num_behavior_N)] - policy_T[np.repeat(pairs_N, num_policy_N)]
+    )
+    lengths_N = np.where(pairs_N, num_behavior_N, 0)
+    with np.errstate(invalid="ignore"):
+        mean_N = _per_reply(difference_T, lengths_N) / np.where(pairs_N, lengths_N, np.nan)
+    max_N = np.full(len(batch), np.nan)
+    filled_N = lengths_N > 0
+    if filled_N.any():
+        starts = np.cumsum(lengths_N[filled_N]) - lengths_N[filled_N]
+        max_N[filled_N] = np.maximum.reduceat(difference_T, starts)
+    sums_N = _per_reply(policy_T, num_policy_N)
+    for place, reply in enumerate(batch):
+        yield ReplyFacts(
+            episode_id=reply.episode_id,
+            step_index=reply.step_index,
+            pruned=reply.num_token_bytes is None,
+            num_action_tokens=reply.num_action_tokens,
+            num_tokens=(reply.num_token_bytes or 0) // 4,
+            num_behavior_logprobs=int(num_behavior_N[place]),
+            num_policy_logprobs=-1 if reply.policy_logprobs is None else int(num_policy_N[place]),
+            num_wrong_logprobs=int(wrong_N[place]),
+            mean_difference=float(mean_N[place]),
+            max_difference=float(max_N[place]),
+            policy_sum=float(sums_N[place]),
+        )
+
+
+def _comparable(facts: Sequence[EpisodeFacts], *, whiten: str) -> bool:
+    """Whether there is enough of what whitening counts: more than one token, or episode."""
+    counted = [sum(episode.num_action_tokens) for episode in facts]
+    return (sum(counted) if whiten == "token" else sum(count > 0 for count in counted)) >= 2
+
+
+def _joined(blobs: Sequence[bytes | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """All logprobs, one after the other, and how many each reply has."""
+    logprobs_T = np.frombuffer(b"".join(blob or b"" for blob in blobs), "<f4").astype(np.float64)
+    return logprobs_T, np.array([len(blob or b"") // 4 for blob in blobs], dtype=np.int64)
+
+
+def _wrong(logprobs_T: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return (~np.isfinite(logprobs_T) | (logprobs_T > LOGPROB_ROUNDING)).astype(np.float64)
+
+
+def _per_reply(
+    values_T: npt.NDArray[np.float64], lengths_N: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Sum over the tokens of each reply."""
+    places_T = np.repeat(np.arange(len(lengths_N)), lengths_N)
+    return np.bincount(places_T, weights=values_T, minlength=len(lengths_N))

@@ -1,0 +1,358 @@
+"""Credit by the definitions, one loop each: what the trainer's numbers are compared with.
+
+Nothing here is shared with the code that trains, and nothing is clever: every mean is a sum
+over a list divided by its length. Returns are in the environment's units, less penalties.
+
+    A^E_i = (R_i - mean) / (std + 1e-6)                            GRPO, over a group's episodes
+    R_{i,t} = r_{i,t} + discount * R_{i,t+1}
+    A_{i,t} = A^E_i + omega * A^S_{i,t}                            GiGPO (arXiv:2505.10978)
+    A_{i,t} = sum_k w_k A^(k)_{i,t} / sum_k w_k                    HGPO (arXiv:2602.22817)
+    A_i = R_i - mean of the others                                 RLOO (arXiv:2402.14740)
+    A_i = mean over k - 1 others of max(0, R_i - best of them)     pass@k (arXiv:2505.15201)
+    A = (v - mean) / sqrt(variance + 1e-8)                         REINFORCE++ (arXiv:2501.03262)
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import comb, fsum, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from longhaul_core.audit.intent import Intent
+
+__all__ = [
+    "KNOWN_ESTIMATORS",
+    "Credit",
+    "EpisodeFacts",
+    "credit_of",
+    "penalised_rewards",
+    "returns_to_go",
+    "weights_of",
+]
+
+STD_EPSILON = 1e-6
+VARIANCE_EPSILON = 1e-8
+
+
+class EpisodeFacts(NamedTuple):
+    """What credit follows from. The sequences have one entry per step."""
+
+    group: int
+    rewards: Sequence[float]
+    """Less penalties."""
+    anchors: Sequence[str]
+    num_action_tokens: Sequence[int]
+
+
+class Credit(NamedTuple):
+    """Credit of one episode. The lists have one entry per step."""
+
+    episode_part: float
+    step_parts: list[float]
+    advantages: list[float]
+
+
+def penalised_rewards(
+    rewards: Sequence[float],
+    valid: Sequence[bool],
+    num_action_tokens: Sequence[int],
+    intent: Intent,
+) -> list[float]:
+    """Rewards of an episode's steps as credit sees them, but for a divergence in the reward."""
+    found = [
+        reward - (0.0 if is_valid else intent.invalid_action_penalty)
+        for reward, is_valid in zip(rewards, valid, strict=True)
+    ]
+    start, end = intent.overlong_start_tokens, intent.overlong_end_tokens
+    if start is None or end is None:
+        return found
+
+    def penalty(num_tokens: int) -> float:
+        if num_tokens <= start:
+            return 0.0
+        return intent.overlong_penalty * min(1.0, (num_tokens - start) / (end - start))
+
+    if intent.overlong_unit == "episode":
+        found[-1] -= penalty(sum(num_action_tokens))
+        return found
+    return [reward - penalty(n) for reward, n in zip(found, num_action_tokens, strict=True)]
+
+
+def returns_to_go(rewards: Sequence[float], discount: float) -> list[float]:
+    """Discounted sum of the rewards from each step on."""
+    found: list[float] = []
+    rest = 0.0
+    for reward in reversed(rewards):
+        rest = reward + discount * rest
+        found.append(rest)
+    return found[::-1]
+
+
+def credit_of(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    """Credit of the trained episodes of one training step, in the order given.
+
+    Args:
+        episodes: Of groups that are large enough; none of them failed.
+        intent: The settings.
+
+    Raises:
+        KeyError: If the estimator is none that is known here.
+    """
+    if intent.estimator in _OF_A_TRAINING_STEP:
+        return _OF_A_TRAINING_STEP[intent.estimator](episodes, intent)
+    credits: list[Credit | None] = [None] * len(episodes)
+    places: dict[int, list[int]] = defaultdict(list)
+    for place, episode in enumerate(episodes):
+        places[episode.group].append(place)
+    for members in places.values():
+        group = [episodes[place] for place in members]
+        for place, credit in zip(
+            members, _OF_A_GROUP[intent.estimator](group, intent), strict=True
+        ):
+            credits[place] = credit
+    return [credit for credit in credits if credit is not None]
+
+
+def weights_of(num_action_tokens: Sequence[Sequence[int]], intent: Intent) -> list[list[float]]:
+    """Weight of one token of each step of the episodes of one optimizer step."""
+    num_tokens = sum(sum(counts) for counts in num_action_tokens)
+    num_steps = sum(count > 0 for counts in num_action_tokens for count in counts)
+    num_episodes = sum(sum(counts) > 0 for counts in num_action_tokens)
+
+    def weight(count: int, counts: Sequence[int]) -> float:
+        if count == 0:
+            return 0.0
+        match intent.loss_unit:
+            case "token":
+                return 1 / num_tokens
+            case "step":
+                return 1 / num_steps / count
+            case "episode":
+                return 1 / num_episodes / sum(counts)
+            case unit if unit == "fixed_token" and intent.tokens_per_episode is not None:
+                return 1 / num_episodes / intent.tokens_per_episode
+            case unit:
+                raise KeyError(unit)
+
+    return [[weight(count, counts) for count in counts] for counts in num_action_tokens]
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation (ddof 1); the deviation of a lone value is 0."""
+    mean = fsum(values) / len(values)
+    if len(values) == 1:
+        return mean, 0.0
+    return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _whole(advantages: Sequence[float], group: Sequence[EpisodeFacts]) -> list[Credit]:
+    """Every step of an episode gets the same."""
+    return [
+        Credit(value, [0.0] * len(episode.rewards), [value] * len(episode.rewards))
+        for value, episode in zip(advantages, group, strict=True)
+    ]
+
+
+def _group_relative(
+    group: Sequence[EpisodeFacts], *, scale_by_std: bool, over_rows: bool
+) -> list[float]:
+    returns = [fsum(episode.rewards) for episode in group]
+    compared = [
+        value
+        for value, episode in zip(returns, group, strict=True)
+        for _ in range(len(episode.rewards) if over_rows else 1)
+    ]
+    mean, std = mean_and_std(compared)
+    divisor = std + STD_EPSILON if scale_by_std else 1.0
+    return [(value - mean) / divisor for value in returns]
+
+
+def _grpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    advantages = _group_relative(
+        group, scale_by_std=intent.scale_by_std, over_rows=intent.statistics == "row"
+    )
+    return _whole(advantages, group)
+
+
+def _drgrpo(group: Sequence[EpisodeFacts], _intent: Intent) -> list[Credit]:
+    return _whole(_group_relative(group, scale_by_std=False, over_rows=False), group)
+
+
+def _rloo(group: Sequence[EpisodeFacts], _intent: Intent) -> list[Credit]:
+    returns = [fsum(episode.rewards) for episode in group]
+    total = fsum(returns)
+    return _whole([r - (total - r) / (len(returns) - 1) for r in returns], group)
+
+
+def _pass_at_k(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    returns = [fsum(episode.rewards) for episode in group]
+    drawn = (len(returns) if intent.pass_k is None else intent.pass_k) - 1
+    divisor = mean_and_std(returns)[1] + STD_EPSILON if intent.scale_by_std else 1.0
+    return _whole([lead(r, returns, drawn) / divisor for r in returns], group)
+
+
+def lead(value: float, returns: Sequence[float], drawn: int) -> float:
+    """By how much `value` beats the best of `drawn` other returns, in the mean over such draws.
+
+    Args:
+        value: One of `returns`.
+        returns: Of the whole group.
+        drawn: Others in a draw, at least 1.
+    """
+    others = sorted(returns)
+    others.remove(value)
+    # The other at place j is the best of a draw in as many draws as choose the rest below it.
+    return fsum(
+        max(0.0, value - other) * comb(place, drawn - 1) / comb(len(others), drawn)
+        for place, other in enumerate(others)
+    )
+
+
+def _compared_in(
+    keys: Sequence[Sequence[Hashable]], returns: Sequence[Sequence[float]], *, scale_by_std: bool
+) -> tuple[list[list[float]], Mapping[Hashable, int]]:
+    """What each step did against those with its key, and how many have each key."""
+    met: dict[Hashable, list[float]] = defaultdict(list)
+    for episode_keys, episode_returns in zip(keys, returns, strict=True):
+        for key, value in zip(episode_keys, episode_returns, strict=True):
+            met[key].append(value)
+    scales = {key: mean_and_std(values) for key, values in met.items()}
+
+    def against(key: Hashable, value: float) -> float:
+        mean, std = scales[key]
+        return (value - mean) / (std + STD_EPSILON if scale_by_std else 1.0)
+
+    found = [
+        [against(key, value) for key, value in zip(episode_keys, episode_returns, strict=True)]
+        for episode_keys, episode_returns in zip(keys, returns, strict=True)
+    ]
+    return found, {key: len(values) for key, values in met.items()}
+
+
+def _gigpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    episode_parts = _group_relative(
+        group, scale_by_std=intent.scale_by_std, over_rows=intent.statistics == "row"
+    )
+    anchors: Sequence[Sequence[Hashable]] = [episode.anchors for episode in group]
+    if intent.anchor_similarity is not None:
+        stands_for = clusters(
+            {state for episode in group for state in episode.anchors},
+            threshold=intent.anchor_similarity,
+        )
+        anchors = [[stands_for[state] for state in episode.anchors] for episode in group]
+    returns = [returns_to_go(episode.rewards, intent.discount) for episode in group]
+    step_parts, _ = _compared_in(anchors, returns, scale_by_std=intent.scale_by_std)
+    return [
+        Credit(whole, steps, [whole + intent.step_advantage_weight * step for step in steps])
+        for whole, steps in zip(episode_parts, step_parts, strict=True)
+    ]
+
+
+def _hgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    returns = [returns_to_go(episode.rewards, intent.discount) for episode in group]
+    totals = [[0.0] * len(episode.rewards) for episode in group]
+    weights = [[0.0] * len(episode.rewards) for episode in group]
+    for depth in range(intent.history_length + 1):
+        pasts: list[list[Hashable]] = [
+            [
+                tuple(episode.anchors[step - depth : step + 1]) if step >= depth else (place, step)
+                for step in range(len(episode.anchors))
+            ]
+            for place, episode in enumerate(group)
+        ]
+        parts, sizes = _compared_in(pasts, returns, scale_by_std=intent.scale_by_std)
+        weight = (depth + 1.0) ** intent.history_weight_exponent
+        for place, (keys, steps) in enumerate(zip(pasts, parts, strict=True)):
+            for step, (key, part) in enumerate(zip(keys, steps, strict=True)):
+                if sizes[key] > 1:
+                    totals[place][step] += weight * part
+                    weights[place][step] += weight
+    found = [
+        [total / weight if weight else 0.0 for total, weight in zip(*both, strict=True)]
+        for both in zip(totals, weights, strict=True)
+    ]
+    return [Credit(0.0, steps, steps) for steps in found]
+
+
+def _whitened(
+    values: Sequence[Sequence[float]], episodes: Sequence[EpisodeFacts], intent: Intent
+) -> list[list[float]]:
+    """Values of all steps, less their mean and by their deviation over tokens or episodes."""
+    counts = [
+        [n / sum(e.num_action_tokens) if n and intent.whiten == "episode" else float(n)
+         for n in e.num_action_tokens]
+        for e in episodes
+    ]  # fmt: skip
+    pairs = [
+        (value, count)
+        for one in zip(values, counts, strict=True)
+        for value, count in zip(*one, strict=True)
+    ]
+    total = fsum(count for _, count in pairs)
+    mean = fsum(value * count for value, count in pairs) / total
+    variance = fsum(count * (value - mean) ** 2 for value, count in pairs) / (total - 1)
+    return [[(v - mean) / sqrt(variance + VARIANCE_EPSILON) for v in steps] for steps in values]
+
+
+def _reinforce_plus_plus(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    returns = [returns_to_go(episode.rewards, intent.discount) for episode in episodes]
+    return [Credit(0.0, steps, steps) for steps in _whitened(returns, episodes, intent)]
+
+
+def _reinforce_plus_plus_baseline(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    of_group: dict[int, list[float]] = defaultdict(list)
+    for episode in episodes:
+        of_group[episode.group].append(fsum(episode.rewards))
+    values = [
+        [fsum(e.rewards) - fsum(of_group[e.group]) / len(of_group[e.group])] * len(e.rewards)
+        for e in episodes
+    ]
+    found = _whitened(values, episodes, intent)
+    return _whole([steps[0] for steps in found], episodes)
+
+
+def clusters(states: set[str], *, threshold: float) -> dict[str, str]:
+    """For each state the one that stands for it, taken in alphabetical order.
+
+    Two states are alike if `2 L / (length of one + length of the other)` reaches the
+    threshold, with L the length of their longest common subsequence of characters.
+    """
+    stands_for: dict[str, str] = {}
+    representatives: list[str] = []
+    for state in sorted(states):
+        alike = (
+            other
+            for other in representatives
+            if 2 * longest_common_subsequence(state, other) >= threshold * (len(state) + len(other))
+        )
+        stands_for[state] = next(alike, state)
+        if stands_for[state] == state:
+            representatives.append(state)
+    return stands_for
+
+
+def longest_common_subsequence(one: str, other: str) -> int:
+    """Its length, by the table of all prefixes, a row at a time."""
+    characters = np.array([ord(character) for character in other], dtype=np.int64)
+    row = np.zeros(len(other) + 1, dtype=np.int64)
+    for character in one:
+        matched = row[:-1] + (characters == ord(character))
+        row[1:] = np.maximum.accumulate(np.maximum(row[1:], matched))
+    return int(row[-1])
+
+
+_OF_A_GROUP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit]]] = {
+    "grpo": _grpo,
+    "drgrpo": _drgrpo,
+    "rloo": _rloo,
+    "pass_at_k": _pass_at_k,
+    "gigpo": _gigpo,
+    "hgpo": _hgpo,
+}
+_OF_A_TRAINING_STEP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit]]] = {
+    "reinforce_plus_plus": _reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
+}
+KNOWN_ESTIMATORS = frozenset(_OF_A_GROUP) | frozenset(_OF_A_TRAINING_STEP)
+"""Values of `algorithm.name` that can be computed here."""

@@ -1,0 +1,121 @@
+"""What a run was meant to do, read from the configuration that the store keeps of it.
+
+The configuration is read as plain JSON: the classes that wrote it are part of what is audited.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from longhaul_core.errors import StoreError
+
+__all__ = ["Horizons", "Intent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizons:
+    """How long the episodes of a training step may be."""
+
+    kind: str
+    """fixed, stepwise, linear or success_gated."""
+    final: int
+    stages: tuple[int, ...]
+    training_steps_per_stage: int
+    start: int
+    end_training_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """The settings that decide what is trained. Names are the configuration's."""
+
+    estimator: str
+    discount: float
+    scale_by_std: bool
+    step_advantage_weight: float
+    statistics: str
+    anchor_similarity: float | None
+    history_length: int
+    history_weight_exponent: float
+    whiten: str
+    pass_k: int | None
+    loss_unit: str
+    tokens_per_episode: int | None
+    invalid_action_penalty: float
+    overlong_penalty: float
+    overlong_start_tokens: int | None
+    overlong_end_tokens: int | None
+    overlong_unit: str
+    reward_kl_coefficient: float
+    reads_every_row: bool
+    """Rows without an advantage go through the loss too, for its divergence or entropy."""
+    tasks_per_training_step: int
+    group_size: int
+    optimizer_steps: int
+    """Of each training step."""
+    top_p: float
+    exact_engine: bool
+    """Engine and learner both compute in float32."""
+    horizons: Horizons
+
+    @property
+    def smallest_group(self) -> int:
+        """Fewest episodes that can be compared; a group with fewer is left out."""
+        return max(2, self.pass_k or 0)
+
+    def optimizer_step_of(self, group_index: int) -> int:
+        """0-based optimizer step of the training step that a group belongs to."""
+        return group_index // (self.tasks_per_training_step // self.optimizer_steps)
+
+    @classmethod
+    def from_json(cls, config_json: str, *, run_id: str) -> Self:
+        """The intent behind a run's resolved configuration.
+
+        Raises:
+            StoreError: If a setting is missing that decides what is trained.
+        """
+        try:
+            config: Mapping[str, Any] = json.loads(config_json)
+            algorithm, rollout = config["algorithm"], config["rollout"]
+            loss, growth = config["loss"], config["horizon_schedule"]
+            return cls(
+                estimator=algorithm["name"],
+                discount=algorithm["discount"],
+                scale_by_std=algorithm["scale_by_std"],
+                step_advantage_weight=algorithm["step_advantage_weight"],
+                statistics=algorithm["statistics"],
+                anchor_similarity=algorithm["anchor_similarity"],
+                history_length=algorithm["history_length"],
+                history_weight_exponent=algorithm["history_weight_exponent"],
+                whiten=algorithm["whiten"],
+                pass_k=algorithm["pass_k"],
+                loss_unit=algorithm["loss_unit"],
+                tokens_per_episode=algorithm["tokens_per_episode"],
+                invalid_action_penalty=algorithm["invalid_action_penalty"],
+                overlong_penalty=algorithm["overlong_penalty"],
+                overlong_start_tokens=algorithm["overlong_start_tokens"],
+                overlong_end_tokens=algorithm["overlong_end_tokens"],
+                overlong_unit=algorithm["overlong_unit"],
+                reward_kl_coefficient=algorithm["reward_kl_coefficient"],
+                reads_every_row=loss["kl_coefficient"] > 0 or loss["entropy_coefficient"] > 0,
+                tasks_per_training_step=config["tasks_per_training_step"],
+                group_size=rollout["group_size"],
+                optimizer_steps=config["optimizer"]["optimizer_steps_per_training_step"],
+                top_p=rollout["top_p"],
+                exact_engine=config["model"]["dtype"] == "float32"
+                and config["model"]["engine_dtype"] == "float32",
+                horizons=Horizons(
+                    kind=growth["kind"],
+                    final=rollout["horizon"],
+                    stages=tuple(growth["stages"]),
+                    training_steps_per_stage=growth["training_steps_per_stage"],
+                    start=growth["start"],
+                    end_training_step=growth["end_training_step"],
+                ),
+            )
+        except KeyError as error:
+            raise StoreError(
+                f"the configuration of run {run_id!r} in the store has no {error}: it was not "
+                "written by a training of this version, so there is nothing to hold the run to"
+            ) from error

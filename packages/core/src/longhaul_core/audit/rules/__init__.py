@@ -1,0 +1,15 @@
+"""The rules, each a small function over the evidence of one training step."""
+
+from longhaul_core.audit.rules import consumed, credit, episodes, replies, updates
+from longhaul_core.audit.rules.base import Rule
+
+__all__ = ["RULES", "Rule"]
+
+RULES: tuple[Rule, ...] = (
+    *episodes.RULES,
+    *replies.RULES,
+    *credit.RULES,
+    *updates.RULES,
+    *consumed.RULES,
+)
+"""All of them, in the order that a report lists them."""

@@ -1,0 +1,151 @@
+"""Rules about credit: returns-to-go, both parts of an advantage, and how they are put together."""
+
+from collections.abc import Iterator
+
+from longhaul_core.audit.evidence import AuditedEpisode, Evidence
+from longhaul_core.audit.formulas import KNOWN_ESTIMATORS, Credit, returns_to_go
+from longhaul_core.audit.report import Tally
+from longhaul_core.audit.rules.base import Rule
+
+__all__ = ["RULES"]
+
+TOO_FEW_TOKENS = "fewer than two tokens or episodes to whiten over"
+
+
+def _credited(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode, Credit]]:
+    """Trained episodes with the credit that they should have."""
+    if evidence.intent.estimator not in KNOWN_ESTIMATORS:
+        tally.skip(
+            f"no definition of algorithm.name = {evidence.intent.estimator!r} here",
+            len(evidence.trained),
+        )
+        return
+    meant = {episode.numbers.episode_id for episode in evidence.meant}
+    for episode in evidence.trained:
+        episode_id = episode.numbers.episode_id
+        if episode_id in evidence.credit:
+            yield episode, evidence.credit[episode_id]
+        elif episode_id in meant:
+            tally.skip(evidence.uncreditable.get(episode_id, TOO_FEW_TOKENS))
+
+
+def _far(found: float | None, expected: float, rounding: float) -> bool:
+    return found is None or not abs(found - expected) <= rounding + 1e-6 * abs(expected)
+
+
+def check_return_to_go(evidence: Evidence, tally: Tally) -> None:
+    """A return-to-go is the discounted sum of the rewards from its step on, less penalties."""
+    if evidence.intent.reward_kl_coefficient > 0:
+        tally.skip(
+            "algorithm.reward_kl_coefficient > 0: the divergence in the reward needs reference "
+            "logprobs, which the store does not have",
+            sum(len(episode.steps) for episode in evidence.trained),
+        )
+        return
+    for episode in evidence.trained:
+        if not episode.complete:
+            tally.skip("the episode's steps are not all there", len(episode.steps))
+            continue
+        expected = returns_to_go(evidence.rewards(episode), evidence.intent.discount)
+        tally.checked(len(episode.steps))
+        for step, value in zip(episode.steps, expected, strict=True):
+            if _far(step.return_to_go, value, 1e-9 + 1e-3 * evidence.rounding):
+                tally.found(
+                    step.return_to_go,
+                    expected=value,
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_episode_part(evidence: Evidence, tally: Tally) -> None:
+    """The episode part is what the estimator's definition gives, over episodes that ended."""
+    for episode, credit in _credited(evidence, tally):
+        tally.checked()
+        stored = [episode.numbers.episode_advantage, *(s.episode_advantage for s in episode.steps)]
+        wrong = [v for v in stored if _far(v, credit.episode_part, evidence.rounding)]
+        if wrong:
+            tally.found(
+                wrong[0],
+                expected=credit.episode_part,
+                training_step=evidence.training_step,
+                episode_id=episode.numbers.episode_id,
+            )
+
+
+def check_step_part(evidence: Evidence, tally: Tally) -> None:
+    """The step part is what the estimator's definition gives."""
+    for episode, credit in _credited(evidence, tally):
+        tally.checked(len(episode.steps))
+        for step, expected in zip(episode.steps, credit.step_parts, strict=True):
+            if _far(step.step_advantage, expected, evidence.rounding):
+                tally.found(
+                    step.step_advantage,
+                    expected=expected,
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_advantage(evidence: Evidence, tally: Tally) -> None:
+    """The advantage is both parts, put together as the estimator says."""
+    for episode, credit in _credited(evidence, tally):
+        tally.checked(len(episode.steps))
+        for step, expected in zip(episode.steps, credit.advantages, strict=True):
+            if _far(step.advantage, expected, evidence.rounding):
+                tally.found(
+                    step.advantage,
+                    expected=expected,
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
+    """Nothing that has an advantage is trained with 0."""
+    for episode, credit in _credited(evidence, tally):
+        tally.checked(len(episode.steps))
+        for step, expected in zip(episode.steps, credit.advantages, strict=True):
+            if abs(expected) <= 10 * evidence.rounding or step.num_action_tokens == 0:
+                continue
+            zeros = [
+                name
+                for name, value in (("advantage", step.advantage), ("weight", step.loss_weight))
+                if not value
+            ]
+            if zeros:
+                tally.found(
+                    f"{' and '.join(zeros)} 0",
+                    expected=f"an advantage of {expected:.9g} with its weight",
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+RULES = (
+    Rule(
+        name="return_to_go",
+        claim="returns-to-go add up the rewards, less penalties",
+        check=check_return_to_go,
+    ),
+    Rule(
+        name="episode_part",
+        claim="the episode part follows its definition",
+        check=check_episode_part,
+    ),
+    Rule(name="step_part", claim="the step part follows its definition", check=check_step_part),
+    Rule(
+        name="advantage",
+        claim="the advantage is both parts put together",
+        check=check_advantage,
+    ),
+    Rule(
+        name="silent_zero",
+        claim="nothing that has an advantage is trained with 0",
+        check=check_silent_zero,
+    ),
+)

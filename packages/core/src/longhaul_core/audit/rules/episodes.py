@@ -1,0 +1,146 @@
+"""Rules about episodes and groups: whole, counted once, and failures in nothing."""
+
+from collections import Counter
+from math import fsum
+
+from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.report import Tally
+from longhaul_core.audit.rules.base import Rule
+
+__all__ = ["RULES"]
+
+
+def check_steps(evidence: Evidence, tally: Tally) -> None:
+    """An episode's steps are 0, 1, 2 ... to its last."""
+    for episode in evidence.episodes:
+        tally.checked()
+        if not episode.complete:
+            last = episode.numbers.num_steps - 1
+            there = {step.step_index for step in episode.steps}
+            lost = sorted(set(range(last + 1)) - there)
+            strays = sorted(there - set(range(last + 1)))
+            tally.found(
+                f"no step {', '.join(map(str, lost))}" if lost else f"steps {strays} beyond it",
+                expected=f"steps 0 to {last}",
+                training_step=evidence.training_step,
+                episode_id=episode.numbers.episode_id,
+                step_index=min([*lost, *strays]),
+            )
+
+
+def check_return(evidence: Evidence, tally: Tally) -> None:
+    """An episode's return is the sum of its rewards."""
+    for episode in evidence.ended:
+        if not episode.complete:
+            tally.skip("the episode's steps are not all there")
+            continue
+        tally.checked()
+        found, rewards = episode.numbers.episode_return, [step.reward for step in episode.steps]
+        scale = fsum(map(abs, rewards))
+        if found is None or abs(found - fsum(rewards)) > 1e-9 * (1 + scale):
+            tally.found(
+                "no return" if found is None else found,
+                expected=fsum(rewards),
+                training_step=evidence.training_step,
+                episode_id=episode.numbers.episode_id,
+            )
+
+
+def check_failures(evidence: Evidence, tally: Tally) -> None:
+    """A failed episode has no return, no credit, and is not trained."""
+    for episode in evidence.episodes:
+        numbers = episode.numbers
+        if not numbers.failed:
+            continue
+        tally.checked()
+        wrong = [
+            what
+            for what, there in (
+                ("trained", numbers.trained),
+                ("a return", numbers.episode_return is not None),
+                ("an advantage", numbers.episode_advantage is not None),
+                ("a trained step", any(step.trained for step in episode.steps)),
+                ("a step's advantage", any(s.advantage is not None for s in episode.steps)),
+            )
+            if there
+        ]
+        if wrong:
+            tally.found(
+                f"a failed episode with {', '.join(wrong)}",
+                expected="nothing: a failure is never reward",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+
+
+def check_group_size(evidence: Evidence, tally: Tally) -> None:
+    """Every place of a group has one episode that ended, or failures that say why not."""
+    ended: Counter[tuple[int, int]] = Counter()
+    ids: dict[tuple[int, int], str] = {}
+    tried: set[tuple[int, int]] = set()
+    for episode in evidence.episodes:
+        place = (episode.numbers.group_index, episode.numbers.position)
+        tried.add(place)
+        ids[place] = episode.numbers.episode_id
+        ended[place] += not episode.numbers.failed
+    size = evidence.intent.group_size
+    for group in range(evidence.intent.tasks_per_training_step):
+        tally.checked()
+        positions = {position for index, position in tried if index == group}
+        if positions != set(range(size)):
+            tally.found(
+                f"group {group} with places {sorted(positions)}",
+                expected=f"{size} places, each with an episode or a recorded failure",
+                training_step=evidence.training_step,
+            )
+    for place, number in ended.items():
+        if number > 1:
+            tally.found(
+                f"{number} episodes that ended at one place",
+                expected="1",
+                training_step=evidence.training_step,
+                episode_id=ids[place],
+            )
+    for group_index, group_size in evidence.groups:
+        if group_index >= evidence.intent.tasks_per_training_step or group_size != size:
+            tally.found(
+                f"group {group_index} of {group_size} episodes",
+                expected=f"{evidence.intent.tasks_per_training_step} groups of {size}",
+                training_step=evidence.training_step,
+            )
+
+
+def check_trained_episodes(evidence: Evidence, tally: Tally) -> None:
+    """Trained are the episodes that ended, in groups that have enough of them to compare."""
+    meant = {episode.numbers.episode_id for episode in evidence.meant}
+    for episode in evidence.ended:
+        tally.checked()
+        should = episode.numbers.episode_id in meant
+        if episode.numbers.trained != should:
+            tally.found(
+                "trained" if episode.numbers.trained else "not trained",
+                expected="trained"
+                if should
+                else f"left out: fewer than {evidence.intent.smallest_group} of its group ended",
+                training_step=evidence.training_step,
+                episode_id=episode.numbers.episode_id,
+            )
+
+
+RULES = (
+    Rule(name="steps", claim="no step of an episode is missing", check=check_steps),
+    Rule(name="episode_return", claim="a return is the sum of the rewards", check=check_return),
+    Rule(
+        name="failures", claim="failed episodes have no return and no credit", check=check_failures
+    ),
+    Rule(
+        name="group_size",
+        claim="groups have their episodes, or failures that say why not",
+        check=check_group_size,
+    ),
+    Rule(
+        name="trained_episodes",
+        claim="what ended is trained, unless its group is too small to compare",
+        check=check_trained_episodes,
+    ),
+)

@@ -1,0 +1,131 @@
+"""Rules about the tokens that were trained: sampled, all of them, and read alike by both sides."""
+
+import math
+from collections.abc import Iterator
+
+from longhaul_core.audit.evidence import Evidence, ReplyFacts
+from longhaul_core.audit.report import Tally
+from longhaul_core.audit.rules.base import Rule
+
+__all__ = ["RULES"]
+
+EXACT_AGREEMENT = 1e-3
+"""Largest mean of |behavior - policy logprob| over a reply's tokens, in nats per token, where
+engine and learner both compute in float32; they differed by 1e-5 in the default run."""
+ROUGH_AGREEMENT = 0.5
+"""The same where one of them computes in bfloat16, whose kernels differ by some 0.04."""
+
+PRUNED = "its tokens were pruned from the store"
+
+
+def _kept(evidence: Evidence, tally: Tally) -> Iterator[ReplyFacts]:
+    for reply in evidence.replies:
+        if not reply.pruned:
+            yield reply
+    tally.skip(PRUNED, sum(reply.pruned for reply in evidence.replies))
+
+
+def check_mask(evidence: Evidence, tally: Tally) -> None:
+    """Every step of a trained episode is trained, and none of another one."""
+    for episode in evidence.episodes:
+        tally.checked(len(episode.steps))
+        for step in episode.steps:
+            if step.trained != episode.numbers.trained:
+                tally.found(
+                    "a trained step" if step.trained else "a step that is not trained",
+                    expected="as its episode, " + ("" if not step.trained else "not ") + "trained",
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_tokens(evidence: Evidence, tally: Tally) -> None:
+    """Each trained token was sampled: it has a logprob of the engine and one of the learner."""
+    for reply in _kept(evidence, tally):
+        tally.checked(reply.num_action_tokens)
+        counts = (reply.num_tokens, reply.num_behavior_logprobs, reply.num_policy_logprobs)
+        if any(count != reply.num_action_tokens for count in counts):
+            policy = "no" if reply.num_policy_logprobs < 0 else str(reply.num_policy_logprobs)
+            tally.found(
+                f"{reply.num_tokens} action tokens, {reply.num_behavior_logprobs} behavior "
+                f"logprobs, {policy} policy logprobs",
+                expected=f"{reply.num_action_tokens} of each",
+                training_step=evidence.training_step,
+                episode_id=reply.episode_id,
+                step_index=reply.step_index,
+            )
+
+
+def check_logprobs(evidence: Evidence, tally: Tally) -> None:
+    """Logprobs are finite and not above 0, but for rounding."""
+    for reply in _kept(evidence, tally):
+        tally.checked(reply.num_behavior_logprobs + max(0, reply.num_policy_logprobs))
+        if reply.num_wrong_logprobs:
+            tally.found(
+                f"{reply.num_wrong_logprobs} logprobs that are not finite or above 0",
+                expected="none",
+                training_step=evidence.training_step,
+                episode_id=reply.episode_id,
+                step_index=reply.step_index,
+            )
+
+
+def check_agreement(evidence: Evidence, tally: Tally) -> None:
+    """Engine and learner found a reply about as likely: the same weights read the same tokens."""
+    if evidence.intent.top_p < 1:
+        tally.skip(
+            f"rollout.top_p = {evidence.intent.top_p:g}: sampler and learner differ by design",
+            len(evidence.replies),
+        )
+        return
+    bound = EXACT_AGREEMENT if evidence.intent.exact_engine else ROUGH_AGREEMENT
+    largest = 0.0
+    for reply in _kept(evidence, tally):
+        if math.isnan(reply.mean_difference):
+            continue  # the lengths or numbers are wrong, and have a finding of their own
+        tally.checked()
+        largest = max(largest, reply.max_difference)
+        if reply.mean_difference > bound:
+            tally.found(
+                f"{reply.mean_difference:.3g} nats per token between behavior and policy logprobs",
+                expected=f"at most {bound:g}",
+                training_step=evidence.training_step,
+                episode_id=reply.episode_id,
+                step_index=reply.step_index,
+            )
+    _check_measured_agreement(evidence, tally, largest)
+
+
+def _check_measured_agreement(evidence: Evidence, tally: Tally, largest: float) -> None:
+    """What the store's logprobs differ by is what the trainer measured before it updated."""
+    measured = evidence.metrics.get("agreement/logprob_difference_max")
+    if measured is None or any(reply.pruned for reply in evidence.replies):
+        return
+    tally.checked()
+    if abs(measured - largest) > 1e-6 + 1e-3 * measured:
+        tally.found(
+            f"logprobs in the store that differ by up to {largest:.3g} nats",
+            expected=f"{measured:.3g}, the trainer's agreement/logprob_difference_max",
+            training_step=evidence.training_step,
+        )
+
+
+RULES = (
+    Rule(
+        name="mask",
+        claim="the steps of trained episodes are trained, and no others",
+        check=check_mask,
+    ),
+    Rule(
+        name="tokens",
+        claim="each trained token has one logprob of the engine and one of the learner",
+        check=check_tokens,
+    ),
+    Rule(name="logprobs", claim="logprobs are finite and not above 0", check=check_logprobs),
+    Rule(
+        name="logprob_agreement",
+        claim="engine and learner found each reply about as likely",
+        check=check_agreement,
+    ),
+)

@@ -1,0 +1,202 @@
+"""Rules about optimizer steps and schedules: weights, versions, horizons."""
+
+from math import fsum
+
+from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.intent import Horizons
+from longhaul_core.audit.report import Tally
+from longhaul_core.audit.rules.base import Rule
+
+__all__ = ["RULES"]
+
+HORIZON_REACHED = "horizon_reached"
+"""Stop reason of an episode that was cut at its horizon."""
+
+
+def check_loss_weights(evidence: Evidence, tally: Tally) -> None:
+    """Each token of a step weighs what `algorithm.loss_unit` gives it in its optimizer step."""
+    for episode in evidence.meant:
+        expected = evidence.weights.get(episode.numbers.episode_id)
+        if expected is None:
+            tally.skip("steps of its optimizer step are not all there", len(episode.steps))
+            continue
+        if not episode.numbers.trained:
+            continue  # found by trained_episodes
+        tally.checked(len(episode.steps))
+        for step, weight in zip(episode.steps, expected, strict=True):
+            if step.loss_weight is None or abs(step.loss_weight - weight) > 1e-9 * weight:
+                tally.found(
+                    step.loss_weight,
+                    expected=weight,
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
+    """The weights of all tokens of an optimizer step add up to 1, or to what `fixed_token` says."""
+    for part, members in sorted(evidence.parts.items()):
+        if not all(episode.complete for episode in members):
+            tally.skip("steps of the optimizer step are not all there")
+            continue
+        tally.checked()
+        steps = [step for episode in members for step in episode.steps]
+        found = fsum((step.loss_weight or 0.0) * step.num_action_tokens for step in steps)
+        expected = 1.0
+        if evidence.intent.tokens_per_episode is not None:
+            lengths = [sum(s.num_action_tokens for s in episode.steps) for episode in members]
+            mean_length = sum(lengths) / max(1, sum(length > 0 for length in lengths))
+            expected = mean_length / evidence.intent.tokens_per_episode
+        if abs(found - expected) > 1e-6 * expected:
+            tally.found(
+                f"weights of {found:.9g} in optimizer step {part}",
+                expected=expected,
+                training_step=evidence.training_step,
+            )
+
+
+def check_optimizer_step_of_episode(evidence: Evidence, tally: Tally) -> None:
+    """An episode is in the optimizer step of its group, whole."""
+    for episode in evidence.trained:
+        tally.checked()
+        expected = evidence.intent.optimizer_step_of(episode.numbers.group_index)
+        if episode.numbers.optimizer_step_index != expected:
+            tally.found(
+                f"optimizer step {episode.numbers.optimizer_step_index}",
+                expected=f"optimizer step {expected}",
+                training_step=evidence.training_step,
+                episode_id=episode.numbers.episode_id,
+            )
+
+
+def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
+    """A training step has as many optimizer steps as configured."""
+    expected = evidence.intent.optimizer_steps
+    reported = evidence.metrics.get("actor/optimizer_steps")
+    if reported is None:
+        tally.skip("the training step left no metric actor/optimizer_steps")
+    else:
+        tally.checked()
+        if reported != expected:
+            tally.found(
+                f"{reported:g} optimizer steps by the metric",
+                expected=expected,
+                training_step=evidence.training_step,
+            )
+    if evidence.consumed:
+        tally.checked()
+        done = {row.optimizer_step_index for row in evidence.consumed}
+        if done != set(range(expected)):
+            tally.found(
+                f"optimizer steps {sorted(done)} by what the loss read",
+                expected=f"{expected}, numbered from 0",
+                training_step=evidence.training_step,
+            )
+
+
+def check_policy_version(evidence: Evidence, tally: Tally) -> None:
+    """Every step was sampled by the weights that the training step began with."""
+    expected = (evidence.training_step - 1) * evidence.intent.optimizer_steps
+    for episode in evidence.ended:
+        tally.checked(len(episode.steps))
+        for step in episode.steps:
+            if step.policy_version != expected:
+                tally.found(
+                    f"policy version {step.policy_version}",
+                    expected=f"policy version {expected}",
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def horizons_of(training_step: int, horizons: Horizons, *, earlier: int | None) -> list[int]:
+    """Horizons that a training step may have, one alone unless success decides.
+
+    Args:
+        training_step: From 1.
+        horizons: The schedule.
+        earlier: Horizon of the training step before; None if that is not known.
+
+    Raises:
+        ValueError: If the schedule is none that is known here.
+    """
+    match horizons.kind:
+        case "fixed":
+            return [horizons.final]
+        case "stepwise":
+            stage = (training_step - 1) // horizons.training_steps_per_stage
+            return [horizons.stages[min(stage, len(horizons.stages) - 1)]]
+        case "linear":
+            intervals = horizons.end_training_step - 1
+            passed = min(training_step - 1, intervals)
+            growth = horizons.final - horizons.start
+            return [horizons.start + growth * passed // intervals]
+        case "success_gated":
+            if training_step == 1:
+                return [horizons.stages[0]]
+            if earlier not in horizons.stages:
+                return list(horizons.stages)
+            place = horizons.stages.index(earlier)
+            return list(horizons.stages[place : place + 2])  # one stage at a time, never back
+        case kind:
+            raise ValueError(f"no horizon schedule is called {kind!r}")
+
+
+def check_horizon(evidence: Evidence, tally: Tally) -> None:
+    """Episodes are played at the horizon of the schedule, also after a resume, and not beyond."""
+    allowed = horizons_of(
+        evidence.training_step, evidence.intent.horizons, earlier=evidence.earlier_horizon
+    )
+    told = " or ".join(map(str, allowed))
+    first = evidence.episodes[0].numbers.horizon if evidence.episodes else 0
+    for episode in evidence.episodes:
+        tally.checked()
+        numbers = episode.numbers
+        if numbers.horizon not in allowed or (first in allowed and numbers.horizon != first):
+            tally.found(
+                f"horizon {numbers.horizon}",
+                expected=f"horizon {told}" if first not in allowed else f"horizon {first}",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+        elif numbers.num_steps > numbers.horizon or (
+            numbers.stop_reason == HORIZON_REACHED and numbers.num_steps != numbers.horizon
+        ):
+            tally.found(
+                f"{numbers.num_steps} steps, stopped by {numbers.stop_reason}",
+                expected=f"at most {numbers.horizon} steps, and so many if cut by the horizon",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+
+
+RULES = (
+    Rule(
+        name="loss_weights",
+        claim="each token weighs what the loss unit gives it",
+        check=check_loss_weights,
+    ),
+    Rule(
+        name="loss_weight_sum",
+        claim="the weights of an optimizer step add up",
+        check=check_weight_sum,
+    ),
+    Rule(
+        name="optimizer_step_of_episode",
+        claim="an episode is in the optimizer step of its group",
+        check=check_optimizer_step_of_episode,
+    ),
+    Rule(
+        name="optimizer_steps",
+        claim="a training step has as many optimizer steps as configured",
+        check=check_optimizer_steps,
+    ),
+    Rule(
+        name="policy_version",
+        claim="steps are sampled by the weights their training step began with",
+        check=check_policy_version,
+    ),
+    Rule(name="horizon", claim="episodes are as long as the schedule allows", check=check_horizon),
+)

@@ -1,0 +1,303 @@
+"""Training steps: everything stored of one that says what was trained, for an audit of it.
+
+All of it is of the surviving line and of training episodes alone.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from longhaul_core.store.models import (
+    ConsumedStepRow,
+    EpisodeRow,
+    GroupRow,
+    MetricRow,
+    StepContentRow,
+    StepRow,
+)
+
+__all__ = [
+    "ConsumedNumbers",
+    "EpisodeNumbers",
+    "GroupNumbers",
+    "ReplyLogprobs",
+    "StepNumbers",
+    "anchor_texts",
+    "consumed_numbers",
+    "episode_numbers",
+    "group_numbers",
+    "has_consumed_steps",
+    "metrics_of_training_step",
+    "reply_logprobs",
+    "step_numbers",
+    "training_steps",
+]
+
+_BATCH = 2_000
+"""Replies fetched at once."""
+
+
+class GroupNumbers(NamedTuple):
+    """A group that was asked for."""
+
+    group_index: int
+    group_size: int | None
+    """Episodes asked for; None if the trainer did not say."""
+
+
+class EpisodeNumbers(NamedTuple):
+    """An episode that ended or failed, failed tries included."""
+
+    episode_id: str
+    group_index: int
+    position: int
+    retry: int
+    failed: bool
+    stop_reason: str | None
+    """None if failed, as is episode_return."""
+    episode_return: float | None
+    num_steps: int
+    num_action_tokens: int
+    horizon: int
+    trained: bool
+    episode_advantage: float | None
+    optimizer_step_index: int | None
+
+
+class StepNumbers(NamedTuple):
+    """A step. Credit is None where none was given."""
+
+    episode_id: str
+    step_index: int
+    action_valid: bool
+    reward: float
+    return_to_go: float | None
+    episode_advantage: float | None
+    step_advantage: float | None
+    advantage: float | None
+    loss_weight: float | None
+    trained: bool
+    anchor_hash: str
+    num_action_tokens: int
+    policy_version: int
+
+
+class ReplyLogprobs(NamedTuple):
+    """The reply of a trained step; all None once its tokens are pruned."""
+
+    episode_id: str
+    step_index: int
+    num_action_tokens: int
+    """As `steps` says."""
+    num_token_bytes: int | None
+    """Four a token."""
+    behavior_logprobs: bytes | None
+    """Packed float32."""
+    policy_logprobs: bytes | None
+    """Packed float32; None also where the learner's were not kept."""
+
+
+class ConsumedNumbers(NamedTuple):
+    """A step in one row of a micro-batch, as the loss function read it."""
+
+    episode_id: str
+    step_index: int
+    optimizer_step_index: int
+    rank: int
+    micro_batch: int
+    row_index: int
+    num_tokens: int
+    advantage_low: float | None
+    """None without tokens, as are the other extremes."""
+    advantage_high: float | None
+    weight_low: float | None
+    weight_high: float | None
+    old_logprob_sum: float
+
+
+def training_steps(session: Session, *, run_id: str) -> list[int]:
+    """Numbers of the training steps that have episodes, rising."""
+    statement = (
+        select(EpisodeRow.training_step)
+        .where(EpisodeRow.run_id == run_id, EpisodeRow.phase == "train", ~EpisodeRow.superseded)
+        .distinct()
+        .order_by(EpisodeRow.training_step)
+    )
+    return list(session.scalars(statement))
+
+
+def group_numbers(session: Session, *, run_id: str, training_step: int) -> list[GroupNumbers]:
+    """Groups of a training step, in task order."""
+    rows = session.execute(
+        select(GroupRow.group_index, GroupRow.group_size)
+        .where(
+            GroupRow.run_id == run_id,
+            GroupRow.phase == "train",
+            GroupRow.training_step == training_step,
+            ~GroupRow.superseded,
+        )
+        .order_by(GroupRow.group_index)
+    )
+    return [GroupNumbers(*row) for row in rows]
+
+
+def episode_numbers(session: Session, *, run_id: str, training_step: int) -> list[EpisodeNumbers]:
+    """Episodes of a training step, by group, position and retry."""
+    rows = session.execute(
+        select(
+            EpisodeRow.id,
+            EpisodeRow.group_index,
+            EpisodeRow.position,
+            EpisodeRow.retry,
+            EpisodeRow.failed,
+            EpisodeRow.stop_reason,
+            EpisodeRow.episode_return,
+            EpisodeRow.num_steps,
+            EpisodeRow.num_action_tokens,
+            EpisodeRow.horizon,
+            EpisodeRow.trained,
+            EpisodeRow.episode_advantage,
+            EpisodeRow.optimizer_step_index,
+        )
+        .where(*_of(run_id, training_step))
+        .order_by(EpisodeRow.group_index, EpisodeRow.position, EpisodeRow.retry)
+    )
+    return [EpisodeNumbers(*row) for row in rows]
+
+
+def step_numbers(session: Session, *, run_id: str, training_step: int) -> list[StepNumbers]:
+    """Steps of a training step's episodes, by episode and index."""
+    rows = session.execute(
+        select(
+            StepRow.episode_id,
+            StepRow.step_index,
+            StepRow.action_valid,
+            StepRow.reward,
+            StepRow.return_to_go,
+            StepRow.episode_advantage,
+            StepRow.step_advantage,
+            StepRow.advantage,
+            StepRow.loss_weight,
+            StepRow.trained,
+            StepRow.anchor_hash,
+            StepRow.num_action_tokens,
+            StepRow.policy_version,
+        )
+        .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        .where(*_of(run_id, training_step))
+        .order_by(StepRow.episode_id, StepRow.step_index)
+    )
+    return [StepNumbers(*row) for row in rows]
+
+
+def anchor_texts(
+    session: Session, *, run_id: str, training_step: int
+) -> dict[tuple[str, int], str]:
+    """The anchor state of each step as text, by episode and index."""
+    rows = session.execute(
+        select(
+            StepContentRow.episode_id,
+            StepContentRow.step_index,
+            func.coalesce(StepContentRow.anchor_state, StepContentRow.observation),
+        )
+        .join(EpisodeRow, EpisodeRow.id == StepContentRow.episode_id)
+        .where(*_of(run_id, training_step))
+    )
+    return {(episode_id, index): text for episode_id, index, text in rows}
+
+
+def reply_logprobs(
+    session: Session, *, run_id: str, training_step: int
+) -> Iterator[list[ReplyLogprobs]]:
+    """Replies of the trained episodes of a training step, some thousand at a time."""
+    rows = session.execute(
+        select(
+            StepRow.episode_id,
+            StepRow.step_index,
+            StepRow.num_action_tokens,
+            func.length(StepContentRow.action_tokens),
+            StepContentRow.behavior_logprobs,
+            StepContentRow.policy_logprobs,
+        )
+        .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        .join(
+            StepContentRow,
+            (StepContentRow.episode_id == StepRow.episode_id)
+            & (StepContentRow.step_index == StepRow.step_index),
+        )
+        .where(*_of(run_id, training_step), EpisodeRow.trained),
+        execution_options={"yield_per": _BATCH},
+    )
+    for batch in rows.partitions():
+        yield [ReplyLogprobs(*row) for row in batch]
+
+
+def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> list[ConsumedNumbers]:
+    """What the loss function read in a training step, by episode, step and time."""
+    key = (
+        ConsumedStepRow.episode_id,
+        ConsumedStepRow.step_index,
+        ConsumedStepRow.optimizer_step_index,
+        ConsumedStepRow.rank,
+        ConsumedStepRow.micro_batch,
+        ConsumedStepRow.row_index,
+    )
+    rows = session.execute(
+        select(
+            *key,
+            ConsumedStepRow.num_tokens,
+            ConsumedStepRow.advantage_low,
+            ConsumedStepRow.advantage_high,
+            ConsumedStepRow.weight_low,
+            ConsumedStepRow.weight_high,
+            ConsumedStepRow.old_logprob_sum,
+        )
+        .join(EpisodeRow, EpisodeRow.id == ConsumedStepRow.episode_id)
+        .where(*_of(run_id, training_step))
+        .order_by(*key)
+    )
+    return [ConsumedNumbers(*row) for row in rows]
+
+
+def has_consumed_steps(session: Session, *, run_id: str) -> bool:
+    """Whether the store says of any step of the run what the loss function read of it."""
+    statement = (
+        select(ConsumedStepRow.step_index)
+        .join(EpisodeRow, EpisodeRow.id == ConsumedStepRow.episode_id)
+        .where(EpisodeRow.run_id == run_id)
+        .limit(1)
+    )
+    return session.scalar(statement) is not None
+
+
+def metrics_of_training_step(
+    session: Session, *, run_id: str, training_step: int, names: Collection[str] | None = None
+) -> dict[str, float | None]:
+    """Metrics of a training step by name; empty until it is over.
+
+    Args:
+        session: Only read from.
+        run_id: The run asked about.
+        training_step: Which.
+        names: Only these; None means all.
+    """
+    conditions = [
+        MetricRow.run_id == run_id,
+        MetricRow.training_step == training_step,
+        ~MetricRow.superseded,
+    ]
+    if names is not None:
+        conditions.append(MetricRow.name.in_(names))
+    rows = session.execute(select(MetricRow.name, MetricRow.value).where(*conditions))
+    return {row.name: row.value for row in rows}
+
+
+def _of(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
+    return (
+        EpisodeRow.run_id == run_id,
+        EpisodeRow.phase == "train",
+        EpisodeRow.training_step == training_step,
+        ~EpisodeRow.superseded,
+    )

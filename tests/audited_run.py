@@ -1,0 +1,350 @@
+"""A training run for tests of the audit: made up episodes, credited by the real pipeline.
+
+What the trainer would hand to the writer is built here, so that a test can plant a fault in it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import numpy as np
+
+from longhaul_core.horizons import HorizonState
+from longhaul_core.store import (
+    ConsumedStep,
+    ConsumedSteps,
+    EpisodeCredit,
+    EpisodeRecord,
+    Metrics,
+    Record,
+    RunStarted,
+)
+from longhaul_core.types import (
+    FailedEpisode,
+    FailureCause,
+    Observation,
+    Step,
+    StopReason,
+    Trajectory,
+)
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.horizons import horizon_schedule
+from longhaul_trainer.verl.credit import StepCredit, credit_training_step
+from longhaul_trainer.verl.notes import RowNote
+from store_samples import make_task
+
+RUN = "run"
+ROWS_PER_MICRO_BATCH = 5
+
+
+@dataclass
+class PlayedStep:
+    """What one training step hands to the writer."""
+
+    training_step: int
+    episodes: list[EpisodeRecord]
+    credits: list[EpisodeCredit] = field(default_factory=list[EpisodeCredit])
+    consumed: list[ConsumedSteps] = field(default_factory=list[ConsumedSteps])
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+    def records(self, *, attempt: int = 0) -> list[Record]:
+        """All of it, in the order that it is written."""
+        measured = Metrics(
+            run_id=RUN, attempt=attempt, training_step=self.training_step, values=self.metrics
+        )
+        return [*self.episodes, *self.credits, *self.consumed, measured]
+
+
+def make_config(**settings: object) -> RunConfig:
+    """Two optimizer steps of two groups of three episodes, and settings by their dotted names."""
+    table: dict[str, object] = {
+        "num_training_steps": 8,
+        "tasks_per_training_step": 4,
+        "rollout": {"group_size": 3, "horizon": 6},
+        "optimizer": {"optimizer_steps_per_training_step": 2},
+        "model": {"engine_dtype": "float32"},
+    }
+    for name, value in settings.items():
+        section, _, key = name.rpartition("__")
+        if section:
+            inner = table.setdefault(section, {})
+            assert isinstance(inner, dict)
+            inner[key] = value
+        else:
+            table[name] = value
+    return RunConfig.model_validate(table)
+
+
+def run_started(config: RunConfig, *, attempt: int = 0, resumes_after: int | None = None) -> Record:
+    """The record that an attempt at the run begins with."""
+    return RunStarted(
+        run_id=RUN,
+        name="audited",
+        kind="train",
+        attempt=attempt,
+        config_json=json.dumps(config.model_dump(mode="json")),
+        provenance_json="{}",
+        started_at=1_760_000_000.0 + attempt,
+        num_training_steps=config.num_training_steps,
+        resumes_after_training_step=resumes_after,
+    )
+
+
+def play(
+    config: RunConfig,
+    training_step: int,
+    *,
+    seed: int = 0,
+    failure_rate: float = 0.0,
+    attempt: int = 0,
+    horizon: int | None = None,
+    most_tokens: int = 5,
+) -> PlayedStep:
+    """A training step as it should be: played, credited, consumed and measured."""
+    draw = Random(f"{seed}/{training_step}")
+    played = PlayedStep(
+        training_step,
+        [
+            record
+            for group in range(config.tasks_per_training_step)
+            for position in range(config.rollout.group_size)
+            for record in _tries(
+                config,
+                draw,
+                (training_step, group, position),
+                failure_rate=failure_rate,
+                attempt=attempt,
+                horizon=horizon,
+                most_tokens=most_tokens,
+            )
+        ],
+    )
+    credit(config, played)
+    consume(config, played)
+    return played
+
+
+def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = None) -> None:
+    """Credit the episodes by the trainer's own function.
+
+    Args:
+        config: Of the run.
+        played: Gets the credits.
+        as_if: The configuration that credit goes by, where it is not the run's.
+    """
+    found = credited(as_if or config, played.episodes)
+    records = {
+        (r.group_index, r.outcome.position): r
+        for r in played.episodes
+        if isinstance(r.outcome, Trajectory)
+    }
+    played.credits = [
+        _credit_record(
+            records[episode.notes[0].group_index, episode.notes[0].position], found, place
+        )
+        for place, episode in enumerate(found.episodes)
+    ]
+
+
+def credited(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> StepCredit:
+    """What the trainer makes of the episodes that ended."""
+    notes = {
+        f"train-{r.training_step}-{r.group_index}_{r.outcome.position}_{step.index}": RowNote(
+            task_id=r.outcome.task.task_id,
+            group_index=r.group_index,
+            position=r.outcome.position,
+            retry=r.retry,
+            horizon=r.outcome.horizon,
+            step=step.index,
+            num_steps=len(r.outcome.steps),
+            reward=step.reward,
+            action_valid=step.action_valid,
+            anchor=step.observation.anchor,
+            success=r.outcome.success,
+            episode_return=r.outcome.episode_return,
+            prompt_tokens=len(step.prompt_tokens),
+            action_tokens=len(step.action_tokens),
+            reference_kl=0.3 * step.index if config.algorithm.reward_kl_coefficient > 0 else 0.0,
+        )
+        for r in episodes
+        if isinstance(r.outcome, Trajectory)
+        for step in r.outcome.steps
+    }
+    return credit_training_step(
+        notes,
+        algorithm=config.algorithm,
+        num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
+        num_groups=config.tasks_per_training_step,
+    )
+
+
+def consume(config: RunConfig, played: PlayedStep) -> None:
+    """What the loss reads of the credited episodes, and what the trainer measures."""
+    updates = config.optimizer.optimizer_steps_per_training_step
+    every_row = config.loss.kl_coefficient > 0 or config.loss.entropy_coefficient > 0
+    played.consumed = []
+    for part in range(updates):
+        rows = [
+            consumed_step(credit, index, row_index=0)
+            for credit in played.credits
+            if credit.optimizer_step_index == part
+            for index in range(len(credit.advantages))
+        ]
+        kept = rows if every_row else [row for row in rows if row.advantage_low] or rows[:1]
+        for batch, start in enumerate(range(0, len(kept), ROWS_PER_MICRO_BATCH)):
+            chunk = kept[start : start + ROWS_PER_MICRO_BATCH]
+            played.consumed.append(
+                ConsumedSteps(
+                    run_id=RUN,
+                    attempt=played.episodes[0].attempt,
+                    training_step=played.training_step,
+                    optimizer_step_index=part,
+                    rank=0,
+                    micro_batch=batch,
+                    rows=tuple(replace(row, row_index=place) for place, row in enumerate(chunk)),
+                )
+            )
+    differences = [
+        abs(np.float32(policy) - np.float32(behavior))
+        for credit in played.credits
+        for step, logprobs in zip(
+            outcome_of(played, credit).steps, credit.policy_logprobs or (), strict=True
+        )
+        for behavior, policy in zip(step.behavior_logprobs, logprobs, strict=True)
+    ]
+    played.metrics = {
+        "actor/optimizer_steps": len({c.optimizer_step_index for c in played.credits}),
+        "agreement/logprob_difference_max": float(max(differences, default=0.0)),
+    }
+
+
+def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> ConsumedStep:
+    """One step as the loss reads it, in float32."""
+    logprobs = np.array((credit.policy_logprobs or ())[index], dtype=np.float32)
+    advantage = float(np.float32(credit.advantages[index]))
+    weight = float(np.float32(credit.loss_weights[index]))
+    return ConsumedStep(
+        group_index=credit.group_index,
+        position=credit.position,
+        retry=credit.retry,
+        step_index=index,
+        row_index=row_index,
+        num_tokens=len(logprobs),
+        advantage_low=advantage,
+        advantage_high=advantage,
+        weight_low=weight,
+        weight_high=weight,
+        old_logprob_sum=float(logprobs.astype(np.float64).sum()),
+    )
+
+
+def outcome_of(played: PlayedStep, credit: EpisodeCredit) -> Trajectory | FailedEpisode:
+    """The episode that a credit is of."""
+    return next(r.outcome for r in played.episodes if r.episode_id == credit.episode_id)
+
+
+def _credit_record(record: EpisodeRecord, found: StepCredit, place: int) -> EpisodeCredit:
+    episode = found.episodes[place]
+    return EpisodeCredit(
+        run_id=RUN,
+        attempt=record.attempt,
+        phase="train",
+        training_step=record.training_step,
+        group_index=record.group_index,
+        position=record.outcome.position,
+        retry=record.retry,
+        episode_advantage=episode.credit.episode_advantage,
+        step_advantages=episode.credit.step_advantages,
+        returns_to_go=episode.credit.returns_to_go,
+        advantages=episode.credit.advantages,
+        loss_weights=episode.loss_weights,
+        policy_logprobs=tuple(
+            tuple(logprob - 1e-5 for logprob in step.behavior_logprobs)
+            for step in record.outcome.steps
+        ),
+        trained=True,
+        optimizer_step_index=episode.optimizer_step,
+    )
+
+
+def _tries(
+    config: RunConfig,
+    draw: Random,
+    place: tuple[int, int, int],
+    *,
+    failure_rate: float,
+    attempt: int,
+    horizon: int | None,
+    most_tokens: int,
+) -> list[EpisodeRecord]:
+    """One place of a group: up to two failures, and an episode if there were fewer."""
+    training_step, group, position = place
+    limit = horizon or horizon_schedule(config).horizon(training_step, HorizonState())
+    records: list[EpisodeRecord] = []
+    for retry in range(2):
+        failed = draw.random() < failure_rate
+        num_steps = draw.randint(1, limit)
+        version = (training_step - 1) * config.optimizer.optimizer_steps_per_training_step
+        steps = tuple(_step(draw, index, version, most_tokens) for index in range(num_steps))
+        task = make_task(training_step * 100 + group)
+        outcome = (
+            FailedEpisode(
+                task=task,
+                position=position,
+                seed=retry,
+                horizon=limit,
+                cause=FailureCause.ENVIRONMENT_ERROR,
+                message="environment.step: it broke",
+                steps=steps[:-1],
+                started_at=1_760_000_000.0,
+                duration_seconds=1.0,
+            )
+            if failed
+            else Trajectory(
+                task=task,
+                position=position,
+                seed=retry,
+                horizon=limit,
+                steps=steps,
+                stop_reason=StopReason.HORIZON_REACHED
+                if num_steps == limit
+                else StopReason.TASK_SOLVED,
+                success=num_steps < limit,
+                final_observation=Observation(text="the end"),
+                started_at=1_760_000_000.0,
+                duration_seconds=1.0,
+            )
+        )
+        records.append(
+            EpisodeRecord(
+                run_id=RUN,
+                attempt=attempt,
+                phase="train",
+                training_step=training_step,
+                group_index=group,
+                retry=retry,
+                outcome=outcome,
+                group_size=config.rollout.group_size,
+            )
+        )
+        if not failed:
+            break
+    return records
+
+
+def _step(draw: Random, index: int, policy_version: int, most_tokens: int) -> Step:
+    num_tokens = draw.randint(1, most_tokens)
+    return Step(
+        index=index,
+        observation=Observation(text=f"You are in room {draw.choice('aab')}{draw.randint(1, 2)}."),
+        messages=(),
+        prompt_tokens=(1, 2, 3),
+        action_tokens=tuple(draw.randrange(1000) for _ in range(num_tokens)),
+        behavior_logprobs=tuple(-3 * draw.random() for _ in range(num_tokens)),
+        reply="<action>go</action>",
+        action="go",
+        action_valid=draw.random() < 0.8,
+        reward=draw.choice((0.0, 0.0, 0.1, 0.5, 1.0, -0.3)),
+        policy_version=policy_version,
+    )

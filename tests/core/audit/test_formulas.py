@@ -1,0 +1,223 @@
+"""Tests for `longhaul_core.audit.formulas`: hand-worked numbers and the widest definitions."""
+
+import itertools
+import json
+from math import fsum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longhaul_core.audit.formulas import (
+    EpisodeFacts,
+    clusters,
+    credit_of,
+    lead,
+    longest_common_subsequence,
+    penalised_rewards,
+    returns_to_go,
+    weights_of,
+)
+from longhaul_core.audit.intent import Horizons, Intent
+from longhaul_core.audit.rules.updates import horizons_of
+from longhaul_core.errors import StoreError
+
+
+def intent(**settings: object) -> Intent:
+    table: dict[str, Any] = {
+        "estimator": "grpo",
+        "discount": 1.0,
+        "scale_by_std": False,
+        "step_advantage_weight": 1.0,
+        "statistics": "episode",
+        "anchor_similarity": None,
+        "history_length": 2,
+        "history_weight_exponent": 1.0,
+        "whiten": "token",
+        "pass_k": None,
+        "loss_unit": "token",
+        "tokens_per_episode": None,
+        "invalid_action_penalty": 0.0,
+        "overlong_penalty": 0.0,
+        "overlong_start_tokens": None,
+        "overlong_end_tokens": None,
+        "overlong_unit": "step",
+        "reward_kl_coefficient": 0.0,
+        "reads_every_row": False,
+        "tasks_per_training_step": 2,
+        "group_size": 2,
+        "optimizer_steps": 1,
+        "top_p": 1.0,
+        "exact_engine": True,
+        "horizons": horizons(),
+    }
+    table.update(settings)
+    return Intent(**table)
+
+
+def horizons(**settings: object) -> Horizons:
+    table: dict[str, Any] = {
+        "kind": "fixed",
+        "final": 9,
+        "stages": (),
+        "training_steps_per_stage": 2,
+        "start": 1,
+        "end_training_step": 5,
+    }
+    table.update(settings)
+    return Horizons(**table)
+
+
+def episode(
+    rewards: list[float], *, group: int = 0, anchors: str = "", tokens: list[int] | None = None
+) -> EpisodeFacts:
+    return EpisodeFacts(
+        group=group,
+        rewards=rewards,
+        anchors=list(anchors) or [str(number) for number in range(len(rewards))],
+        num_action_tokens=tokens or [1] * len(rewards),
+    )
+
+
+def advantages(episodes: list[EpisodeFacts], **settings: object) -> list[list[float]]:
+    return [credit.advantages for credit in credit_of(episodes, intent(**settings))]
+
+
+def test_grpo_by_hand() -> None:
+    # Returns 3 and 1, mean 2, sample deviation sqrt(2).
+    found = advantages([episode([1, 2]), episode([1])], scale_by_std=True)
+
+    assert found == [[pytest.approx(2**-0.5, abs=1e-6)] * 2, [pytest.approx(-(2**-0.5), abs=1e-6)]]
+
+
+def test_a_baseline_over_rows_counts_long_episodes_more() -> None:
+    # Rows: 3, 3, 0: mean 2.
+    assert advantages([episode([1, 2]), episode([0])], statistics="row") == [[1, 1], [-2]]
+
+
+def test_groups_are_apart_and_credit_keeps_the_order() -> None:
+    mixed = [episode([4], group=1), episode([1]), episode([2], group=1), episode([3])]
+
+    assert advantages(mixed) == [[1], [-1], [-1], [1]]
+
+
+def test_rloo_compares_with_the_others() -> None:
+    found = advantages([episode([3]), episode([0]), episode([1.5])], estimator="rloo")
+
+    assert found == [[2.25], [-2.25], [0]]
+
+
+def test_gigpo_by_hand() -> None:
+    # Discount 0.5; returns-to-go 1, 2 | 0, 0. Episodes ±1; state a {1, 0}: ±0.5; b is met once.
+    pair = [episode([0, 2], anchors="ab"), episode([0, 0], anchors="ac")]
+
+    found = advantages(pair, estimator="gigpo", discount=0.5, step_advantage_weight=2.0)
+
+    assert found == [[2, 1], [-2, -1]]
+
+
+def test_hgpo_by_hand() -> None:
+    # Returns-to-go 2, 2 | 0, 0. Depth 0: a {2, 0}, b {2, 0}; depth 1: ab {2, 0}. Weights 1 and 2.
+    pair = [episode([0, 2], anchors="ab"), episode([0, 0], anchors="ab")]
+
+    assert advantages(pair, estimator="hgpo", history_length=1) == [[1, 1], [-1, -1]]
+
+
+def test_reinforce_plus_plus_whitens_over_tokens() -> None:
+    # Values 1 (three tokens) and 0 (one): mean 0.75, variance (3/16 + 9/16) / 3 = 0.25.
+    pair = [episode([1], tokens=[3]), episode([0], tokens=[1])]
+
+    [[first], [second]] = advantages(pair, estimator="reinforce_plus_plus")
+
+    assert first == pytest.approx(0.5, abs=1e-6)
+    assert second == pytest.approx(-1.5, abs=1e-6)
+
+
+@given(
+    returns=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=2, max_size=6),
+    data=st.data(),
+)
+def test_a_lead_is_the_mean_over_all_draws(returns: list[float], data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(returns) - 1))
+    drawn = data.draw(st.integers(1, len(returns) - 1))
+    others = returns[:place] + returns[place + 1 :]
+    draws = [max(0.0, returns[place] - max(c)) for c in itertools.combinations(others, drawn)]
+
+    assert lead(returns[place], returns, drawn) == pytest.approx(fsum(draws) / len(draws))
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("token", [[1 / 6, 1 / 6, 0], [1 / 6]]),
+        ("step", [[1 / 3, 1 / 6, 0], [1 / 9]]),
+        ("episode", [[1 / 6, 1 / 6, 0], [1 / 6]]),
+        ("fixed_token", [[1 / 20, 1 / 20, 0], [1 / 20]]),
+    ],
+)
+def test_loss_weights_by_hand(unit: str, expected: list[list[float]]) -> None:
+    settings = intent(loss_unit=unit, tokens_per_episode=10 if unit == "fixed_token" else None)
+
+    found = weights_of([[1, 2, 0], [3]], settings)
+
+    assert [pytest.approx(weights) for weights in expected] == found
+
+
+def test_penalties_are_taken_off_rewards() -> None:
+    settings = intent(
+        invalid_action_penalty=0.5,
+        overlong_penalty=1.0,
+        overlong_start_tokens=10,
+        overlong_end_tokens=20,
+    )
+
+    assert penalised_rewards([1, 1, 1], [True, False, True], [10, 15, 30], settings) == [1, 0, 0]
+    assert returns_to_go([1, 0, 4], 0.5) == [2, 2, 4]
+
+
+def test_states_that_read_alike_are_one() -> None:
+    # "abcd" and "abce" share 3 of 4 characters: 0.75.
+    found = clusters({"abce", "abcd", "xyz"}, threshold=0.75)
+
+    assert found == {"abcd": "abcd", "abce": "abcd", "xyz": "xyz"}
+    assert clusters({"abce", "abcd"}, threshold=0.76)["abce"] == "abce"
+
+
+@given(st.text("abc", max_size=7), st.text("abc", max_size=7))
+def test_the_longest_common_subsequence_is_one_of_both(one: str, other: str) -> None:
+    def subsequences(text: str) -> set[str]:
+        chosen = itertools.product((False, True), repeat=len(text))
+        return {"".join(itertools.compress(text, keep)) for keep in chosen}
+
+    shared = subsequences(one) & subsequences(other)
+
+    assert longest_common_subsequence(one, other) == max(map(len, shared))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [9] * 6),
+        ({"kind": "stepwise", "stages": (3, 6, 9)}, [3, 3, 6, 6, 9, 9]),
+        ({"kind": "linear"}, [1, 3, 5, 7, 9, 9]),
+    ],
+)
+def test_horizons_of_a_schedule(settings: dict[str, Any], expected: list[int]) -> None:
+    found = [horizons_of(k, horizons(**settings), earlier=None) for k in range(1, 7)]
+
+    assert found == [[horizon] for horizon in expected]
+
+
+def test_a_gated_horizon_may_stay_or_move_on() -> None:
+    gated = horizons(kind="success_gated", stages=(3, 6, 9))
+
+    assert horizons_of(1, gated, earlier=None) == [3]
+    assert horizons_of(5, gated, earlier=3) == [3, 6]
+    assert horizons_of(5, gated, earlier=9) == [9]
+    assert horizons_of(5, gated, earlier=None) == [3, 6, 9]
+
+
+def test_a_configuration_without_what_was_meant_is_refused_by_name() -> None:
+    with pytest.raises(StoreError, match="run 'r' in the store has no 'algorithm'"):
+        Intent.from_json(json.dumps({"rollout": {}}), run_id="r")

@@ -1,0 +1,172 @@
+"""Runs that the trainer's own credit is behind have nothing for `longhaul_core.audit` to find."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy.orm import Session
+
+from audited_run import RUN, PlayedStep, make_config, play, run_started
+from longhaul_core.audit import AuditReport, audit_run, told
+from longhaul_core.store import StoreWriter, open_store, read_only_engine
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.learning import READ_BY, EstimatorName
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "store.db"
+    open_store(path).dispose()
+    return path
+
+
+def audited(empty_store: Path, config: RunConfig, played: Sequence[PlayedStep]) -> AuditReport:
+    with tempfile.TemporaryDirectory() as folder:
+        store = shutil.copy(empty_store, Path(folder) / "store.db")
+        with StoreWriter(store) as writer:
+            writer.write([run_started(config)])
+            for one in played:
+                writer.write(one.records())
+        engine = read_only_engine(store)
+        with Session(engine) as session:
+            report = audit_run(session, RUN)
+        engine.dispose()
+        return report
+
+
+@st.composite
+def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
+    """Settings of an estimator that mean something to it."""
+    units = ("token", "fixed_token") if name == "drgrpo" else ("token", "step", "episode")
+    unit = draw(st.sampled_from((*units, "fixed_token")))
+    settings: dict[str, object] = {
+        "algorithm__name": name,
+        "algorithm__discount": draw(st.sampled_from((0.0, 0.9, 1.0))),
+        "algorithm__loss_unit": unit,
+        "algorithm__invalid_action_penalty": draw(st.sampled_from((0.0, 0.1))),
+    }
+    if unit == "fixed_token":
+        settings["algorithm__tokens_per_episode"] = 64
+    if draw(st.booleans()):
+        settings["algorithm__overlong_penalty"] = 0.5
+        settings["algorithm__overlong_start_tokens"] = 1
+        settings["algorithm__overlong_end_tokens"] = 4
+        settings["algorithm__overlong_unit"] = draw(st.sampled_from(("step", "episode")))
+    choices: dict[str, tuple[object, ...]] = {
+        "scale_by_std": (True, False),
+        "statistics": ("episode", "row"),
+        "step_advantage_weight": (0.0, 1.0, 0.5),
+        "anchor_similarity": (None, 0.97),
+        "history_length": (0, 1, 2),
+        "history_weight_exponent": (0.0, 1.0),
+        "whiten": ("token", "episode"),
+        "pass_k": (None, 2, 3),
+    }
+    for field, values in choices.items():
+        if name in READ_BY[field]:
+            settings[f"algorithm__{field}"] = draw(st.sampled_from(values))
+    return settings
+
+
+@pytest.mark.parametrize("name", get_args(EstimatorName))
+def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Path) -> None:
+    @settings(max_examples=12, deadline=None)
+    @given(
+        algorithm=algorithms(name=name),
+        seed=st.integers(0, 1000),
+        failure_rate=st.sampled_from((0.0, 0.3)),
+    )
+    def holds(algorithm: dict[str, object], seed: int, failure_rate: float) -> None:
+        config = make_config(**algorithm)
+        played = play(config, 1, seed=seed, failure_rate=failure_rate)
+
+        report = audited(empty_store, config, [played])
+
+        # Failures may leave an optimizer step without a group, which is told.
+        few = len({credit.optimizer_step_index for credit in played.credits}) < 2
+        kept = [told(f) for f in report.findings if not (few and f.rule == "optimizer_steps")]
+        assert kept == []
+        assert report.num_episodes == len(played.credits)
+
+    holds()
+
+
+def test_every_rule_is_held_to_something(empty_store: Path) -> None:
+    config = make_config()
+
+    report = audited(empty_store, config, [play(config, k, failure_rate=0.2) for k in (1, 2, 3)])
+
+    assert report.clean
+    assert report.training_steps == (1, 2, 3)
+    assert report.not_checked == ()
+    assert [rule.name for rule in report.rules if rule.num_checked == 0] == []
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"kind": "fixed"},
+        {"kind": "stepwise", "stages": [2, 4, 6], "training_steps_per_stage": 2},
+        {"kind": "linear", "start": 2, "end_training_step": 5},
+    ],
+    ids=lambda schedule: schedule["kind"],
+)
+def test_every_horizon_schedule_is_known(schedule: dict[str, object], empty_store: Path) -> None:
+    config = make_config(horizon_schedule=schedule)
+
+    report = audited(empty_store, config, [play(config, k) for k in range(1, 7)])
+
+    assert [told(finding) for finding in report.findings] == []
+
+
+def test_a_loss_that_reads_every_row_is_known(empty_store: Path) -> None:
+    config = make_config(loss__kl_coefficient=0.01, algorithm__name="grpo")
+
+    assert audited(empty_store, config, [play(config, 1)]).clean
+
+
+def test_what_a_resume_took_back_is_not_audited(empty_store: Path, tmp_path: Path) -> None:
+    config = make_config()
+    store = shutil.copy(empty_store, tmp_path / "store.db")
+    with StoreWriter(store) as writer:
+        writer.write([run_started(config)])
+        for k in (1, 2, 3):
+            writer.write(play(config, k).records())
+        writer.write([run_started(config, attempt=1, resumes_after=1)])
+        writer.write(play(config, 2, attempt=1, seed=9).records(attempt=1))
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+        report = audit_run(session, RUN)
+    engine.dispose()
+
+    assert report.clean
+    assert report.training_steps == (1, 2)
+
+
+def test_a_training_step_that_is_not_over_is_left_out_and_said_so(empty_store: Path) -> None:
+    config = make_config()
+    second = play(config, 2)
+    second.credits, second.consumed, second.metrics = [], [], {}
+
+    report = audited(empty_store, config, [play(config, 1), second])
+
+    assert report.clean
+    assert report.training_steps == (1,)
+    assert ["is not over" in one.reason for one in report.not_checked] == [True]
+
+
+def test_with_a_divergence_in_the_reward_all_but_the_reward_itself_is_checked(
+    empty_store: Path,
+) -> None:
+    config = make_config(algorithm__reward_kl_coefficient=0.1)
+    played = play(config, 1)
+
+    report = audited(empty_store, config, [played])
+
+    assert report.clean
+    assert {one.rule for one in report.not_checked} == {"return_to_go"}

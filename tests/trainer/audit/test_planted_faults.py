@@ -1,0 +1,520 @@
+"""Faults planted in a run that is otherwise right: `longhaul_core.audit` finds and names each."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from audited_run import (
+    RUN,
+    PlayedStep,
+    consume,
+    consumed_step,
+    credit,
+    make_config,
+    play,
+    run_started,
+)
+from longhaul_core.audit import AuditReport, audit_run
+from longhaul_core.store import (
+    AuditFinding,
+    ConsumedStep,
+    EpisodeCredit,
+    EpisodeRecord,
+    Record,
+    StoreWriter,
+    open_store,
+    read_only_engine,
+)
+from longhaul_core.types import FailedEpisode, Observation, StopReason, Trajectory
+from longhaul_trainer.config import RunConfig
+
+Audit = Callable[..., AuditReport]
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "store.db"
+    open_store(path).dispose()
+    return path
+
+
+@pytest.fixture
+def audit(empty_store: Path, tmp_path: Path) -> Audit:
+    """Writes records as the trainer does, changes the store by SQL if asked, and audits it."""
+
+    def written_and_audited(records: Sequence[Record], *statements: str) -> AuditReport:
+        store = shutil.copy(empty_store, tmp_path / "store.db")
+        with StoreWriter(store) as writer:
+            writer.write(records[:1])
+            writer.write(records[1:])
+        with closing(sqlite3.connect(store)) as connection, connection:
+            for statement in statements:
+                assert connection.execute(statement).rowcount > 0
+        engine = read_only_engine(store)
+        with Session(engine) as session:
+            report = audit_run(session, RUN)
+        engine.dispose()
+        return report
+
+    return written_and_audited
+
+
+def rules_of(report: AuditReport) -> set[str]:
+    return {rule.name for rule in report.rules if rule.num_findings}
+
+
+def of_rule(report: AuditReport, rule: str) -> list[AuditFinding]:
+    return [finding for finding in report.findings if finding.rule == rule]
+
+
+def long_credit(played: PlayedStep, *, num_steps: int = 3) -> int:
+    """Place of a credit with so many steps, tokens enough, and advantages that differ."""
+    return next(
+        place
+        for place, one in enumerate(played.credits)
+        if len(one.advantages) >= num_steps
+        and len(set(one.advantages)) == len(one.advantages)
+        and all(len(logprobs) > 1 for logprobs in (one.policy_logprobs or ())[:2])
+    )
+
+
+def change_read(
+    played: PlayedStep, found: EpisodeCredit, step_index: int, **changes: object
+) -> ConsumedStep:
+    """Let the loss have read something else of a step; returns what it read before."""
+    for number, call in enumerate(played.consumed):
+        for place, row in enumerate(call.rows):
+            if call.episode_id(row) == found.episode_id and row.step_index == step_index:
+                changed = replace(row, **changes)
+                rows = (*call.rows[:place], changed, *call.rows[place + 1 :])
+                played.consumed[number] = replace(call, rows=rows)
+                return row
+    raise AssertionError("the loss did not read that step")
+
+
+def test_a_mask_that_leaves_out_a_token_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[long_credit(played)]
+    logprobs = (found.policy_logprobs or ())[1]
+    change_read(
+        played,
+        found,
+        1,
+        num_tokens=len(logprobs) - 1,
+        old_logprob_sum=sum(logprobs[1:]),
+    )
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_tokens", "consumed_logprobs"}
+    [finding] = of_rule(report, "consumed_tokens")
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, 1)
+    assert finding.found == f"{len(logprobs) - 1} tokens in the loss"
+
+
+def test_a_reward_on_a_prompt_token_is_found(audit: Audit) -> None:
+    # As many tokens as the reply has, one place too early: other old logprobs.
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[long_credit(played)]
+    logprobs = (found.policy_logprobs or ())[0]
+    change_read(played, found, 0, old_logprob_sum=-7.5 + sum(logprobs[:-1]))
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_logprobs"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, 0)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gigpo"])
+def test_a_baseline_over_rows_is_found(name: str, audit: Audit) -> None:
+    config = make_config(algorithm__name=name)
+    played = play(config, 1)
+    credit(config, played, as_if=make_config(algorithm__name=name, algorithm__statistics="row"))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"episode_part", "advantage"}
+    assert all(finding.episode_id for finding in report.findings)
+
+
+def a_zero(record: EpisodeRecord) -> EpisodeRecord:
+    """The failed episode, as if it had ended without any reward."""
+    failed = record.outcome
+    assert isinstance(failed, FailedEpisode)
+    step = replace(next(iter(failed.steps)), reward=0.0, action_valid=True)
+    ended = Trajectory(
+        task=failed.task,
+        position=failed.position,
+        seed=failed.seed,
+        horizon=failed.horizon,
+        steps=(step,),
+        stop_reason=StopReason.TASK_FAILED,
+        success=False,
+        final_observation=Observation(text=""),
+        started_at=failed.started_at,
+        duration_seconds=failed.duration_seconds,
+    )
+    return replace(record, outcome=ended)
+
+
+def with_a_failure(config: RunConfig) -> tuple[PlayedStep, EpisodeRecord]:
+    """A training step with a place where both tries failed, the last one after some steps."""
+    for seed in range(100):
+        played = play(config, 1, seed=seed, failure_rate=0.3)
+        ended = {
+            (r.group_index, r.outcome.position)
+            for r in played.episodes
+            if isinstance(r.outcome, Trajectory)
+        }
+        for record in played.episodes:
+            place = (record.group_index, record.outcome.position)
+            siblings = sum(group == record.group_index for group, _ in ended)
+            if record.retry and place not in ended and record.outcome.steps and siblings == 2:
+                return played, record
+    raise AssertionError("no seed plays such a training step")
+
+
+def test_a_failed_episode_that_counts_as_zero_is_found(audit: Audit) -> None:
+    config = make_config(algorithm__name="rloo", algorithm__scale_by_std=False)
+    played, failed = with_a_failure(config)
+    real = list(played.episodes)
+    played.episodes = [a_zero(record) if record is failed else record for record in real]
+    credit(config, played)
+    played.credits = [one for one in played.credits if one.episode_id != failed.episode_id]
+    consume(config, played)
+    played.episodes = real
+
+    report = audit([run_started(config), *played.records()])
+
+    group = failed.episode_id.rsplit("/", 2)[0]
+    assert {"episode_part", "advantage"} <= rules_of(report)
+    assert {str(f.episode_id).rsplit("/", 2)[0] for f in of_rule(report, "episode_part")} == {group}
+
+
+def test_a_failed_episode_that_is_trained_is_found(audit: Audit) -> None:
+    config = make_config()
+    played, failed = with_a_failure(config)
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE episodes SET trained = 1, episode_advantage = -1 WHERE id = '{failed.episode_id}'",
+    )
+
+    [finding] = of_rule(report, "failures")
+    assert finding.episode_id == failed.episode_id
+    assert finding.found == "a failed episode with trained, an advantage"
+
+
+def test_a_lost_last_step_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[long_credit(played)]
+    last = len(found.advantages) - 1
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"DELETE FROM steps WHERE episode_id = '{found.episode_id}' AND step_index = {last}",
+    )
+
+    [finding] = of_rule(report, "steps")
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, last)
+    assert finding.expected == f"steps 0 to {last}"
+    # What cannot be computed without it is said, not guessed.
+    assert "episode_part" not in rules_of(report)
+    assert "episode_part" in {one.rule for one in report.not_checked}
+
+
+def test_a_doubled_row_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[long_credit(played)]
+    call = next(c for c in played.consumed if c.optimizer_step_index == found.optimizer_step_index)
+    again = replace(call, rows=(consumed_step(found, 1, row_index=0),), micro_batch=99)
+    played.consumed.append(again)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_once"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, 1)
+    assert finding.found == "read 2 times"
+
+
+def test_a_stale_logprob_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    place = long_credit(played)
+    found = played.credits[place]
+    old = found.policy_logprobs or ()
+    stale = (old[0], tuple(logprob - 0.01 for logprob in old[1]), *old[2:])
+    played.credits[place] = replace(found, policy_logprobs=stale)
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"logprob_agreement"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, 1)
+    assert finding.found.startswith("0.01 nats per token")
+
+
+def test_a_logprob_that_changed_after_it_was_measured_is_found(audit: Audit) -> None:
+    # In bfloat16 the bound is wide; the trainer's own measurement is not.
+    config = make_config(model__engine_dtype="bfloat16")
+    played = play(config, 1)
+    place = long_credit(played)
+    old = played.credits[place].policy_logprobs or ()
+    stale = ((old[0][0] - 0.2, *old[0][1:]), *old[1:])
+    played.credits[place] = replace(played.credits[place], policy_logprobs=stale)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert "agreement/logprob_difference_max" in of_rule(report, "logprob_agreement")[0].expected
+
+
+def test_a_wrong_horizon_after_a_resume_is_found(audit: Audit) -> None:
+    config = make_config(
+        horizon_schedule={"kind": "stepwise", "stages": [2, 4, 6], "training_steps_per_stage": 1}
+    )
+    resumed = play(config, 3, attempt=1, horizon=2)
+
+    report = audit(
+        [
+            run_started(config),
+            run_started(config, attempt=1, resumes_after=2),
+            *play(config, 1).records(),
+            *play(config, 2).records(),
+            *resumed.records(attempt=1),
+        ]
+    )
+
+    assert rules_of(report) == {"horizon"}
+    assert {finding.episode_id for finding in report.findings} == {
+        record.episode_id for record in resumed.episodes
+    }
+    assert {(f.found, f.expected) for f in report.findings} == {("horizon 2", "horizon 6")}
+
+
+@pytest.mark.parametrize(
+    ("horizons", "is_right"),
+    [((2, 2, 4, 6), True), ((2, 4, 2, 4), False), ((2, 6, 6, 6), False), ((4, 4, 4, 4), False)],
+)
+def test_a_gated_horizon_grows_by_one_stage_at_a_time_and_never_falls(
+    horizons: tuple[int, ...], *, is_right: bool, audit: Audit
+) -> None:
+    config = make_config(horizon_schedule={"kind": "success_gated", "stages": [2, 4, 6]})
+    played = [play(config, k, horizon=horizon) for k, horizon in enumerate(horizons, start=1)]
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == (set() if is_right else {"horizon"})
+
+
+def test_a_wrong_weight_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    place = long_credit(played)
+    found = played.credits[place]
+    doubled = tuple(2 * weight for weight in found.loss_weights)
+    played.credits[place] = replace(found, loss_weights=doubled)
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_weights", "loss_weight_sum"}
+    assert {f.episode_id for f in of_rule(report, "loss_weights")} == {found.episode_id}
+
+
+def test_a_weight_that_the_loss_read_otherwise_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[long_credit(played)]
+    change_read(played, found, 0, weight_high=found.loss_weights[0] * 1.001)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_weight"}
+
+
+def test_an_advantage_shifted_by_one_step_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    place = long_credit(played)
+    found = played.credits[place]
+    shifted = (*found.advantages[1:], found.advantages[0])
+    played.credits[place] = replace(found, advantages=shifted)
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"advantage"}
+    assert [f.step_index for f in report.findings] == list(range(len(shifted)))
+    assert {f.episode_id for f in report.findings} == {found.episode_id}
+
+
+def test_an_advantage_that_reached_the_loss_one_step_late_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[long_credit(played)]
+    late = consumed_step(found, 0, row_index=0)
+    change_read(
+        played, found, 1, advantage_low=late.advantage_low, advantage_high=late.advantage_high
+    )
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_advantage"}
+    assert report.findings[0].step_index == 1
+
+
+def test_a_step_that_never_reached_the_loss_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    call = played.consumed[0]
+    lost = call.rows[0]
+    played.consumed[0] = replace(call, rows=call.rows[1:])
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_all"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index) == (call.episode_id(lost), lost.step_index)
+
+
+def test_an_episode_in_two_optimizer_steps_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    first = played.consumed[0]
+    stray = replace(first, rows=first.rows[:1], optimizer_step_index=1, micro_batch=99)
+    played.consumed[0] = replace(first, rows=first.rows[1:])
+    played.consumed.append(stray)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_once"}
+    assert report.findings[0].found == "read in optimizer step 1"
+
+
+def test_a_weight_of_zero_where_there_is_an_advantage_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    place = long_credit(played)
+    found = played.credits[place]
+    played.credits[place] = replace(found, loss_weights=(0.0, *found.loss_weights[1:]))
+
+    report = audit([run_started(config), *played.records()])
+
+    [finding] = of_rule(report, "silent_zero")
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, 0)
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("UPDATE steps SET trained = 0 WHERE {step}", "mask"),
+        ("UPDATE steps SET policy_version = 1 WHERE {step}", "policy_version"),
+        ("UPDATE steps SET return_to_go = return_to_go + 0.01 WHERE {step}", "return_to_go"),
+        ("UPDATE steps SET step_advantage = step_advantage + 0.01 WHERE {step}", "step_part"),
+        ("UPDATE step_contents SET action_tokens = x'01000000' WHERE {step}", "tokens"),
+        (
+            "UPDATE step_contents SET behavior_logprobs = "
+            "zeroblob(4 * (SELECT num_action_tokens FROM steps WHERE {step})) WHERE {step}",
+            "logprob_agreement",
+        ),
+    ],
+)
+def test_a_step_that_the_store_has_otherwise_is_found(
+    statement: str, rule: str, audit: Audit
+) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[long_credit(played)]
+    step = f"episode_id = '{found.episode_id}' AND step_index = 1"
+
+    report = audit([run_started(config), *played.records()], statement.format(step=step))
+
+    finding = of_rule(report, rule)[0]
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("UPDATE episodes SET episode_return = episode_return + 1 WHERE {it}", "episode_return"),
+        ("UPDATE episodes SET trained = 0 WHERE {it}", "trained_episodes"),
+        ("UPDATE episodes SET horizon = 7 WHERE {it}", "horizon"),
+        ("UPDATE episodes SET optimizer_step_index = 5 WHERE {it}", "optimizer_step_of_episode"),
+    ],
+)
+def test_an_episode_that_the_store_has_otherwise_is_found(
+    statement: str, rule: str, audit: Audit
+) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[0].episode_id
+
+    report = audit([run_started(config), *played.records()], statement.format(it=f"id = '{found}'"))
+
+    assert of_rule(report, rule)[0].episode_id == found
+
+
+def test_a_place_without_episode_or_failure_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    found = played.credits[0].episode_id
+
+    report = audit(
+        [run_started(config), *played.records()], f"DELETE FROM episodes WHERE id = '{found}'"
+    )
+
+    assert of_rule(report, "group_size")[0].found == "group 0 with places [1, 2]"
+
+
+def test_too_few_optimizer_steps_are_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    played.metrics["actor/optimizer_steps"] = 1
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"optimizer_steps"}
+
+
+def test_pruned_tokens_are_told_and_not_taken_for_a_fault(audit: Audit) -> None:
+    config = make_config()
+
+    report = audit(
+        [run_started(config), *play(config, 1).records()],
+        "UPDATE step_contents SET prompt_tokens = NULL, action_tokens = NULL, "
+        "behavior_logprobs = NULL, policy_logprobs = NULL",
+    )
+
+    assert report.clean
+    assert {one.rule for one in report.not_checked} == {
+        "tokens",
+        "logprobs",
+        "logprob_agreement",
+        "consumed_logprobs",
+    }
+
+
+def test_findings_are_listed_up_to_a_limit_and_counted_beyond(audit: Audit) -> None:
+    config = make_config()
+
+    report = audit(
+        [run_started(config), *play(config, 1).records()],
+        "UPDATE steps SET policy_version = 99",
+    )
+
+    counted = next(rule for rule in report.rules if rule.name == "policy_version")
+    assert len(report.findings) == 20 < counted.num_findings == counted.num_checked
