@@ -9,6 +9,7 @@ interval, and the policies that training must beat; writes `learning.png` into F
 # pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
 # Plotly is untyped.
 
+import itertools
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 from playwright.sync_api import sync_playwright
+from plotly.colors import DEFAULT_PLOTLY_COLORS
 from sqlalchemy.orm import Session
 
 from longhaul_core.evaluation import cluster_t_difference, paired_difference
@@ -31,6 +33,7 @@ from longhaul_core.store.queries import (
     get_run,
     list_episodes,
     list_runs,
+    training_curve,
 )
 from longhaul_core.types import Split
 from longhaul_envs.baselines import baseline_scores
@@ -48,8 +51,10 @@ class SeedResult(NamedTuple):
     before: dict[str, float]
     """Return by task, greedy, with the starting weights."""
     after: dict[str, float]
-    curve: list[tuple[int, float]]
-    """Training step and mean return on the panel."""
+    panel: list[tuple[int, float]]
+    """Training step and mean return on the panel, greedy."""
+    training: list[tuple[int, float]]
+    """Training step and mean return of the episodes it was trained on, sampled."""
 
 
 def main() -> None:
@@ -89,7 +94,12 @@ def results(store: str) -> list[SeedResult]:
                     seed=config["seed"],
                     before=returns(session, run.run_id, 0),
                     after=returns(session, run.run_id, last),
-                    curve=[(score.training_step, score.mean_return) for score in scores],
+                    panel=[(score.training_step, score.mean_return) for score in scores],
+                    training=[
+                        (point.training_step, point.mean_return)
+                        for point in training_curve(session, run_id=run.run_id, phase="train")
+                        if point.mean_return is not None
+                    ],
                 ),
             )
     return sorted(by_seed.values(), key=lambda result: result.seed)
@@ -149,11 +159,21 @@ def mean(values: dict[str, float]) -> float:
 
 
 def plot(found: Sequence[SeedResult], baselines: dict[str, float], path: Path) -> None:
-    """Mean return on the panel over training, and what it must beat."""
+    """Mean return over training, on the panel and in training, and what it must beat."""
     figure = go.Figure()
-    for result in found:
-        steps, values = zip(*result.curve, strict=True)
-        figure.add_scatter(x=steps, y=values, mode="lines+markers", name=f"seed {result.seed}")
+    for result, color in zip(found, itertools.cycle(DEFAULT_PLOTLY_COLORS)):
+        for kind, points, dash in (
+            ("panel, greedy", result.panel, "solid"),
+            ("training episodes, sampled", result.training, "dot"),
+        ):
+            steps, values = zip(*points, strict=True)
+            figure.add_scatter(
+                x=steps,
+                y=values,
+                mode="lines+markers",
+                line={"color": color, "dash": dash, "width": 3 if dash == "solid" else 1.5},
+                name=f"seed {result.seed}: {kind}",
+            )
     for (name, value), dash in zip(baselines.items(), ("dot", "dash", "dashdot"), strict=True):
         figure.add_hline(y=value, line_dash=dash, line_color="gray", annotation_text=name)
     figure.update_layout(
@@ -162,7 +182,7 @@ def plot(found: Sequence[SeedResult], baselines: dict[str, float], path: Path) -
         height=420,
         margin={"l": 60, "r": 20, "t": 30, "b": 50},
         xaxis_title="training step",
-        yaxis_title="mean return on the panel, greedy",
+        yaxis_title="mean return",
         yaxis_range=[0, 1.05],
     )
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
