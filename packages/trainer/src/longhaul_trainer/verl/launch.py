@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
     TrainerFactory = Callable[[DictConfig, TrainingContext], LonghaulTrainer]
 
+ADAPTER_META = "lora_train_meta.json"
+"""verl's file beside an adapter's weights: its rank and its alpha."""
+
 Ending = Literal["finished", "cancelled", "failed"]
 
 
@@ -312,6 +315,8 @@ class _Launch:
                 shutil.copytree(
                     checkpoint.folder / "actor" / "huggingface", folder, copy_function=_link_or_copy
                 )
+                if self.config.model.lora_rank > 0:
+                    _merge_adapter(folder, checkpoint.folder / "actor" / ADAPTER_META)
 
     def _outcome(self, trainer: LonghaulTrainer | None, status: Ending, message: str) -> RunOutcome:
         with Session(read_only_engine(self.config.store)) as session:
@@ -332,6 +337,13 @@ class _Launch:
             after=after,
             message=message,
         )
+
+
+def _merge_adapter(folder: Path, meta: Path) -> None:
+    from longhaul_trainer.models.adapter import merge_adapter  # imports torch
+
+    adapter = json.loads(meta.read_text(encoding="utf-8"))
+    merge_adapter(folder, scale=adapter["lora_alpha"] / adapter["r"])
 
 
 def _link_or_copy(source: str, target: str) -> str:

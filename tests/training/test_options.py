@@ -1,0 +1,106 @@
+"""Options that the smoke run leaves alone, together, through the whole stack and the audit."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from longhaul_trainer.models import prepare_model
+from training.launching import SMOKE, Launched, run
+from training.test_smoke_run import LOGPROB_BOUND
+from training.wordy_world import ID
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+COMMON = (
+    'environment.import_modules=["training.wordy_world"]',
+    "num_training_steps=2",
+    "validation.num_tasks=2",
+    "checkpoint.every=2",
+)
+OPTIONS = {
+    "an adapter, the whole batch for a baseline, KL in the reward": (
+        "model.lora_rank=4",
+        'algorithm.name="reinforce_plus_plus_baseline"',
+        'algorithm.whiten="episode"',
+        'algorithm.loss_unit="episode"',
+        "algorithm.reward_kl_coefficient=0.05",
+        'loss.kind="gspo"',
+        'loss.importance_sampling="sequence"',
+    ),
+    "all weights, states with their past, KL in the loss": (
+        'algorithm.name="hgpo"',
+        'algorithm.loss_unit="fixed_token"',
+        "algorithm.tokens_per_episode=96",
+        "algorithm.overlong_penalty=0.1",
+        "algorithm.overlong_start_tokens=4",
+        "algorithm.overlong_end_tokens=16",
+        'loss.kind="cispo"',
+        'loss.importance_sampling="token"',
+        "loss.kl_coefficient=0.1",
+        'loss.kl_kind="k2"',
+        'tasks.order="difficulty"',
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def options(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(options: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder: Path = tmp_path_factory.mktemp("options")
+    description = folder / "wordy.toml"
+    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
+    assert packaged in SMOKE.read_text(encoding="utf-8")
+    description.write_text(
+        SMOKE.read_text(encoding="utf-8").replace(packaged, f'id = "{ID}"'), encoding="utf-8"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        launched = run(folder, "train", str(description), *COMMON, *OPTIONS[options])
+    assert launched.returncode == 0, launched.output
+    return launched
+
+
+def test_sampler_and_learner_agree(trained: Launched) -> None:
+    rows = trained.query(
+        "SELECT value FROM metrics WHERE name = 'agreement/logprob_difference_mean'"
+    )
+
+    assert len(rows) == 2
+    assert all(value < LOGPROB_BOUND for (value,) in rows), rows
+
+
+def test_episodes_were_told_apart_and_moved_the_weights(trained: Launched) -> None:
+    (lowest, highest) = trained.query(
+        "SELECT min(advantage), max(advantage) FROM steps WHERE trained"
+    )[0]
+    norms = trained.query("SELECT value FROM metrics WHERE name = 'actor/grad_norm'")
+
+    assert lowest < 0 < highest
+    assert all(norm > 0 for (norm,) in norms)
+    assert trained.value("SELECT max(training_step) FROM policy_versions") == 2
+
+
+def test_the_final_weights_have_plain_names_and_are_not_the_first(
+    trained: Launched, tmp_path: Path
+) -> None:
+    start = load_file(prepare_model("tiny", tmp_path) / "model.safetensors")
+
+    final = load_file(trained.run_folder / "model" / "model.safetensors")
+
+    assert final.keys() == start.keys()
+    moved = {name for name, weight in final.items() if not torch.equal(weight, start[name])}
+    assert "model.layers.0.self_attn.q_proj.weight" in moved
+
+
+def test_the_audit_finds_nothing(trained: Launched) -> None:
+    audited = run(trained.folder, "audit", trained.run_id)
+
+    assert audited.returncode == 0, audited.output
+    assert trained.value("SELECT count(*) FROM audits") == 2
+    assert trained.value("SELECT sum(num_findings) FROM audits") == 0
