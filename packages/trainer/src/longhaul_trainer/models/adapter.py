@@ -7,34 +7,35 @@ vLLM knows those names; a model loaded from there would have random weights in t
 Shapes: O outputs, I inputs, R rank of the adapter.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
+from safetensors.torch import (
+    load_file,  # pyright: ignore[reportUnknownVariableType]: bare PathLike
+    save_file,  # pyright: ignore[reportUnknownVariableType]: bare PathLike
+)
 
 PREFIX = "base_model.model."
 WRAPPED = ".base_layer"
+FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 INDEX = "model.safetensors.index.json"
 
 
-class _Adapter(NamedTuple):
-    """Where the two factors of a weight are: file and name."""
+class Adapter(NamedTuple):
+    """The factors of what is added to one weight."""
 
-    down_RI: tuple[Path, str]
-    up_OR: tuple[Path, str]
+    down_RI: torch.Tensor
+    up_OR: torch.Tensor
 
 
 def merge_adapter(folder: Path, *, scale: float) -> None:
     """Add each adapter to its weight, `W + scale · B A`, and give the weights their plain names.
 
-    Files are replaced, one in memory at a time, never written to: they may be links. A folder
-    without adapters stays as it is.
+    Files are replaced, never written to: they may be links. A folder without adapters stays as
+    it is.
 
     Args:
         folder: Hugging Face folder in safetensors, in one file or several.
@@ -49,14 +50,14 @@ def merge_adapter(folder: Path, *, scale: float) -> None:
         return
     file_of: dict[str, str] = {}
     for file in files:
-        merged = _merged(file, adapters, scale)
+        merged = _merged(load_file(file), adapters, scale)
         file_of |= dict.fromkeys(merged, file.name)
-        save_file(merged, _new(file), {"format": "pt"})
+        new = file.with_suffix(".new")
+        save_file(merged, new, {"format": "pt"})
+        new.replace(file)
     missing = sorted(set(adapters) - set(file_of))
     if missing:
         raise ValueError(f"{folder}: no weight for the adapter of {missing[0]}")
-    for file in files:  # only now: a factor may stand in another file than its weight
-        _new(file).replace(file)
     _write_index(folder / INDEX, file_of)
 
 
@@ -65,44 +66,38 @@ def plain_name(name: str) -> str:
     return name.removeprefix(PREFIX).replace(WRAPPED, "")
 
 
-def _adapters(files: Iterable[Path]) -> dict[str, _Adapter]:
-    """By the plain name of the weight that each is added to."""
-    found: dict[str, dict[str, tuple[Path, str]]] = {}
-    for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 - no mapping
-                for factor in ("lora_A", "lora_B"):
-                    module, split, _ = plain_name(name).partition(f".{factor}.")
-                    if split:
-                        found.setdefault(f"{module}.weight", {})[factor] = file, name
-    for weight, factors in found.items():
-        if len(factors) != 2:
-            raise ValueError(f"the adapter of {weight} has only {', '.join(factors)}")
-    return {weight: _Adapter(f["lora_A"], f["lora_B"]) for weight, f in found.items()}
+def _adapters(files: Iterable[Path]) -> dict[str, Adapter]:
+    """By the plain name of the weight that each is added to; they fit into memory."""
+    found = {
+        plain_name(name): tensor
+        for file in files
+        for name, tensor in load_file(file).items()
+        if name.endswith(FACTORS)
+    }
+    modules = {name.removesuffix(factor) for name in found for factor in FACTORS if factor in name}
+    adapters: dict[str, Adapter] = {}
+    for module in sorted(modules):
+        down_RI, up_OR = (found.get(module + factor) for factor in FACTORS)
+        if down_RI is None or up_OR is None:
+            raise ValueError(f"the adapter of {module} has only one of its two factors")
+        adapters[f"{module}.weight"] = Adapter(down_RI, up_OR)
+    return adapters
 
 
-def _merged(file: Path, adapters: Mapping[str, _Adapter], scale: float) -> dict[str, torch.Tensor]:
+def _merged(
+    tensors: Mapping[str, torch.Tensor], adapters: Mapping[str, Adapter], scale: float
+) -> dict[str, torch.Tensor]:
     merged: dict[str, torch.Tensor] = {}
-    with safe_open(file, framework="pt") as tensors:
-        for name in tensors.keys():  # noqa: SIM118 - no mapping
-            if ".lora_" in name:
-                continue
-            weight_OI = tensors.get_tensor(name)
-            adapter = adapters.get(plain_name(name))
-            if adapter is not None:
-                added_OI = _read(*adapter.up_OR).float() @ _read(*adapter.down_RI).float()
-                weight_OI = (weight_OI.float() + scale * added_OI).to(weight_OI.dtype)
+    for name, weight_OI in tensors.items():
+        if name.endswith(FACTORS):
+            continue
+        adapter = adapters.get(plain_name(name))
+        if adapter is None:
             merged[plain_name(name)] = weight_OI
+        else:
+            added_OI = adapter.up_OR.float() @ adapter.down_RI.float()
+            merged[plain_name(name)] = (weight_OI.float() + scale * added_OI).to(weight_OI.dtype)
     return merged
-
-
-def _new(file: Path) -> Path:
-    return file.with_suffix(".new")
-
-
-def _read(file: Path, name: str) -> torch.Tensor:
-    with safe_open(file, framework="pt") as tensors:
-        return tensors.get_tensor(name)
 
 
 def _write_index(path: Path, file_of: Mapping[str, str]) -> None:

@@ -582,11 +582,12 @@ class LonghaulTrainer(PPOTrainerSync):
     def _learner_has_the_card(self) -> Generator[None]:
         """Free what the engines hold of the cards they share, as verl does before it loads one."""
         shared = self.config.actor_rollout_ref.rollout.free_cache_engine
+        engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves
         if shared:
-            self.checkpoint_manager.sleep_replicas()
+            engines.sleep_replicas()
         yield
         if shared:
-            self.checkpoint_manager.update_weights(self.global_steps)
+            engines.update_weights(self.global_steps)
 
     def _load_checkpoint(self) -> None:
         self.global_steps = 0

@@ -29,6 +29,8 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 class ReplyLogitsEngine(FSDPEngineWithLMHead):
     """verl's language-model engine, for a machine without an accelerator."""
 
+    module: torch.nn.Module
+
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Leave precision to FSDP2, which has cast weights and inputs already.
 
