@@ -10,7 +10,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
+from longhaul_core.audit import audit_run, told
+from longhaul_core.store import read_only_engine
 from training.launching import Launched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -42,6 +45,23 @@ def test_sampler_and_learner_agree_after_each_weight_sync(smoke: Launched) -> No
 
     assert [step for step, _ in rows] == [1, 2, 3, 4]
     assert all(value < LOGPROB_BOUND for _, value in rows), rows
+
+
+def test_the_run_audited_its_first_training_step_and_all_of_it_is_as_it_was_meant(
+    smoke: Launched,
+) -> None:
+    by_itself = smoke.query(
+        "SELECT first_training_step, last_training_step, num_findings FROM audits"
+    )
+    assert by_itself == [(1, 1, 0)], smoke.query("SELECT * FROM audit_findings")
+
+    engine = read_only_engine(smoke.folder / "longhaul.db")
+    with Session(engine) as session:
+        report = audit_run(session, smoke.run_id)
+    engine.dispose()
+    assert [told(finding) for finding in report.findings] == []
+    assert report.training_steps == (1, 2, 3, 4)
+    assert report.not_checked == ()
 
 
 def test_the_weights_moved(smoke: Launched) -> None:
