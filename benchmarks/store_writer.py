@@ -28,7 +28,14 @@ from longhaul_core.store import (
     open_store,
     queries,
 )
-from store_samples import make_credit, make_record, make_task, make_trajectory, run_started
+from store_samples import (
+    make_consumed,
+    make_credit,
+    make_record,
+    make_task,
+    make_trajectory,
+    run_started,
+)
 
 STEPS_PER_EPISODE = 32
 EPISODES_PER_BATCH = 16
@@ -49,6 +56,7 @@ def main() -> None:
         store = arguments.store or str(Path(folder) / "benchmark.db")
         rate = measure_writer(store, batches, num_steps)
         measure_credit(store, batches, num_steps)
+        measure_consumed(store, batches, num_steps)
         measure_reading(store, batches)
         measure_background(store, batches, num_steps)
     if "://" not in store:
@@ -124,6 +132,27 @@ def measure_credit(store: str, batches: list[list[EpisodeRecord]], num_steps: in
             writer.write(batch)
         wall = time.perf_counter() - wall
     print(f"credit:       {num_steps / wall:9,.0f} steps/s")
+
+
+def measure_consumed(store: str, batches: list[list[EpisodeRecord]], num_steps: int) -> None:
+    """Print the speed and the size of what the loss read, reported one micro-batch at a time."""
+    micro_batches = [make_consumed(record) for batch in batches for record in batch]
+    engine = open_store(store)
+    with Session(engine) as session:
+        before = queries.storage_stats(session).num_bytes
+    with StoreWriter(store) as writer:
+        wall = time.perf_counter()
+        for micro_batch in micro_batches:
+            writer.write([micro_batch])
+        wall = time.perf_counter() - wall
+    with Session(engine) as session:
+        num_bytes = queries.storage_stats(session).num_bytes - before
+    engine.dispose()
+    print(
+        f"consumed:     {num_steps / wall:9,.0f} steps/s, "
+        f"{wall / len(micro_batches) * 1000:.1f} ms a micro-batch of {STEPS_PER_EPISODE} rows, "
+        f"{num_bytes / num_steps:.0f} bytes a step"
+    )
 
 
 def measure_reading(store: str, batches: list[list[EpisodeRecord]]) -> None:

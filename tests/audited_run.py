@@ -209,7 +209,7 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
         abs(np.float32(policy) - np.float32(behavior))
         for credit in played.credits
         for step, logprobs in zip(
-            outcome_of(played, credit).steps, credit.policy_logprobs or (), strict=True
+            outcome_of(played, credit).steps, logprobs_of(credit), strict=True
         )
         for behavior, policy in zip(step.behavior_logprobs, logprobs, strict=True)
     ]
@@ -221,7 +221,7 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
 
 def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> ConsumedStep:
     """One step as the loss reads it, in float32."""
-    logprobs = np.array((credit.policy_logprobs or ())[index], dtype=np.float32)
+    logprobs = np.array(logprobs_of(credit)[index], dtype=np.float32)
     advantage = float(np.float32(credit.advantages[index]))
     weight = float(np.float32(credit.loss_weights[index]))
     return ConsumedStep(
@@ -237,6 +237,12 @@ def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> Consu
         weight_high=weight,
         old_logprob_sum=float(logprobs.astype(np.float64).sum()),
     )
+
+
+def logprobs_of(credit: EpisodeCredit) -> tuple[tuple[float, ...], ...]:
+    """Policy logprobs of each step."""
+    assert credit.policy_logprobs is not None
+    return credit.policy_logprobs
 
 
 def outcome_of(played: PlayedStep, credit: EpisodeCredit) -> Trajectory | FailedEpisode:

@@ -10,13 +10,18 @@ import struct
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
+from longhaul_core.audit import audit_run, told
+from longhaul_core.store import read_only_engine
 from training.launching import Launched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 LOGPROB_BOUND = 1e-4
 """Nats per token, mean, in float32: sampler and learner differ by their kernels alone."""
+FLOAT32_ROUNDING = 2.0**-24
+"""Relative; the store has the trainer's float64, the loss reads float32."""
 
 
 def test_the_run_ends_well_and_says_where_to_look(smoke: Launched) -> None:
@@ -42,6 +47,23 @@ def test_sampler_and_learner_agree_after_each_weight_sync(smoke: Launched) -> No
 
     assert [step for step, _ in rows] == [1, 2, 3, 4]
     assert all(value < LOGPROB_BOUND for _, value in rows), rows
+
+
+def test_the_run_audited_its_first_training_step_and_all_of_it_is_as_it_was_meant(
+    smoke: Launched,
+) -> None:
+    by_itself = smoke.query(
+        "SELECT first_training_step, last_training_step, num_findings FROM audits"
+    )
+    assert by_itself == [(1, 1, 0)], smoke.query("SELECT * FROM audit_findings")
+
+    engine = read_only_engine(smoke.folder / "longhaul.db")
+    with Session(engine) as session:
+        report = audit_run(session, smoke.run_id)
+    engine.dispose()
+    assert [told(finding) for finding in report.findings] == []
+    assert report.training_steps == (1, 2, 3, 4)
+    assert report.not_checked == ()
 
 
 def test_the_weights_moved(smoke: Launched) -> None:
@@ -123,6 +145,43 @@ def test_the_loss_weights_of_an_optimizer_step_add_up_to_one(smoke: Launched) ->
 
     assert len(rows) == 8
     assert all(abs(total - 1) < 1e-6 for (total,) in rows)
+
+
+def test_each_step_with_an_advantage_went_through_the_loss_once_as_it_was_credited(
+    smoke: Launched,
+) -> None:
+    rows = smoke.query(
+        "SELECT advantage, loss_weight, num_action_tokens, count(num_tokens), sum(num_tokens), "
+        "min(advantage_low), max(advantage_high), min(weight_low), max(weight_high) "
+        "FROM step_consumption WHERE trained AND advantage <> 0 GROUP BY episode_id, step_index"
+    )
+
+    assert rows
+    for advantage, weight, num_tokens, times, num_consumed, low, high, lightest, heaviest in rows:
+        assert (times, num_consumed) == (1, num_tokens)
+        assert low == high == pytest.approx(advantage, rel=FLOAT32_ROUNDING)
+        assert lightest == heaviest == pytest.approx(weight, rel=FLOAT32_ROUNDING)
+
+
+def test_nothing_but_trained_steps_went_through_the_loss(smoke: Launched) -> None:
+    assert smoke.value("SELECT count(*) FROM consumed_steps") > 0
+    assert not smoke.query(
+        "SELECT c.episode_id, c.step_index FROM consumed_steps c "
+        "JOIN episodes e ON e.id = c.episode_id JOIN steps s USING (episode_id, step_index) "
+        "WHERE NOT s.trained OR c.optimizer_step_index <> e.optimizer_step_index"
+    )
+
+
+def test_the_loss_read_the_old_logprobs_that_are_stored(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT t.old_logprob_sum, c.policy_logprobs FROM consumed_steps t "
+        "JOIN step_contents c USING (episode_id, step_index)"
+    )
+
+    assert rows
+    for old_logprob_sum, blob in rows:
+        logprobs = struct.unpack(f"<{len(blob) // 4}f", blob)
+        assert old_logprob_sum == pytest.approx(sum(logprobs), abs=1e-9)
 
 
 def test_prompts_are_composed_afresh_and_tokens_are_those_of_the_engine(smoke: Launched) -> None:

@@ -231,7 +231,11 @@ def test_padding_rows_are_marked_and_their_keys_parse() -> None:
     function = padding_utils.upsample_batch_to_divisible_size
     assert parameters(function) == ["batch", "batch_multiple", "eos_token_id"]
     assert 'f"{pad_uid}_{local_idx}_0"' in source(function)
-    assert "is_padding=True" in source(padding_utils.construct_minimal_padding_template)
+    template = source(padding_utils.construct_minimal_padding_template)
+    assert "is_padding=True" in template
+    # a report of what the loss read knows them by their mask, for they keep a real row's note
+    assert "response_mask = torch.zeros_like(responses)" in template
+    assert "loss_mask=response_mask" in template
 
 
 def test_an_update_reads_the_keys_that_ours_sends() -> None:
@@ -243,6 +247,17 @@ def test_an_update_reads_the_keys_that_ours_sends() -> None:
     assert "calculate_entropy" in inspect.getsource(
         __import__("verl.workers.engine.fsdp.transformer_impl", fromlist=["*"])
     )
+
+
+def test_what_an_update_sends_reaches_the_loss_which_is_called_once_a_micro_batch() -> None:
+    from verl.utils import transferqueue_utils
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
+
+    given = source(transferqueue_utils._async_meta_to_realdata)
+    assert "meta_info = copy.deepcopy(meta.extra_info)" in given
+    assert "tu.assign_non_tensor_data(tensor_dict=tensordict, key=key, val=val)" in given
+    assert source(FSDPEngineWithLMHead.forward_step).count("loss_function(") == 1
+    assert source(FSDPEngine.forward_backward_batch).count("self.forward_step(") == 1
 
 
 def test_metrics_are_aggregated_as_ours_expect() -> None:

@@ -170,3 +170,10 @@ def test_with_a_divergence_in_the_reward_all_but_the_reward_itself_is_checked(
 
     assert report.clean
     assert {one.rule for one in report.not_checked} == {"return_to_go"}
+
+
+def test_a_run_that_trained_nothing_is_said_to_be_so(empty_store: Path) -> None:
+    report = audited(empty_store, make_config(), [])
+
+    assert report.training_steps == ()
+    assert [one.reason for one in report.not_checked] == ["the run has no training episodes"]

@@ -16,6 +16,7 @@ from audited_run import (
     consume,
     consumed_step,
     credit,
+    logprobs_of,
     make_config,
     play,
     run_started,
@@ -80,7 +81,7 @@ def long_credit(played: PlayedStep, *, num_steps: int = 3) -> int:
         for place, one in enumerate(played.credits)
         if len(one.advantages) >= num_steps
         and len(set(one.advantages)) == len(one.advantages)
-        and all(len(logprobs) > 1 for logprobs in (one.policy_logprobs or ())[:2])
+        and all(len(logprobs) > 1 for logprobs in logprobs_of(one)[:2])
     )
 
 
@@ -102,7 +103,7 @@ def test_a_mask_that_leaves_out_a_token_is_found(audit: Audit) -> None:
     config = make_config()
     played = play(config, 1)
     found = played.credits[long_credit(played)]
-    logprobs = (found.policy_logprobs or ())[1]
+    logprobs = logprobs_of(found)[1]
     change_read(
         played,
         found,
@@ -124,7 +125,7 @@ def test_a_reward_on_a_prompt_token_is_found(audit: Audit) -> None:
     config = make_config()
     played = play(config, 1)
     found = played.credits[long_credit(played)]
-    logprobs = (found.policy_logprobs or ())[0]
+    logprobs = logprobs_of(found)[0]
     change_read(played, found, 0, old_logprob_sum=-7.5 + sum(logprobs[:-1]))
 
     report = audit([run_started(config), *played.records()])
@@ -255,7 +256,7 @@ def test_a_stale_logprob_is_found(audit: Audit) -> None:
     played = play(config, 1)
     place = long_credit(played)
     found = played.credits[place]
-    old = found.policy_logprobs or ()
+    old = logprobs_of(found)
     stale = (old[0], tuple(logprob - 0.01 for logprob in old[1]), *old[2:])
     played.credits[place] = replace(found, policy_logprobs=stale)
     consume(config, played)
@@ -273,7 +274,7 @@ def test_a_logprob_that_changed_after_it_was_measured_is_found(audit: Audit) -> 
     config = make_config(model__engine_dtype="bfloat16")
     played = play(config, 1)
     place = long_credit(played)
-    old = played.credits[place].policy_logprobs or ()
+    old = logprobs_of(played.credits[place])
     stale = ((old[0][0] - 0.2, *old[0][1:]), *old[1:])
     played.credits[place] = replace(played.credits[place], policy_logprobs=stale)
 

@@ -77,7 +77,9 @@ class AuditedEpisode(NamedTuple):
 
     numbers: EpisodeNumbers
     steps: tuple[StepNumbers, ...]
-    anchors: tuple[str, ...]
+    anchors: tuple[str | None, ...]
+    """Of each step: the hash of its anchor state, or its text where states may be alike; None if
+    the text is not in the store."""
 
     @property
     def complete(self) -> bool:
@@ -167,7 +169,7 @@ class Evidence:
             EpisodeFacts(
                 group=episode.numbers.group_index,
                 rewards=self.rewards(episode),
-                anchors=episode.anchors,
+                anchors=[anchor for anchor in episode.anchors if anchor is not None],
                 num_action_tokens=[step.num_action_tokens for step in episode.steps],
             )
             for episode in chosen
@@ -237,6 +239,8 @@ class Evidence:
     def _lacks(self, episode: AuditedEpisode) -> str | None:
         if not episode.complete:
             return "the episode's steps are not all there"
+        if None in episode.anchors:
+            return "the text of an anchor state is not in the store"
         if self.intent.reward_kl_coefficient > 0 and any(
             step.return_to_go is None for step in episode.steps
         ):
@@ -263,37 +267,42 @@ def read_evidence(
         earlier_horizon: See `Evidence`.
         consumption_recorded: See `Evidence`.
     """
-    where = {"run_id": run_id, "training_step": training_step}
     steps: dict[str, list[StepNumbers]] = defaultdict(list)
-    for step in queries.step_numbers(session, **where):
+    for step in queries.step_numbers(session, run_id=run_id, training_step=training_step):
         steps[step.episode_id].append(step)
-    texts: Mapping[StepKey, str] = (
-        {} if intent.anchor_similarity is None else queries.anchor_texts(session, **where)
+    texts: Mapping[StepKey, str] | None = (
+        None
+        if intent.anchor_similarity is None
+        else queries.anchor_texts(session, run_id=run_id, training_step=training_step)
     )
     episodes = tuple(
         AuditedEpisode(
             numbers=numbers,
             steps=tuple(steps[numbers.episode_id]),
             anchors=tuple(
-                texts.get((s.episode_id, s.step_index), s.anchor_hash)
+                s.anchor_hash if texts is None else texts.get((s.episode_id, s.step_index))
                 for s in steps[numbers.episode_id]
             ),
         )
-        for numbers in queries.episode_numbers(session, **where)
+        for numbers in queries.episode_numbers(session, run_id=run_id, training_step=training_step)
     )
     return Evidence(
         intent=intent,
         training_step=training_step,
-        groups=tuple(queries.group_numbers(session, **where)),
+        groups=tuple(queries.group_numbers(session, run_id=run_id, training_step=training_step)),
         episodes=episodes,
         replies=tuple(
             fact
-            for batch in queries.reply_logprobs(session, **where)
+            for batch in queries.reply_logprobs(session, run_id=run_id, training_step=training_step)
             for fact in reduced_replies(batch)
         ),
-        consumed=tuple(queries.consumed_numbers(session, **where)),
+        consumed=tuple(
+            queries.consumed_numbers(session, run_id=run_id, training_step=training_step)
+        ),
         consumption_recorded=consumption_recorded,
-        metrics=queries.metrics_of_training_step(session, names=METRICS, **where),
+        metrics=queries.metrics_of_training_step(
+            session, names=METRICS, run_id=run_id, training_step=training_step
+        ),
         earlier_horizon=earlier_horizon,
     )
 
@@ -355,4 +364,5 @@ def _per_reply(
 ) -> npt.NDArray[np.float64]:
     """Sum over the tokens of each reply."""
     places_T = np.repeat(np.arange(len(lengths_N)), lengths_N)
-    return np.bincount(places_T, weights=values_T, minlength=len(lengths_N))
+    sums_N = np.bincount(places_T, weights=values_T, minlength=len(lengths_N))
+    return sums_N.astype(np.float64)

@@ -13,6 +13,7 @@ from longhaul_core.store.records import AuditSkip
 
 __all__ = ["audit_run"]
 
+NOTHING_TRAINED = "the run has no training episodes"
 UNFINISHED = "the training step is not over: it has no metrics and is the last one"
 
 
@@ -51,6 +52,8 @@ def audit_run(
     tallies = [Tally(rule=rule.name, max_listed=max_listed) for rule in RULES]
     consumption_recorded = queries.has_consumed_steps(session, run_id=run_id)
     not_checked: list[AuditSkip] = []
+    if not there:
+        not_checked.append(AuditSkip(rule=None, reason=NOTHING_TRAINED, num_subjects=1))
     done: list[int] = []
     num_episodes = num_steps = 0
     earlier: Evidence | None = None

@@ -1,6 +1,6 @@
 """Rules about episodes and groups: whole, counted once, and failures in nothing."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from math import fsum
 
 from longhaul_core.audit.evidence import Evidence
@@ -77,19 +77,18 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
     """Every place of a group has one episode that ended, or failures that say why not."""
     ended: Counter[tuple[int, int]] = Counter()
     ids: dict[tuple[int, int], str] = {}
-    tried: set[tuple[int, int]] = set()
+    tried: dict[int, set[int]] = defaultdict(set)
     for episode in evidence.episodes:
         place = (episode.numbers.group_index, episode.numbers.position)
-        tried.add(place)
+        tried[episode.numbers.group_index].add(episode.numbers.position)
         ids[place] = episode.numbers.episode_id
         ended[place] += not episode.numbers.failed
     size = evidence.intent.group_size
     for group in range(evidence.intent.tasks_per_training_step):
         tally.checked()
-        positions = {position for index, position in tried if index == group}
-        if positions != set(range(size)):
+        if tried[group] != set(range(size)):
             tally.found(
-                f"group {group} with places {sorted(positions)}",
+                f"group {group} with places {sorted(tried[group])}",
                 expected=f"{size} places, each with an episode or a recorded failure",
                 training_step=evidence.training_step,
             )

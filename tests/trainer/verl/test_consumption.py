@@ -1,0 +1,215 @@
+"""What the loss read of a micro-batch, and who says so: tensors in, rows of the store out."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from sqlalchemy import text
+
+from longhaul_core.store import StoreWriter, read_only_engine
+from longhaul_trainer.verl.notes import NOTE, RowNote
+from store_samples import make_record, make_trajectory, run_started
+
+if TYPE_CHECKING:
+    from tensordict import TensorDict
+
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
+]
+
+
+def note(*, group_index: int = 0, position: int = 0, step: int = 0) -> RowNote:
+    return RowNote(
+        task_id="train/00000",
+        group_index=group_index,
+        position=position,
+        retry=0,
+        horizon=50,
+        step=step,
+        num_steps=3,
+        reward=0.0,
+        action_valid=True,
+        anchor="",
+        success=False,
+        episode_return=0.0,
+        prompt_tokens=1,
+        action_tokens=1,
+    )
+
+
+def micro_batch(
+    notes: list[RowNote],
+    *,
+    advantages: list[list[float]],
+    weights: list[list[float]],
+    old_logprobs: list[list[float]],
+) -> "TensorDict":
+    from verl.utils import tensordict_utils as tu
+
+    def jagged(rows: list[list[float]], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.nested.as_nested_tensor(
+            [torch.tensor(row, dtype=dtype) for row in rows], layout=torch.jagged
+        )
+
+    return tu.get_tensordict(
+        {
+            "prompts": jagged([[1.0]] * len(notes), torch.int64),
+            "responses": jagged(advantages, torch.int64),
+            "loss_mask": jagged([[1] * len(row) for row in advantages], torch.int64),
+            "advantages": jagged(advantages),
+            "loss_weights": jagged(weights),
+            "old_log_probs": jagged(old_logprobs),
+            "extra_fields": [{NOTE: each._asdict()} for each in notes],
+        }
+    )
+
+
+def test_the_numbers_are_over_the_tokens_that_weigh_something() -> None:
+    from longhaul_trainer.verl.consumption import consumed_steps
+
+    first, second = consumed_steps(
+        micro_batch(
+            [note(group_index=4, position=5, step=2), note()],
+            advantages=[[9.0, -0.5, 0.25], [1.0]],
+            weights=[[0.0, 0.125, 0.5], [0.0]],
+            old_logprobs=[[-7.0, -1.0, -0.5], [-2.0]],
+        )
+    )
+
+    assert (first.group_index, first.position, first.step_index, first.row_index) == (4, 5, 2, 0)
+    assert first.num_tokens == 2
+    assert (first.advantage_low, first.advantage_high) == (-0.5, 0.25)
+    assert (first.weight_low, first.weight_high) == (0.125, 0.5)
+    assert first.old_logprob_sum == -1.5
+    assert (second.row_index, second.num_tokens, second.old_logprob_sum) == (1, 0, 0.0)
+    assert second.advantage_low is second.advantage_high is None
+    assert second.weight_low is second.weight_high is None
+
+
+def test_old_logprobs_are_added_up_in_double_precision() -> None:
+    from longhaul_trainer.verl.consumption import consumed_steps
+
+    logprobs = [-16.0, *[-1e-6] * 1000]  # in float32 the small ones would be lost
+    [row] = consumed_steps(
+        micro_batch(
+            [note()],
+            advantages=[[1.0] * 1001],
+            weights=[[1.0] * 1001],
+            old_logprobs=[logprobs],
+        )
+    )
+
+    assert row.old_logprob_sum == pytest.approx(-16.001, abs=1e-9)
+
+
+def test_every_rank_reports_its_own_rows(tmp_path: Path) -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from longhaul_trainer.config.learning import LossConfig
+    from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
+
+    store = tmp_path / "store.db"
+    with StoreWriter(store) as writer:
+        episodes = [make_record(make_trajectory(position=position)) for position in (0, 1)]
+        writer.write([run_started(), *episodes])
+        for rank in (0, 1):
+            # A group whose other members are not there: a report needs nothing of them.
+            torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+            loss = ReportedLoss(LossConfig(), run_id="run", attempt=0, find_writer=lambda: writer)
+            for step in range(rank + 1):
+                data = micro_batch(
+                    [note(position=rank, step=step)],
+                    advantages=[[1.0, 1.0]],
+                    weights=[[0.5, 0.5]],
+                    old_logprobs=[[-1.0, -2.0]],
+                )
+                for name, value in ((TRAINING_STEP, 1), (OPTIMIZER_STEP, 0), ("dp_size", 2)):
+                    data.set_non_tensor(name, value)
+                logprobs = torch.nested.as_nested_tensor([torch.zeros(3)], layout=torch.jagged)
+                loss({"log_probs": logprobs}, data)
+            torch.distributed.destroy_process_group()
+
+    engine = read_only_engine(store)
+    with engine.connect() as connection:
+        rows = connection.execute(
+            text(
+                "SELECT rank, micro_batch, episode_id, step_index FROM consumed_steps "
+                "ORDER BY rank, micro_batch"
+            )
+        ).all()
+    engine.dispose()
+    assert [tuple(row) for row in rows] == [
+        (0, 0, "run/0/train/1/0/0/0", 0),
+        (1, 0, "run/0/train/1/0/1/0", 0),
+        (1, 1, "run/0/train/1/0/1/0", 1),
+    ]
+
+
+class Workers:
+    """The learner's processes; they note which rows each update was given, as which."""
+
+    _dispatch_info: dict[str, list[int]] = {"actor": [0]}  # noqa: RUF012  # as verl's has it
+
+    def __init__(self) -> None:
+        self.updates: list[tuple[int, int, list[str]]] = []
+
+    def update_actor(self, rows: Any) -> dict[str, Any]:  # noqa: ANN401  # verl's batch
+        from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP
+
+        info = rows.extra_info
+        self.updates.append((info[TRAINING_STEP], info[OPTIMIZER_STEP], rows.keys))
+        return {"metrics": {"trained_weight": [1.0], "mfu": [0.0]}}
+
+
+def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_episodes() -> None:
+    from transfer_queue import KVBatchMeta
+
+    from longhaul_trainer.config import RunConfig
+    from longhaul_trainer.verl.credit import credit_training_step
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 1,
+            "tasks_per_training_step": 3,
+            "optimizer": {"optimizer_steps_per_training_step": 3},
+        }
+    )
+    # All episodes of the first task failed.
+    notes = {
+        f"train-7-{group}_{position}_0": note(group_index=group, position=position)._replace(
+            num_steps=1, reward=float(position), episode_return=float(position)
+        )
+        for group in (1, 2)
+        for position in (0, 1)
+    }
+    workers = Workers()
+
+    class Given(LonghaulTrainer):
+        def __init__(self) -> None:
+            self._run = run
+            self._credit = credit_training_step(
+                notes, algorithm=run.algorithm, num_optimizer_steps=3, num_groups=3
+            )
+            self.global_steps = 7
+            self.actor_rollout_wg = workers
+            self.tokenizer = SimpleNamespace(eos_token_id=2)
+
+        def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, RowNote]:
+            return notes
+
+    batch = KVBatchMeta(keys=list(notes), tags=[{}] * 4, partition_id="train")
+    trainer = Given()
+    trainer._update_actor(trainer._balance_batch(batch, {}), {})
+
+    assert workers.updates == [
+        (7, 1, ["train-7-1_0_0", "train-7-1_1_0"]),
+        (7, 2, ["train-7-2_0_0", "train-7-2_1_0"]),
+    ]
