@@ -559,7 +559,11 @@ def test_activation_checkpointing_reports_a_row_once(
     module = worker.actor.engine.module
     module.gradient_checkpointing_enable()
     forwards: list[object] = []
-    hook = module.model.layers[0].register_forward_pre_hook(lambda *_: forwards.append(None))
+
+    def count(*given: object) -> None:
+        forwards.append(given)
+
+    hook = module.model.layers[0].register_forward_pre_hook(count)
     try:
         with StoreWriter(store) as writer:
             update(worker, rows, LOSSES["clipped"], writer=writer)

@@ -258,6 +258,10 @@ def consumed_step_rows(consumed: ConsumedSteps) -> list[Row]:
             "weight_low": row.weight_low,
             "weight_high": row.weight_high,
         }
+        numbers: Row = {
+            name: None if number is None else _finite(number, name=name, owner=owner)
+            for name, number in extremes.items()
+        }
         found.append(
             {
                 "episode_id": episode_id,
@@ -271,10 +275,7 @@ def consumed_step_rows(consumed: ConsumedSteps) -> list[Row]:
                     row.old_logprob_sum, name="old_logprob_sum", owner=owner
                 ),
             }
-            | {
-                name: None if number is None else _finite(number, name=name, owner=owner)
-                for name, number in extremes.items()
-            }
+            | numbers
         )
     return found
 
