@@ -1,5 +1,7 @@
 """What the loss read of a micro-batch, and who says so: tensors in, rows of the store out."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -9,11 +11,14 @@ import torch
 from sqlalchemy import text
 
 from longhaul_core.store import StoreWriter, read_only_engine
+from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.verl.notes import NOTE, RowNote
 from store_samples import make_record, make_trajectory, run_started
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
+
+    from longhaul_trainer.verl.consumption import ReportedLoss
 
 
 pytestmark = [
@@ -109,47 +114,78 @@ def test_old_logprobs_are_added_up_in_double_precision() -> None:
     assert row.old_logprob_sum == pytest.approx(-16.001, abs=1e-9)
 
 
-def test_every_rank_reports_its_own_rows(tmp_path: Path) -> None:
+@contextmanager
+def member_of_two(rank: int) -> Generator[None]:
+    """A process group whose other member is not there: a report needs nothing of it."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from longhaul_trainer.config.learning import LossConfig
-    from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
+    yield
+    torch.distributed.destroy_process_group()
 
-    store = tmp_path / "store.db"
-    with StoreWriter(store) as writer:
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that holds two episodes of three steps."""
+    path = tmp_path / "store.db"
+    with StoreWriter(path) as writer:
         episodes = [make_record(make_trajectory(position=position)) for position in (0, 1)]
         writer.write([run_started(), *episodes])
-        for rank in (0, 1):
-            # A group whose other members are not there: a report needs nothing of them.
-            torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
-            loss = ReportedLoss(LossConfig(), run_id="run", attempt=0, find_writer=lambda: writer)
-            for step in range(rank + 1):
-                data = micro_batch(
-                    [note(position=rank, step=step)],
-                    advantages=[[1.0, 1.0]],
-                    weights=[[0.5, 0.5]],
-                    old_logprobs=[[-1.0, -2.0]],
-                )
-                for name, value in ((TRAINING_STEP, 1), (OPTIMIZER_STEP, 0), ("dp_size", 2)):
-                    data.set_non_tensor(name, value)
-                logprobs = torch.nested.as_nested_tensor([torch.zeros(3)], layout=torch.jagged)
-                loss({"log_probs": logprobs}, data)
-            torch.distributed.destroy_process_group()
+    return path
 
+
+def report_one_row(loss: "ReportedLoss", note: RowNote, *, optimizer_step: int = 0) -> None:
+    """A micro-batch of one row through the loss."""
+    from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP
+
+    data = micro_batch(
+        [note], advantages=[[1.0, 1.0]], weights=[[0.5, 0.5]], old_logprobs=[[-1.0, -2.0]]
+    )
+    for name, value in ((TRAINING_STEP, 1), (OPTIMIZER_STEP, optimizer_step), ("dp_size", 2)):
+        data.set_non_tensor(name, value)
+    logprobs = torch.nested.as_nested_tensor([torch.zeros(3)], layout=torch.jagged)
+    loss({"log_probs": logprobs}, data)
+
+
+def reported_loss(writer: StoreWriter) -> "ReportedLoss":
+    from longhaul_trainer.verl.consumption import ReportedLoss
+
+    return ReportedLoss(LossConfig(), run_id="run", attempt=0, find_writer=lambda: writer)
+
+
+def consumed(store: Path, columns: str) -> list[tuple[Any, ...]]:
     engine = read_only_engine(store)
     with engine.connect() as connection:
-        rows = connection.execute(
-            text(
-                "SELECT rank, micro_batch, episode_id, step_index FROM consumed_steps "
-                "ORDER BY rank, micro_batch"
-            )
-        ).all()
+        rows = connection.execute(text(f"SELECT {columns} FROM consumed_steps ORDER BY {columns}"))
+        found = [tuple(row) for row in rows]
     engine.dispose()
-    assert [tuple(row) for row in rows] == [
+    return found
+
+
+def test_every_rank_reports_its_own_rows(store: Path) -> None:
+    with StoreWriter(store) as writer:
+        for rank in (0, 1):
+            with member_of_two(rank):
+                loss = reported_loss(writer)
+                for step in range(rank + 1):
+                    report_one_row(loss, note(position=rank, step=step))
+
+    assert consumed(store, "rank, micro_batch, episode_id, step_index") == [
         (0, 0, "run/0/train/1/0/0/0", 0),
         (1, 0, "run/0/train/1/0/1/0", 0),
         (1, 1, "run/0/train/1/0/1/0", 1),
     ]
+
+
+def test_micro_batches_are_counted_within_an_optimizer_step(store: Path) -> None:
+    with StoreWriter(store) as writer, member_of_two(0):
+        loss = reported_loss(writer)
+        for optimizer_step in (0, 0, 1, 1, 1):
+            report_one_row(loss, note(), optimizer_step=optimizer_step)
+
+    assert consumed(store, "optimizer_step_index, micro_batch") == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (1, 2)
+    ]  # fmt: skip
 
 
 class Workers:

@@ -256,7 +256,6 @@ def update(
     *,
     micro_batch_tokens: int = 4096,
     writer: "RecordWriter | None" = None,
-    optimizer_step: int = 0,
 ) -> tuple[Gradients, dict[str, Any]]:
     """Gradients just before the optimizer's step, and the metrics of `update_actor`."""
     from verl.utils import tensordict_utils as tu
@@ -297,7 +296,7 @@ def update(
             "temperature": TEMPERATURE,
             "max_token_len_per_gpu": micro_batch_tokens,
             TRAINING_STEP: 1,
-            OPTIMIZER_STEP: optimizer_step,
+            OPTIMIZER_STEP: 0,
         },
     )
     found: Gradients = {}
@@ -523,32 +522,6 @@ def test_what_the_trainer_left_out_and_padding_are_not_in_the_store(
         update(worker, [PADDING, *rows[1:4], PADDING], LOSSES["clipped"], writer=writer)
 
     assert consumed(store, REPORT) == [report_of(row) for row in rows[1:4]]
-
-
-def test_micro_batches_are_counted_within_an_optimizer_step(
-    worker: Any,  # noqa: ANN401
-    rows: list[Row],
-    store: Path,
-) -> None:
-    with StoreWriter(store) as writer:
-        for optimizer_step, part in enumerate((rows[:2], rows[2:])):
-            update(
-                worker,
-                part,
-                LOSSES["clipped"],
-                micro_batch_tokens=50,
-                writer=writer,
-                optimizer_step=optimizer_step,
-            )
-
-    places = consumed(store, "episode_id, optimizer_step_index, micro_batch")
-    assert {(episode, index) for episode, index, _ in places} == {
-        ("run/0/train/1/0/0/0", 0),
-        ("run/0/train/1/0/1/0", 1),
-    }
-    for optimizer_step in (0, 1):
-        numbers = {number for _, index, number in places if index == optimizer_step}
-        assert numbers == set(range(len(numbers)))
 
 
 def test_activation_checkpointing_reports_a_row_once(
