@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -37,35 +36,26 @@ def main() -> None:
     print(f"machine: {describe_host()}")
     with tempfile.TemporaryDirectory() as folder:
         started = time.time()
-        usage = train(target, Path(folder))
-        report(Path(folder), started=started, usage=usage, cold=arguments.cold)
+        peak_bytes = train(target, Path(folder))
+        report(Path(folder), started=started, peak_bytes=peak_bytes, cold=arguments.cold)
 
 
-class Usage(NamedTuple):
-    """What the processes of a run took."""
+def train(target: str, folder: Path) -> int:
+    """Run `trainer train` to its end.
 
-    peak_bytes: int
-    """Most memory that all of them held at once, shared pages counted once."""
-    writer_seconds: float
-    """Processor time of the store's writer, imports included."""
-
-
-def train(target: str, folder: Path) -> Usage:
-    """Run `trainer train` to its end and watch its processes."""
+    Returns:
+        Most memory that its processes held at once, in bytes, shared pages counted once.
+    """
     process = subprocess.Popen(
         ["uv", "run", "--project", str(Path(__file__).parents[1]), "trainer", "train", target],
         cwd=folder,
     )
-    usage = Usage(0, 0.0)
+    peak_bytes = 0
     while not ended_within(process, SAMPLE_SECONDS):
-        processes = tree(process.pid)
-        usage = Usage(
-            max(usage.peak_bytes, sum(map(held_bytes, processes))),
-            max(usage.writer_seconds, sum(map(writer_seconds, processes))),
-        )
+        peak_bytes = max(peak_bytes, sum(map(held_bytes, tree(process.pid))))
     if process.returncode:
         sys.exit(f"the run ended with {process.returncode}")
-    return usage
+    return peak_bytes
 
 
 def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -94,18 +84,7 @@ def held_bytes(process: psutil.Process) -> int:
         return 0
 
 
-def writer_seconds(process: psutil.Process) -> float:
-    """Processor time of a process if it is the store's writer, else 0."""
-    try:
-        if not process.name().startswith("ray::_Writer"):
-            return 0.0
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return times.user + times.system
-
-
-def report(folder: Path, *, started: float, usage: Usage, cold: bool) -> None:
+def report(folder: Path, *, started: float, peak_bytes: int, cold: bool) -> None:
     """Print the figures of the run in `folder`."""
     ended = time.time()
     connection = sqlite3.connect(folder / "longhaul.db")
@@ -132,12 +111,18 @@ def report(folder: Path, *, started: float, usage: Usage, cold: bool) -> None:
         mean = sum(t.get(name, 0.0) for t in timings.values()) / len(timings)
         print(f"  {name}: {mean:.2f} s")
     print(f"the whole run: {(ended - started) / 60:.1f} min")
-    steps_seconds = sum(t["step"] for t in timings.values() if "step" in t)
-    print(
-        f"the store's writer: {usage.writer_seconds:.1f} s of one processor, its start included; "
-        f"{usage.writer_seconds / steps_seconds:.1%} of the training steps' time"
+    writer = dict(
+        connection.execute(
+            "SELECT training_step, value FROM metrics WHERE name = 'store/writer_seconds'"
+        )
     )
-    print(f"most memory of all processes together: {usage.peak_bytes / 2**30:.1f} GiB")
+    first, last = min(writer), max(writer)
+    during = sum(t["step"] for step, t in timings.items() if step > first)
+    print(
+        f"the store's writer: {(writer[last] - writer[first]) / during:.1%} of one processor "
+        f"over training steps {first + 1} to {last}"
+    )
+    print(f"most memory of all processes together: {peak_bytes / 2**30:.1f} GiB")
     connection.close()
 
 

@@ -50,6 +50,8 @@ class Answer:
 
     tally: Tally
     cancel_requested: bool
+    processor_seconds: float
+    """Processor time that the writer's process has taken, its start included."""
 
 
 class _Writer:
@@ -74,6 +76,7 @@ class _Writer:
         return Answer(
             tally=self._tally,
             cancel_requested=cancel_requested(self._engine, run_id=self._run_id),
+            processor_seconds=time.process_time(),
         )
 
     def flush(self) -> None:
@@ -103,6 +106,9 @@ def _add(tally: Tally, record: EpisodeRecord) -> Tally:
 
 class Recorder:
     """Hands records to the writer without waiting for the disk."""
+
+    processor_seconds = 0.0
+    """What the writer's process has taken, when it last answered."""
 
     def __init__(self, actor: ActorHandle[Any]) -> None:
         self._actor: Any = actor
@@ -174,7 +180,9 @@ class Recorder:
             if not done:
                 return None
             self._asked = None
-            return ray.get(done[0])
+            answer: Answer = ray.get(done[0])
+            self.processor_seconds = answer.processor_seconds
+            return answer
         except RayActorError:
             return None  # the next record that is put says so by name
 

@@ -461,6 +461,7 @@ class LonghaulTrainer(PPOTrainerSync):
             for name, value in metrics.items()
             if isinstance(value, (int, float, np.number)) and np.isfinite(value)
         }
+        values["store/writer_seconds"] = self._context.recorder.processor_seconds
         self._context.recorder.put(
             [
                 Metrics(
