@@ -133,6 +133,13 @@ def test_the_resolved_description_reads_back_as_the_same_run(tmp_path: Path) -> 
     assert parse_config(done.stdout).seed == 5
 
 
+def test_a_setting_where_the_file_should_be_is_shown_its_place(tmp_path: Path) -> None:
+    done = trainer("check", "seed=5", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "`default seed=5`" in done.stderr
+
+
 def test_training_refuses_a_wrong_description_before_it_makes_anything(tmp_path: Path) -> None:
     done = trainer("train", "default", "rollout.horizon=0", folder=tmp_path)
 

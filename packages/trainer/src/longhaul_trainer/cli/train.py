@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import (
     DEFAULT_RUN,
@@ -68,6 +69,11 @@ def read_description(file: str, overrides: list[str] | None) -> RunConfig:
     """
     if file == DEFAULT_RUN and not Path(file).exists():
         return load_default_config(overrides or [])
+    if "=" in file and not Path(file).exists():
+        raise ConfigError(
+            f"{file}: settings come after the run's file; the default run's is called "
+            f"`{DEFAULT_RUN}`: `{DEFAULT_RUN} {file}`"
+        )
     return load_config(Path(file), overrides or [])
 
 
