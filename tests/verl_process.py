@@ -25,15 +25,26 @@ def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     sys.path[:] = path
 
 
-@contextmanager
-def one_worker(run: RunConfig, model: Path) -> Generator[Any]:
-    """The learner of a CPU run, in this process and on a gloo group of one.
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
-    Needs `cpu_run`.
+
+@contextmanager
+def one_worker(
+    run: RunConfig, model: Path, *, rank: int = 0, num_ranks: int = 1, port: int | None = None
+) -> Generator[Any]:
+    """One rank of the learner of a CPU run, in this process and on a gloo group.
+
+    Needs the variables of `cpu_run`.
 
     Args:
         run: What the learner is made for.
         model: Hugging Face folder of the weights.
+        rank: Of this process.
+        num_ranks: Processes of the group.
+        port: Where they meet; a free one if there is only this process.
     """
     import torch
 
@@ -43,12 +54,16 @@ def one_worker(run: RunConfig, model: Path) -> Generator[Any]:
     folder = model.parent
     paths = Paths(model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml")
     config = verl_settings(run, paths=paths, device="cpu")
-    with socket.create_server(("127.0.0.1", 0)) as server, pytest.MonkeyPatch.context() as patch:
-        port = server.getsockname()[1]
-        group = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-        for name, value in (group | {"MASTER_PORT": str(port)}).items():
+    group = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(num_ranks),
+        "LOCAL_RANK": str(rank),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port or free_port()),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in group.items():
             patch.setenv(name, value)
-        server.close()
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
         made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")

@@ -5,10 +5,11 @@ No episode is played: the trainer is asked for its batches and told how they cam
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from longhaul_core.types import GroupOutcome, Split, Task
 from longhaul_trainer.config import RunConfig
@@ -159,3 +160,36 @@ def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
     assert latest is not None
     met = {task_id for _, tasks in undisturbed for task_id in tasks}
     assert latest.state()["stream"]["success_rates"].keys() == met
+
+
+class Engines:
+    """The engines that share a card with the learner."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def sleep_replicas(self) -> None:
+        self.told.append("sleep")
+
+    def update_weights(self, training_step: int) -> None:
+        self.told.append(training_step)
+
+
+@pytest.mark.parametrize(("shared", "told"), [(True, ["sleep", "save", 3]), (False, ["save"])])
+def test_engines_on_a_shared_card_sleep_while_a_checkpoint_is_written(
+    shared: bool,
+    told: list[object],
+) -> None:
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    engines = Engines()
+    rollout = {"free_cache_engine": shared}
+    trainer = SimpleNamespace(
+        config=OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}}),
+        checkpoint_manager=engines,
+        global_steps=3,
+    )
+    with LonghaulTrainer._learner_has_the_card(cast("LonghaulTrainer", trainer)):
+        engines.told.append("save")
+
+    assert engines.told == told

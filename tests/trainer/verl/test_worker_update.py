@@ -7,10 +7,10 @@ transformers, one token after the other through the formula.
 """
 
 import math
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +19,25 @@ from sqlalchemy import text
 from transformers import AutoModelForCausalLM
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store import Record, StoreWriter, read_only_engine
-from longhaul_trainer.config import RunConfig
+from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.verl.notes import NOTE, RowNote
 from store_samples import make_record, make_trajectory, run_started
+from trainer.verl.updates import (
+    LENGTHS,
+    LOSSES,
+    MAX_ERROR,
+    PADDING,
+    Row,
+    error,
+    expected_gradients,
+    expected_importance,
+    make_rows,
+    reply_logprobs,
+    still_run,
+    update,
+)
 from verl_process import one_worker
-
-if TYPE_CHECKING:
-    from longhaul_trainer.verl.consumption import RecordWriter
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -38,8 +47,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
 ]
 
-TEMPERATURE = 0.7
-MAX_ERROR = 1e-4
 NAMES = {
     "policy_loss",
     "clip_fraction",
@@ -50,80 +57,6 @@ NAMES = {
     "importance_truncated_fraction",
 }
 """Metrics that micro-batches add up to."""
-LENGTHS = [2, 3]
-"""Steps of each episode: the rows are all the steps of two episodes of one group."""
-Gradients = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One step of an episode, as the trainer hands it to the worker."""
-
-    prompt: tuple[int, ...]
-    reply: tuple[int, ...]
-    old_logprobs: tuple[float, ...]
-    behavior_logprobs: tuple[float, ...]
-    reference_logprobs: tuple[float, ...]
-    advantage: float
-    weight: float
-    position: int
-    step: int
-    is_padding: bool = False
-
-    @property
-    def note(self) -> RowNote:
-        """What the row was given when its episode was played."""
-        return RowNote(
-            task_id="train/00000",
-            group_index=0,
-            position=self.position,
-            retry=0,
-            horizon=50,
-            step=self.step,
-            num_steps=LENGTHS[self.position],
-            reward=0.0,
-            action_valid=True,
-            anchor="",
-            success=False,
-            episode_return=0.0,
-            prompt_tokens=len(self.prompt),
-            action_tokens=len(self.reply),
-        )
-
-
-class Reports:
-    """Takes records as the run's recorder does, and keeps them."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def write(self, records: Sequence[Record]) -> None:
-        self.records.extend(records)
-
-
-PADDING = Row(
-    prompt=(2,) * 127,
-    reply=(2,),
-    old_logprobs=(0.0,),
-    behavior_logprobs=(0.0,),
-    reference_logprobs=(0.0,),
-    advantage=0.0,
-    weight=0.0,
-    position=0,
-    step=0,
-    is_padding=True,
-)
-"""As verl makes it: a copy of a real row in all but its tokens, its step's note included."""
-
-LOSSES = {
-    "clipped": LossConfig(),
-    "with k2 and entropy": LossConfig(
-        kl_coefficient=0.3, kl_kind="k2", entropy_coefficient=0.05, clip_high=0.28
-    ),
-    "importance by token": LossConfig(importance_sampling="token", importance_cap=1.5),
-    "gspo": LossConfig(kind="gspo", clip_low=0.1, clip_high=0.25, importance_sampling="sequence"),
-    "cispo": LossConfig(kind="cispo", clip_low=0.3, clip_high=0.3),
-}
 
 
 @pytest.fixture(scope="module")
@@ -141,189 +74,13 @@ def plain(model_folder: Path) -> Any:  # noqa: ANN401  transformers' own classes
 @pytest.fixture(scope="module")
 def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
     """Verl's worker with the tiny model, as a CPU run has it; its steps change no weight."""
-    run = RunConfig.model_validate(
-        {
-            "num_training_steps": 8,
-            "tasks_per_training_step": 2,
-            "model": {"engine_dtype": "float32"},
-            "optimizer": {"learning_rate": 1e-30, "max_gradient_norm": 1e9},
-        }
-    )
-    with one_worker(run, model_folder) as made:
+    with one_worker(still_run(), model_folder) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def rows(plain: Any) -> list[Row]:  # noqa: ANN401
-    """Rows of different lengths; some ratios inside the clip range, some far outside it."""
-    draw = torch.Generator().manual_seed(0)
-
-    def tokens(number: int) -> tuple[int, ...]:
-        return tuple(torch.randint(5, 4096, (number,), generator=draw).tolist())
-
-    drawn: list[Row] = []
-    lengths = [(9, 3), (40, 1), (17, 8), (5, 5), (23, 2)]
-    shifts = [0.05, -0.6, 0.7, -0.1, 1.4, -0.02, 0.45, 0.0]
-    advantages = [1.5, -0.8, 0.6, -2.0, 0.3]
-    num_tokens = sum(reply for _, reply in lengths)
-    steps = [(position, step) for position, number in enumerate(LENGTHS) for step in range(number)]
-    for place, (prompt_length, reply_length) in enumerate(lengths):
-        position, step = steps[place]
-        prompt, reply = tokens(prompt_length), tokens(reply_length)
-        with torch.no_grad():
-            now = reply_logprobs(plain, prompt, reply)[0].tolist()
-        drawn.append(
-            Row(
-                prompt=prompt,
-                reply=reply,
-                old_logprobs=tuple(
-                    p - shifts[(i + place) % len(shifts)] for i, p in enumerate(now)
-                ),
-                behavior_logprobs=tuple(
-                    p - shifts[(i + place) % len(shifts)] - 0.3 * (i + place - 4)
-                    for i, p in enumerate(now)
-                ),
-                reference_logprobs=tuple(p + 0.3 * (i - 1) for i, p in enumerate(now)),
-                advantage=advantages[place],
-                weight=1.0 / num_tokens,
-                position=position,
-                step=step,
-            )
-        )
-    return drawn
-
-
-def reply_logprobs(
-    model: Any,  # noqa: ANN401
-    prompt: Sequence[int],
-    reply: Sequence[int],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each token of the reply, and the entropy where it was chosen."""
-    logits = model(torch.tensor([[*prompt, *reply]])).logits[0].float() / TEMPERATURE
-    choices = logits[len(prompt) - 1 : -1].log_softmax(-1)
-    chosen = choices.gather(-1, torch.tensor([reply]).T).squeeze(-1)
-    return chosen, -(choices.exp() * choices).sum(-1)
-
-
-def expected_gradients(model: Any, rows: Sequence[Row], loss: LossConfig) -> Gradients:  # noqa: ANN401
-    """By the definition, token by token."""
-    model.zero_grad()
-    for row in rows:
-        logprobs, entropies = reply_logprobs(model, row.prompt, row.reply)
-        total = torch.zeros(())
-        for place, (logprob, entropy) in enumerate(zip(logprobs, entropies, strict=True)):
-            token_loss = expected_policy_loss(row, place, logprobs, loss)
-            token_loss = expected_importance(row, place, loss) * token_loss
-            token_loss = token_loss - loss.entropy_coefficient * entropy
-            if loss.kl_coefficient:
-                distance = row.reference_logprobs[place] - logprob
-                token_loss = token_loss + loss.kl_coefficient * distance**2 / 2
-            total = total + row.weight * token_loss
-        total.backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
-
-
-def expected_policy_loss(
-    row: Row, place: int, logprobs: torch.Tensor, loss: LossConfig
-) -> torch.Tensor:
-    """The policy loss of the token at `place`; GSPO's is the reply's, shared by its tokens."""
-    ratio = torch.exp(logprobs[place] - row.old_logprobs[place])
-    if loss.kind == "gspo":
-        ratio = torch.exp((logprobs - torch.tensor(row.old_logprobs)).mean())
-    clipped = ratio.clamp(1 - loss.clip_low, 1 + loss.clip_high)
-    if loss.kind == "cispo":
-        return -float(clipped) * row.advantage * logprobs[place]
-    surrogate = torch.minimum(ratio * row.advantage, clipped * row.advantage)
-    if loss.kind == "ppo" and row.advantage < 0:
-        assert loss.dual_clip is not None
-        surrogate = surrogate.clamp(min=loss.dual_clip * row.advantage)
-    return -surrogate
-
-
-def expected_importance(row: Row, place: int, loss: LossConfig) -> float:
-    """How much likelier the learner found what was sampled, up to the cap."""
-    gaps = [o - b for o, b in zip(row.old_logprobs, row.behavior_logprobs, strict=True)]
-    if loss.importance_sampling == "none":
-        return 1.0
-    gap = gaps[place] if loss.importance_sampling == "token" else sum(gaps)
-    return min(math.exp(gap), loss.importance_cap)
-
-
-def update(
-    worker: Any,  # noqa: ANN401
-    rows: Sequence[Row],
-    loss: LossConfig,
-    *,
-    micro_batch_tokens: int = 4096,
-    writer: "RecordWriter | None" = None,
-) -> tuple[Gradients, dict[str, Any]]:
-    """Gradients just before the optimizer's step, and the metrics of `update_actor`."""
-    from verl.utils import tensordict_utils as tu
-
-    from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
-
-    def jagged(column: Callable[[Row], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
-        tensors = [torch.tensor(column(row), dtype=dtype) for row in rows]
-        return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
-
-    def own_tokens(row: Row) -> list[int]:
-        return [int(not row.is_padding)] * len(row.reply)
-
-    batch = tu.get_tensordict(
-        {
-            "input_ids": jagged(lambda row: [*row.prompt, *row.reply], torch.int64),
-            "position_ids": jagged(lambda row: range(len(row.prompt + row.reply)), torch.int64),
-            "prompts": jagged(lambda row: row.prompt, torch.int64),
-            "responses": jagged(lambda row: row.reply, torch.int64),
-            "response_mask": jagged(own_tokens, torch.int64),
-            "loss_mask": jagged(own_tokens, torch.int64),
-            "old_log_probs": jagged(lambda row: row.old_logprobs, torch.float32),
-            "rollout_log_probs": jagged(lambda row: row.behavior_logprobs, torch.float32),
-            "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
-            "advantages": jagged(lambda row: [row.advantage] * len(row.reply), torch.float32),
-            "loss_weights": jagged(lambda row: [row.weight] * len(row.reply), torch.float32),
-            "extra_fields": [{NOTE: row.note._asdict(), "reward_extra_info": {}} for row in rows],
-        },
-        non_tensor_dict={
-            "calculate_entropy": loss.entropy_coefficient > 0,
-            "distillation_use_topk": False,
-            "distillation_only": False,
-            "global_batch_size": len(rows),
-            "mini_batch_size": len(rows),
-            "epochs": 1,
-            "seed": 0,
-            "dataloader_kwargs": {"shuffle": False},
-            "temperature": TEMPERATURE,
-            "max_token_len_per_gpu": micro_batch_tokens,
-            TRAINING_STEP: 1,
-            OPTIMIZER_STEP: 0,
-        },
-    )
-    found: Gradients = {}
-    engine = worker.actor.engine
-
-    def keep(*_: object) -> None:
-        for name, parameter in engine.module.named_parameters():
-            found[name] = parameter.grad.full_tensor().clone()
-
-    worker.set_loss_fn(
-        ReportedLoss(loss, run_id="run", attempt=0, find_writer=lambda: writer or Reports())
-    )
-    hook = engine.optimizer.register_step_pre_hook(keep)
-    try:
-        output = worker.update_actor(batch)
-    finally:
-        hook.remove()
-    return found, tu.get(output, "metrics")
-
-
-def error(found: Gradients, expected: Gradients) -> float:
-    """Norm of the difference over the norm, all parameters taken as one vector."""
-    assert found.keys() == expected.keys()
-    difference = math.sqrt(
-        sum((found[name] - expected[name]).square().sum().item() for name in expected)
-    )
-    return difference / math.sqrt(sum(g.square().sum().item() for g in expected.values()))
+    return make_rows(plain)
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)

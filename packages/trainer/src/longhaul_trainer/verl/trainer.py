@@ -582,13 +582,13 @@ class LonghaulTrainer(PPOTrainerSync):
     @contextlib.contextmanager
     def _learner_has_the_card(self) -> Generator[None]:
         """Free what the engines hold of the cards they share, as verl does before it loads one."""
-        shared = self.config.actor_rollout_ref.rollout.free_cache_engine
+        if not self.config.actor_rollout_ref.rollout.free_cache_engine:
+            yield
+            return
         engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves
-        if shared:
-            engines.sleep_replicas()
+        engines.sleep_replicas()
         yield
-        if shared:
-            engines.update_weights(self.global_steps)
+        engines.update_weights(self.global_steps)
 
     def _load_checkpoint(self) -> None:
         self.global_steps = 0

@@ -1,0 +1,75 @@
+"""Two data-parallel ranks of verl's FSDP worker make the update that one would have made."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longhaul_trainer.models import prepare_model
+from trainer.verl.rank_update import NUM_RANKS, WRONG
+from trainer.verl.updates import LOSSES, MAX_ERROR, Gradients, error, expected_gradients, make_rows
+from verl_process import free_port
+
+pytestmark = [
+    pytest.mark.slow,  # two processes import verl
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # transformers and nested tensors
+]
+
+PROGRAM = Path(__file__).with_name("rank_update.py")
+TIME_LIMIT_SECONDS = 600
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def found(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Gradients]:
+    """Gradients of each loss, the ranks' rows taken together."""
+    folder = tmp_path_factory.mktemp("ranks")
+    tests = str(Path(__file__).parents[2])
+    port = str(free_port())
+    ranks: list[subprocess.Popen[bytes]] = []
+    for rank in range(NUM_RANKS):
+        command = [sys.executable, str(PROGRAM), str(rank), port, str(model_folder), str(folder)]
+        with (folder / f"rank-{rank}.log").open("wb") as log:
+            environment = os.environ | {"PYTHONPATH": tests, "OMP_NUM_THREADS": "1"}
+            ranks.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            )
+    try:
+        codes = [process.wait(TIME_LIMIT_SECONDS) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    logs = "".join(path.read_text()[-4000:] for path in sorted(folder.glob("*.log")))
+    assert codes == [0] * NUM_RANKS, logs
+    return torch.load(folder / "gradients.pt")
+
+
+@pytest.fixture(scope="module")
+def expected(model_folder: Path) -> dict[str, Gradients]:
+    """By the definition, all rows in one process."""
+    plain = AutoModelForCausalLM.from_pretrained(
+        model_folder, dtype=torch.float32, attn_implementation="sdpa"
+    )
+    rows = make_rows(plain)
+    return {name: expected_gradients(plain, rows, loss) for name, loss in LOSSES.items()}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_gradient_is_that_of_one_rank(
+    found: dict[str, Gradients], expected: dict[str, Gradients], loss: str
+) -> None:
+    assert error(found[loss], expected[loss]) <= MAX_ERROR
+
+
+def test_a_wrong_weight_on_one_row_of_one_rank_would_be_seen(
+    found: dict[str, Gradients], expected: dict[str, Gradients]
+) -> None:
+    assert error(found[WRONG], expected["clipped"]) > 100 * MAX_ERROR
