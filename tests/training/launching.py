@@ -87,10 +87,12 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     process.wait(60)
 
 
-def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
-    """Poll quickly for a moment of a run; the run must not end before it."""
+def wait_until(
+    process: subprocess.Popen[str], happened: Callable[[], bool], *, every: float = 0.05
+) -> None:
+    """Poll for a moment of a run, with so many seconds between; the run must not end before it."""
     deadline = time.monotonic() + TIME_LIMIT_SECONDS
     while not happened():
         assert process.poll() is None, f"the run ended with {process.returncode} too soon"
         assert time.monotonic() < deadline, "the moment never came"
-        time.sleep(0.002)
+        time.sleep(every)

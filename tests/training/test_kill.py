@@ -81,7 +81,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 
 def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bool:
     """Wait for a moment; false if the run was done before a drawn one came."""
-    wait_until(process, lambda: happened() or process.poll() is not None)
+    wait_until(process, lambda: happened() or process.poll() is not None, every=0.002)
     assert process.poll() in {None, 0}, (folder / "output.txt").read_text(encoding="utf-8")
     return process.poll() is None
 
