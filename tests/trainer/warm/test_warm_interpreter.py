@@ -1,5 +1,6 @@
 """Tests for `longhaul_trainer.warm`."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -90,12 +91,13 @@ def test_files_and_modules_run_as_main(warm: WarmInterpreter, tmp_path: Path) ->
 
 def test_open_files_keep_their_numbers(warm: WarmInterpreter, tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    os.dup2(writing, 40)
+    high = fcntl.fcntl(writing, fcntl.F_DUPFD, 40)  # a free number; a taken one is somebody's
     try:
-        output(warm.stand_in, "-c", "import os; os.write(40, b'hello')", pass_fds=(40,))
+        program = f"import os; os.write({high}, b'hello')"
+        output(warm.stand_in, "-c", program, pass_fds=(high,))
         assert os.read(reading, 10) == b"hello"
     finally:
-        for descriptor in (reading, writing, 40):
+        for descriptor in (reading, writing, high):
             os.close(descriptor)
 
 
