@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
-from longhaul_core.store import StoreWriter, open_store, queries
+from longhaul_core.store import Metrics, StoreWriter, open_store, queries
 from longhaul_core.store.migrations import known_versions
 from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import VERSION_TABLE
@@ -169,6 +169,11 @@ def test_views_show_the_surviving_line(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = [*make_training_step(1), *make_training_step(2)]
         writer.write([run_started(), *episodes, *(make_consumed(each) for each in episodes)])
+        measured = [
+            Metrics(run_id="run", attempt=0, training_step=step, values={"loss": 1.0})
+            for step in (1, 2)
+        ]
+        writer.write(measured)
         writer.write([run_started(attempt=1, resumes_after=1)])
     engine = open_store(store)
     with engine.connect() as connection:

@@ -42,12 +42,37 @@ def test_a_run_counts_what_ended_and_what_failed(session: Session) -> None:
     [run] = queries.list_runs(session)
 
     assert (run.run_id, run.status, run.num_training_steps) == ("run", "running", 10)
-    assert run.num_training_steps_done == 2
     assert (run.num_episodes, run.num_failed_episodes) == (16, 1)
     assert run.num_steps == 2 * 2 * (2 + 3 + 4 + 5)
     assert run.last_mean_return == 0.5
     assert run.last_success_rate == 0.5
     assert not run.cancel_requested
+
+
+def test_a_training_step_is_done_when_its_metrics_are_there_and_stand(
+    writer: StoreWriter, session: Session
+) -> None:
+    def done() -> int:
+        in_view = session.execute(text("SELECT num_training_steps_done FROM run_summary"))
+        found = queries.get_run(session, run_id="run").summary.num_training_steps_done
+        assert in_view.scalar_one() == found
+        session.rollback()  # the next look is at what was written since
+        return found
+
+    def measured(training_step: int, *, attempt: int = 0) -> Metrics:
+        return Metrics(
+            run_id="run", attempt=attempt, training_step=training_step, values={"loss": 1.0}
+        )
+
+    assert done() == 0  # both have begun
+    writer.write([measured(1)])
+    assert done() == 1
+    writer.write([measured(2), measured(3)])
+    assert done() == 3
+    writer.write([run_started(attempt=1, resumes_after=1)])
+    assert done() == 1
+    writer.write([measured(2, attempt=1)])
+    assert done() == 2
 
 
 def test_runs_come_newest_first_and_filtered(writer: StoreWriter, session: Session) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium
 import pytest
 from gymnasium.error import ResetNeeded
+from minigrid.envs.babyai.core import roomgrid_level
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
@@ -55,6 +56,22 @@ def test_what_is_known_is_what_minigrids_own_mask_says() -> None:
         }
         known = {(int(x), int(y)) for x, y in zip(*world.known_XY.nonzero(), strict=True)}
         assert known == seen
+
+
+def test_a_level_that_minigrid_draws_again_says_nothing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(roomgrid_level), "print", lambda *words: drawn.append(words[0]))
+        for seed in range(20):
+            World("GoToSeq").reset(seed)
+    assert "Sampling rejected:" in drawn
+
+    for seed in range(20):
+        World("GoToSeq").reset(seed)
+
+    assert capfd.readouterr() == ("", "")
 
 
 def test_go_to_ends_in_front_of_the_object() -> None:

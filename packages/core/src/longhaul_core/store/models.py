@@ -61,7 +61,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0003"
+SCHEMA_VERSION = "0004"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)

@@ -77,11 +77,16 @@ WHERE NOT superseded
 GROUP BY run_id, phase, training_step
 """
 
+# A training step is done when its metrics are there, the last that it leaves. Of what stands,
+# a later attempt has the later training steps.
 _RUN_SUMMARY = """
 SELECT r.id AS run_id, r.name, r.kind, r.status, r.message, r.attempt,
        {started} AS started, {ended} AS ended, {heartbeat} AS heartbeat,
        r.num_training_steps AS num_training_steps_planned,
-       coalesce(c.num_training_steps_done, 0) AS num_training_steps_done,
+       coalesce((
+           SELECT m.training_step FROM metrics m WHERE m.run_id = r.id AND NOT m.superseded
+           ORDER BY m.attempt DESC, m.training_step DESC LIMIT 1
+       ), 0) AS num_training_steps_done,
        CAST(coalesce(c.num_episodes, 0) AS bigint) AS num_episodes,
        CAST(coalesce(c.num_failed, 0) AS bigint) AS num_failed,
        CAST(coalesce(c.num_steps, 0) AS bigint) AS num_steps,
@@ -91,7 +96,6 @@ SELECT r.id AS run_id, r.name, r.kind, r.status, r.message, r.attempt,
 FROM runs r
 LEFT JOIN (
     SELECT run_id,
-           max(CASE WHEN phase = 'train' THEN training_step END) AS num_training_steps_done,
            sum(num_episodes) AS num_episodes, sum(num_failed) AS num_failed,
            sum(num_steps) AS num_steps, sum(num_prompt_tokens) AS num_prompt_tokens,
            sum(num_action_tokens) AS num_action_tokens

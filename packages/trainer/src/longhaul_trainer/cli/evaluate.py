@@ -1,5 +1,6 @@
 """`trainer evaluate`: how good are these weights on tasks that no training has seen?"""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +21,7 @@ from longhaul_trainer.cli.train import (
     evaluation,
     read_description,
 )
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import HorizonScheduleConfig, RunConfig
 from longhaul_trainer.config.load import parse_config
 from longhaul_trainer.run_directory import RunDirectory
 
@@ -54,10 +55,11 @@ def evaluate(
     if target in BUILT_IN_MODELS or (Path(target) / "tokenizer_config.json").is_file():
         if weights is not None:
             raise ConfigError(f"--weights chooses among a run's weights, and {target} is a model")
-        config = with_model(read_description(description, overrides), target)
+        config = to_be_played(read_description(description, None), overrides, source=description)
+        config = with_model(config, target)
     else:
         run = RunDirectory.find(target, runs_directory=runs_directory)
-        config = parse_config(run.load_config().to_toml(), overrides or [], source=run.run_id)
+        config = to_be_played(run.load_config(), overrides, source=run.run_id)
         config = with_model(config, str(weights_of(run, weights)))
     # In a folder beside the runs': an evaluation is no run that `resume` could go on with.
     folder = Path(config.runs_directory) / "evaluations"
@@ -68,6 +70,22 @@ def evaluate(
     with run.locked():
         outcome = carry_out(config, run, evaluation(Split(split)))
     raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
+
+
+def to_be_played(trained: RunConfig, overrides: Sequence[str] | None, *, source: str) -> RunConfig:
+    """How a run's tasks are played: as in training, at `rollout.horizon` from the start.
+
+    Args:
+        trained: The run. How its horizon grew is of no account here, so that an override of
+            `rollout.horizon` contradicts nothing.
+        overrides: `dotted.key=value`.
+        source: Where the run is described, for messages.
+
+    Raises:
+        ConfigError: Everything that is wrong with the overrides.
+    """
+    fixed = trained.model_copy(update={"horizon_schedule": HorizonScheduleConfig()})
+    return parse_config(fixed.to_toml(), overrides or (), source=source)
 
 
 def with_model(config: RunConfig, path: str) -> RunConfig:

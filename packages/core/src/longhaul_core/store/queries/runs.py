@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import Session
 
-from longhaul_core.store.models import AttemptRow, EpisodeRow, RunRow
+from longhaul_core.store.models import AttemptRow, EpisodeRow, MetricRow, RunRow
 from longhaul_core.store.queries.expressions import (
     MEAN_RETURN,
     NUM_ENDED,
@@ -48,6 +48,7 @@ class RunSummary(NamedTuple):
     num_training_steps: int | None
     """Planned."""
     num_training_steps_done: int
+    """Those whose metrics are there, the last that a training step leaves."""
     num_episodes: int
     """That ended."""
     num_failed_episodes: int
@@ -186,7 +187,7 @@ def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
     counts = (
         select(
             EpisodeRow.run_id,
-            func.max(case((EpisodeRow.phase == "train", EpisodeRow.training_step))).label("done"),
+            func.max(case((EpisodeRow.phase == "train", EpisodeRow.training_step))).label("newest"),
             NUM_ENDED.label("num_episodes"),
             NUM_FAILED.label("num_failed"),
             NUM_STEPS.label("num_steps"),
@@ -200,8 +201,16 @@ def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
     newest = (
         EpisodeRow.run_id == RunRow.id,
         EpisodeRow.phase == "train",
-        EpisodeRow.training_step == counts.c.done,
+        EpisodeRow.training_step == counts.c.newest,
         ~EpisodeRow.superseded,
+    )
+    # Of what stands, a later attempt has the later training steps.
+    done = (
+        select(MetricRow.training_step)
+        .where(MetricRow.run_id == RunRow.id, ~MetricRow.superseded)
+        .order_by(MetricRow.attempt.desc(), MetricRow.training_step.desc())
+        .limit(1)
+        .scalar_subquery()
     )
     return (
         select(
@@ -218,7 +227,7 @@ def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
             RunRow.pid,
             RunRow.cancel_requested_at.is_not(None),
             RunRow.num_training_steps,
-            func.coalesce(counts.c.done, 0),
+            func.coalesce(done, 0),
             func.coalesce(counts.c.num_episodes, 0),
             func.coalesce(counts.c.num_failed, 0),
             func.coalesce(counts.c.num_steps, 0),
