@@ -81,6 +81,22 @@ def run(folder: Path, *arguments: str) -> Launched:
     return finish(trainer(folder, *arguments), folder)
 
 
+def path_with_tests() -> str:
+    """What `PYTHONPATH` must be for a run to find the environments of the tests."""
+    tests = str(Path(__file__).parents[1])
+    return os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def described(folder: Path, environment: str) -> Path:
+    """A file in `folder` that describes the smoke run in another environment, with no options."""
+    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
+    smoke = SMOKE.read_text(encoding="utf-8")
+    assert packaged in smoke
+    path = folder / "described.toml"
+    path.write_text(smoke.replace(packaged, f'id = "{environment}"'), encoding="utf-8")
+    return path
+
+
 def kill_group(process: subprocess.Popen[str]) -> None:
     """Kill -9 of the whole process group."""
     os.killpg(process.pid, signal.SIGKILL)
@@ -96,3 +112,23 @@ def wait_until(
         assert process.poll() is None, f"the run ended with {process.returncode} too soon"
         assert time.monotonic() < deadline, "the moment never came"
         time.sleep(every)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of processes whose working folder, or an ancestor's, is `folder`."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def wait_for_the_dead(folder: Path) -> None:
+    """Nothing that the killed process had started may stay."""
+    deadline = time.monotonic() + 30
+    while left := processes_in(folder):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)

@@ -18,8 +18,15 @@ import pytest
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
 from longhaul_trainer.models import prepare_model
-from training.launching import SMOKE, Launched, finish, kill_group, trainer, wait_until
-from training.test_smoke_run import processes_in
+from training.launching import (
+    SMOKE,
+    Launched,
+    finish,
+    kill_group,
+    trainer,
+    wait_for_the_dead,
+    wait_until,
+)
 
 NUM_KILLS = int(os.environ.get("LONGHAUL_KILLS", "3"))
 SEED = int(os.environ.get("LONGHAUL_KILLS_SEED", "0"))
@@ -84,14 +91,6 @@ def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bo
     wait_until(process, lambda: happened() or process.poll() is not None, every=0.002)
     assert process.poll() in {None, 0}, (folder / "output.txt").read_text(encoding="utf-8")
     return process.poll() is None
-
-
-def wait_for_the_dead(folder: Path) -> None:
-    """Nothing that the killed process had started may stay."""
-    deadline = time.monotonic() + 30
-    while left := processes_in(folder):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

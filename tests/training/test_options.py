@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
 from longhaul_trainer.models import prepare_model
-from training.launching import SMOKE, Launched, run
+from training.launching import Launched, described, path_with_tests, run
 from training.test_smoke_run import LOGPROB_BOUND
 from training.wordy_world import ID
 
@@ -53,14 +53,9 @@ def options(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def trained(options: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder: Path = tmp_path_factory.mktemp("options")
-    description = folder / "wordy.toml"
-    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
-    assert packaged in SMOKE.read_text(encoding="utf-8")
-    description.write_text(
-        SMOKE.read_text(encoding="utf-8").replace(packaged, f'id = "{ID}"'), encoding="utf-8"
-    )
+    description = described(folder, ID)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("PYTHONPATH", path_with_tests())
         launched = run(folder, "train", str(description), *COMMON, *OPTIONS[options])
     assert launched.returncode == 0, launched.output
     return launched

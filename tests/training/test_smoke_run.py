@@ -7,14 +7,13 @@
 import json
 import sqlite3
 import struct
-from pathlib import Path
 
 import pytest
 from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, told
 from longhaul_core.store import read_only_engine
-from training.launching import Launched
+from training.launching import Launched, processes_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -243,15 +242,3 @@ def test_the_run_records_how_to_repeat_it(smoke: Launched) -> None:
 
 def test_nothing_of_the_run_is_left_running(smoke: Launched) -> None:
     assert not processes_in(smoke.folder)
-
-
-def processes_in(folder: Path) -> list[str]:
-    """Command lines of processes whose working folder, or an ancestor's, is `folder`."""
-    found: list[str] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").readlink() == folder:
-                found.append((process / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return found

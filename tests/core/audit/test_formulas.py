@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 from math import fsum
 from typing import Any
 
@@ -19,9 +20,12 @@ from longhaul_core.audit.formulas import (
     returns_to_go,
     weights_of,
 )
+from longhaul_core.audit.horizons import scheduled_horizons
 from longhaul_core.audit.intent import Horizons, Intent
-from longhaul_core.audit.rules.updates import horizons_of
 from longhaul_core.errors import StoreError
+from longhaul_core.horizons import HorizonState, SuccessGatedHorizon
+from longhaul_core.store.queries import HorizonOutcomes
+from longhaul_core.types import GroupOutcome
 
 
 def intent(**settings: object) -> Intent:
@@ -64,6 +68,8 @@ def horizons(**settings: object) -> Horizons:
         "training_steps_per_stage": 2,
         "start": 1,
         "end_training_step": 5,
+        "success_threshold": 0.5,
+        "success_window": 2,
     }
     table.update(settings)
     return Horizons(**table)
@@ -204,18 +210,70 @@ def test_the_longest_common_subsequence_is_one_of_both(one: str, other: str) -> 
     ],
 )
 def test_horizons_of_a_schedule(settings: dict[str, Any], expected: list[int]) -> None:
-    found = [horizons_of(k, horizons(**settings), earlier=None) for k in range(1, 7)]
-
-    assert found == [[horizon] for horizon in expected]
+    assert scheduled_horizons(horizons(**settings), (), num_training_steps=6) == expected
 
 
-def test_a_gated_horizon_may_stay_or_move_on() -> None:
-    gated = horizons(kind="success_gated", stages=(3, 6, 9))
+def test_a_gated_horizon_by_hand() -> None:
+    """Half of the episodes of two training steps of a stage must be solved."""
+    outcomes = [
+        HorizonOutcomes(1, 3, 4, 4),  # all, but the window is not full
+        HorizonOutcomes(2, 3, 0, 5),  # 4 of 9
+        HorizonOutcomes(3, 3, 5, 5),  # 5 of 10: on to 6
+        HorizonOutcomes(4, 3, 0, 4),  # begun at another horizon
+        HorizonOutcomes(4, 6, 2, 2),
+        # 5: nothing ended
+        HorizonOutcomes(6, 6, 0, 2),  # 2 of 4: on to 9
+        HorizonOutcomes(7, 9, 0, 4),
+    ]
 
-    assert horizons_of(1, gated, earlier=None) == [3]
-    assert horizons_of(5, gated, earlier=3) == [3, 6]
-    assert horizons_of(5, gated, earlier=9) == [9]
-    assert horizons_of(5, gated, earlier=None) == [3, 6, 9]
+    found = scheduled_horizons(
+        horizons(kind="success_gated", stages=(3, 6, 9)), outcomes, num_training_steps=8
+    )
+
+    assert found == [3, 3, 3, 6, 6, 6, 9, 9]
+
+
+@given(
+    outcomes=st.lists(
+        st.lists(st.tuples(st.sampled_from((1, 2, 4, 7)), st.integers(0, 4)), max_size=3),
+        max_size=12,
+    ),
+    window=st.integers(1, 3),
+    threshold=st.sampled_from((0.25, 0.5, 0.7, 1.0)),
+)
+def test_both_implementations_of_a_gated_horizon_agree(
+    outcomes: list[list[tuple[int, int]]], window: int, threshold: float
+) -> None:
+    stages = (2, 4, 7)
+    schedule = SuccessGatedHorizon(stages=stages, threshold=threshold, window=window)
+    state, expected = HorizonState(), list[int]()
+    totals: Counter[tuple[int, int]] = Counter()
+    solved: Counter[tuple[int, int]] = Counter()
+    for number, groups in enumerate(outcomes, start=1):
+        expected.append(schedule.horizon(number, state))
+        state = schedule.after(
+            state,
+            [
+                GroupOutcome(task_id="t", horizon=h, num_successes=successes, num_episodes=4)
+                for h, successes in groups
+            ],
+        )
+        for h, successes in groups:
+            totals[number, h] += 4
+            solved[number, h] += successes
+
+    found = scheduled_horizons(
+        horizons(
+            kind="success_gated",
+            stages=stages,
+            success_threshold=threshold,
+            success_window=window,
+        ),
+        [HorizonOutcomes(*place, solved[place], played) for place, played in totals.items()],
+        num_training_steps=len(outcomes),
+    )
+
+    assert found == expected
 
 
 def test_a_configuration_without_what_was_meant_is_refused_by_name() -> None:

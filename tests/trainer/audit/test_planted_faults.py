@@ -307,18 +307,57 @@ def test_a_wrong_horizon_after_a_resume_is_found(audit: Audit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("horizons", "is_right"),
-    [((2, 2, 4, 6), True), ((2, 4, 2, 4), False), ((2, 6, 6, 6), False), ((4, 4, 4, 4), False)],
+    ("horizons", "wrong"),
+    [
+        pytest.param((2, 2, 4, 6), set[int](), id="right"),
+        pytest.param((2, 4, 4, 2), {2, 3}, id="grown too early"),
+        pytest.param((2, 2, 2, 6), {3, 4}, id="grown too late"),
+        pytest.param((2, 2, 4, 2), {4}, id="fallen"),
+        pytest.param((2, 2, 6, 6), {3, 4}, id="two stages at once"),
+        pytest.param((4, 2, 4, 6), {1}, id="begun too far"),
+    ],
 )
-def test_a_gated_horizon_grows_by_one_stage_at_a_time_and_never_falls(
-    horizons: tuple[int, ...], *, is_right: bool, audit: Audit
+def test_a_gated_horizon_grows_when_the_stored_outcomes_say_so(
+    horizons: tuple[int, ...], wrong: set[int], audit: Audit
 ) -> None:
-    config = make_config(horizon_schedule={"kind": "success_gated", "stages": [2, 4, 6]})
+    """One success is enough, and training step 1 has none: the schedule is 2, 2, 4, 6.
+
+    Episodes of another horizon do not count, so what follows a wrong one is held to the stage
+    that the schedule is still in.
+    """
+    config = make_config(
+        horizon_schedule={
+            "kind": "success_gated",
+            "stages": [2, 4, 6],
+            "success_threshold": 0.01,
+            "success_window": 1,
+        }
+    )
     played = [play(config, k, horizon=horizon) for k, horizon in enumerate(horizons, start=1)]
+    unsolved = "UPDATE episodes SET success = 0 WHERE training_step = 1"
 
-    report = audit([run_started(config), *(r for one in played for r in one.records())])
+    report = audit([run_started(config), *(r for one in played for r in one.records())], unsolved)
 
-    assert rules_of(report) == (set() if is_right else {"horizon"})
+    assert rules_of(report) == ({"horizon"} if wrong else set())
+    assert {finding.training_step for finding in report.findings} == wrong
+
+
+def test_a_success_that_was_not_one_makes_the_horizon_that_grew_on_it_wrong(audit: Audit) -> None:
+    config = make_config(
+        horizon_schedule={"kind": "success_gated", "stages": [4, 6], "success_window": 1}
+    )
+    records = [run_started(config)]
+    for number, horizon in ((1, 4), (2, 6), (3, 6)):
+        records += play(config, number, horizon=horizon).records()
+    solved = "UPDATE episodes SET success = 1 WHERE training_step = 1"
+    unsolved = "UPDATE episodes SET success = 0 WHERE training_step = 1 AND group_index > 1"
+
+    half = audit(records, solved, unsolved)
+    fewer = audit(records, solved, unsolved, f"{unsolved.replace('> 1', '= 1')} AND position = 0")
+
+    assert rules_of(half) == set()
+    assert rules_of(fewer) == {"horizon"}
+    assert {(f.found, f.expected) for f in fewer.findings} == {("horizon 6", "horizon 4")}
 
 
 def test_a_wrong_weight_is_found(audit: Audit) -> None:

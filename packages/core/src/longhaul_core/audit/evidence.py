@@ -103,8 +103,8 @@ class Evidence:
     consumption_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
     metrics: Mapping[str, float | None]
-    earlier_horizon: int | None
-    """Longest that an episode of the training step before could be; None if that was not read."""
+    horizon: int
+    """Longest that an episode may be, by the schedule, in steps."""
 
     @cached_property
     def ended(self) -> tuple[AuditedEpisode, ...]:
@@ -254,7 +254,7 @@ def read_evidence(
     *,
     run_id: str,
     training_step: int,
-    earlier_horizon: int | None,
+    horizon: int,
     consumption_recorded: bool,
 ) -> Evidence:
     """Everything that the store holds of one training step.
@@ -264,7 +264,7 @@ def read_evidence(
         intent: What the run was meant to do.
         run_id: The run.
         training_step: Which.
-        earlier_horizon: See `Evidence`.
+        horizon: See `Evidence`.
         consumption_recorded: See `Evidence`.
     """
     steps: dict[str, list[StepNumbers]] = defaultdict(list)
@@ -303,7 +303,7 @@ def read_evidence(
         metrics=queries.metrics_of_training_step(
             session, names=METRICS, run_id=run_id, training_step=training_step
         ),
-        earlier_horizon=earlier_horizon,
+        horizon=horizon,
     )
 
 

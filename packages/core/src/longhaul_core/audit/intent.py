@@ -24,6 +24,9 @@ class Horizons:
     training_steps_per_stage: int
     start: int
     end_training_step: int
+    success_threshold: float
+    success_window: int
+    """Training steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,8 @@ class Intent:
                     training_steps_per_stage=growth["training_steps_per_stage"],
                     start=growth["start"],
                     end_training_step=growth["end_training_step"],
+                    success_threshold=growth["success_threshold"],
+                    success_window=growth["success_window"],
                 ),
             )
         except KeyError as error:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.audit.evidence import METRICS, Evidence, read_evidence
+from longhaul_core.audit.evidence import METRICS, read_evidence
+from longhaul_core.audit.horizons import scheduled_horizons
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import AuditReport, RuleResult, Tally
 from longhaul_core.audit.rules import RULES
@@ -51,12 +52,18 @@ def audit_run(
         raise LookupError(f"run {run_id!r} has no episodes of training step {unknown[0]}")
     tallies = [Tally(rule=rule.name, max_listed=max_listed) for rule in RULES]
     consumption_recorded = queries.has_consumed_steps(session, run_id=run_id)
+    horizons = scheduled_horizons(
+        intent.horizons,
+        queries.horizon_outcomes(session, run_id=run_id)
+        if intent.horizons.kind == "success_gated"
+        else (),
+        num_training_steps=there[-1] if there else 0,
+    )
     not_checked: list[AuditSkip] = []
     if not there:
         not_checked.append(AuditSkip(rule=None, reason=NOTHING_TRAINED, num_subjects=1))
     done: list[int] = []
     num_episodes = num_steps = 0
-    earlier: Evidence | None = None
     for number in wanted:
         if on_training_step is not None:
             on_training_step(len(done), len(wanted))
@@ -68,7 +75,7 @@ def audit_run(
             intent,
             run_id=run_id,
             training_step=number,
-            earlier_horizon=_horizon_before(number, earlier),
+            horizon=horizons[number - 1],
             consumption_recorded=consumption_recorded,
         )
         for rule, tally in zip(RULES, tallies, strict=True):
@@ -76,7 +83,6 @@ def audit_run(
         done.append(number)
         num_episodes += len(evidence.trained)
         num_steps += sum(len(episode.steps) for episode in evidence.trained)
-        earlier = evidence
     return AuditReport(
         run_id=run_id,
         training_steps=tuple(done),
@@ -110,9 +116,3 @@ def _is_over(session: Session, *, run_id: str, training_step: int) -> bool:
             session, run_id=run_id, training_step=training_step, names=METRICS
         )
     )
-
-
-def _horizon_before(training_step: int, earlier: Evidence | None) -> int | None:
-    if earlier is None or earlier.training_step != training_step - 1:
-        return None
-    return max((episode.numbers.horizon for episode in earlier.episodes), default=None)

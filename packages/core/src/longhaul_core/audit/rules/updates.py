@@ -3,7 +3,6 @@
 from math import fsum
 
 from longhaul_core.audit.evidence import Evidence
-from longhaul_core.audit.intent import Horizons
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
 
@@ -111,53 +110,15 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
-def horizons_of(training_step: int, horizons: Horizons, *, earlier: int | None) -> list[int]:
-    """Horizons that a training step may have, one alone unless success decides.
-
-    Args:
-        training_step: From 1.
-        horizons: The schedule.
-        earlier: Horizon of the training step before; None if that is not known.
-
-    Raises:
-        ValueError: If the schedule is none that is known here.
-    """
-    match horizons.kind:
-        case "fixed":
-            return [horizons.final]
-        case "stepwise":
-            stage = (training_step - 1) // horizons.training_steps_per_stage
-            return [horizons.stages[min(stage, len(horizons.stages) - 1)]]
-        case "linear":
-            intervals = horizons.end_training_step - 1
-            passed = min(training_step - 1, intervals)
-            growth = horizons.final - horizons.start
-            return [horizons.start + growth * passed // intervals]
-        case "success_gated":
-            if training_step == 1:
-                return [horizons.stages[0]]
-            if earlier not in horizons.stages:
-                return list(horizons.stages)
-            place = horizons.stages.index(earlier)
-            return list(horizons.stages[place : place + 2])  # one stage at a time, never back
-        case kind:
-            raise ValueError(f"no horizon schedule is called {kind!r}")
-
-
 def check_horizon(evidence: Evidence, tally: Tally) -> None:
     """Episodes are played at the horizon of the schedule, also after a resume, and not beyond."""
-    allowed = horizons_of(
-        evidence.training_step, evidence.intent.horizons, earlier=evidence.earlier_horizon
-    )
-    told = " or ".join(map(str, allowed))
-    first = evidence.episodes[0].numbers.horizon if evidence.episodes else 0
     for episode in evidence.episodes:
         tally.checked()
         numbers = episode.numbers
-        if numbers.horizon not in allowed or (first in allowed and numbers.horizon != first):
+        if numbers.horizon != evidence.horizon:
             tally.found(
                 f"horizon {numbers.horizon}",
-                expected=f"horizon {told}" if first not in allowed else f"horizon {first}",
+                expected=f"horizon {evidence.horizon}",
                 training_step=evidence.training_step,
                 episode_id=numbers.episode_id,
             )

@@ -6,7 +6,7 @@ All of it is of the surviving line and of training episodes alone.
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import (
@@ -22,6 +22,7 @@ __all__ = [
     "ConsumedNumbers",
     "EpisodeNumbers",
     "GroupNumbers",
+    "HorizonOutcomes",
     "ReplyLogprobs",
     "StepNumbers",
     "anchor_texts",
@@ -29,6 +30,7 @@ __all__ = [
     "episode_numbers",
     "group_numbers",
     "has_consumed_steps",
+    "horizon_outcomes",
     "metrics_of_training_step",
     "reply_logprobs",
     "step_numbers",
@@ -64,6 +66,16 @@ class EpisodeNumbers(NamedTuple):
     trained: bool
     episode_advantage: float | None
     optimizer_step_index: int | None
+
+
+class HorizonOutcomes(NamedTuple):
+    """What the episodes of a training step came to that were begun at one horizon."""
+
+    training_step: int
+    horizon: int
+    num_successes: int
+    num_episodes: int
+    """That ended; failures are not counted."""
 
 
 class StepNumbers(NamedTuple):
@@ -126,6 +138,27 @@ def training_steps(session: Session, *, run_id: str) -> list[int]:
         .order_by(EpisodeRow.training_step)
     )
     return list(session.scalars(statement))
+
+
+def horizon_outcomes(session: Session, *, run_id: str) -> list[HorizonOutcomes]:
+    """Outcomes of all training steps, by training step and horizon."""
+    rows = session.execute(
+        select(
+            EpisodeRow.training_step,
+            EpisodeRow.horizon,
+            func.sum(case((EpisodeRow.success, 1), else_=0)),
+            func.count(),
+        )
+        .where(
+            EpisodeRow.run_id == run_id,
+            EpisodeRow.phase == "train",
+            ~EpisodeRow.superseded,
+            ~EpisodeRow.failed,
+        )
+        .group_by(EpisodeRow.training_step, EpisodeRow.horizon)
+        .order_by(EpisodeRow.training_step, EpisodeRow.horizon)
+    )
+    return [HorizonOutcomes(*row) for row in rows]
 
 
 def group_numbers(session: Session, *, run_id: str, training_step: int) -> list[GroupNumbers]:

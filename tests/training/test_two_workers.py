@@ -1,0 +1,108 @@
+"""A whole run with two workers of the learner, killed once: two gloo ranks and two engines."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
+
+from longhaul_trainer.models import prepare_model
+from training.launching import (
+    Launched,
+    described,
+    finish,
+    kill_group,
+    path_with_tests,
+    run,
+    trainer,
+    wait_for_the_dead,
+    wait_until,
+)
+from training.test_smoke_run import LOGPROB_BOUND
+from training.wordy_world import ID
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+SETTINGS = (
+    'environment.import_modules=["training.wordy_world"]',
+    "resources.num_workers=2",
+    "num_training_steps=3",
+    "validation.num_tasks=2",
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """Killed when its first checkpoint is there, and resumed."""
+    folder: Path = tmp_path_factory.mktemp("two-workers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path_with_tests())
+        process = trainer(folder, "train", str(described(folder, ID)), *SETTINGS)
+        wait_until(process, lambda: any(folder.glob("runs/*/checkpoints/global_step_1")))
+        kill_group(process)
+        wait_for_the_dead(folder)
+        ended = finish(trainer(folder, "resume", "last"), folder)
+    assert ended.returncode == 0, ended.output
+    return ended
+
+
+def test_each_optimizer_step_is_shared_out_to_both_ranks(trained: Launched) -> None:
+    rows = trained.query(
+        "SELECT training_step, optimizer_step_index, "
+        "sum(rank = 0), sum(rank = 1), count(*) FROM step_consumption "
+        "WHERE trained GROUP BY 1, 2"
+    )
+
+    assert [row[:2] for row in rows] == [(step, part) for step in (1, 2, 3) for part in (0, 1)]
+    assert all(abs(first - second) <= 1 for *_, first, second, _ in rows), rows
+    assert any(number % 2 for *_, number in rows), "a padding row was never needed"
+
+
+def test_both_ranks_left_their_part_of_each_checkpoint_and_the_run_went_on_from_one(
+    trained: Launched,
+) -> None:
+    (resumed_after,) = trained.query(
+        "SELECT resumes_after_training_step FROM attempts WHERE attempt = 1"
+    )[0]
+    steps = trained.query(
+        "SELECT training_step, value FROM metrics WHERE name = 'actor/optimizer_steps' "
+        "AND NOT superseded ORDER BY training_step"
+    )
+
+    assert resumed_after >= 1
+    assert steps == [(1, 2.0), (2, 2.0), (3, 2.0)]
+    for rank in (0, 1):
+        for part in ("model", "optim", "extra_state"):
+            name = f"checkpoints/global_step_3/actor/{part}_world_size_2_rank_{rank}.pt"
+            assert (trained.run_folder / name).is_file(), name
+
+
+def test_both_engines_sample_with_the_learners_weights(trained: Launched) -> None:
+    rows = trained.query(
+        "SELECT value FROM metrics WHERE name = 'agreement/logprob_difference_mean'"
+    )
+
+    assert len(rows) >= 3
+    assert all(value < LOGPROB_BOUND for (value,) in rows), rows
+
+
+def test_the_final_weights_are_whole_and_have_moved(trained: Launched, tmp_path: Path) -> None:
+    start = load_file(prepare_model("tiny", tmp_path) / "model.safetensors")
+
+    final = load_file(trained.run_folder / "model" / "model.safetensors")
+
+    assert {name: weight.shape for name, weight in final.items()} == {
+        name: weight.shape for name, weight in start.items()
+    }
+    assert all(weight.isfinite().all() for weight in final.values())
+    assert not torch.equal(
+        final["model.layers.0.self_attn.q_proj.weight"],
+        start["model.layers.0.self_attn.q_proj.weight"],
+    )
+
+
+def test_the_audit_finds_nothing(trained: Launched) -> None:
+    audited = run(trained.folder, "audit", trained.run_id)
+
+    assert audited.returncode == 0, audited.output
+    assert trained.value("SELECT sum(num_findings) FROM audits") == 0
