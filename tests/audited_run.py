@@ -31,7 +31,7 @@ from longhaul_core.types import (
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.notes import RowNote
+from longhaul_trainer.verl.notes import StepNote
 from store_samples import make_task
 
 RUN = "run"
@@ -150,22 +150,28 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
 def credited(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> StepCredit:
     """What the trainer makes of the episodes that ended."""
     notes = {
-        f"train-{r.training_step}-{r.group_index}_{r.outcome.position}_{step.index}": RowNote(
-            task_id=r.outcome.task.task_id,
-            group_index=r.group_index,
-            position=r.outcome.position,
-            retry=r.retry,
-            horizon=r.outcome.horizon,
-            step=step.index,
-            num_steps=len(r.outcome.steps),
-            reward=step.reward,
-            action_valid=step.action_valid,
-            anchor=step.observation.anchor,
-            success=r.outcome.success,
-            episode_return=r.outcome.episode_return,
-            prompt_tokens=len(step.prompt_tokens),
-            action_tokens=len(step.action_tokens),
-            reference_kl=0.3 * step.index if config.algorithm.reward_kl_coefficient > 0 else 0.0,
+        f"train-{r.training_step}-{r.group_index}_{r.outcome.position}_{step.index}": (
+            StepNote(
+                task_id=r.outcome.task.task_id,
+                group_index=r.group_index,
+                position=r.outcome.position,
+                retry=r.retry,
+                horizon=r.outcome.horizon,
+                step=step.index,
+                num_steps=len(r.outcome.steps),
+                reward=step.reward,
+                action_valid=step.action_valid,
+                anchor=step.observation.anchor,
+                success=r.outcome.success,
+                episode_return=r.outcome.episode_return,
+                prompt_tokens=len(step.prompt_tokens),
+                action_tokens=len(step.action_tokens),
+                start=0,
+                split_reason="one_row_per_step" if step.index else "first_step",
+                reference_kl=0.3 * step.index
+                if config.algorithm.reward_kl_coefficient > 0
+                else 0.0,
+            ),
         )
         for r in episodes
         if isinstance(r.outcome, Trajectory)

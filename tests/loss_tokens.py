@@ -18,8 +18,16 @@ PolicyLossOf = Callable[[ActionTokens], PolicyLoss]
 OLD_LOGPROB = math.log(0.5)
 
 
-def one_row(ratios: list[float], advantages: list[float], weights: list[float]) -> ActionTokens:
-    """One row whose tokens have these probability ratios, from a probability of 1/2 before."""
+def one_row(
+    ratios: list[float],
+    advantages: list[float],
+    weights: list[float],
+    actions: list[int] | None = None,
+) -> ActionTokens:
+    """One row whose tokens have these probability ratios, from a probability of 1/2 before.
+
+    They are of one action unless `actions` says of which each is.
+    """
     old_BT = torch.full((1, len(ratios)), OLD_LOGPROB, dtype=torch.float64)
     policy_BT = old_BT + torch.tensor([ratios], dtype=torch.float64).log()
     return ActionTokens(
@@ -27,6 +35,7 @@ def one_row(ratios: list[float], advantages: list[float], weights: list[float]) 
         old_logprobs_BT=old_BT,
         advantages_BT=torch.tensor([advantages], dtype=torch.float64),
         loss_weights_BT=torch.tensor([weights], dtype=torch.float64),
+        actions_BT=torch.tensor([actions or [0] * len(ratios)]),
     )
 
 

@@ -122,6 +122,7 @@ def ours(
             old_logprobs_BT=batch.old,
             advantages_BT=batch.advantages,
             loss_weights_BT=batch.mask * weights,
+            actions_BT=torch.zeros_like(batch.mask, dtype=torch.int64),
         ),
         **clipping,
     )
@@ -188,6 +189,7 @@ def test_importance_weights_are_verls_and_do_in_the_advantage_what_they_do_there
         old_logprobs_BT=batch.old,
         behavior_logprobs_BT=batch.behavior,
         counted_BT=batch.mask > 0,
+        actions_BT=torch.zeros_like(batch.mask, dtype=torch.int64),
         level=level,
         cap=2.0,
     )

@@ -127,7 +127,7 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
         make_credit(record, episode_advantage=-0.5),
         values=(0.2, 0.4),
         policy_logprobs=((-1.0,) * 6, (-2.0,) * 6),
-        split_reasons=(None, "template"),
+        split_reasons=("first_step", None),
         optimizer_step_index=1,
     )
 
@@ -140,7 +140,7 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     assert (first.return_to_go, second.return_to_go) == (1.0, 1.0)
     assert (first.value, second.value) == (0.2, 0.4)
     assert (first.loss_weight, second.loss_weight) == (0.5, 0.5)
-    assert (first.split_reason, second.split_reason) == (None, "template")
+    assert (first.split_reason, second.split_reason) == ("first_step", None)
     assert first.policy_logprobs == (-1.0,) * 6
     assert first.behavior_logprobs != first.policy_logprobs
     assert first.trained

@@ -64,6 +64,18 @@ def test_there_are_recipes() -> None:
             "rollout.max_prompt_tokens + rollout.max_reply_tokens = 512 + 64 = 576",
         ),
         (
+            {"optimizer": {"rows": "merged"}},
+            'optimizer.rows = "merged" merges nothing with memory.kind = "window"',
+        ),
+        (
+            {"optimizer": {"max_row_tokens": 300}},
+            'max_row_tokens = 300 is for rows = "merged", got rows = "step"',
+        ),
+        (
+            {"memory": {"kind": "full"}, "optimizer": {"rows": "merged", "max_row_tokens": 577}},
+            "optimizer.max_row_tokens = 577 is more than any row can have",
+        ),
+        (
             {"optimizer": {"warmup_training_steps": 11}},
             "optimizer.warmup_training_steps = 11 is more than num_training_steps = 10",
         ),

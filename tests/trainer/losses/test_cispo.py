@@ -48,6 +48,7 @@ def test_ratios_beyond_any_float_stay_finite() -> None:
         old_logprobs_BT=torch.full((1, 1), -1e4, dtype=torch.float64),
         advantages_BT=torch.ones(1, 1, dtype=torch.float64),
         loss_weights_BT=torch.ones(1, 1, dtype=torch.float64),
+        actions_BT=torch.zeros(1, 1, dtype=torch.int64),
     )
 
     assert gradient_of(tokens, loss_of(tokens)) == [[-2.0]]

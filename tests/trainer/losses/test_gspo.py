@@ -90,6 +90,7 @@ def test_agrees_with_the_loss_of_the_sequence_differentiated_as_it_stands(
         old_logprobs_BT=old[None],
         advantages_BT=torch.full_like(row, advantage, requires_grad=False),
         loss_weights_BT=torch.full_like(row, weight, requires_grad=False),
+        actions_BT=torch.zeros_like(row, dtype=torch.int64, requires_grad=False),
     )
     found = loss_of(tokens)
 
@@ -103,6 +104,7 @@ def test_ratios_beyond_any_float_stay_finite() -> None:
         old_logprobs_BT=torch.full((1, 2), -1e4, dtype=torch.float64),
         advantages_BT=torch.full((1, 2), -1.0, dtype=torch.float64),
         loss_weights_BT=torch.full((1, 2), 0.5, dtype=torch.float64),
+        actions_BT=torch.zeros(1, 2, dtype=torch.int64),
     )
 
     found = loss_of(tokens)

@@ -21,6 +21,7 @@ def weights_of(
     level: ImportanceLevel,
     cap: float = 2.0,
     counted: list[list[bool]] | None = None,
+    actions: list[list[int]] | None = None,
 ) -> ImportanceWeights:
     """Weights where the learner's probabilities are these multiples of the sampler's."""
     ratios_BT = torch.tensor(ratios, dtype=torch.float64)
@@ -31,6 +32,9 @@ def weights_of(
         counted_BT=torch.ones_like(ratios_BT, dtype=torch.bool)
         if counted is None
         else torch.tensor(counted),
+        actions_BT=torch.zeros_like(ratios_BT, dtype=torch.int64)
+        if actions is None
+        else torch.tensor(actions),
         level=level,
         cap=cap,
     )
@@ -51,6 +55,18 @@ def test_matches_the_hand_worked_replies() -> None:
     assert found.truncated_BT.tolist() == [[False, False], [True, True]]
 
 
+def test_each_action_of_a_row_is_a_sequence_of_its_own() -> None:
+    # 1/2 * 3/2 = 3/4 and, past a gap that may hold anything, 3/2 * 4/5 = 6/5
+    found = weights_of(
+        [[0.5, 1.5, 9.0, 1.5, 0.8]],
+        level="sequence",
+        counted=[[True, True, False, True, True]],
+        actions=[[0, 0, 0, 1, 1]],
+    )
+
+    assert found.weights_BT.tolist() == [pytest.approx([0.75, 0.75, 1.0, 1.2, 1.2])]
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_is_not_counted_is_in_nothing(level: ImportanceLevel) -> None:
     found = weights_of([[1.5, 0.0], [1.0, math.inf]], level=level, counted=[[True, False]] * 2)
@@ -66,6 +82,7 @@ def test_no_gradient_goes_through_a_weight(level: ImportanceLevel) -> None:
         old_logprobs_BT=old_BT,
         behavior_logprobs_BT=torch.full((1, 2), 0.1),
         counted_BT=torch.ones(1, 2, dtype=torch.bool),
+        actions_BT=torch.zeros(1, 2, dtype=torch.int64),
         level=level,
         cap=2.0,
     )
@@ -79,6 +96,7 @@ def test_odds_beyond_any_float_are_the_cap(level: ImportanceLevel) -> None:
         old_logprobs_BT=torch.zeros(1, 1),
         behavior_logprobs_BT=torch.full((1, 1), -1e4),
         counted_BT=torch.ones(1, 1, dtype=torch.bool),
+        actions_BT=torch.zeros(1, 1, dtype=torch.int64),
         level=level,
         cap=3.0,
     )
@@ -115,6 +133,7 @@ def test_the_weighted_mean_over_what_was_sampled_is_the_learners_mean(
         old_logprobs_BT=torch.tensor([old], dtype=torch.float64).log(),
         behavior_logprobs_BT=torch.tensor([behavior], dtype=torch.float64).log(),
         counted_BT=torch.ones(1, 4, dtype=torch.bool),
+        actions_BT=torch.zeros(1, 4, dtype=torch.int64),
         level="token",
         cap=100.0,
     ).weights_BT[0]

@@ -63,6 +63,7 @@ def test_ratios_beyond_any_float_stay_finite() -> None:
         old_logprobs_BT=torch.full((1, 2), -1e4, dtype=torch.float64),
         advantages_BT=torch.tensor([[1.0, -1.0]], dtype=torch.float64),
         loss_weights_BT=torch.tensor([[0.5, 0.5]], dtype=torch.float64),
+        actions_BT=torch.zeros(1, 2, dtype=torch.int64),
     )
 
     found = loss_of(tokens)

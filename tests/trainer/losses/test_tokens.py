@@ -33,7 +33,6 @@ def cispo(tokens: ActionTokens) -> PolicyLoss:
 
 
 every_loss = pytest.mark.parametrize("loss_of", [ppo, gspo, cispo])
-token_losses = pytest.mark.parametrize("loss_of", [ppo, cispo])
 
 
 def test_differing_shapes_are_refused() -> None:
@@ -63,6 +62,7 @@ def test_tokens_without_weight_may_hold_anything(
         ),
         advantages_BT=torch.tensor([[2.0, 1.0]], dtype=torch.float64),
         loss_weights_BT=torch.tensor([[1.0, 0.0]], dtype=torch.float64),
+        actions_BT=torch.zeros(1, 2, dtype=torch.int64),
     )
 
     found = loss_of(row)
@@ -168,6 +168,7 @@ def step_rows(
         old_logprobs_BT=old,
         advantages_BT=advantages,
         loss_weights_BT=weights_BT,
+        actions_BT=torch.zeros_like(weights_BT, dtype=torch.int64),
     )
 
 
@@ -191,6 +192,7 @@ def mapped(rows: ActionTokens, change: Callable[[torch.Tensor], torch.Tensor]) -
         old_logprobs_BT=change(rows.old_logprobs_BT),
         advantages_BT=change(rows.advantages_BT),
         loss_weights_BT=change(rows.loss_weights_BT),
+        actions_BT=change(rows.actions_BT),
     )
 
 
@@ -233,31 +235,61 @@ def test_micro_batches_add_up_to_the_whole(
     )
 
 
-@token_losses
-@given(episodes, units)
+def merged_rows(rows: ActionTokens, steps: list[list[Action]], *, gap: int) -> ActionTokens:
+    """One row per episode: its actions, and between them `gap` tokens of rubbish."""
+    widths = [sum(len(t) + gap for _, t in episode) for episode in steps]
+    places: list[tuple[int, int, int]] = []  # row, start and number of each step's action
+    for row, episode in enumerate(steps):
+        start = 0
+        for number, (_, of_step) in enumerate(episode):
+            places.append((row, start, number))
+            start += len(of_step) + gap
+
+    def merged(column_BT: torch.Tensor, rubbish: float) -> torch.Tensor:
+        out_BT = torch.full((len(steps), max(widths)), rubbish, dtype=torch.float64)
+        of_steps = [of_step for episode in steps for _, of_step in episode]
+        for (row, start, _), values, of_step in zip(places, column_BT, of_steps, strict=True):
+            out_BT[row, start : start + len(of_step)] = values[: len(of_step)]
+        return out_BT
+
+    actions_BT = torch.zeros((len(steps), max(widths)), dtype=torch.int64)
+    for row, start, number in places:
+        actions_BT[row, start:] = number
+    return ActionTokens(
+        policy_logprobs_BT=merged(rows.policy_logprobs_BT.detach(), -7.0).requires_grad_(),
+        old_logprobs_BT=merged(rows.old_logprobs_BT, -0.1),
+        advantages_BT=merged(rows.advantages_BT, 5.0),
+        loss_weights_BT=merged(rows.loss_weights_BT, 0.0),
+        actions_BT=actions_BT,
+    )
+
+
+@every_loss
+@given(episodes, units, st.integers(0, 3))
 @settings(deadline=None, max_examples=30)
 def test_rows_merged_into_one_per_episode_give_the_gradient_of_rows_per_step(
-    loss_of: PolicyLossOf, steps: list[list[Action]], unit: str
+    loss_of: PolicyLossOf, steps: list[list[Action]], unit: str, gap: int
 ) -> None:
-    """Where a loss looks at each token alone; GSPO's ratio is of a row."""
-    weights = weights_of(steps, unit)
-    split = step_rows(steps, weights, pad=0)
-    width = max(sum(len(t) for _, t in episode) for episode in steps)
+    split = step_rows(steps, weights_of(steps, unit), pad=0)
+    merged = merged_rows(split, steps, gap=gap)
 
-    def merged(column: torch.Tensor) -> torch.Tensor:
-        out = torch.zeros((len(steps), width), dtype=torch.float64)
-        row = 0
-        for place, episode in enumerate(steps):
-            of_episode = [column[row + i, : len(t)] for i, (_, t) in enumerate(episode)]
-            joined = torch.cat(of_episode)
-            out[place, : len(joined)] = joined
-            row += len(episode)
-        return out
-
-    loss, gradient = loss_and_gradient(loss_of, mapped(split, merged))
+    loss, gradient = loss_and_gradient(loss_of, merged)
 
     assert loss == pytest.approx(loss_and_gradient(loss_of, split)[0], abs=1e-9)
     assert gradient == pytest.approx(loss_and_gradient(loss_of, split)[1])
+    found, expected = loss_of(merged), loss_of(split)
+    for name in ("clipped", "divergence", "ratio"):
+        value = getattr(found, name).item()
+        assert value == pytest.approx(getattr(expected, name).item(), abs=1e-9)
+
+
+def test_without_its_actions_a_merged_row_has_another_ratio_of_the_sequence() -> None:
+    ratios, actions = [1.5, 1.0, 0.5, 0.25], [0, 0, 1, 1]
+    told = one_row(ratios, [1.0] * 4, [0.25] * 4, actions)
+
+    assert gspo(told).loss.item() != pytest.approx(
+        gspo(one_row(ratios, [1.0] * 4, [0.25] * 4)).loss.item()
+    )
 
 
 def step_ppo(advantage: float, of_step: list[tuple[float, float]]) -> list[float]:

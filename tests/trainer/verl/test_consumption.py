@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.verl.notes import NOTE, RowNote
+from longhaul_trainer.verl.notes import NOTES, StepNote, written
 from store_samples import make_record, make_trajectory, run_started
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ pytestmark = [
 ]
 
 
-def note(*, group_index: int = 0, position: int = 0, step: int = 0) -> RowNote:
-    return RowNote(
+def note(
+    *, group_index: int = 0, position: int = 0, step: int = 0, start: int = 0, tokens: int = 1
+) -> StepNote:
+    return StepNote(
         task_id="train/00000",
         group_index=group_index,
         position=position,
@@ -45,12 +47,14 @@ def note(*, group_index: int = 0, position: int = 0, step: int = 0) -> RowNote:
         success=False,
         episode_return=0.0,
         prompt_tokens=1,
-        action_tokens=1,
+        action_tokens=tokens,
+        start=start,
+        split_reason=None,
     )
 
 
 def micro_batch(
-    notes: list[RowNote],
+    notes: list[tuple[StepNote, ...]],
     *,
     advantages: list[list[float]],
     weights: list[list[float]],
@@ -71,7 +75,7 @@ def micro_batch(
             "advantages": jagged(advantages),
             "loss_weights": jagged(weights),
             "old_log_probs": jagged(old_logprobs),
-            "extra_fields": [{NOTE: each._asdict()} for each in notes],
+            "extra_fields": [{NOTES: written(each)} for each in notes],
         }
     )
 
@@ -81,7 +85,7 @@ def test_the_numbers_are_over_the_tokens_that_weigh_something() -> None:
 
     first, second = consumed_steps(
         micro_batch(
-            [note(group_index=4, position=5, step=2), note()],
+            [(note(group_index=4, position=5, step=2),), (note(),)],
             advantages=[[9.0, -0.5, 0.25], [1.0]],
             weights=[[0.0, 0.125, 0.5], [0.0]],
             old_logprobs=[[-7.0, -1.0, -0.5], [-2.0]],
@@ -98,13 +102,69 @@ def test_the_numbers_are_over_the_tokens_that_weigh_something() -> None:
     assert second.weight_low is second.weight_high is None
 
 
+def test_each_step_of_a_merged_row_is_told_apart() -> None:
+    from longhaul_trainer.verl.consumption import consumed_steps
+
+    merged = (note(step=3, tokens=2), note(step=4, start=3, tokens=1))
+    found = consumed_steps(
+        micro_batch(
+            [(note(position=1),), merged],
+            advantages=[[1.0], [0.5, 0.25, 9.0, -2.0]],
+            weights=[[0.1], [0.5, 0.25, 0.0, 0.125]],
+            old_logprobs=[[-4.0], [-1.0, -2.0, -9.0, -0.5]],
+        )
+    )
+
+    assert [(one.position, one.step_index, one.row_index) for one in found] == [
+        (1, 0, 0), (0, 3, 1), (0, 4, 1)
+    ]  # fmt: skip
+    assert [one.num_tokens for one in found] == [1, 2, 1]
+    assert [(one.advantage_low, one.advantage_high) for one in found] == [
+        (1.0, 1.0), (0.25, 0.5), (-2.0, -2.0)
+    ]  # fmt: skip
+    assert [one.old_logprob_sum for one in found] == [-4.0, -3.0, -0.5]
+
+
+def test_a_token_that_weighs_something_in_a_gap_is_told_of_the_step_before_it() -> None:
+    from longhaul_trainer.verl.consumption import consumed_steps
+
+    merged = (note(step=0, tokens=1), note(step=1, start=2, tokens=1))
+    first, second = consumed_steps(
+        micro_batch(
+            [merged],
+            advantages=[[1.0, 0.0, 1.0]],
+            weights=[[0.5, 0.5, 0.5]],
+            old_logprobs=[[-1.0, -3.0, -1.0]],
+        )
+    )
+
+    assert (first.num_tokens, first.old_logprob_sum) == (2, -4.0)  # the action has one
+    assert (second.num_tokens, second.old_logprob_sum) == (1, -1.0)
+
+
+def test_a_row_that_fills_up_is_not_told_though_it_has_the_notes_of_a_merged_one() -> None:
+    from longhaul_trainer.verl.consumption import consumed_steps
+
+    data = micro_batch(
+        [(note(tokens=2), note(step=1, start=5, tokens=1))],
+        advantages=[[0.0]],
+        weights=[[0.0]],
+        old_logprobs=[[-1.0]],
+    )
+    data["loss_mask"] = torch.nested.as_nested_tensor(
+        [torch.zeros(1, dtype=torch.int64)], layout=torch.jagged
+    )
+
+    assert consumed_steps(data) == ()
+
+
 def test_old_logprobs_are_added_up_in_double_precision() -> None:
     from longhaul_trainer.verl.consumption import consumed_steps
 
     logprobs = [-16.0, *[-1e-6] * 1000]  # in float32 the small ones would be lost
     [row] = consumed_steps(
         micro_batch(
-            [note()],
+            [(note(),)],
             advantages=[[1.0] * 1001],
             weights=[[1.0] * 1001],
             old_logprobs=[logprobs],
@@ -134,12 +194,12 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def report_one_row(loss: "ReportedLoss", note: RowNote, *, optimizer_step: int = 0) -> None:
+def report_one_row(loss: "ReportedLoss", note: StepNote, *, optimizer_step: int = 0) -> None:
     """A micro-batch of one row through the loss."""
     from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP
 
     data = micro_batch(
-        [note], advantages=[[1.0, 1.0]], weights=[[0.5, 0.5]], old_logprobs=[[-1.0, -2.0]]
+        [(note,)], advantages=[[1.0, 1.0]], weights=[[0.5, 0.5]], old_logprobs=[[-1.0, -2.0]]
     )
     for name, value in ((TRAINING_STEP, 1), (OPTIMIZER_STEP, optimizer_step), ("dp_size", 2)):
         data.set_non_tensor(name, value)
@@ -220,8 +280,10 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
     )
     # All episodes of the first task failed.
     notes = {
-        f"train-7-{group}_{position}_0": note(group_index=group, position=position)._replace(
-            num_steps=1, reward=float(position), episode_return=float(position)
+        f"train-7-{group}_{position}_0": (
+            note(group_index=group, position=position)._replace(
+                num_steps=1, reward=float(position), episode_return=float(position)
+            ),
         )
         for group in (1, 2)
         for position in (0, 1)
@@ -238,7 +300,7 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
             self.actor_rollout_wg = workers
             self.tokenizer = SimpleNamespace(eos_token_id=2)
 
-        def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, RowNote]:
+        def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, tuple[StepNote, ...]]:
             return notes
 
     batch = KVBatchMeta(keys=list(notes), tags=[{}] * 4, partition_id="train")

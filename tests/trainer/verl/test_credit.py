@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.verl.credit`, from row notes to one advantage and weight per row."""
+"""Tests for `longhaul_trainer.verl.credit`: notes in, advantages and weights of each step out."""
 
 from random import Random
 from typing import Any, get_args
@@ -11,32 +11,36 @@ from hypothesis import strategies as st
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.config.learning import EstimatorName
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.notes import RowNote
+from longhaul_trainer.verl.notes import RowKey, StepNote
 
 Step = dict[str, Any]
-Notes = dict[str, RowNote]
+Notes = dict[str, tuple[StepNote, ...]]
 Settings = dict[str, Any]
 
 
 def episode(group: int, position: int, steps: list[Step], *, retry: int = 0) -> Notes:
-    """Row key → note of one episode; a step says its reward and whatever else matters."""
+    """Notes of one episode, a row per step; a step says its reward and whatever else matters."""
     total = sum(step["reward"] for step in steps)
     return {
-        f"train-3-{group}_{position}_{index}": RowNote(
-            task_id=f"task {group}",
-            group_index=group,
-            position=position,
-            retry=retry,
-            horizon=20,
-            step=index,
-            num_steps=len(steps),
-            reward=step["reward"],
-            action_valid=step.get("valid", True),
-            anchor=step.get("anchor", f"{group}/{position}/{index}"),
-            success=total > 0,
-            episode_return=total,
-            prompt_tokens=50,
-            action_tokens=step.get("tokens", 2),
+        f"train-3-{group}_{position}_{index}": (
+            StepNote(
+                task_id=f"task {group}",
+                group_index=group,
+                position=position,
+                retry=retry,
+                horizon=20,
+                step=index,
+                num_steps=len(steps),
+                reward=step["reward"],
+                action_valid=step.get("valid", True),
+                anchor=step.get("anchor", f"{group}/{position}/{index}"),
+                success=total > 0,
+                episode_return=total,
+                prompt_tokens=50,
+                action_tokens=step.get("tokens", 2),
+                start=0,
+                split_reason="one_row_per_step",
+            ),
         )
         for index, step in enumerate(steps)
     }
@@ -63,7 +67,7 @@ def advantages_of(credit: StepCredit) -> dict[str, float]:
     return {
         key: advantage
         for episode in credit.episodes
-        for key, advantage in zip(episode.keys, episode.credit.advantages, strict=True)
+        for key, advantage in zip(episode.row_keys, episode.credit.advantages, strict=True)
     }
 
 
@@ -150,7 +154,7 @@ def test_a_reply_that_is_too_long_costs_its_episode() -> None:
 def test_the_divergence_in_the_reward_costs_its_episode() -> None:
     notes = episode(0, 0, rewards(1.0, 0.0)) | episode(0, 1, rewards(1.0))
     key = "train-3-0_0_1"
-    notes[key] = notes[key]._replace(reference_kl=2.0)
+    notes[key] = tuple(note._replace(reference_kl=2.0) for note in notes[key])
 
     credit = credit_of(notes, num_groups=1, reward_kl_coefficient=0.25)
 
@@ -164,7 +168,7 @@ def test_a_task_with_one_episode_left_is_left_out_and_counted() -> None:
 
     credit = credit_of(notes, num_groups=4)
 
-    assert {key for e in credit.episodes for key in e.keys} == {"train-3-0_0_0", "train-3-0_3_0"}
+    assert {key for e in credit.episodes for key in e.rows} == {"train-3-0_0_0", "train-3-0_3_0"}
     assert credit.left_out == ("train-3-2_1_0", "train-3-2_1_1")
     assert credit.num_groups == 4
     # the tokens of what is left out weigh nothing: those of the others add up to 1
@@ -234,7 +238,78 @@ def test_steps_are_put_in_order_by_number() -> None:
 
     # "…_10" sorts before "…_2" as text
     assert credit.episodes[0].credit.returns_to_go == tuple(float(i) for i in range(12))
-    assert credit.episodes[0].keys == tuple(f"train-3-0_0_{i}" for i in range(12))
+    assert credit.episodes[0].rows == tuple(f"train-3-0_0_{i}" for i in range(12))
+
+
+def merged(notes: Notes, *, into: int) -> Notes:
+    """The same steps, `into` of them a row, with gaps of three tokens."""
+    episodes: dict[tuple[str, int], list[StepNote]] = {}
+    for key, of_row in notes.items():
+        episodes.setdefault(RowKey.parse(key)[:2], []).extend(of_row)
+    rows: Notes = {}
+    for (group, position), steps in episodes.items():
+        for row, first in enumerate(range(0, len(steps), into)):
+            start, of_row = 0, list[StepNote]()
+            for note in steps[first : first + into]:
+                of_row.append(note._replace(start=start))
+                start = of_row[-1].stop + 3
+            rows[f"{group}_{position}_{row}"] = tuple(of_row)
+    return rows
+
+
+@pytest.mark.parametrize("loss_unit", ["token", "step", "episode"])
+@pytest.mark.parametrize("name", get_args(EstimatorName))
+def test_how_episodes_are_cut_into_rows_changes_no_credit(name: str, loss_unit: str) -> None:
+    if name == "drgrpo":
+        loss_unit = "token"  # it refuses to divide by lengths
+    notes = (
+        episode(0, 0, [{"reward": r, "tokens": 1 + r, "anchor": f"{r % 2}"} for r in range(5)])
+        | episode(0, 1, [{"reward": 3, "tokens": 7, "anchor": "0"}])
+        | episode(1, 0, rewards(0, 1, 0))
+        | episode(1, 1, rewards(2, 2))
+    )
+
+    algorithm: Settings = {"name": name, "loss_unit": loss_unit, "scale_by_std": True}
+
+    by_step = credit_of(notes, num_groups=2, num_optimizer_steps=2, **algorithm)
+    by_row = credit_of(merged(notes, into=2), num_groups=2, num_optimizer_steps=2, **algorithm)
+
+    for one, other in zip(by_step.episodes, by_row.episodes, strict=True):
+        assert other.credit == one.credit
+        assert other.loss_weights == one.loss_weights
+        assert other.optimizer_step == one.optimizer_step
+    assert by_row.keys_of(0) == [
+        "train-3-0_0_0", "train-3-0_0_1", "train-3-0_0_2", "train-3-0_1_0"
+    ]  # fmt: skip
+    assert by_row.episodes[0].row_keys == (
+        "train-3-0_0_0", "train-3-0_0_0", "train-3-0_0_1", "train-3-0_0_1", "train-3-0_0_2"
+    )  # fmt: skip
+    assert [s.note.step for s in by_row.steps_by_row()["train-3-0_0_1"]] == [2, 3]
+
+
+def test_every_token_of_an_action_has_the_advantage_of_its_step() -> None:
+    notes = episode(0, 0, [{"reward": 1.0, "tokens": 3}]) | episode(0, 1, rewards(0.0))
+
+    (step,) = credit_of(notes, num_groups=1).episodes[0].steps
+
+    assert step.token_advantages.tolist() == [0.5, 0.5, 0.5]
+    assert step.loss_weight == 1 / 5
+
+
+def test_rows_that_are_left_out_are_named_once() -> None:
+    notes = episode(0, 0, rewards(1, 1)) | episode(1, 0, rewards(1)) | episode(1, 1, rewards(0))
+
+    credit = credit_of(merged(notes, into=2), num_groups=2)
+
+    assert credit.left_out == ("train-3-0_0_0",)
+
+
+def test_a_step_that_is_in_two_rows_is_refused() -> None:
+    notes = episode(0, 0, rewards(0, 1)) | episode(0, 1, rewards(0))
+    notes["train-3-0_0_2"] = notes["train-3-0_0_1"]
+
+    with pytest.raises(ValueError, match=r"should have steps 0 to 1, has \[0, 1, 1\]"):
+        credit_of(notes, num_groups=1)
 
 
 def test_nothing_to_compare_leaves_nothing_to_train() -> None:
@@ -419,7 +494,7 @@ def test_the_order_of_rows_changes_nothing(
 
     assert advantages_of(credits[0]) == advantages_of(credits[1])
     assert set(credits[0].left_out) == set(credits[1].left_out)
-    trained = {key for e in credits[0].episodes for key in e.keys}
+    trained = {key for e in credits[0].episodes for key in e.rows}
     assert trained | set(credits[0].left_out) == set(notes)
     assert not trained & set(credits[0].left_out)
     if name not in ("grpo", "drgrpo", "rloo", "gigpo"):

@@ -9,14 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.verl.notes import RowNote
+from longhaul_trainer.verl.notes import StepNote
 from longhaul_trainer.verl.rewards import overlong_share, shaped_rewards, with_reference_kl
 
 
 def note(
-    reward: float, *, tokens: int = 1, valid: bool = True, reference_kl: float = 0.0
-) -> RowNote:
-    return RowNote(
+    reward: float,
+    *,
+    tokens: int = 1,
+    valid: bool = True,
+    reference_kl: float = 0.0,
+    start: int = 0,
+) -> StepNote:
+    return StepNote(
         task_id="task",
         group_index=0,
         position=0,
@@ -31,6 +36,8 @@ def note(
         episode_return=reward,
         prompt_tokens=1,
         action_tokens=tokens,
+        start=start,
+        split_reason=None,
         reference_kl=reference_kl,
     )
 
@@ -111,23 +118,30 @@ def test_penalties_add_up() -> None:
     np.testing.assert_allclose(found, [0.35])
 
 
-def test_the_divergence_of_a_row_is_the_sum_over_its_tokens() -> None:
-    notes = {"a": note(0.0), "b": note(0.0), "left out": note(0.0)}
-    policy = {"a": torch.tensor([0.5, 0.5]).log(), "b": torch.tensor([0.5]).log()}
-    reference = {"a": torch.tensor([0.25, 0.5]).log(), "b": torch.tensor([1.0]).log()}
+def test_the_divergence_of_a_step_is_the_sum_over_its_actions_tokens() -> None:
+    notes = {
+        "a": (note(0.0, tokens=2), note(1.0, tokens=1, start=3)),  # a gap of one token
+        "b": (note(0.0),),
+        "left out": (note(0.0),),
+    }
+    policy = {"a": torch.tensor([0.5, 0.5, 0.5, 0.5]).log(), "b": torch.tensor([0.5]).log()}
+    reference = {"a": torch.tensor([0.25, 0.5, 0.01, 0.125]).log(), "b": torch.tensor([1.0]).log()}
 
     found = with_reference_kl(notes, policy=policy, reference=reference, kind="k1")
 
-    # log 2 + 0; -log 2; and a row that is not trained has none
-    assert [n.reference_kl for n in found.values()] == pytest.approx([math.log(2), -math.log(2), 0])
-    assert [n._replace(reference_kl=0.0) for n in found.values()] == list(notes.values())
+    # log 2 + 0 and, past the gap, log 4; -log 2; and a row that is not trained has none
+    steps = [step for row in found.values() for step in row]
+    expected = [math.log(2), math.log(4), -math.log(2), 0]
+    assert [step.reference_kl for step in steps] == pytest.approx(expected)
+    without = {key: tuple(n._replace(reference_kl=0.0) for n in row) for key, row in found.items()}
+    assert without == notes
 
 
 def test_the_kind_of_estimate_is_the_one_asked_for() -> None:
     policy = {"a": torch.tensor([0.5]).log()}
     reference = {"a": torch.tensor([0.25]).log()}
 
-    found = with_reference_kl({"a": note(0.0)}, policy=policy, reference=reference, kind="k3")
+    found = with_reference_kl({"a": (note(0.0),)}, policy=policy, reference=reference, kind="k3")
 
     # 1/2 - 1 + log 2
-    assert found["a"].reference_kl == pytest.approx(math.log(2) - 0.5)
+    assert found["a"][0].reference_kl == pytest.approx(math.log(2) - 0.5)

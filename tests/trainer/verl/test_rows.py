@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from longhaul_trainer.verl.notes import RowKey, RowNote, read_notes
+from longhaul_trainer.verl.notes import RowKey, StepNote, read_notes
 from store_samples import make_trajectory
 
 pytestmark = [
@@ -23,7 +23,13 @@ def rows_of_episode(updates: int = 2) -> list[Any]:
     from longhaul_trainer.verl.rows import to_rows
 
     trajectory = make_trajectory(rewards=REWARDS, position=3)
-    return to_rows(trajectory, group_index=5, retry=1, optimizer_steps_per_training_step=updates)
+    return to_rows(
+        trajectory,
+        group_index=5,
+        retry=1,
+        optimizer_steps_per_training_step=updates,
+        form="step",
+    )
 
 
 def test_there_is_a_row_for_each_step_with_the_tokens_that_were_read_and_written() -> None:
@@ -40,10 +46,10 @@ def test_there_is_a_row_for_each_step_with_the_tokens_that_were_read_and_written
 
 def test_a_note_says_what_credit_needs_to_know() -> None:
     trajectory = make_trajectory(rewards=REWARDS, position=3)
-    note = read_notes([row.extra_fields for row in rows_of_episode()])[1]
+    (note,) = read_notes([row.extra_fields for row in rows_of_episode()])[1]
     step = trajectory.steps[1]
 
-    assert note == RowNote(
+    assert note == StepNote(
         task_id=trajectory.task.task_id,
         group_index=5,
         position=3,
@@ -58,6 +64,8 @@ def test_a_note_says_what_credit_needs_to_know() -> None:
         episode_return=1.25,
         prompt_tokens=len(step.prompt_tokens),
         action_tokens=len(step.action_tokens),
+        start=0,
+        split_reason="one_row_per_step",
     )
 
 
@@ -122,5 +130,5 @@ def test_each_step_keeps_its_reward_through_verls_post_processing(
     assert keys == [RowKey("train-3-5", 3, step) for step in range(3)]
     fields = put["fields"]
     notes = read_notes(fields.pop("extra_fields").tolist())
-    assert tuple(note.reward for note in notes) == REWARDS
+    assert tuple(note.reward for (note,) in notes) == REWARDS
     assert {float(row.sum()) for row in fields["rm_scores"].unbind(0)} == {1.25}

@@ -13,7 +13,7 @@ import torch
 from longhaul_core.store import Record
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.verl.notes import NOTE, RowNote
+from longhaul_trainer.verl.notes import NOTES, StepNote, written
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.consumption import RecordWriter
@@ -41,9 +41,9 @@ class Row:
     is_padding: bool = False
 
     @property
-    def note(self) -> RowNote:
+    def note(self) -> StepNote:
         """What the row was given when its episode was played."""
-        return RowNote(
+        return StepNote(
             task_id="train/00000",
             group_index=0,
             position=self.position,
@@ -58,6 +58,8 @@ class Row:
             episode_return=0.0,
             prompt_tokens=len(self.prompt),
             action_tokens=len(self.reply),
+            start=0,
+            split_reason="one_row_per_step",
         )
 
 
@@ -241,7 +243,7 @@ def update(
             "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
             "advantages": jagged(lambda row: [row.advantage] * len(row.reply), torch.float32),
             "loss_weights": jagged(lambda row: [row.weight] * len(row.reply), torch.float32),
-            "extra_fields": [{NOTE: row.note._asdict(), "reward_extra_info": {}} for row in rows],
+            "extra_fields": [{NOTES: written([row.note]), "reward_extra_info": {}} for row in rows],
         },
         non_tensor_dict={
             "calculate_entropy": loss.entropy_coefficient > 0,

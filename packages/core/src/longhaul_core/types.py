@@ -22,6 +22,7 @@ __all__ = [
     "Message",
     "Observation",
     "Split",
+    "SplitReason",
     "Step",
     "StepTimings",
     "StopReason",
@@ -41,6 +42,21 @@ class Split(StrEnum):
     """Chooses the best checkpoint."""
     TEST = "test"
     """Held out; read by `trainer evaluate` only."""
+
+
+class SplitReason(StrEnum):
+    """Why a step begins a new row of the learner instead of continuing the one before it."""
+
+    FIRST_STEP = "first_step"
+    """There is nothing before it."""
+    ONE_ROW_PER_STEP = "one_row_per_step"
+    """Rows are not merged in this run."""
+    PROMPT_CHANGED = "prompt_changed"
+    """Its prompt does not begin with the tokens of the step before, prompt and reply."""
+    POLICY_CHANGED = "policy_changed"
+    """It was sampled by other weights than the step before."""
+    ROW_FULL = "row_full"
+    """The row would have become longer than it may be."""
 
 
 class StopReason(StrEnum):

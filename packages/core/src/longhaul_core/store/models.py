@@ -306,7 +306,8 @@ class StepRow(Base):
     trained: Mapped[bool]
     """The mask: whether its action tokens were in the loss."""
     split_reason: Mapped[str | None]
-    """Why a new row of the batch began here."""
+    """Why a new row of the learner began here, a `SplitReason` value; null where the step continued
+    the row of the one before it, and where there is no credit."""
     anchor_hash: Mapped[str] = mapped_column(Hash)
     """Of the anchor state; steps of a group with equal hashes are compared by GiGPO."""
     num_prompt_tokens: Mapped[int]

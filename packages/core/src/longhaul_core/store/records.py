@@ -201,7 +201,7 @@ class EpisodeCredit:
     optimizer_step_index: int | None = None
     """0-based optimizer step of the training step that used the episode."""
     split_reasons: tuple[str | None, ...] | None = None
-    """Why a step began a new row although the one before it was open; None where it did not."""
+    """`SplitReason` of each step that began a row, None where it continued one; None if unknown."""
 
     def __post_init__(self) -> None:
         lengths = {

@@ -111,14 +111,7 @@ class RunConfig(Section):
                 f"horizon_schedule.start = {growth.start} must be less than rollout.horizon = "
                 f'{horizon}, where kind = "linear" ends'
             )
-        longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
-        if self.optimizer.micro_batch_tokens < longest_row:
-            yield (
-                f"optimizer.micro_batch_tokens = {self.optimizer.micro_batch_tokens} is less than "
-                "one full row, rollout.max_prompt_tokens + rollout.max_reply_tokens = "
-                f"{self.rollout.max_prompt_tokens} + {self.rollout.max_reply_tokens} = "
-                f"{longest_row}; raise it to at least {longest_row}"
-            )
+        yield from self._rows_that_cannot_be()
         pass_k, group_size = self.algorithm.pass_k, self.rollout.group_size
         if pass_k is not None and pass_k > group_size:
             yield (
@@ -150,6 +143,31 @@ class RunConfig(Section):
             yield (
                 f"prompt.reply_prefix = {self.prompt.reply_prefix!r} opens the action before "
                 "actions.require_thinking = true can be met; drop one of them"
+            )
+
+    def _rows_that_cannot_be(self) -> Generator[str]:
+        longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
+        if self.optimizer.micro_batch_tokens < longest_row:
+            yield (
+                f"optimizer.micro_batch_tokens = {self.optimizer.micro_batch_tokens} is less than "
+                "one full row, rollout.max_prompt_tokens + rollout.max_reply_tokens = "
+                f"{self.rollout.max_prompt_tokens} + {self.rollout.max_reply_tokens} = "
+                f"{longest_row}; raise it to at least {longest_row}"
+            )
+        if self.optimizer.rows == "merged" and self.memory.kind != "full":
+            yield (
+                'optimizer.rows = "merged" merges nothing with memory.kind = '
+                f'"{self.memory.kind}", whose prompts do not repeat earlier replies; say '
+                'memory.kind = "full", or '
+                'optimizer.rows = "step"'
+            )
+        max_row_tokens = self.optimizer.max_row_tokens
+        if max_row_tokens is not None and max_row_tokens > longest_row:
+            yield (
+                f"optimizer.max_row_tokens = {max_row_tokens} is more than any row can have: "
+                "merged or not, it ends with a prompt and its reply, of at most "
+                "rollout.max_prompt_tokens + rollout.max_reply_tokens = "
+                f"{longest_row} tokens; lower it, or leave it out"
             )
 
     def with_absolute_paths(self, base: Path) -> Self:

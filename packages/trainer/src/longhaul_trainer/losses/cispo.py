@@ -1,6 +1,6 @@
 """CISPO: a clipped importance weight before REINFORCE's gradient.
 
-Shapes: B rows, T tokens of the reply, right-padded.
+Shapes: B rows, T tokens of the response, right-padded.
 """
 
 import torch

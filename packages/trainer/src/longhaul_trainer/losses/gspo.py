@@ -1,41 +1,48 @@
 """GSPO: one importance ratio for all tokens of a sequence.
 
-The sequence is what the policy wrote in one step: a row. Rows of merged steps would have
-one ratio where there should be several.
+The sequence is what the policy wrote in one step: an action. A row of merged steps holds
+several, and each has a ratio of its own.
 
-Shapes: B rows, T tokens of the reply, right-padded; 1 where a row has one number.
+Shapes: B rows, T tokens of the response, right-padded.
 """
 
 import torch
 
-from longhaul_trainer.losses.tokens import MAX_LOG_RATIO, ActionTokens, PolicyLoss, weighted_sums
+from longhaul_trainer.losses.tokens import (
+    MAX_LOG_RATIO,
+    ActionTokens,
+    PolicyLoss,
+    sums_by_action,
+    weighted_sums,
+)
 
 
 def gspo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> PolicyLoss:
     """GSPO's loss, in the form that allows an advantage per token (GSPO-token).
 
-    With n counted tokens in a row and sg(·) what is kept out of the gradient:
+    With n counted tokens in an action and sg(·) what is kept out of the gradient:
 
         s = exp(1/n · Σ_t log(π_t / π_old,t)),    s_t = sg(s) · π_t / sg(π_t),
         L_t = −min(s_t A_t, clip(s_t, 1 − clip_low, 1 + clip_high) A_t).
 
-    Every s_t has the value s, so a row is clipped whole where its advantages have one sign.
-    Where advantage and weight are the same all over a row, value and gradient are those of
-    the sequence's own −min(s A, clip(s) A) at the row's summed weight; the paper gives each
+    Every s_t has the value s, so an action is clipped whole where its advantages have one sign.
+    Where advantage and weight are the same all over an action, value and gradient are those of
+    the sequence's own −min(s A, clip(s) A) at the action's summed weight; the paper gives each
     sequence the same one, which is loss unit "step". There is no dual clip.
 
     Args:
-        tokens: What is trained, one step a row.
+        tokens: What is trained.
         clip_low: In (0, 1]; the paper takes 3e-4, since s is a mean over tokens.
         clip_high: Above 0; the paper takes 4e-4.
 
     Source: Zheng et al., 2025, arXiv:2507.18071, eq. 5, 7, 13 and 14.
     """
     counted_BT, advantages_BT = tokens.counted_BT(), tokens.advantages_BT
-    num_tokens_B1 = counted_BT.sum(dim=-1, keepdim=True).clamp(min=1)
-    log_ratio_B1 = tokens.log_ratio_BT().detach().sum(dim=-1, keepdim=True) / num_tokens_B1
+    log_ratio_BT = tokens.log_ratio_BT().detach()
+    num_tokens_BT = _by_action(tokens, torch.ones_like(log_ratio_BT)).clamp(min=1)
+    mean_BT = _by_action(tokens, log_ratio_BT) / num_tokens_BT
     logprobs_BT = torch.where(counted_BT, tokens.policy_logprobs_BT, 0.0)
-    log_ratio_BT = log_ratio_B1.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) + (
+    log_ratio_BT = mean_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) + (
         logprobs_BT - logprobs_BT.detach()
     )
     ratio_BT = log_ratio_BT.exp()
@@ -48,3 +55,7 @@ def gspo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> Pol
         clipped_BT=token_loss_BT != plain_BT,
         ratio_BT=ratio_BT,
     )
+
+
+def _by_action(tokens: ActionTokens, values_BT: torch.Tensor) -> torch.Tensor:
+    return sums_by_action(values_BT, counted_BT=tokens.counted_BT(), actions_BT=tokens.actions_BT)

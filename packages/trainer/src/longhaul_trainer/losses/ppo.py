@@ -1,6 +1,6 @@
 """PPO's clipped loss, with dual clip; with a higher upper bound it is DAPO's.
 
-Shapes: B rows, T tokens of the reply, right-padded.
+Shapes: B rows, T tokens of the response, right-padded.
 """
 
 import torch

@@ -2,13 +2,13 @@
 
 A policy loss is `Σ weight · token loss`. The weights are computed once for all the episodes
 of an optimizer step (`longhaul_core.advantages.loss_weights`), so padding, micro-batches
-and the way an episode was cut into rows cannot change the gradient; only where a loss has a
-ratio of the whole sequence must a row be one step.
+and the way an episode was cut into rows cannot change the gradient. Where a loss has a ratio
+of a whole sequence, the sequence is one action, of which a row may hold several.
 
 Every token loss is proportional to the advantage for factors that are not negative, so an
 importance weight of a token may be multiplied into its advantage.
 
-Shapes: B rows, T tokens of the reply, right-padded.
+Shapes: B rows, T tokens of the response, right-padded; A actions of the row with the most.
 """
 
 from dataclasses import dataclass
@@ -36,6 +36,8 @@ class ActionTokens:
     """Advantage of each token's action."""
     loss_weights_BT: torch.Tensor
     """Weight of each token; 0 on padding and on what is not trained."""
+    actions_BT: torch.Tensor
+    """int64, which of its row's actions a token belongs to, from 0; read where it is counted."""
 
     def __post_init__(self) -> None:
         tensors = (
@@ -43,10 +45,13 @@ class ActionTokens:
             self.old_logprobs_BT,
             self.advantages_BT,
             self.loss_weights_BT,
+            self.actions_BT,
         )
         shapes = {tuple(tensor.shape) for tensor in tensors}
         if len(shapes) != 1:
-            raise ValueError(f"logprobs, advantages and weights differ in shape: {sorted(shapes)}")
+            raise ValueError(
+                f"logprobs, advantages, weights and actions differ in shape: {sorted(shapes)}"
+            )
 
     def counted_BT(self) -> torch.Tensor:
         """Whether a token is trained; what is not may hold anything, infinities too."""
@@ -56,6 +61,22 @@ class ActionTokens:
         """The log of π / π_old; 0 where a token is not counted."""
         difference_BT = self.policy_logprobs_BT - self.old_logprobs_BT
         return torch.where(self.counted_BT(), difference_BT, 0.0)
+
+
+def sums_by_action(
+    values_BT: torch.Tensor, *, counted_BT: torch.Tensor, actions_BT: torch.Tensor
+) -> torch.Tensor:
+    """For each token the sum over the counted tokens of its action; shape `[B, T]`.
+
+    Args:
+        values_BT: What is added up; anything where a token is not counted.
+        counted_BT: Whether a token is trained.
+        actions_BT: int64, which of its row's actions a token belongs to, at least 0.
+    """
+    counted = torch.where(counted_BT, values_BT, torch.zeros_like(values_BT))
+    num_actions = int(actions_BT.max()) + 1 if actions_BT.numel() else 0
+    sums_BA = counted.new_zeros(len(counted), num_actions)
+    return sums_BA.scatter_add(1, actions_BT, counted).gather(1, actions_BT)
 
 
 class PolicyLoss(NamedTuple):

@@ -185,6 +185,8 @@ class EpisodeService:
                     group_index=group_index,
                     retry=retry,
                     optimizer_steps_per_training_step=run.optimizer.optimizer_steps_per_training_step,
+                    form=run.optimizer.rows,
+                    max_row_tokens=run.optimizer.max_row_tokens,
                 )
         return []
 

@@ -2,14 +2,14 @@
 
 The trainer stores the advantages and weights that it means the update to have. Rows then
 go through TransferQueue, verl's dispatch to the ranks and its cut into micro-batches; what
-comes out there is read here, from the tensors of the loss itself. A row says which step it
-is by the note it was given when its episode was played, not by the order it came in.
+comes out there is read here, from the tensors of the loss itself. A row says which steps are in
+it by the notes it was given when its episode was played, not by the order it came in.
 
 The loss function is the one place that verl calls once for each micro-batch of an update,
 under activation checkpointing too, which runs the model again and not the loss. Reports are
 waited for: when the update is done they are in the store, and an error there ends the run.
 
-B rows, T tokens of the longest reply.
+B rows, T tokens of the longest response, A actions of the row with the most steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from verl.utils.metric import Metric
 from longhaul_core.store.records import ConsumedStep, ConsumedSteps, Record
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.verl.loss import policy_loss
-from longhaul_trainer.verl.notes import read_notes
+from longhaul_trainer.verl.notes import StepNote, read_notes
+from longhaul_trainer.verl.spans import action_numbers
 
 TRAINING_STEP = "update_training_step"
 OPTIMIZER_STEP = "update_optimizer_step"
@@ -106,55 +107,81 @@ class ReportedLoss:
 
 
 def consumed_steps(data: TensorDict) -> tuple[ConsumedStep, ...]:
-    """What the loss reads of each row of a micro-batch, padding rows left out.
+    """What the loss reads of each step of a micro-batch, padding rows left out.
 
-    One transfer from the device, of B times 7 numbers.
+    A step answers for its action and for what comes after it in the row, up to the next action:
+    a token that weighs something where nothing was sampled is told of the step before it.
+
+    One transfer from the device, of B times A times 7 numbers.
     """
     padded = data.select(
         "advantages", "loss_weights", "old_log_probs", "loss_mask"
     ).to_padded_tensor()
     advantages_BT, weights_BT = padded["advantages"], padded["loss_weights"]
     in_loss_BT = weights_BT > 0
-    numbers = torch.stack(
+    rows = read_notes(data.get("extra_fields").tolist())
+    actions = _Actions(action_numbers(rows, num_tokens=in_loss_BT.shape[1]).to(in_loss_BT.device))
+    own_tokens_B1 = padded["loss_mask"].sum(-1, keepdim=True)
+    numbers_BA7 = torch.stack(
         [
-            padded["loss_mask"].sum(-1).double(),  # 0 in the rows that verl fills up with
-            in_loss_BT.sum(-1).double(),
-            *_extremes(advantages_BT, in_loss_BT),
-            *_extremes(weights_BT, in_loss_BT),
-            torch.where(in_loss_BT, padded["old_log_probs"].double(), 0.0).sum(-1),
-        ]
+            # 0 in the rows that verl fills up with
+            own_tokens_B1.double().expand(-1, actions.most),
+            actions.sums(in_loss_BT),
+            *actions.extremes(advantages_BT, in_loss_BT),
+            *actions.extremes(weights_BT, in_loss_BT),
+            actions.sums(torch.where(in_loss_BT, padded["old_log_probs"].double(), 0.0)),
+        ],
+        dim=-1,
     )
-    rows: list[ConsumedStep] = []
-    notes = read_notes(data.get("extra_fields").tolist())
-    for index, (note, row) in enumerate(zip(notes, numbers.T.tolist(), strict=True)):
-        num_own_tokens, num_tokens, *extremes, old_logprob_sum = row
-        if not num_own_tokens:
-            continue
-        low, high, lightest, heaviest = extremes if num_tokens else [None] * 4
-        rows.append(
-            ConsumedStep(
-                group_index=note.group_index,
-                position=note.position,
-                retry=note.retry,
-                step_index=note.step,
-                row_index=index,
-                num_tokens=int(num_tokens),
-                advantage_low=low,
-                advantage_high=high,
-                weight_low=lightest,
-                weight_high=heaviest,
-                old_logprob_sum=old_logprob_sum,
-            )
+    return tuple(
+        _consumed_step(note, row_index, numbers)
+        for row_index, (notes, numbers_A7) in enumerate(
+            zip(rows, numbers_BA7.tolist(), strict=True)
         )
-    return tuple(rows)
-
-
-def _extremes(
-    values_BT: torch.Tensor, counted_BT: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Least and greatest counted value of each row, float64; infinite where none is counted."""
-    values_BT = values_BT.double()
-    return (
-        torch.where(counted_BT, values_BT, torch.inf).amin(-1),
-        torch.where(counted_BT, values_BT, -torch.inf).amax(-1),
+        for note, numbers in zip(notes, numbers_A7, strict=False)
+        if numbers[0]
     )
+
+
+def _consumed_step(note: StepNote, row_index: int, numbers: Sequence[float]) -> ConsumedStep:
+    _, num_tokens, *extremes, old_logprob_sum = numbers
+    low, high, lightest, heaviest = extremes if num_tokens else [None] * 4
+    return ConsumedStep(
+        group_index=note.group_index,
+        position=note.position,
+        retry=note.retry,
+        step_index=note.step,
+        row_index=row_index,
+        num_tokens=int(num_tokens),
+        advantage_low=low,
+        advantage_high=high,
+        weight_low=lightest,
+        weight_high=heaviest,
+        old_logprob_sum=old_logprob_sum,
+    )
+
+
+class _Actions:
+    """Takes tokens together by the action that they belong to; float64, shape `[B, A]`."""
+
+    def __init__(self, actions_BT: torch.Tensor) -> None:
+        self._actions_BT = actions_BT
+        self.most = int(actions_BT.max()) + 1
+
+    def sums(self, values_BT: torch.Tensor) -> torch.Tensor:
+        return self._reduced(values_BT, "sum", start=0.0)
+
+    def extremes(
+        self, values_BT: torch.Tensor, counted_BT: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Least and greatest counted value; infinite where none is counted."""
+        values_BT = values_BT.double()
+        return (
+            self._reduced(torch.where(counted_BT, values_BT, torch.inf), "amin", start=torch.inf),
+            self._reduced(torch.where(counted_BT, values_BT, -torch.inf), "amax", start=-torch.inf),
+        )
+
+    def _reduced(self, values_BT: torch.Tensor, how: str, *, start: float) -> torch.Tensor:
+        shape = (len(values_BT), self.most)
+        first_BA = torch.full(shape, start, dtype=torch.float64, device=values_BT.device)
+        return first_BA.scatter_reduce(1, self._actions_BT, values_BT.double(), how)

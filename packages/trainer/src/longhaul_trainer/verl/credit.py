@@ -1,7 +1,7 @@
-"""Advantages and loss weights of one training step, from the notes of its rows.
+"""Advantages and loss weights of one training step, from the notes of its steps.
 
-Nothing here knows about verl: rows in, one number per row out. How episodes are compared
-is the estimator's; weights are shared out inside one optimizer step.
+Nothing here knows about verl, and nothing depends on how an episode was cut into rows. How
+episodes are compared is the estimator's; weights are shared out inside one optimizer step.
 """
 
 from __future__ import annotations
@@ -9,29 +9,63 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from longhaul_core.advantages import EpisodeCredit, loss_weights
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.verl.estimators import Group, estimate, smallest_group
-from longhaul_trainer.verl.notes import RowKey, RowNote
+from longhaul_trainer.verl.notes import RowKey, RowNotes, StepNote
 from longhaul_trainer.verl.rewards import shaped_rewards
+from longhaul_trainer.verl.spans import FloatArray
 
 Episode = tuple[str, int]
 """Group and position."""
+
+
+class TrainedStep(NamedTuple):
+    """One step, with what its action's tokens are trained with."""
+
+    row: str
+    """Key of the row that it is in."""
+    note: StepNote
+    token_advantages: FloatArray
+    """Advantage of each token of its action."""
+    loss_weight: float
+    """Weight of each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedEpisode:
     """One episode of the training step, with what its steps are trained with."""
 
-    keys: tuple[str, ...]
-    """Row keys, in step order."""
-    notes: tuple[RowNote, ...]
+    row_keys: tuple[str, ...]
+    """Key of the row that each step is in; merged steps have the same one."""
+    notes: tuple[StepNote, ...]
+    """Of each step, in order."""
     credit: EpisodeCredit
+    token_advantages: tuple[FloatArray, ...]
+    """For each step, the advantage of each token of its action."""
     loss_weights: tuple[float, ...]
     """Weight of each token of a step."""
     optimizer_step: int
     """0-based optimizer step of the training step that the episode is part of."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Keys of its rows, in step order."""
+        return tuple(dict.fromkeys(self.row_keys))
+
+    @property
+    def steps(self) -> tuple[TrainedStep, ...]:
+        """Its steps, in order."""
+        return tuple(
+            TrainedStep(*step)
+            for step in zip(
+                self.row_keys, self.notes, self.token_advantages, self.loss_weights, strict=True
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +74,7 @@ class StepCredit:
 
     episodes: tuple[TrainedEpisode, ...]
     left_out: tuple[str, ...]
-    """Row keys of groups with too few episodes that did not fail: nothing to compare."""
+    """Keys of the rows of groups with too few episodes that did not fail: nothing to compare."""
     groups_without_signal: int
     """Groups whose every advantage is zero."""
     num_groups: int
@@ -51,27 +85,35 @@ class StepCredit:
             key
             for episode in self.episodes
             if episode.optimizer_step == optimizer_step
-            for key in episode.keys
+            for key in episode.rows
         ]
+
+    def steps_by_row(self) -> dict[str, list[TrainedStep]]:
+        """Row key → the row's steps, in order."""
+        rows: dict[str, list[TrainedStep]] = defaultdict(list)
+        for episode in self.episodes:
+            for step in episode.steps:
+                rows[step.row].append(step)
+        return dict(rows)
 
 
 def credit_training_step(
-    notes: Mapping[str, RowNote],
+    notes: RowNotes,
     *,
     algorithm: AlgorithmConfig,
     num_optimizer_steps: int,
     num_groups: int,
 ) -> StepCredit:
-    """Advantages and weights of all the rows of a training step.
+    """Advantages and weights of all the steps of a training step.
 
     Args:
-        notes: Row key → note, padding rows not among them.
+        notes: Of all rows, padding rows not among them.
         algorithm: How to credit.
         num_optimizer_steps: Parts that the groups are split into, in task order.
         num_groups: Tasks of the training step, failed ones counted.
 
     Raises:
-        ValueError: If an episode misses a step.
+        ValueError: If an episode misses a step, or has one twice.
     """
     episodes = _episodes(notes)
     groups: dict[str, list[Episode]] = defaultdict(list)
@@ -81,7 +123,7 @@ def credit_training_step(
     kept = {name: members for name, members in groups.items() if len(members) >= fewest}
     estimated = estimate(
         [
-            _group(name, [_notes(episodes[m], notes) for m in members], algorithm)
+            _group(name, [episodes[m].notes for m in members], algorithm)
             for name, members in kept.items()
         ],
         algorithm,
@@ -93,15 +135,16 @@ def credit_training_step(
     }
     groups_per_part = num_groups // num_optimizer_steps
     part_of = {
-        episode: notes[episodes[episode][0]].group_index // groups_per_part for episode in credits
+        episode: episodes[episode].notes[0].group_index // groups_per_part for episode in credits
     }
-    weights = _weights(episodes, notes, part_of, algorithm)
+    weights = _weights(episodes, part_of, algorithm)
     return StepCredit(
         episodes=tuple(
             TrainedEpisode(
-                keys=episodes[episode],
-                notes=_notes(episodes[episode], notes),
+                row_keys=episodes[episode].row_keys,
+                notes=episodes[episode].notes,
                 credit=credit,
+                token_advantages=_same_for_all_tokens(credit, episodes[episode].notes),
                 loss_weights=weights[episode],
                 optimizer_step=part_of[episode],
             )
@@ -112,7 +155,7 @@ def credit_training_step(
             for name, members in groups.items()
             if name not in kept
             for m in members
-            for key in episodes[m]
+            for key in dict.fromkeys(episodes[m].row_keys)
         ),
         groups_without_signal=sum(
             not any(any(credits[m].advantages) for m in members) for members in kept.values()
@@ -121,30 +164,45 @@ def credit_training_step(
     )
 
 
-def _episodes(notes: Mapping[str, RowNote]) -> dict[Episode, tuple[str, ...]]:
-    """Row keys of each episode, in step order."""
-    rows: dict[Episode, list[tuple[int, str]]] = defaultdict(list)
-    for key in notes:
+class _Steps(NamedTuple):
+    """The steps of an episode, in order."""
+
+    row_keys: tuple[str, ...]
+    notes: tuple[StepNote, ...]
+
+
+def _episodes(notes: RowNotes) -> dict[Episode, _Steps]:
+    """The steps of each episode."""
+    rows: dict[Episode, list[tuple[int, str, StepNote]]] = defaultdict(list)
+    for key, of_row in notes.items():
         parsed = RowKey.parse(key)
-        rows[parsed.group, parsed.position].append((parsed.step, key))
-    episodes: dict[Episode, tuple[str, ...]] = {}
-    for episode, members in rows.items():
-        keys = tuple(key for _, key in sorted(members))
-        steps = [notes[key].step for key in keys]
-        if steps != list(range(notes[keys[0]].num_steps)):
+        rows[parsed.group, parsed.position] += [(note.step, key, note) for note in of_row]
+    episodes: dict[Episode, _Steps] = {}
+    for episode, found in rows.items():
+        members = sorted(found, key=lambda member: member[:2])
+        steps, num_steps = [step for step, _, _ in members], members[0][2].num_steps
+        if steps != list(range(num_steps)):
             raise ValueError(
-                f"episode {episode} should have steps 0 to {notes[keys[0]].num_steps - 1}, "
-                f"has {steps}"
+                f"episode {episode} should have steps 0 to {num_steps - 1}, has {steps}"
             )
-        episodes[episode] = keys
+        episodes[episode] = _Steps(
+            row_keys=tuple(key for _, key, _ in members),
+            notes=tuple(note for _, _, note in members),
+        )
     return episodes
 
 
-def _notes(keys: Sequence[str], notes: Mapping[str, RowNote]) -> tuple[RowNote, ...]:
-    return tuple(notes[key] for key in keys)
+def _same_for_all_tokens(
+    credit: EpisodeCredit, notes: Sequence[StepNote]
+) -> tuple[FloatArray, ...]:
+    """The advantages of tokens where an estimator tells steps apart, and no tokens."""
+    return tuple(
+        np.full(note.action_tokens, advantage)
+        for note, advantage in zip(notes, credit.advantages, strict=True)
+    )
 
 
-def _group(name: str, members: Sequence[Sequence[RowNote]], algorithm: AlgorithmConfig) -> Group:
+def _group(name: str, members: Sequence[Sequence[StepNote]], algorithm: AlgorithmConfig) -> Group:
     return Group(
         name=name,
         step_rewards=[shaped_rewards(episode, algorithm) for episode in members],
@@ -154,15 +212,14 @@ def _group(name: str, members: Sequence[Sequence[RowNote]], algorithm: Algorithm
 
 
 def _weights(
-    episodes: Mapping[Episode, Sequence[str]],
-    notes: Mapping[str, RowNote],
+    episodes: Mapping[Episode, _Steps],
     part_of: Mapping[Episode, int],
     algorithm: AlgorithmConfig,
 ) -> dict[Episode, tuple[float, ...]]:
     weights: dict[Episode, tuple[float, ...]] = {}
     for part in sorted(set(part_of.values())):
         members = [episode for episode in part_of if part_of[episode] == part]
-        counts = [[notes[key].action_tokens for key in episodes[member]] for member in members]
+        counts = [[note.action_tokens for note in episodes[member].notes] for member in members]
         shared = loss_weights(
             counts,
             loss_unit=algorithm.loss_unit,

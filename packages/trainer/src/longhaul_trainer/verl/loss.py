@@ -25,6 +25,8 @@ from longhaul_trainer.losses import (
     ppo_loss,
     truncated_importance_weights,
 )
+from longhaul_trainer.verl.notes import read_notes
+from longhaul_trainer.verl.spans import action_numbers
 
 MEANS = (
     "policy_divergence",
@@ -46,12 +48,16 @@ def policy_loss(
     logprobs_BT = no_padding_2_padding(model_output["log_probs"], data)
     padded = data.select(*_fields(settings)).to_padded_tensor()
     weights_BT, advantages_BT = padded["loss_weights"], padded["advantages"]
+    actions_BT = action_numbers(
+        read_notes(data.get("extra_fields").tolist()), num_tokens=weights_BT.shape[1]
+    ).to(weights_BT.device)
     sums = {"trained_weight": weights_BT.sum()}
     if settings.importance_sampling != "none":
         importance = truncated_importance_weights(
             old_logprobs_BT=padded["old_log_probs"],
             behavior_logprobs_BT=padded["rollout_log_probs"],
             counted_BT=weights_BT > 0,
+            actions_BT=actions_BT,
             level=settings.importance_sampling,
             cap=settings.importance_cap,
         )
@@ -64,6 +70,7 @@ def policy_loss(
             old_logprobs_BT=padded["old_log_probs"],
             advantages_BT=advantages_BT,
             loss_weights_BT=weights_BT,
+            actions_BT=actions_BT,
         ),
         settings,
     )

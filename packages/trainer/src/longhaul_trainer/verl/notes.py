@@ -1,25 +1,26 @@
-"""What the trainer knows of the step behind a row, and of where a row belongs.
+"""What the trainer knows of the steps in a row, and of where a row belongs.
 
-It travels beside the row through TransferQueue. Nothing here imports verl, so credit can
+It travels beside the row through TransferQueue: one note for each step, in step order, each
+with the place of its action in the row's response. Nothing here imports verl, so credit can
 be worked out, and tested, without it.
 
-Row keys in TransferQueue are `{group}_{position}_{step}`, so a group's name holds no `_`.
+Row keys in TransferQueue are `{group}_{position}_{row}`, so a group's name holds no `_`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from longhaul_core.types import GroupOutcome
 
-NOTE = "longhaul"
+NOTES = "longhaul"
 """Our key in a row's `extra_fields`."""
 
 
-class RowNote(NamedTuple):
-    """What the trainer must know about the step behind a row."""
+class StepNote(NamedTuple):
+    """What the trainer must know about a step, and where it is in its row."""
 
     task_id: str
     group_index: int
@@ -40,9 +41,22 @@ class RowNote(NamedTuple):
     episode_return: float
     prompt_tokens: int
     action_tokens: int
+    start: int
+    """0-based place, in the row's response, of the action's first token."""
+    split_reason: str | None
+    """`SplitReason` value of the step that begins a row; None for those that continue it."""
     reference_kl: float = 0.0
     """Estimated divergence from the starting model, summed over the reply's tokens; known, and
     not 0, only where it is part of the reward and the learner has read the row."""
+
+    @property
+    def stop(self) -> int:
+        """Place after the action's last token."""
+        return self.start + self.action_tokens
+
+
+RowNotes = Mapping[str, Sequence[StepNote]]
+"""Row key → notes of the row's steps, in step order."""
 
 
 class RowKey(NamedTuple):
@@ -50,30 +64,42 @@ class RowKey(NamedTuple):
 
     group: str
     position: int
-    step: int
+    row: int
+    """0-based place of the row in its episode."""
 
     @classmethod
     def parse(cls, key: str) -> RowKey:
         """Read a TransferQueue key."""
-        group, position, step = key.split("_")
-        return cls(group, int(position), int(step))
+        group, position, row = key.split("_")
+        return cls(group, int(position), int(row))
 
 
-def read_notes(extra_fields: Sequence[dict[str, Any]]) -> list[RowNote]:
+def written(notes: Sequence[StepNote]) -> list[dict[str, Any]]:
+    """Notes as a row's `extra_fields` carry them under `NOTES`."""
+    return [note._asdict() for note in notes]
+
+
+def read_notes(extra_fields: Sequence[dict[str, Any]]) -> list[tuple[StepNote, ...]]:
     """The notes of rows, in the order given."""
-    return [RowNote(**fields[NOTE]) for fields in extra_fields]
+    return [tuple(StepNote(**note) for note in fields[NOTES]) for fields in extra_fields]
 
 
-def group_outcomes(notes: Mapping[str, RowNote]) -> list[GroupOutcome]:
+def last_steps(notes: RowNotes) -> Iterator[StepNote]:
+    """The note of each episode's last step."""
+    for row in notes.values():
+        if row[-1].step == row[-1].num_steps - 1:
+            yield row[-1]
+
+
+def group_outcomes(notes: RowNotes) -> list[GroupOutcome]:
     """How often each group solved its task, in the order of the group's first row.
 
     Args:
-        notes: Row key → note, padding rows not among them; failed episodes have no row.
+        notes: Of all rows, padding rows not among them; failed episodes have no row.
     """
-    groups: dict[str, list[RowNote]] = defaultdict(list)
-    for key, note in notes.items():
-        if note.step == note.num_steps - 1:
-            groups[RowKey.parse(key).group].append(note)
+    groups: dict[str, list[StepNote]] = defaultdict(list)
+    for key, row in notes.items():
+        groups[RowKey.parse(key).group] += last_steps({key: row})
     return [
         GroupOutcome(
             task_id=episodes[0].task_id,

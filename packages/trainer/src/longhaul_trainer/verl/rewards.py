@@ -13,10 +13,11 @@ import torch
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.losses import kl_estimate
 from longhaul_trainer.losses.kl import KlKind
-from longhaul_trainer.verl.notes import RowNote
+from longhaul_trainer.verl.notes import RowNotes, StepNote
+from longhaul_trainer.verl.spans import of_action
 
 
-def shaped_rewards(episode: Sequence[RowNote], algorithm: AlgorithmConfig) -> np.ndarray:
+def shaped_rewards(episode: Sequence[StepNote], algorithm: AlgorithmConfig) -> np.ndarray:
     """The rewards of one episode, shape `[S]`.
 
         r_t − invalid_action_penalty · [the action is invalid]
@@ -58,31 +59,37 @@ def overlong_share(num_tokens: int, *, start: int, end: int) -> float:
 
 
 def with_reference_kl(
-    notes: Mapping[str, RowNote],
+    notes: RowNotes,
     *,
     policy: Mapping[str, torch.Tensor],
     reference: Mapping[str, torch.Tensor],
     kind: KlKind,
-) -> dict[str, RowNote]:
-    """`notes`, the rows of `reference` with their divergence summed over the reply's tokens.
+) -> dict[str, tuple[StepNote, ...]]:
+    """`notes`, each step of the rows of `reference` with the divergence summed over its action.
 
     Args:
-        notes: Row key → note.
-        policy: Row key → natural log of each token, under the policy before the update.
+        notes: Of all rows.
+        policy: Row key → natural log of each token of its response, under the policy before the
+            update.
         reference: The same under the frozen reference, for the rows that are trained.
         kind: Estimator.
     """
     found = {
-        key: float(kl_estimate(policy[key].float(), logprobs.float(), kind=kind).sum())
+        key: kl_estimate(policy[key].float(), logprobs.float(), kind=kind)
         for key, logprobs in reference.items()
     }
     return {
-        key: note._replace(reference_kl=found[key]) if key in found else note
-        for key, note in notes.items()
+        key: tuple(
+            note._replace(reference_kl=float(of_action(note, found[key]).sum()))
+            if key in found
+            else note
+            for note in row
+        )
+        for key, row in notes.items()
     }
 
 
-def _overlong_shares(episode: Sequence[RowNote], algorithm: AlgorithmConfig) -> np.ndarray:
+def _overlong_shares(episode: Sequence[StepNote], algorithm: AlgorithmConfig) -> np.ndarray:
     """Shape `[S]`; of an episode measured as a whole, the last step's alone is not 0."""
     shares = np.zeros(len(episode))
     start, end = algorithm.overlong_start_tokens, algorithm.overlong_end_tokens

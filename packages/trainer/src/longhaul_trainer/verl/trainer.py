@@ -13,7 +13,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -43,12 +43,14 @@ from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
-from longhaul_trainer.verl.credit import StepCredit, credit_training_step
+from longhaul_trainer.verl.credit import StepCredit, TrainedStep, credit_training_step
 from longhaul_trainer.verl.loss import weighted_means
-from longhaul_trainer.verl.notes import RowNote, group_outcomes, read_notes
+from longhaul_trainer.verl.notes import RowNotes, StepNote, group_outcomes, last_steps, read_notes
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.rewards import with_reference_kl
+from longhaul_trainer.verl.row_metrics import row_metrics
 from longhaul_trainer.verl.runtime import RunTicket
+from longhaul_trainer.verl.spans import FloatArray, in_response, of_action
 from longhaul_trainer.verl.stages import StageClock
 
 PARTITION = "train"
@@ -75,7 +77,7 @@ class TrainingContext:
 
 
 class LonghaulTrainer(PPOTrainerSync):
-    """Trains step-independent episodes: one row per step, credit per step."""
+    """Trains episodes of many steps: credit per step, however the steps are put into rows."""
 
     def __init__(self, config: DictConfig, context: TrainingContext) -> None:
         super().__init__(config)
@@ -206,6 +208,7 @@ class LonghaulTrainer(PPOTrainerSync):
                 self._parts[part] = upsample_batch_to_divisible_size(
                     rows, ranks, self.tokenizer.eos_token_id
                 )
+        metrics.update(row_metrics(credit, num_rows=sum(map(len, self._parts.values()))))
         return KVBatchMeta(
             keys=[key for part in self._parts.values() for key in part.keys],
             tags=[tag for part in self._parts.values() for tag in part.tags],
@@ -214,7 +217,7 @@ class LonghaulTrainer(PPOTrainerSync):
             extra_info=batch.extra_info,
         )
 
-    def _credit_of(self, notes: dict[str, RowNote]) -> StepCredit:
+    def _credit_of(self, notes: RowNotes) -> StepCredit:
         return credit_training_step(
             notes,
             algorithm=self._run.algorithm,
@@ -228,7 +231,7 @@ class LonghaulTrainer(PPOTrainerSync):
             worker_group._dispatch_info["actor"] = worker_group._query_dispatch_info("actor")
         return max(worker_group._dispatch_info["actor"]) + 1
 
-    def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, RowNote]:
+    def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, tuple[StepNote, ...]]:
         data = tq.kv_batch_get(
             keys=batch.keys,
             partition_id=batch.partition_id or PARTITION,
@@ -237,7 +240,7 @@ class LonghaulTrainer(PPOTrainerSync):
         return dict(zip(batch.keys, read_notes(data.pop("extra_fields").tolist()), strict=True))
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Give every token of a row its step's advantage and weight; padding rows get zeros."""
+        """Give every token of an action its advantage and weight; gaps and padding get zeros."""
         self._context.stages.enter("advantages", training_step=self.global_steps)
         assert self._credit is not None
         data = tq.kv_batch_get(
@@ -248,20 +251,14 @@ class LonghaulTrainer(PPOTrainerSync):
         policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
         if self._run.algorithm.reward_kl_coefficient > 0:
             self._credit_with_reference_kl(policy, metrics)
-        by_key = {
-            key: (advantage, weight)
-            for episode in self._credit.episodes
-            for key, advantage, weight in zip(
-                episode.keys, episode.credit.advantages, episode.loss_weights, strict=True
-            )
-        }
-        credits = [by_key.get(key, (0.0, 0.0)) for key in batch.keys]
+        by_row = self._credit.steps_by_row()
+        rows = [by_row.get(key, []) for key in batch.keys]
         lengths = [len(row) for row in data["responses"].unbind(0)]
-        advantages = _nested([a for a, _ in credits], lengths)
+        advantages = _nested(rows, lengths, lambda step: step.token_advantages)
         fields = {
             "advantages": advantages,
             "returns": advantages,
-            "loss_weights": _nested([w for _, w in credits], lengths),
+            "loss_weights": _nested(rows, lengths, _weights),
         }
         batch = tq.kv_batch_put(
             keys=batch.keys,
@@ -269,8 +266,8 @@ class LonghaulTrainer(PPOTrainerSync):
             fields=TensorDict(fields, batch_size=len(batch)),
         )
         behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
-        trained = [key for episode in self._credit.episodes for key in episode.keys]
-        metrics.update(agreement(policy, behavior, keys=trained))
+        trained = [step for episode in self._credit.episodes for step in episode.steps]
+        metrics.update(agreement(policy, behavior, steps=trained))
         self._record_credit(policy)
         self._context.stages.enter("update", training_step=self.global_steps)
         return batch
@@ -280,7 +277,7 @@ class LonghaulTrainer(PPOTrainerSync):
     ) -> None:
         """Credit the same episodes again, now that the divergence in their rewards is known."""
         assert self._credit is not None
-        keys = [key for episode in self._credit.episodes for key in episode.keys]
+        keys = [key for episode in self._credit.episodes for key in episode.rows]
         data = tq.kv_batch_get(keys=keys, partition_id=PARTITION, select_fields=["ref_log_prob"])
         notes = with_reference_kl(
             self._notes,
@@ -289,7 +286,7 @@ class LonghaulTrainer(PPOTrainerSync):
             kind=self._run.algorithm.reward_kl_kind,
         )
         self._credit = self._credit_of(notes)
-        trained = [notes[key] for key in keys]
+        trained = [note for key in keys for note in notes[key]]
         metrics["groups/without_signal"] = self._credit.groups_without_signal
         metrics["episodes/reference_kl_per_token"] = sum(n.reference_kl for n in trained) / sum(
             n.action_tokens for n in trained
@@ -314,8 +311,10 @@ class LonghaulTrainer(PPOTrainerSync):
                     advantages=episode.credit.advantages,
                     loss_weights=episode.loss_weights,
                     policy_logprobs=tuple(
-                        tuple(policy_logprobs[key].tolist()) for key in episode.keys
+                        tuple(of_action(step.note, policy_logprobs[step.row]).tolist())
+                        for step in episode.steps
                     ),
+                    split_reasons=tuple(note.split_reason for note in episode.notes),
                     trained=True,
                     optimizer_step_index=episode.optimizer_step,
                 )
@@ -361,10 +360,10 @@ class LonghaulTrainer(PPOTrainerSync):
         if loss.kl_coefficient > 0 or loss.entropy_coefficient > 0:
             return part
         moving = {
-            key
+            step.row
             for episode in self._credit.episodes
-            for key, advantage in zip(episode.keys, episode.credit.advantages, strict=True)
-            if advantage != 0.0
+            for step in episode.steps
+            if step.token_advantages.any()
         }
         kept = [key for key in part.keys if key in moving]
         others = [key for key in part.keys if key not in moving]
@@ -504,7 +503,7 @@ class LonghaulTrainer(PPOTrainerSync):
             )
         notes = self._fetch_notes(rows)
         tq.kv_clear(keys=rows.keys, partition_id="val")
-        last = [note for note in notes.values() if note.step == note.num_steps - 1]
+        last = list(last_steps(notes))
         score = PanelScore(
             num_episodes=len(last),
             mean_return=float(np.mean([note.episode_return for note in last])),
@@ -604,14 +603,23 @@ class LonghaulTrainer(PPOTrainerSync):
 
 
 def agreement(
-    policy: dict[str, torch.Tensor], behavior: dict[str, torch.Tensor], *, keys: Sequence[str]
+    policy: dict[str, torch.Tensor],
+    behavior: dict[str, torch.Tensor],
+    *,
+    steps: Sequence[TrainedStep],
 ) -> dict[str, float]:
     """How far sampler and learner are apart on the tokens that were sampled.
 
     Both have the same weights when a training step begins, so what is left is arithmetic:
     different kernels, in the precision of `model.engine_dtype`.
     """
-    difference = torch.cat([policy[key].float() - behavior[key].float() for key in keys])
+    difference = torch.cat(
+        [
+            of_action(step.note, policy[step.row]).float()
+            - of_action(step.note, behavior[step.row]).float()
+            for step in steps
+        ]
+    )
     return {
         "agreement/logprob_difference_mean": difference.abs().mean().item(),
         "agreement/logprob_difference_max": difference.abs().max().item(),
@@ -619,9 +627,9 @@ def agreement(
     }
 
 
-def _episode_metrics(credit: StepCredit, notes: dict[str, RowNote]) -> dict[str, float]:
-    last = [note for note in notes.values() if note.step == note.num_steps - 1]
-    steps = list(notes.values())
+def _episode_metrics(credit: StepCredit, notes: RowNotes) -> dict[str, float]:
+    last = list(last_steps(notes))
+    steps = [note for row in notes.values() for note in row]
     groups = Counter(note.group_index for note in last)
     return {
         "episodes/mean_return": float(np.mean([note.episode_return for note in last])),
@@ -653,7 +661,21 @@ def _objects(values: Sequence[object]) -> np.ndarray:
     return column
 
 
-def _nested(values: Sequence[float], lengths: Sequence[int]) -> torch.Tensor:
-    """A jagged tensor whose row i holds `lengths[i]` times `values[i]`."""
-    rows = [torch.full((length,), value) for value, length in zip(values, lengths, strict=True)]
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+def _weights(step: TrainedStep) -> FloatArray:
+    """The weight of each token of the step's action."""
+    return np.full(step.note.action_tokens, step.loss_weight)
+
+
+def _nested(
+    rows: Sequence[Sequence[TrainedStep]],
+    lengths: Sequence[int],
+    values: Callable[[TrainedStep], FloatArray],
+) -> torch.Tensor:
+    """A jagged tensor of responses, each of its length, with the values of its steps' actions."""
+    responses = [
+        in_response([step.note for step in steps], [values(s) for s in steps], num_tokens=length)
+        for steps, length in zip(rows, lengths, strict=True)
+    ]
+    return torch.nested.as_nested_tensor(
+        [torch.from_numpy(response).float() for response in responses], layout=torch.jagged
+    )
