@@ -146,7 +146,7 @@ def horizon_outcomes(session: Session, *, run_id: str) -> list[HorizonOutcomes]:
         select(
             EpisodeRow.training_step,
             EpisodeRow.horizon,
-            func.sum(case((EpisodeRow.success, 1), else_=0)),
+            func.sum(case((EpisodeRow.success.is_(True), 1), else_=0)),
             func.count(),
         )
         .where(
