@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.doctor`."""
 
 import json
+import socket
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,22 @@ def test_an_engine_whose_weights_do_not_fit_its_share_of_the_gpu_is_refused(
 
     assert finding.status is Status.BAD
     assert "130.4 of its 70.0 GiB" in finding.found
+
+
+def test_a_ray_cluster_that_nobody_has_started_is_told_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        there = doctor.check_cluster(a_run(tmp_path, resources={"ray_address": address}))
+    gone = doctor.check_cluster(a_run(tmp_path, resources={"ray_address": address}))
+
+    assert there.status is Status.GOOD
+    assert gone.status is Status.BAD
+    assert gone.found.startswith(f"nobody answers at resources.ray_address = '{address}'")
+    wrong = doctor.check_cluster(a_run(tmp_path, resources={"ray_address": "head:six"}))
+    assert wrong.status is Status.BAD
+    assert doctor.check_cluster(a_run(tmp_path)).status is Status.GOOD
 
 
 def test_only_gpus_that_the_environment_lets_see_count() -> None:

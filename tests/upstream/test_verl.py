@@ -387,6 +387,8 @@ def test_transfer_queue_is_called_as_ours_call_it() -> None:
     assert fields >= {"keys", "tags", "partition_id", "fields", "extra_info"}
     assert callable(transfer_queue.init)
     assert callable(transfer_queue.close)
+    named = 'ray.get_actor("TransferQueueController", namespace="transfer_queue")'
+    assert named in source(transfer_queue.interface._init_from_existing)  # verl/nodes.py
     kept = KVBatchMeta(keys=["a", "b"], tags=[{}, {}], partition_id="train").select_keys(["b"])
     assert kept.keys == ["b"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from longhaul_core.errors import ConfigError
+from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig, load_config, load_default_config, parse_config
 
 SMALLEST = "num_training_steps = 3\ntasks_per_training_step = 4\n"
@@ -199,6 +200,56 @@ def test_an_address_that_is_wrong_in_another_way_is_not_repeated_either() -> Non
 
 def test_the_package_carries_a_default_run_that_overrides_apply_to() -> None:
     assert load_default_config(["seed=7"]).seed == 7
+
+
+def test_what_a_later_file_says_wins_and_overrides_win_over_all_files(tmp_path: Path) -> None:
+    (base := tmp_path / "base.toml").write_text(
+        SMALLEST + "[rollout]\ngroup_size = 2\nhorizon = 9\n"
+        "[environment.options]\ndepth = 4\n[verl.trainer]\nbalance_batch = true\n"
+    )
+    (above := tmp_path / "above.toml").write_text(
+        "seed = 5\n[rollout]\ngroup_size = 3\ntemperature = 0.5\n"
+        '[verl]\n"trainer.balance_batch" = false\n'
+    )
+    (top := tmp_path / "top.toml").write_text(
+        '[environment]\noptions = { levels = ["a"] }\n[rollout]\ntemperature = 0.7\n'
+    )
+
+    run = load_config(base, ["rollout.temperature=0.9"], layers=[above, top])
+
+    assert (run.seed, run.num_training_steps) == (5, 3)
+    assert (run.rollout.group_size, run.rollout.horizon) == (3, 9)
+    assert run.rollout.temperature == 0.9
+    assert run.environment.options == {"levels": ["a"]}  # another environment's, whole
+    assert run.verl == {"trainer.balance_batch": False}
+    assert load_config(base, layers=[above]).rollout.temperature == 0.5
+
+
+def test_what_is_wrong_with_files_over_each_other_is_told_with_all_their_names(
+    tmp_path: Path,
+) -> None:
+    (base := tmp_path / "base.toml").write_text(SMALLEST)
+    (above := tmp_path / "above.toml").write_text("[rollout]\ngroup_size = 1\n")
+
+    with pytest.raises(ConfigError, match=r"base.toml with .*above.toml has 1 problem"):
+        load_config(base, layers=[above])
+    with pytest.raises(ConfigError, match=r"no.toml: no such file"):
+        load_config(base, layers=[tmp_path / "no.toml"])
+    (above := tmp_path / "broken.toml").write_text("[rollout\n")
+    with pytest.raises(ConfigError, match=r"broken.toml is not TOML"):
+        load_config(base, layers=[above])
+
+
+def test_files_come_before_settings_on_the_command_line(tmp_path: Path) -> None:
+    (above := tmp_path / "above.toml").write_text("seed = 5\nname = 'above'\n")
+
+    run = read_description("default", [str(above), "seed=6"])
+
+    assert (run.seed, run.name) == (6, "above")
+    with pytest.raises(ConfigError, match=r"above.toml: files come before settings"):
+        read_description("default", ["seed=6", str(above)])
+    with pytest.raises(ConfigError, match=r"gone.toml: no such file"):
+        read_description("default", ["gone.toml"])
 
 
 def test_a_laptop_without_the_training_stack_can_check_a_run() -> None:

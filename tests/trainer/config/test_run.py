@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.config.run` and its sections."""
 
 import pickle
+import tomllib
 from pathlib import Path
 from typing import cast, get_args
 
@@ -11,10 +12,11 @@ from pydantic import BaseModel, ValidationError
 
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.fields import config_fields
-from longhaul_trainer.config.learning import READ_BY, AlgorithmConfig, EstimatorName
+from longhaul_trainer.config.learning import CLIP_RANGES, READ_BY, AlgorithmConfig, EstimatorName
 from longhaul_trainer.config.run import dotted
 
 CONFIGS = Path(__file__).parents[3] / "configs"
+ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
 SMALLEST: dict[str, object] = {"num_training_steps": 10, "tasks_per_training_step": 4}
 
 OVERLONG: dict[str, object] = {
@@ -29,6 +31,30 @@ def test_every_recipe_describes_a_run(file: Path) -> None:
     config = load_config(file)
 
     assert parse_config(config.to_toml()) == config
+
+
+@pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.stem)
+def test_every_algorithm_lies_over_every_recipe(file: Path) -> None:
+    """Nothing of a recipe's own algorithm is left over that contradicts it, or changes it."""
+    algorithm = tomllib.loads(file.read_text(encoding="utf-8"))
+    trained = {
+        base.stem: load_config(base, layers=[file]) for base in sorted(CONFIGS.glob("qwen*.toml"))
+    }
+
+    assert len(trained) >= 4
+    for section in ("algorithm", "loss"):
+        (config, *others) = [run.model_dump(include={section})[section] for run in trained.values()]
+        assert algorithm[section].items() <= config.items()
+        assert all(config == other for other in others)
+    for run in trained.values():
+        assert run.algorithm.name == algorithm["algorithm"]["name"]
+
+
+def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
+    found = [tomllib.loads(file.read_text(encoding="utf-8")) for file in ALGORITHMS]
+
+    assert {one["algorithm"]["name"] for one in found} == set(get_args(EstimatorName))
+    assert {one["loss"]["kind"] for one in found} == set(CLIP_RANGES)
 
 
 def test_there_are_recipes() -> None:
@@ -112,6 +138,10 @@ def test_there_are_recipes() -> None:
             "max_batched_tokens = 63 is less than max_sequences = 64",
         ),
         ({"resources": {"num_nodes": 2}}, "num_nodes = 2 needs ray_address"),
+        (
+            {"resources": {"ray_address": "ray://head:10001"}},
+            'ray_address = "ray://head:10001" is of a Ray client',
+        ),
         ({"rollout": {"max_retries": 0}}, 'on_failure = "retry" with max_retries = 0'),
         (
             {"actions": {"format": "plain", "require_thinking": True}},

@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 CONFIGS = Path(__file__).parents[3] / "configs"
+ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
@@ -62,6 +63,20 @@ def test_verl_itself_accepts_every_recipe(file: Path) -> None:
     validate_config(config, need_reference_policy(config), need_critic(config))
     assert need_reference_policy(config) == (run.loss.kl_coefficient > 0)
     assert not need_critic(config)
+
+
+@pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.stem)
+def test_verl_itself_accepts_every_algorithm_over_a_recipe(file: Path) -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    run = load_config(CONFIGS / "qwen2.5-1.5b-1gpu.toml", layers=[file])
+    config = settings_of(run, device="gpu")
+    OmegaConf.resolve(config)
+
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    keeps_reference = run.loss.kl_coefficient > 0 or run.algorithm.reward_kl_coefficient > 0
+    assert need_reference_policy(config) == keeps_reference
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

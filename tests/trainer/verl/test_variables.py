@@ -83,3 +83,29 @@ def test_the_cpu_build_answers_to_the_name_of_vllm_in_every_process(tmp_path: Pa
         timeout=60,
     ).stdout
     assert inherited.strip() == found["vllm"]
+
+
+def test_workers_of_a_cluster_are_given_what_a_run_has_set_and_no_more(tmp_path: Path) -> None:
+    given = """
+import json, os, sys
+from pathlib import Path
+from longhaul_trainer.verl.variables import prepare_environment, worker_variables
+before = dict(os.environ)
+prepare_environment(sys.argv[1], scratch=Path(sys.argv[2]))
+changed = {name for name, value in os.environ.items() if before.get(name) != value}
+print(json.dumps([sorted(changed), worker_variables(sys.argv[1])]))
+"""
+    clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    for device in ("cpu", "gpu"):
+        output = subprocess.run(
+            [sys.executable, "-c", given, device, str(tmp_path)],
+            env=clean | {"PGPASSWORD": "secret", "VLLM_LOGGING_LEVEL": "DEBUG"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        changed, variables = json.loads(output)
+
+        assert set(variables) == {*changed, "VLLM_LOGGING_LEVEL"}
+        assert variables["VLLM_LOGGING_LEVEL"] == "DEBUG"

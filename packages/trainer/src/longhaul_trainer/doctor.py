@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ SHARED_MEMORY_GIB = 1.0
 """Weights travel to the engine through `/dev/shm` in buckets of half a GiB."""
 OPEN_FILES = 4096
 """Ray's own recommendation is 65536; below this, workers fail to start."""
+CONNECTION_SECONDS = 3.0
 TEMPORARY_GIB = 2.0
 """Ray's session folder, with its logs and spilled objects."""
 
@@ -92,6 +94,7 @@ def examine(config: RunConfig) -> list[Finding]:
     checks: list[Callable[[], Finding]] = [
         lambda: check_packages(config, gpus),
         lambda: check_gpus(config, gpus),
+        lambda: check_cluster(config),
         lambda: check_model(config),
         lambda: check_environment(config),
         lambda: check_memory(config, gpus),
@@ -426,6 +429,32 @@ def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
             advice="lower resources.num_workers, or say resources.device=cpu",
         )
     return _engine_weights_fit(config, gpus, found)
+
+
+def check_cluster(config: RunConfig) -> Finding:
+    """Somebody listens where the run is to find its Ray cluster.
+
+    What its nodes have is asked of them when the run has joined.
+    """
+    address = config.resources.ray_address
+    if address is None or ":" not in address:
+        own = (
+            "a Ray of the run's own" if address is None else f"{address!r}, looked up at the start"
+        )
+        return Finding(name="Ray", status=Status.GOOD, found=own)
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECTION_SECONDS):
+            pass
+    except (OSError, ValueError, OverflowError) as error:
+        return Finding(
+            name="Ray",
+            status=Status.BAD,
+            found=f"nobody answers at resources.ray_address = {address!r}: {error}",
+            advice="start the head with `ray start --head`, and this machine with "
+            f"`ray start --address={address}`",
+        )
+    return Finding(name="Ray", status=Status.GOOD, found=f"a cluster at {address}")
 
 
 def _engine_weights_fit(config: RunConfig, gpus: tuple[Gpu, ...], found: str) -> Finding:

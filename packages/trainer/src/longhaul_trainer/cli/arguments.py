@@ -14,6 +14,12 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings that win over the file's."),
 ]
+Further = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE]... [KEY=VALUE]...", help="Files over the first, and settings over all."
+    ),
+]
 RunReference = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's id, the beginning of one, its folder, or `last`."),

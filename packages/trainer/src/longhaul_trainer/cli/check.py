@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from longhaul_core.horizons import HorizonState
-from longhaul_trainer.cli.arguments import Overrides, console_of
+from longhaul_trainer.cli.arguments import Further, console_of
 from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environment_check import require_known
@@ -15,14 +15,14 @@ from longhaul_trainer.horizons import horizon_schedule
 
 def check(
     file: Annotated[str, typer.Argument(help="TOML file of the run, or the word `default`.")],
-    overrides: Overrides = None,
+    further: Further = None,
     *,
     as_toml: Annotated[
         bool, typer.Option("--toml", help="Print the resolved configuration as TOML.")
     ] = False,
 ) -> None:
     """Check a run's description: every problem at once, or what the run will do."""
-    config = read_description(file, overrides)
+    config = read_description(file, further)
     require_known(config.environment)
     console = console_of("stdout")
     if as_toml:

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from longhaul_trainer.cli.arguments import DEFAULT_RUN, Overrides, console_of
+from longhaul_trainer.cli.arguments import DEFAULT_RUN, Further, console_of
 from longhaul_trainer.cli.endings import ExitCode
 from longhaul_trainer.cli.train import read_description
 
@@ -18,12 +18,12 @@ def doctor(
     file: Annotated[
         str, typer.Argument(help="TOML file of the run, or the word `default`.")
     ] = DEFAULT_RUN,
-    overrides: Overrides = None,
+    further: Further = None,
 ) -> None:
     """Check this machine for a run: memory, processors, disk, packages, GPU, store."""
     from longhaul_trainer.doctor import Status, examine  # half a second that `check` need not wait
 
-    config = read_description(file, overrides).with_absolute_paths(Path.cwd())
+    config = read_description(file, further).with_absolute_paths(Path.cwd())
     findings = examine(config)
     table = Table(show_header=False, box=None, pad_edge=False)
     for finding in findings:

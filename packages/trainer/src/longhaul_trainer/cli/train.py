@@ -1,5 +1,6 @@
 """`trainer train` and `trainer resume`: from a checked description to a run that ends."""
 
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import (
     DEFAULT_RUN,
-    Overrides,
+    Further,
     RunReference,
     RunsDirectory,
     SkipDoctor,
@@ -61,30 +62,45 @@ def evaluation(split: Split) -> Work:
     return work
 
 
-def read_description(file: str, overrides: list[str] | None) -> RunConfig:
-    """The run that a file, or the word `default`, and overrides describe.
+def read_description(file: str, further: list[str] | None) -> RunConfig:
+    """The run that a file, or the word `default`, files over it and overrides describe.
+
+    Args:
+        file: TOML file, or the word.
+        further: TOML files, and then overrides.
 
     Raises:
         ConfigError: Everything that is wrong with it.
     """
+    words = further or []
+    layers = list(itertools.takewhile(_is_file, words))
+    overrides = words[len(layers) :]
+    late = next((word for word in overrides if _is_file(word)), None)
+    if late is not None:
+        raise ConfigError(f"{late}: files come before settings, which win over all of them")
+    paths = [Path(layer) for layer in layers]
     if file == DEFAULT_RUN and not Path(file).exists():
-        return load_default_config(overrides or [])
+        return load_default_config(overrides, layers=paths)
     if "=" in file and not Path(file).exists():
         raise ConfigError(
             f"{file}: settings come after the run's file; the default run's is called "
             f"`{DEFAULT_RUN}`: `{DEFAULT_RUN} {file}`"
         )
-    return load_config(Path(file), overrides or [])
+    return load_config(Path(file), overrides, layers=paths)
+
+
+def _is_file(word: str) -> bool:
+    return Path(word).exists() or ("=" not in word and word.endswith(".toml"))
 
 
 def train(
     file: Annotated[str, typer.Argument(help="TOML file of the run, or the word `default`.")],
-    overrides: Overrides = None,
+    further: Further = None,
     *,
     skip_doctor: SkipDoctor = False,
 ) -> None:
-    """Train as a file says. Overrides win over the file: rollout.horizon=40."""
-    start_run(read_description(file, overrides), skip_doctor=skip_doctor)
+    """Train as files say, a later one winning. Overrides win over them: rollout.horizon=40."""
+    start_run(read_description(file, further), skip_doctor=skip_doctor)
 
 
 def resume(

@@ -1,10 +1,14 @@
-"""From a TOML file and overrides to a `RunConfig`, or one list of everything wrong.
+"""From TOML files and overrides to a `RunConfig`, or one list of everything wrong.
+
+Files may lie over each other: what a later one says wins, key by key, so that one file can
+hold what makes an algorithm and another what makes a machine.
 
 Overrides are `dotted.key=value`, the value in TOML's syntax with bare strings allowed:
 `rollout.horizon=40`, `optimizer.betas=[0.9,0.95]`, `model.path=/models/qwen`. They are put
 into the file's table before anything is checked, so one rule serves both.
 """
 
+import contextlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -30,24 +34,26 @@ from longhaul_trainer.config.toml import toml_value
 LONGEST_SHOWN_VALUE = 80
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The run that a file and overrides describe.
+def load_config(
+    path: Path, overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()
+) -> RunConfig:
+    """The run that a file, files over it and overrides describe.
+
+    Args:
+        path: A TOML file.
+        overrides: `dotted.key=value`; they win over every file.
+        layers: Further TOML files; a later one wins over an earlier one, key by key.
 
     Raises:
-        ConfigError: If the file cannot be read, with every problem of the run if it can.
+        ConfigError: If a file cannot be read, with every problem of the run if they can.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; run files are TOML, see configs/") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    return parse_config(text, overrides, source=str(path))
+    return parse_config(_text_of(path), overrides, source=str(path), layers=layers)
 
 
-def load_default_config(overrides: Sequence[str] = ()) -> RunConfig:
-    """The default run, which the installed package carries."""
-    return parse_config(default_config_text(), overrides, source="the default run")
+def load_default_config(overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()) -> RunConfig:
+    """The default run, which the installed package carries; see `load_config`."""
+    text = default_config_text()
+    return parse_config(text, overrides, source="the default run", layers=layers)
 
 
 def default_config_text() -> str:
@@ -56,21 +62,28 @@ def default_config_text() -> str:
     return file.read_text(encoding="utf-8")
 
 
-def parse_config(text: str, overrides: Sequence[str] = (), *, source: str = "run") -> RunConfig:
-    """The run that TOML text and overrides describe.
+def parse_config(
+    text: str,
+    overrides: Sequence[str] = (),
+    *,
+    source: str = "run",
+    layers: Sequence[Path] = (),
+) -> RunConfig:
+    """The run that TOML text, files over it and overrides describe.
 
     Args:
         text: TOML.
         overrides: `dotted.key=value`; a later one wins over an earlier one.
         source: Where the text is from, for messages.
+        layers: TOML files; a later one wins over an earlier one and over the text.
 
     Raises:
         ConfigError: Every problem at once, each with its key, its value and the limit.
     """
-    try:
-        table: dict[str, object] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} is not TOML: {error}") from None
+    table = _table_of(text, source)
+    for layer in layers:
+        _lay_over(table, _table_of(_text_of(layer), str(layer)))
+    source = " with ".join([source, *map(str, layers)])
     problems = _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
     try:
         config = RunConfig.model_validate(table)
@@ -82,6 +95,41 @@ def parse_config(text: str, overrides: Sequence[str] = (), *, source: str = "run
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise ConfigError("\n  ".join([f"{source} has {count}:", *problems]))
     return config
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; run files are TOML, see configs/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+
+
+def _table_of(text: str, source: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not TOML: {error}") from None
+
+
+def _lay_over(below: dict[str, object], above: Mapping[str, object], *, prefix: str = "") -> None:
+    """Put `above` into `below`, key by key; the options of an environment go as one."""
+    for key, value in above.items():
+        name, earlier = f"{prefix}{key}", below.get(key)
+        if name == "verl" and isinstance(earlier, dict) and isinstance(value, dict):
+            with contextlib.suppress(ValueError):  # names that clash: validation will say how
+                below[key] = dotted(cast("Mapping[str, object]", earlier)) | dotted(
+                    cast("Mapping[str, object]", value)
+                )
+        elif isinstance(earlier, dict) and isinstance(value, dict) and name not in FREE_TABLES:
+            _lay_over(
+                cast("dict[str, object]", earlier),
+                cast("Mapping[str, object]", value),
+                prefix=f"{name}.",
+            )
+        else:
+            below[key] = value
 
 
 def _apply_overrides(table: dict[str, object], overrides: Sequence[str]) -> list[str]:

@@ -59,10 +59,16 @@ class ResourcesConfig(Section):
     num_nodes: int = Field(default=1, ge=1)
     """Machines of the Ray cluster that the run takes."""
     ray_address: str | None = Field(default=None, min_length=1)
-    """Cluster to join; left out, a Ray of the run's own on this machine."""
+    """Cluster to join, such as `auto` or `10.0.0.1:6379`, with a node on this machine; left out, a
+    Ray of the run's own."""
 
     def contradictions(self) -> Generator[str]:
-        """More nodes need a cluster to join."""
+        """More nodes need a cluster to join, and this machine is one of them."""
+        if self.ray_address is not None and self.ray_address.startswith("ray://"):
+            yield (
+                f'ray_address = "{self.ray_address}" is of a Ray client, which has no node of its '
+                'own; start the run on a node of the cluster, with ray_address = "auto"'
+            )
         if self.num_nodes > 1 and self.ray_address is None:
             yield (
                 f"num_nodes = {self.num_nodes} needs ray_address, the cluster to join; "

@@ -8,7 +8,7 @@ as many as a run needs; the real ones are shared by the operating system.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,13 @@ import ray
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.verl.nodes import (
+    living_nodes,
+    require_alike,
+    require_free_cluster,
+    require_size,
+)
+from longhaul_trainer.verl.variables import worker_variables
 
 LOGICAL_CPUS = 16
 """More than the training worker, the storage unit, the router and verl's pools ask for."""
@@ -24,26 +31,24 @@ OBJECT_STORE_BYTES = 1 << 30
 
 
 @contextmanager
-def connected(run: RunConfig, *, device: str, python: Path | None) -> Generator[None]:
+def connected(
+    run: RunConfig, *, device: str, python: Path | None, files: Sequence[Path] = ()
+) -> Generator[None]:
     """Join or start Ray while the block runs; a Ray of our own ends with it.
 
     Args:
         run: The run.
         device: `"cpu"` or `"gpu"`.
         python: The interpreter of the workers of a Ray of our own; None for this one.
+        files: That every node of a cluster must see.
 
     Raises:
-        MachineError: If the cluster cannot be reached or lacks what the run asks for.
+        MachineError: If the cluster cannot be reached, lacks what the run asks for, or is not
+            the same on every node.
     """
     resources = run.resources
     if resources.ray_address is not None:
-        try:
-            ray.init(address=resources.ray_address, log_to_driver=True)
-        except ConnectionError as error:
-            raise MachineError(
-                f"no Ray answers at resources.ray_address = {resources.ray_address!r}; "
-                "start it with `ray start --head`, or leave the setting out"
-            ) from error
+        _join(resources.ray_address, device=device)
     else:
         ray.init(
             address="local",
@@ -56,26 +61,29 @@ def connected(run: RunConfig, *, device: str, python: Path | None) -> Generator[
             runtime_env=None if python is None else {"py_executable": shlex.quote(str(python))},
         )
     try:
-        _check_resources(run)
+        nodes = living_nodes()
+        require_size(nodes, resources, device=device)
+        if resources.ray_address is not None:
+            require_free_cluster()
+            require_alike(nodes, files=files)
         yield
     finally:
         ray.shutdown()
 
 
-def _check_resources(run: RunConfig) -> None:
-    """Refuse what would wait for ever."""
-    have = ray.cluster_resources()
-    wanted = {
-        "GPU": run.resources.num_workers * run.resources.num_nodes,
-        "CPU": 4 * run.resources.num_workers * run.resources.num_nodes,
-    }
-    missing = [
-        f"{name}: {have.get(name, 0):g} of {amount}"
-        for name, amount in wanted.items()
-        if have.get(name, 0) < amount
-    ]
-    if missing:
-        raise MachineError(
-            f"the Ray cluster lacks resources ({', '.join(missing)}); lower "
-            "resources.num_workers or resources.num_nodes, or add nodes"
+def _join(address: str, *, device: str) -> None:
+    """Join a cluster; its workers get the variables that this process would have given them."""
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=True,
+            configure_logging=False,
+            runtime_env={"env_vars": worker_variables(device)},
         )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[-1]
+        raise MachineError(
+            f"resources.ray_address = {address!r} cannot be joined ({reason}); start Ray on this "
+            "machine too (`ray start --head`, or `ray start --address=…` beside another head), "
+            "with the same RAY_AUTH_MODE and token as the other nodes, or leave the setting out"
+        ) from error

@@ -159,7 +159,14 @@ class _Launch:
             from longhaul_trainer.verl.recorder import Recorder
 
             import_ahead()
-            stack.enter_context(connected(self.config, device=self.device, python=python))
+            stack.enter_context(
+                connected(
+                    self.config,
+                    device=self.device,
+                    python=python,
+                    files=(self.run.config_file, model / "config.json"),
+                )
+            )
             ticket = self._ticket()
             ticket_file = ticket.write(scratch)  # the attempt's number is taken from here on
             recorder = Recorder.start(

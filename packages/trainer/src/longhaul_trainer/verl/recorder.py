@@ -16,6 +16,7 @@ from typing import Any, cast
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.maintenance import cancel_requested
@@ -118,14 +119,22 @@ class Recorder:
 
     @classmethod
     def start(cls, store: str, *, name: str, run_id: str, attempt: int) -> Recorder:
-        """Start the writer's process under `name`, for one attempt at a run.
+        """Start the writer's process under `name`, on this machine, for one attempt at a run.
 
         Raises:
             StoreError: If the store cannot be opened for writing.
         """
         actor = (
             ray.remote(_Writer)
-            .options(name=name, num_cpus=0, max_concurrency=1)
+            .options(
+                name=name,
+                num_cpus=0,
+                max_concurrency=1,
+                # SQLite's locks hold on a disk of one machine; on a shared one they may not.
+                scheduling_strategy=NodeAffinitySchedulingStrategy(
+                    node_id=ray.get_runtime_context().get_node_id(), soft=False
+                ),
+            )
             .remote(store, run_id, attempt)
         )
         recorder = cls(cast("ActorHandle[Any]", actor))

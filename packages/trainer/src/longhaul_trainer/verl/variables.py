@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from longhaul_core.errors import MachineError
-from longhaul_trainer.offline import stay_offline
+from longhaul_trainer.offline import OFFLINE_ENVIRONMENT, stay_offline
 
 ENVIRONMENT = {
     # Ray runs its workers at niceness 15: below whatever else the machine does.
@@ -56,6 +56,20 @@ def prepare_environment(device: str, *, scratch: Path, num_workers: int = 1) -> 
         threads = len(os.sched_getaffinity(0)) // num_workers
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
         _name_vllm(scratch / "python-path")
+
+
+def worker_variables(device: str) -> dict[str, str]:
+    """Of those that `prepare_environment` has set, what the workers of a cluster must be given.
+
+    The cluster was there before the run, so they inherit nothing of this process.
+
+    Args:
+        device: `"cpu"` or `"gpu"`.
+    """
+    names = [*OFFLINE_ENVIRONMENT, *ENVIRONMENT, "PYTHONPATH"]
+    if device == "cpu":
+        names += [*CPU_ENVIRONMENT, "OMP_NUM_THREADS"]
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _name_vllm(folder: Path) -> None:

