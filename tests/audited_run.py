@@ -31,7 +31,7 @@ from longhaul_core.types import (
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.notes import StepNote
+from longhaul_trainer.verl.notes import RowNotes, StepNote, without_greedy
 from store_samples import make_task
 
 RUN = "run"
@@ -44,6 +44,7 @@ class PlayedStep:
 
     training_step: int
     episodes: list[EpisodeRecord]
+    greedy: list[EpisodeRecord] = field(default_factory=list[EpisodeRecord])
     credits: list[EpisodeCredit] = field(default_factory=list[EpisodeCredit])
     consumed: list[ConsumedSteps] = field(default_factory=list[ConsumedSteps])
     metrics: dict[str, float] = field(default_factory=dict[str, float])
@@ -53,7 +54,7 @@ class PlayedStep:
         measured = Metrics(
             run_id=RUN, attempt=attempt, training_step=self.training_step, values=self.metrics
         )
-        return [*self.episodes, *self.credits, *self.consumed, measured]
+        return [*self.episodes, *self.greedy, *self.credits, *self.consumed, measured]
 
 
 def make_config(**settings: object) -> RunConfig:
@@ -120,6 +121,14 @@ def play(
             )
         ],
     )
+    if config.algorithm.name == "remax":
+        played.greedy = [
+            record
+            for group in range(config.tasks_per_training_step)
+            for record in _greedy_tries(
+                config, draw, (training_step, group, 0), failure_rate=failure_rate, attempt=attempt
+            )
+        ]
     credit(config, played)
     consume(config, played)
     return played
@@ -133,7 +142,7 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
         played: Gets the credits.
         as_if: The configuration that credit goes by, where it is not the run's.
     """
-    found = credited(as_if or config, played.episodes)
+    found = credited(as_if or config, played)
     records = {
         (r.group_index, r.outcome.position): r
         for r in played.episodes
@@ -147,10 +156,29 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
     ]
 
 
-def credited(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> StepCredit:
+def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
     """What the trainer makes of the episodes that ended."""
-    notes = {
-        f"train-{r.training_step}-{r.group_index}_{r.outcome.position}_{step.index}": (
+    notes, greedy = without_greedy(
+        {**notes_of(config, played.episodes), **notes_of(config, played.greedy)}
+    )
+    return credit_training_step(
+        notes,
+        algorithm=config.algorithm,
+        num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
+        num_groups=config.tasks_per_training_step,
+        greedy=greedy if config.algorithm.name == "remax" else None,
+    )
+
+
+def notes_of(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowNotes:
+    """Row key → notes of the episodes that ended, one row per step, as verl keys them."""
+
+    def session(record: EpisodeRecord) -> int:
+        greedy = record.phase == "baseline"
+        return config.rollout.group_size if greedy else record.outcome.position
+
+    return {
+        f"train-{r.training_step}-{r.group_index}_{session(r)}_{step.index}": (
             StepNote(
                 task_id=r.outcome.task.task_id,
                 group_index=r.group_index,
@@ -168,6 +196,7 @@ def credited(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> StepCredit
                 action_tokens=len(step.action_tokens),
                 start=0,
                 split_reason="one_row_per_step" if step.index else "first_step",
+                greedy=r.phase == "baseline",
                 reference_kl=0.3 * step.index
                 if config.algorithm.reward_kl_coefficient > 0
                 else 0.0,
@@ -177,12 +206,6 @@ def credited(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> StepCredit
         if isinstance(r.outcome, Trajectory)
         for step in r.outcome.steps
     }
-    return credit_training_step(
-        notes,
-        algorithm=config.algorithm,
-        num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
-        num_groups=config.tasks_per_training_step,
-    )
 
 
 def consume(config: RunConfig, played: PlayedStep) -> None:
@@ -343,6 +366,41 @@ def _tries(
         if not failed:
             break
     return records
+
+
+def _greedy_tries(
+    config: RunConfig,
+    draw: Random,
+    place: tuple[int, int, int],
+    *,
+    failure_rate: float,
+    attempt: int,
+) -> list[EpisodeRecord]:
+    """The greedy episode of a group: nothing is likelier than what it says."""
+    records = _tries(
+        config,
+        draw,
+        place,
+        failure_rate=failure_rate,
+        attempt=attempt,
+        horizon=None,
+        most_tokens=3,
+    )
+    return [
+        replace(
+            record,
+            phase="baseline",
+            group_size=1,
+            outcome=replace(
+                record.outcome,
+                steps=tuple(
+                    replace(step, behavior_logprobs=(0.0,) * len(step.action_tokens))
+                    for step in record.outcome.steps
+                ),
+            ),
+        )
+        for record in records
+    ]
 
 
 def _step(draw: Random, index: int, policy_version: int, most_tokens: int) -> Step:

@@ -58,7 +58,7 @@ def test_writing_the_guide_anew_keeps_what_stands_around_the_tables(tmp_path: Pa
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "stale words" not in text
-    assert "| `rollout.group_size` | integer ≥ 2 | `8` |" in text
+    assert "| `rollout.group_size` | integer ≥ 1 | `8` |" in text
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,10 @@ OPTIONS = {
         'loss.kl_kind="k2"',
         'tasks.order="difficulty"',
     ),
+    "a greedy episode for a baseline, groups of two": (
+        'algorithm.name="remax"',
+        "rollout.group_size=2",
+    ),
 }
 
 
@@ -91,6 +95,21 @@ def test_the_final_weights_have_plain_names_and_are_not_the_first(
     assert final.keys() == start.keys()
     moved = {name for name, weight in final.items() if not torch.equal(weight, start[name])}
     assert "model.layers.0.self_attn.q_proj.weight" in moved
+
+
+def test_greedy_episodes_are_played_beside_a_group_that_asks_for_them(
+    trained: Launched, options: str
+) -> None:
+    num_groups = 2 * 4 if "greedy" in options else 0
+
+    played = trained.query(
+        "SELECT count(*), sum(trained), count(episode_advantage), sum(num_prompt_tokens) "
+        "FROM episodes WHERE phase = 'baseline'"
+    )
+    cost = trained.query("SELECT sum(value) FROM metrics WHERE name = 'baseline/prompt_tokens'")
+
+    assert played[0][:3] == (num_groups, 0 if num_groups else None, 0)
+    assert cost[0][0] == played[0][3]
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:

@@ -52,6 +52,7 @@ def intent(**settings: object) -> Intent:
         "tasks_per_training_step": 2,
         "group_size": 2,
         "optimizer_steps": 1,
+        "temperature": 1.0,
         "top_p": 1.0,
         "exact_engine": True,
         "horizons": horizons(),
@@ -112,6 +113,15 @@ def test_rloo_compares_with_the_others() -> None:
     found = advantages([episode([3]), episode([0]), episode([1.5])], estimator="rloo")
 
     assert found == [[2.25], [-2.25], [0]]
+
+
+def test_remax_compares_with_the_greedy_episode() -> None:
+    pair = [
+        episode([1, 2])._replace(greedy_rewards=[0.5, 1.5]),
+        episode([1])._replace(greedy_rewards=[0.5, 1.5]),
+    ]
+
+    assert advantages(pair, estimator="remax") == [[1, 1], [-1]]
 
 
 def test_gigpo_by_hand() -> None:

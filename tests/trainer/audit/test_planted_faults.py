@@ -558,3 +558,76 @@ def test_findings_are_listed_up_to_a_limit_and_counted_beyond(audit: Audit) -> N
 
     counted = next(rule for rule in report.rules if rule.name == "policy_version")
     assert len(report.findings) == 20 < counted.num_findings == counted.num_checked
+
+
+# Greedy episodes
+
+
+def remax_run() -> tuple[RunConfig, PlayedStep]:
+    config = make_config(algorithm__name="remax")
+    return config, play(config, 1)
+
+
+def test_a_greedy_episode_that_is_trained_is_found(audit: Audit) -> None:
+    config, played = remax_run()
+    greedy = played.greedy[1].episode_id
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE episodes SET trained = 1 WHERE id = '{greedy}'",
+    )
+
+    assert rules_of(report) == {"greedy_untrained"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.found) == (greedy, "a greedy episode with trained")
+
+
+def test_a_baseline_that_was_sampled_is_found(audit: Audit) -> None:
+    config, played = remax_run()
+    record = played.greedy[0]
+    first, *others = record.outcome.steps
+    sampled = replace(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
+    played.greedy[0] = replace(record, outcome=replace(record.outcome, steps=(sampled, *others)))
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"greedy_replies"}
+    assert {f.episode_id for f in report.findings} == {record.episode_id}
+
+
+def test_a_greedy_episode_of_another_task_or_older_weights_is_found(audit: Audit) -> None:
+    config, played = remax_run()
+    first, second = played.greedy[0].episode_id, played.greedy[1].episode_id
+
+    report = audit(
+        [run_started(config), *played.records()],
+        "UPDATE episodes SET task_hash = (SELECT task_hash FROM episodes WHERE id = "
+        f"'{second}') WHERE id = '{first}'",
+        f"UPDATE steps SET policy_version = 7 WHERE episode_id = '{second}'",
+    )
+
+    assert rules_of(report) == {"greedy_episodes"}
+    found = {f.episode_id: f.found for f in report.findings}
+    assert "another task" in found[first]
+    assert "other weights" in found[second]
+
+
+def test_a_group_mean_in_the_place_of_the_greedy_return_is_found(audit: Audit) -> None:
+    config, played = remax_run()
+    credit(config, played, as_if=make_config(algorithm__name="drgrpo"))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert {"episode_part", "advantage"} <= rules_of(report)
+
+
+def test_a_group_that_was_trained_without_its_greedy_episode_is_found(audit: Audit) -> None:
+    config, played = remax_run()
+    lost = played.greedy.pop(2)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert {"greedy_episodes", "trained_episodes"} <= rules_of(report)
+    group = lost.group_index
+    assert of_rule(report, "greedy_episodes")[0].found == f"group {group} without a greedy episode"

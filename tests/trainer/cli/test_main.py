@@ -105,10 +105,10 @@ def test_checking_takes_about_a_second_and_no_training_stack(tmp_path: Path) -> 
 
 
 def test_a_wrong_description_exits_with_2_and_no_traceback(tmp_path: Path) -> None:
-    done = trainer("check", "default", "rollout.group_size=1", "horizon=0", folder=tmp_path)
+    done = trainer("check", "default", "rollout.group_size=0", "horizon=0", folder=tmp_path)
 
     assert done.returncode == 2
-    assert "rollout.group_size = 1: must be greater than or equal to 2" in words(done.stderr)
+    assert "rollout.group_size = 0: must be greater than or equal to 1" in words(done.stderr)
     assert "did you mean 'rollout.horizon'?" in words(done.stderr)
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

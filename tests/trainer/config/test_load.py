@@ -31,7 +31,7 @@ def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
         num_training_steps = "3"
         wings = 2
         [rollout]
-        group_size = 1
+        group_size = 0
         horizon = 0
         [memory]
         kind = "windw"
@@ -46,7 +46,7 @@ def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
         "learning_rate",
         'num_training_steps = "3"',
         "tasks_per_training_step",
-        "rollout.group_size = 1",
+        "rollout.group_size = 0",
         "rollout.horizon = 0",
         'memory.kind = "windw"',
         "optimizer.betas[1] = 1.0",
@@ -54,7 +54,7 @@ def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
     ]
     assert "did you mean 'rollout.horizon'?" in told[0]
     assert "did you mean 'optimizer.learning_rate'?" in told[1]
-    assert "must be greater than or equal to 2" in told[4]
+    assert "must be greater than or equal to 1" in told[4]
     assert "a group of one has no comparison" in told[4]
     assert "must be 'none', 'window' or 'full'" in told[6]
 

@@ -180,6 +180,14 @@ def test_there_are_recipes() -> None:
             "algorithm.pass_k = 9 is more than rollout.group_size = 8",
         ),
         (
+            {"rollout": {"group_size": 1}},
+            'rollout.group_size = 1 leaves nothing to compare to algorithm.name = "gigpo"',
+        ),
+        (
+            {"algorithm": {"name": "remax", "reward_kl_coefficient": 0.1}},
+            'reward_kl_coefficient = 0.1 with name = "remax" needs the divergence of greedy',
+        ),
+        (
             {"loss": {"kind": "gspo", "dual_clip": 3.0}},
             'dual_clip = 3 is of kind = "ppo"; kind = "gspo" has none',
         ),

@@ -60,7 +60,13 @@ def credit_of(
         ),
         num_optimizer_steps=num_optimizer_steps,
         num_groups=num_groups,
+        greedy=greedy_of(notes) if algorithm.get("name") == "remax" else None,
     )
+
+
+def greedy_of(notes: Notes) -> dict[str, tuple[StepNote, ...]]:
+    """For each group, a greedy episode of one step, paid as the group's first step was."""
+    return {RowKey.parse(key).group: notes[key][:1] for key in sorted(notes, reverse=True)}
 
 
 def advantages_of(credit: StepCredit) -> dict[str, float]:
@@ -351,6 +357,8 @@ def test_nothing_to_compare_leaves_nothing_to_train() -> None:
             },
             np.array([2.0, -2.0, 0.0, 1.5, -1.5]) / 3.125**0.5,
         ),
+        # against 4 and 3, what the first episode of each was paid
+        ({"name": "remax"}, [0.0, -4.0, -2.0, 0.0, -3.0]),
         # the same state everywhere: the step part says what the episode part says
         ({"name": "gigpo"}, [4.0, -4.0, 0.0, 3.0, -3.0]),
         ({"name": "hgpo"}, [2.0, -2.0, 0.0, 1.5, -1.5]),

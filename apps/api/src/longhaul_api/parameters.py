@@ -22,7 +22,7 @@ def known_run(
 
 RunId = Annotated[str, Depends(known_run)]
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
-Phase = Literal["train", "validation", "test"]
+Phase = Literal["train", "baseline", "validation", "test"]
 OptionalPhase = Annotated[Phase | None, Query(description="Only this phase.")]
 OptionalTrainingStep = Annotated[
     int | None, Query(ge=0, le=LARGEST, description="Only this training step.")

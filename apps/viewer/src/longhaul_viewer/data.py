@@ -114,7 +114,7 @@ def curve(run_id: str) -> RunCurve:
         points = queries.training_curve(session, run_id=run_id)
     phases = [
         (phase, [point for point in points if point.phase == phase])
-        for phase in ("train", "validation", "test")
+        for phase in ("train", "baseline", "validation", "test")
     ]
     return RunCurve(
         returns=[_series(phase, [(p, p.mean_return) for p in of]) for phase, of in phases],

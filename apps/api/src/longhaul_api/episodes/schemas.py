@@ -28,7 +28,7 @@ class Episode(Answer):
     run_id: str
     attempt: int
     phase: str
-    """`train`, `validation` or `test`."""
+    """`train`, `baseline`, `validation` or `test`."""
     training_step: int
     group_index: int
     position: int

@@ -71,7 +71,7 @@ class CurvePoint(Answer):
     """The episodes of one training step and phase, taken together."""
 
     phase: str
-    """`train`, `validation` or `test`."""
+    """`train`, `baseline`, `validation` or `test`."""
     training_step: int
     num_episodes: int
     """Episodes that ended; the means are over these."""

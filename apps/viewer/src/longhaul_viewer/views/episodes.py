@@ -7,7 +7,7 @@ from longhaul_viewer.components import blocks, tables
 from longhaul_viewer.components.blocks import Link
 
 PAGE_SIZE = 100
-PHASES = ("train", "validation", "test")
+PHASES = ("train", "baseline", "validation", "test")
 OUTCOMES: tuple[data.Outcome, ...] = ("solved", "not solved", "failed")
 
 

@@ -8,7 +8,7 @@ Shapes: N replies, T tokens of all of them, one after the other.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -28,12 +28,13 @@ from longhaul_core.store import queries
 from longhaul_core.store.queries import (
     ConsumedNumbers,
     EpisodeNumbers,
+    FirstReply,
     GroupNumbers,
     ReplyLogprobs,
     StepNumbers,
 )
 
-__all__ = ["AuditedEpisode", "Evidence", "ReplyFacts", "StepKey", "read_evidence"]
+__all__ = ["AuditedEpisode", "Evidence", "GreedyEvidence", "ReplyFacts", "StepKey", "read_evidence"]
 
 StepKey = tuple[str, int]
 """Episode id and step index."""
@@ -89,6 +90,25 @@ class AuditedEpisode(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GreedyEvidence:
+    """The greedy episodes that groups were compared with; empty where none are needed."""
+
+    episodes: tuple[AuditedEpisode, ...] = ()
+    """By group and retry, failed tries included."""
+    first_replies: tuple[FirstReply, ...] = ()
+    """Of the sampled episodes and of the greedy ones."""
+    tasks: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Task of each group's sampled episodes."""
+    greedy_tasks: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Task of each group's greedy episode."""
+
+    @cached_property
+    def ended(self) -> dict[int, AuditedEpisode]:
+        """The one of each group that did not fail."""
+        return {e.numbers.group_index: e for e in self.episodes if not e.numbers.failed}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Everything about one training step."""
 
@@ -97,6 +117,7 @@ class Evidence:
     groups: tuple[GroupNumbers, ...]
     episodes: tuple[AuditedEpisode, ...]
     """By group, position and retry, failed tries included."""
+    greedy: GreedyEvidence
     replies: tuple[ReplyFacts, ...]
     """Of the trained episodes."""
     consumed: tuple[ConsumedNumbers, ...]
@@ -121,6 +142,10 @@ class Evidence:
             episode
             for episode in self.ended
             if by_group[episode.numbers.group_index] >= self.intent.smallest_group
+            and (
+                not self.intent.needs_greedy_episode
+                or episode.numbers.group_index in self.greedy.ended
+            )
         )
 
     @cached_property
@@ -171,6 +196,7 @@ class Evidence:
                 rewards=self.rewards(episode),
                 anchors=[anchor for anchor in episode.anchors if anchor is not None],
                 num_action_tokens=[step.num_action_tokens for step in episode.steps],
+                greedy_rewards=self._greedy_rewards(episode.numbers.group_index),
             )
             for episode in chosen
         ]
@@ -180,6 +206,10 @@ class Evidence:
             return {}
         credits = credit_of(facts, self.intent)
         return {e.numbers.episode_id: credit for e, credit in zip(chosen, credits, strict=True)}
+
+    def _greedy_rewards(self, group_index: int) -> list[float] | None:
+        greedy = self.greedy.ended.get(group_index)
+        return None if greedy is None else self.rewards(greedy)
 
     def rewards(self, episode: AuditedEpisode) -> list[float]:
         """Rewards of the episode's steps as credit sees them.
@@ -239,6 +269,9 @@ class Evidence:
     def _lacks(self, episode: AuditedEpisode) -> str | None:
         if not episode.complete:
             return "the episode's steps are not all there"
+        greedy = self.greedy.ended.get(episode.numbers.group_index)
+        if greedy is not None and not greedy.complete:
+            return "the steps of its group's greedy episode are not all there"
         if None in episode.anchors:
             return "the text of an anchor state is not in the store"
         if self.intent.reward_kl_coefficient > 0 and any(
@@ -291,6 +324,9 @@ def read_evidence(
         training_step=training_step,
         groups=tuple(queries.group_numbers(session, run_id=run_id, training_step=training_step)),
         episodes=episodes,
+        greedy=_read_greedy(session, run_id=run_id, training_step=training_step)
+        if intent.needs_greedy_episode
+        else GreedyEvidence(),
         replies=tuple(
             fact
             for batch in queries.reply_logprobs(session, run_id=run_id, training_step=training_step)
@@ -304,6 +340,35 @@ def read_evidence(
             session, names=METRICS, run_id=run_id, training_step=training_step
         ),
         horizon=horizon,
+    )
+
+
+def _read_greedy(session: Session, *, run_id: str, training_step: int) -> GreedyEvidence:
+    steps: dict[str, list[StepNumbers]] = defaultdict(list)
+    for step in queries.step_numbers(
+        session, run_id=run_id, training_step=training_step, phase="baseline"
+    ):
+        steps[step.episode_id].append(step)
+    tasks, greedy_tasks = (
+        queries.task_of_groups(session, run_id=run_id, training_step=training_step, phase=phase)
+        for phase in ("train", "baseline")
+    )
+    return GreedyEvidence(
+        episodes=tuple(
+            AuditedEpisode(
+                numbers=numbers,
+                steps=tuple(steps[numbers.episode_id]),
+                anchors=tuple(step.anchor_hash for step in steps[numbers.episode_id]),
+            )
+            for numbers in queries.episode_numbers(
+                session, run_id=run_id, training_step=training_step, phase="baseline"
+            )
+        ),
+        first_replies=tuple(
+            queries.first_replies(session, run_id=run_id, training_step=training_step)
+        ),
+        tasks=tasks,
+        greedy_tasks=greedy_tasks,
     )
 
 

@@ -8,6 +8,7 @@ over a list divided by its length. Returns are in the environment's units, less 
     A_{i,t} = A^E_i + omega * A^S_{i,t}                            GiGPO (arXiv:2505.10978)
     A_{i,t} = sum_k w_k A^(k)_{i,t} / sum_k w_k                    HGPO (arXiv:2602.22817)
     A_i = R_i - mean of the others                                 RLOO (arXiv:2402.14740)
+    A_i = R_i - R of the group's greedy episode                     ReMax (arXiv:2310.10505)
     A_i = mean over k - 1 others of max(0, R_i - best of them)     pass@k (arXiv:2505.15201)
     A = (v - mean) / sqrt(variance + 1e-8)                         REINFORCE++ (arXiv:2501.03262)
 """
@@ -43,6 +44,8 @@ class EpisodeFacts(NamedTuple):
     """Less penalties."""
     anchors: Sequence[str]
     num_action_tokens: Sequence[int]
+    greedy_rewards: Sequence[float] | None = None
+    """Of the greedy episode of its group, less penalties; None without one."""
 
 
 class Credit(NamedTuple):
@@ -183,6 +186,10 @@ def _rloo(group: Sequence[EpisodeFacts], _intent: Intent) -> list[Credit]:
     returns = [fsum(episode.rewards) for episode in group]
     total = fsum(returns)
     return _whole([r - (total - r) / (len(returns) - 1) for r in returns], group)
+
+
+def _remax(group: Sequence[EpisodeFacts], _intent: Intent) -> list[Credit]:
+    return _whole([fsum(e.rewards) - fsum(e.greedy_rewards or ()) for e in group], group)
 
 
 def _pass_at_k(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
@@ -349,6 +356,7 @@ _OF_A_GROUP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit
     "pass_at_k": _pass_at_k,
     "gigpo": _gigpo,
     "hgpo": _hgpo,
+    "remax": _remax,
 }
 _OF_A_TRAINING_STEP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit]]] = {
     "reinforce_plus_plus": _reinforce_plus_plus,

@@ -57,6 +57,8 @@ class Intent:
     group_size: int
     optimizer_steps: int
     """Of each training step."""
+    temperature: float
+    """Of sampling while training."""
     top_p: float
     exact_engine: bool
     """Engine and learner both compute in float32."""
@@ -64,8 +66,13 @@ class Intent:
 
     @property
     def smallest_group(self) -> int:
-        """Fewest episodes that can be compared; a group with fewer is left out."""
-        return max(2, self.pass_k or 0)
+        """Fewest episodes that can be credited; a group with fewer is left out."""
+        return 1 if self.needs_greedy_episode else max(2, self.pass_k or 0)
+
+    @property
+    def needs_greedy_episode(self) -> bool:
+        """Whether a group is compared with a greedy episode of its task."""
+        return self.estimator == "remax"
 
     def optimizer_step_of(self, group_index: int) -> int:
         """0-based optimizer step of the training step that a group belongs to."""
@@ -105,6 +112,7 @@ class Intent:
                 tasks_per_training_step=config["tasks_per_training_step"],
                 group_size=rollout["group_size"],
                 optimizer_steps=config["optimizer"]["optimizer_steps_per_training_step"],
+                temperature=rollout["temperature"],
                 top_p=rollout["top_p"],
                 exact_engine=config["model"]["dtype"] == "float32"
                 and config["model"]["engine_dtype"] == "float32",

@@ -225,7 +225,7 @@ class EpisodeRow(Base):
     run_id: Mapped[str] = mapped_column(RunId, ForeignKey("runs.id", ondelete="cascade"))
     attempt: Mapped[int]
     phase: Mapped[str] = mapped_column(String(16))
-    """train, validation or test."""
+    """train, baseline, validation or test."""
     training_step: Mapped[int]
     group_index: Mapped[int]
     position: Mapped[int]

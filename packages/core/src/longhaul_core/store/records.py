@@ -40,7 +40,8 @@ __all__ = [
     "episode_id",
 ]
 
-Phase = Literal["train", "validation", "test"]
+Phase = Literal["train", "baseline", "validation", "test"]
+"""What an episode is played for. `baseline`: the greedy one that a group is compared with."""
 RunKind = Literal["train", "evaluate"]
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
 

@@ -37,9 +37,9 @@ class EnvironmentConfig(Section):
 class RolloutConfig(Section):
     """How many episodes are played, how long they may be, how replies are sampled."""
 
-    group_size: int = Field(default=8, ge=2)
+    group_size: int = Field(default=8, ge=1)
     """Episodes per task (G), compared with each other: a group of one has no comparison and
-    teaches nothing."""
+    teaches nothing, but where `algorithm.name` compares with something else (`remax`)."""
     horizon: int = Field(default=20, ge=1)
     """Longest episode, in steps; an episode that reaches it is truncated. Where the horizon grows
     (`horizon_schedule`), the final one, which validation and tests play from the start."""

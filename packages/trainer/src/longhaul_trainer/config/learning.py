@@ -28,11 +28,15 @@ EstimatorName = Literal[
     "reinforce_plus_plus_baseline",
     "hgpo",
     "pass_at_k",
+    "remax",
 ]
 
+COMPARES_NO_EPISODES: tuple[EstimatorName, ...] = ("remax",)
+"""Estimators whose baseline does not come from the other episodes of a group: one is enough."""
+
 READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
-    # Dr.GRPO and RLOO divide by nothing, so `false` says no more than their names.
-    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo"),
+    # The last three divide by nothing, so `false` says no more than their names.
+    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo", "remax"),
     "statistics": ("gigpo", "grpo"),
     "step_advantage_weight": ("gigpo",),
     "anchor_similarity": ("gigpo",),
@@ -61,14 +65,15 @@ class AlgorithmConfig(Section):
     name: EstimatorName = "gigpo"
     """What an episode or a step is compared with: the episodes of its task (`grpo`, divided by
     nothing in `drgrpo`; the others of them in `rloo`; the best others in `pass_at_k`), steps
-    from the same state as well (`gigpo`), steps from the same state and past alone (`hgpo`), or
-    the whole training step (`reinforce_plus_plus`; less the task's mean in `…_baseline`)."""
+    from the same state as well (`gigpo`), steps from the same state and past alone (`hgpo`), the
+    whole training step (`reinforce_plus_plus`; less the task's mean in `…_baseline`), or a greedy
+    episode of the task that is played beside the group and not trained (`remax`)."""
     discount: float = Field(default=0.95, ge=0, le=1)
     """Of the return-to-go, per environment step, not per token; `gigpo`, `hgpo` and
     `reinforce_plus_plus` learn from it, the others only report it."""
     scale_by_std: bool = True
-    """Divide advantages by the standard deviation of what they are compared with; `drgrpo` and
-    `rloo` never do, and `reinforce_plus_plus` always divides by the training step's."""
+    """Divide advantages by the standard deviation of what they are compared with; `drgrpo`,
+    `rloo` and `remax` never do, and `reinforce_plus_plus` always divides by the training step's."""
     step_advantage_weight: float = Field(default=1.0, ge=0)
     """Weight (omega) of the step part beside the episode part; for `gigpo`."""
     statistics: Literal["episode", "row"] = "episode"
@@ -118,6 +123,12 @@ class AlgorithmConfig(Section):
         yield from self._meaningless_settings()
         yield from self._loss_unit_without_its_length()
         yield from self._overlong_penalty_without_its_lengths()
+        if self.name == "remax" and self.reward_kl_coefficient > 0:
+            yield (
+                f'reward_kl_coefficient = {self.reward_kl_coefficient:g} with name = "remax" needs '
+                "the divergence of greedy episodes, which the learner does not read; use "
+                "loss.kl_coefficient"
+            )
 
     def _overlong_penalty_without_its_lengths(self) -> Generator[str]:
         start, end = self.overlong_start_tokens, self.overlong_end_tokens

@@ -23,6 +23,7 @@ from longhaul_trainer.config.episodes import (
     Scalar,
 )
 from longhaul_trainer.config.learning import (
+    COMPARES_NO_EPISODES,
     AlgorithmConfig,
     CheckpointConfig,
     LossConfig,
@@ -113,6 +114,11 @@ class RunConfig(Section):
             )
         yield from self._rows_that_cannot_be()
         pass_k, group_size = self.algorithm.pass_k, self.rollout.group_size
+        if group_size < 2 and self.algorithm.name not in COMPARES_NO_EPISODES:
+            yield (
+                f"rollout.group_size = {group_size} leaves nothing to compare to algorithm.name = "
+                f'"{self.algorithm.name}"; make it 2 or more'
+            )
         if pass_k is not None and pass_k > group_size:
             yield (
                 f"algorithm.pass_k = {pass_k} is more than rollout.group_size = {group_size}; "

@@ -36,6 +36,9 @@ from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
 from longhaul_trainer.verl.rows import to_rows
 from longhaul_trainer.verl.runtime import RunTicket
 
+GREEDY_SESSION = "greedy_session"
+"""Column of verl's prompts: the session that plays the greedy episode beside a group."""
+
 
 class EnginePolicy:
     """verl's rollout server as a `Policy`: token ids in, token ids and logprobs out."""
@@ -115,7 +118,7 @@ class EpisodeService:
                 top_p=run.rollout.top_p if phase == "train" else 1.0,
                 max_reply_tokens=run.rollout.max_reply_tokens,
             )
-            for phase in ("train", "validation", "test")
+            for phase in ("train", "baseline", "validation", "test")
         }
 
     def limits(self, horizon: int) -> EpisodeLimits:
@@ -187,6 +190,7 @@ class EpisodeService:
                     optimizer_steps_per_training_step=run.optimizer.optimizer_steps_per_training_step,
                     form=run.optimizer.rows,
                     max_row_tokens=run.optimizer.max_row_tokens,
+                    greedy=phase == "baseline",
                 )
         return []
 
@@ -231,12 +235,13 @@ class EpisodeAgentLoop:
         horizon: int,
         **others: object,
     ) -> list[AgentLoopOutput]:
-        """Play the episode at place `session_id` of the task's group."""
+        """Play the episode at place `session_id` of the task's group, or the one beside it."""
+        is_greedy = session_id == others.get(GREEDY_SESSION)
         return await self._service.play(
             task,
-            phase=phase,
+            phase="baseline" if is_greedy else phase,
             training_step=training_step,
             group_index=group_index,
-            position=session_id,
+            position=0 if is_greedy else session_id,
             horizon=horizon,
         )

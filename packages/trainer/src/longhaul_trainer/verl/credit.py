@@ -74,7 +74,8 @@ class StepCredit:
 
     episodes: tuple[TrainedEpisode, ...]
     left_out: tuple[str, ...]
-    """Keys of the rows of groups with too few episodes that did not fail: nothing to compare."""
+    """Keys of the rows of groups with too few episodes that did not fail, or without the greedy
+    episode that they need: nothing to compare."""
     groups_without_signal: int
     """Groups whose every advantage is zero."""
     num_groups: int
@@ -103,6 +104,7 @@ def credit_training_step(
     algorithm: AlgorithmConfig,
     num_optimizer_steps: int,
     num_groups: int,
+    greedy: Mapping[str, Sequence[StepNote]] | None = None,
 ) -> StepCredit:
     """Advantages and weights of all the steps of a training step.
 
@@ -111,6 +113,8 @@ def credit_training_step(
         algorithm: How to credit.
         num_optimizer_steps: Parts that the groups are split into, in task order.
         num_groups: Tasks of the training step, failed ones counted.
+        greedy: Group → notes of its greedy episode's steps, in order, where groups are compared
+            with one; None where they are not. A group without one is left out.
 
     Raises:
         ValueError: If an episode misses a step, or has one twice.
@@ -120,10 +124,19 @@ def credit_training_step(
     for episode in sorted(episodes):
         groups[episode[0]].append(episode)
     fewest = smallest_group(algorithm)
-    kept = {name: members for name, members in groups.items() if len(members) >= fewest}
+    kept = {
+        name: members
+        for name, members in groups.items()
+        if len(members) >= fewest and (greedy is None or name in greedy)
+    }
     estimated = estimate(
         [
-            _group(name, [episodes[m].notes for m in members], algorithm)
+            _group(
+                name,
+                [episodes[m].notes for m in members],
+                algorithm,
+                greedy=None if greedy is None else greedy[name],
+            )
             for name, members in kept.items()
         ],
         algorithm,
@@ -202,12 +215,19 @@ def _same_for_all_tokens(
     )
 
 
-def _group(name: str, members: Sequence[Sequence[StepNote]], algorithm: AlgorithmConfig) -> Group:
+def _group(
+    name: str,
+    members: Sequence[Sequence[StepNote]],
+    algorithm: AlgorithmConfig,
+    *,
+    greedy: Sequence[StepNote] | None,
+) -> Group:
     return Group(
         name=name,
         step_rewards=[shaped_rewards(episode, algorithm) for episode in members],
         anchor_states=[[note.anchor for note in episode] for episode in members],
         num_action_tokens=[[note.action_tokens for note in episode] for episode in members],
+        greedy_rewards=None if greedy is None else shaped_rewards(greedy, algorithm),
     )
 
 

@@ -25,9 +25,15 @@ from longhaul_core.advantages import (
     pass_at_k_credit,
     reinforce_plus_plus_baseline_credit,
     reinforce_plus_plus_credit,
+    remax_credit,
     rloo_credit,
 )
-from longhaul_trainer.config.learning import AlgorithmConfig, EstimatorName
+from longhaul_core.errors import GroupError
+from longhaul_trainer.config.learning import (
+    COMPARES_NO_EPISODES,
+    AlgorithmConfig,
+    EstimatorName,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,8 @@ class Group:
     """State that each step was taken in."""
     num_action_tokens: Sequence[Sequence[int]]
     """Tokens of each step's action."""
+    greedy_rewards: npt.NDArray[np.float64] | None = None
+    """Of the greedy episode beside the group, penalties taken off; None if there is none."""
 
 
 GroupCredit = tuple[EpisodeCredit, ...]
@@ -53,13 +61,19 @@ def estimate(groups: Sequence[Group], algorithm: AlgorithmConfig) -> list[GroupC
     """Credit of every group of a training step, in the order given.
 
     Raises:
-        GroupError: If a group has fewer episodes than `smallest_group`.
+        GroupError: If a group has fewer episodes than `smallest_group`, or lacks the greedy
+            episode that it is to be compared with.
     """
     return ESTIMATORS[algorithm.name](groups, algorithm) if groups else []
 
 
 def smallest_group(algorithm: AlgorithmConfig) -> int:
-    """Fewest episodes that can be compared: two, or as many as pass@k draws."""
+    """Fewest episodes that can be credited: two to compare, or as many as pass@k draws.
+
+    One is enough where the baseline does not come from the others.
+    """
+    if algorithm.name in COMPARES_NO_EPISODES:
+        return 1
     return max(2, algorithm.pass_k or 0)
 
 
@@ -117,6 +131,16 @@ def _hgpo(group: Group, algorithm: AlgorithmConfig) -> GroupCredit:
     )
 
 
+def _remax(group: Group, algorithm: AlgorithmConfig) -> GroupCredit:
+    if group.greedy_rewards is None:
+        raise GroupError(f"group {group.name!r} has no greedy episode to be compared with")
+    return remax_credit(
+        group.step_rewards,
+        greedy_return=float(group.greedy_rewards.sum()),
+        discount=algorithm.discount,
+    )
+
+
 def _reinforce_plus_plus(groups: Sequence[Group], algorithm: AlgorithmConfig) -> list[GroupCredit]:
     credits = reinforce_plus_plus_credit(
         [rewards for group in groups for rewards in group.step_rewards],
@@ -152,7 +176,8 @@ ESTIMATORS: Mapping[EstimatorName, Estimator] = {
     "pass_at_k": _per_group(_pass_at_k),
     "gigpo": _per_group(_gigpo),
     "hgpo": _per_group(_hgpo),
+    "remax": _per_group(_remax),
     "reinforce_plus_plus": _reinforce_plus_plus,
     "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
 }
-"""Every estimator that needs neither a critic nor rollouts of its own."""
+"""Every estimator that needs no critic."""

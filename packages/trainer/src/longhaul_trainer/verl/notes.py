@@ -45,6 +45,8 @@ class StepNote(NamedTuple):
     """0-based place, in the row's response, of the action's first token."""
     split_reason: str | None
     """`SplitReason` value of the step that begins a row; None for those that continue it."""
+    greedy: bool = False
+    """Of the greedy episode that is the baseline of its group, and not trained."""
     reference_kl: float = 0.0
     """Estimated divergence from the starting model, summed over the reply's tokens; known, and
     not 0, only where it is part of the reward and the learner has read the row."""
@@ -82,6 +84,26 @@ def written(notes: Sequence[StepNote]) -> list[dict[str, Any]]:
 def read_notes(extra_fields: Sequence[dict[str, Any]]) -> list[tuple[StepNote, ...]]:
     """The notes of rows, in the order given."""
     return [tuple(StepNote(**note) for note in fields[NOTES]) for fields in extra_fields]
+
+
+def without_greedy(
+    notes: RowNotes,
+) -> tuple[dict[str, Sequence[StepNote]], dict[str, tuple[StepNote, ...]]]:
+    """The rows of sampled episodes, and the steps of each group's greedy one.
+
+    Returns:
+        Row key → notes of what was sampled; group → notes of its greedy episode, in step order.
+        A group whose greedy episode failed is not among the latter.
+    """
+    greedy: dict[str, list[StepNote]] = defaultdict(list)
+    for key, row in notes.items():
+        greedy[RowKey.parse(key).group] += [note for note in row if note.greedy]
+    sampled = {key: row for key, row in notes.items() if not any(note.greedy for note in row)}
+    return sampled, {
+        group: tuple(sorted(steps, key=lambda note: note.step))
+        for group, steps in greedy.items()
+        if steps
+    }
 
 
 def last_steps(notes: RowNotes) -> Iterator[StepNote]:

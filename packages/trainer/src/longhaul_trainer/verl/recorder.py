@@ -67,7 +67,8 @@ class _Writer:
 
     def write(self, records: Sequence[Record]) -> None:
         for record in records:
-            if isinstance(record, EpisodeRecord):
+            # A baseline episode is played beside the group's and counts as none of them.
+            if isinstance(record, EpisodeRecord) and record.phase != "baseline":
                 self._tally = _add(self._tally, record)
         self._writer.write(records)
 

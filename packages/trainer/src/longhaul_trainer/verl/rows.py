@@ -22,6 +22,7 @@ def to_rows(
     optimizer_steps_per_training_step: int,
     form: RowForm,
     max_row_tokens: int | None = None,
+    greedy: bool = False,
 ) -> list[AgentLoopOutput]:
     """The rows of `trajectory`, in step order; see `cut_into_rows`.
 
@@ -43,7 +44,12 @@ def to_rows(
                 tool_calls=sum(step.timings.environment_seconds for step in row.steps),
             ),
             extra_fields={
-                NOTES: written(notes_of(row, trajectory, group_index=group_index, retry=retry)),
+                NOTES: written(
+                    [
+                        note._replace(greedy=greedy)
+                        for note in notes_of(row, trajectory, group_index=group_index, retry=retry)
+                    ]
+                ),
                 "reward_extra_info": {},
                 # verl counts staleness in training steps, we in optimizer steps.
                 "min_global_steps": min(s.policy_version for s in row.steps) // updates,

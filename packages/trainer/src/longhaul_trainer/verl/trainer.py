@@ -40,12 +40,21 @@ from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import GroupOutcome, Task
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.run_directory import PanelScore
+from longhaul_trainer.verl.agent_loop import GREEDY_SESSION
 from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 from longhaul_trainer.verl.credit import StepCredit, TrainedStep, credit_training_step
+from longhaul_trainer.verl.estimators import smallest_group
 from longhaul_trainer.verl.loss import weighted_means
-from longhaul_trainer.verl.notes import RowNotes, StepNote, group_outcomes, last_steps, read_notes
+from longhaul_trainer.verl.notes import (
+    RowNotes,
+    StepNote,
+    group_outcomes,
+    last_steps,
+    read_notes,
+    without_greedy,
+)
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.rewards import with_reference_kl
 from longhaul_trainer.verl.row_metrics import row_metrics
@@ -126,6 +135,7 @@ class LonghaulTrainer(PPOTrainerSync):
             "training_step": [self.global_steps] * num_tasks,
             "group_index": list(range(num_tasks)),
             "horizon": [horizon] * num_tasks,
+            **self._episodes_of_a_group(phase, num_tasks=num_tasks),
             "raw_prompt": [task.goal for task in tasks],
         }
         # An array of objects is what verl's own loader gives, although the signature says lists.
@@ -134,6 +144,16 @@ class LonghaulTrainer(PPOTrainerSync):
         )
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
+
+    def _episodes_of_a_group(self, phase: str, *, num_tasks: int) -> dict[str, list[int]]:
+        """How many episodes verl starts for each task, and which of them is the greedy one."""
+        if phase != "train" or self._run.algorithm.name != "remax":
+            return {}
+        group_size = self._run.rollout.group_size
+        return {
+            "__rollout_n__": [group_size + 1] * num_tasks,
+            GREEDY_SESSION: [group_size] * num_tasks,
+        }
 
     # Workers
 
@@ -170,9 +190,15 @@ class LonghaulTrainer(PPOTrainerSync):
 
     def _all_failed(self) -> str:
         return (
-            f"training step {self.global_steps}: no task has two episodes that did not fail; "
+            f"training step {self.global_steps}: no task has {self._enough()} that did not fail; "
             f"ask the store why: SELECT cause, message, count(*) FROM failures GROUP BY 1, 2"
         )
+
+    def _enough(self) -> str:
+        """The episodes that a group needs to be trained on, in words."""
+        fewest = smallest_group(self._run.algorithm)
+        words = {1: "an episode", 2: "two episodes"}.get(fewest, f"{fewest} episodes")
+        return words + (" and a greedy one" if self._run.algorithm.name == "remax" else "")
 
     def on_step_begin(self) -> None:
         self._context.stages.enter("episodes", training_step=self.global_steps)
@@ -190,7 +216,12 @@ class LonghaulTrainer(PPOTrainerSync):
     ) -> KVBatchMeta:
         """Credit the episodes, drop what cannot be trained on, pad each optimizer step's rows."""
         run = self._run
-        notes = self._notes = self._fetch_notes(batch)
+        fetched = self._fetch_notes(batch)
+        notes, self._greedy = without_greedy(fetched)
+        self._notes = notes
+        if len(notes) < len(fetched):
+            tq.kv_clear(keys=[key for key in fetched if key not in notes], partition_id=PARTITION)
+            metrics.update(_baseline_metrics(self._greedy))
         credit = self._credit_of(notes)
         if not credit.episodes:
             raise GroupError(self._all_failed())
@@ -223,6 +254,7 @@ class LonghaulTrainer(PPOTrainerSync):
             algorithm=self._run.algorithm,
             num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
             num_groups=self._run.tasks_per_training_step,
+            greedy=self._greedy if self._run.algorithm.name == "remax" else None,
         )
 
     def _num_ranks(self) -> int:
@@ -644,6 +676,17 @@ def _episode_metrics(credit: StepCredit, notes: RowNotes) -> dict[str, float]:
         "groups/without_signal": credit.groups_without_signal,
         "groups/left_out": credit.num_groups
         - len({e.notes[0].group_index for e in credit.episodes}),
+    }
+
+
+def _baseline_metrics(greedy: dict[str, tuple[StepNote, ...]]) -> dict[str, float]:
+    """What greedy episodes came to, and cost: their tokens are in no other count."""
+    steps = [note for episode in greedy.values() for note in episode]
+    return {
+        "baseline/count": len(greedy),
+        "baseline/mean_return": float(np.mean([e[0].episode_return for e in greedy.values()])),
+        "baseline/prompt_tokens": sum(note.prompt_tokens for note in steps),
+        "baseline/action_tokens": sum(note.action_tokens for note in steps),
     }
 
 

@@ -1,6 +1,6 @@
 """The rules, each a small function over the evidence of one training step."""
 
-from longhaul_core.audit.rules import consumed, credit, episodes, replies, updates
+from longhaul_core.audit.rules import consumed, credit, episodes, greedy, replies, updates
 from longhaul_core.audit.rules.base import Rule
 
 __all__ = ["RULES", "Rule"]
@@ -8,6 +8,7 @@ __all__ = ["RULES", "Rule"]
 RULES: tuple[Rule, ...] = (
     *episodes.RULES,
     *replies.RULES,
+    *greedy.RULES,
     *credit.RULES,
     *updates.RULES,
     *consumed.RULES,

@@ -120,7 +120,8 @@ def check_trained_episodes(evidence: Evidence, tally: Tally) -> None:
                 "trained" if episode.numbers.trained else "not trained",
                 expected="trained"
                 if should
-                else f"left out: fewer than {evidence.intent.smallest_group} of its group ended",
+                else f"left out: fewer than {evidence.intent.smallest_group} of its group ended"
+                + (", or no greedy one" if evidence.intent.needs_greedy_episode else ""),
                 training_step=evidence.training_step,
                 episode_id=episode.numbers.episode_id,
             )

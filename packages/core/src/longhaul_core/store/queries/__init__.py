@@ -5,6 +5,7 @@ result stays valid after its session has closed. Nothing here writes; see `maint
 """
 
 from longhaul_core.store.queries.audits import AuditDetail, list_audits
+from longhaul_core.store.queries.baselines import FirstReply, first_replies, task_of_groups
 from longhaul_core.store.queries.episodes import (
     EpisodeDetail,
     EpisodeFilter,
@@ -80,6 +81,7 @@ __all__ = [
     "EpisodeSummary",
     "EvaluationResult",
     "Failure",
+    "FirstReply",
     "GroupDetail",
     "GroupNumbers",
     "GroupPage",
@@ -101,6 +103,7 @@ __all__ = [
     "episode_numbers",
     "evaluations",
     "failures",
+    "first_replies",
     "get_episode",
     "get_group",
     "get_run",
@@ -119,6 +122,7 @@ __all__ = [
     "search_steps",
     "step_numbers",
     "storage_stats",
+    "task_of_groups",
     "token_pieces",
     "training_curve",
     "training_steps",

@@ -70,7 +70,7 @@ def list_groups(
     Args:
         session: Only read from.
         run_id: The run asked about.
-        phase: Only train, validation or test.
+        phase: Only train, baseline, validation or test.
         training_step: Only of this one.
         limit: Rows of a page.
         offset: Rows before it.
@@ -105,7 +105,7 @@ def get_group(
     Args:
         session: Only read from.
         run_id: The run asked about.
-        phase: train, validation or test.
+        phase: train, baseline, validation or test.
         training_step: When it was played.
         group_index: Place of the task in the training step's batch.
         attempt: Which; None means the one on the surviving line, else the newest.

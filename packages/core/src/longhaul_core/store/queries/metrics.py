@@ -106,7 +106,7 @@ def training_curve(session: Session, *, run_id: str, phase: str | None = None) -
     Args:
         session: Only read from.
         run_id: The run asked about.
-        phase: Only train, validation or test; None means all.
+        phase: Only train, baseline, validation or test; None means all.
     """
     statement = (
         select(

@@ -1,6 +1,6 @@
 """Training steps: everything stored of one that says what was trained, for an audit of it.
 
-All of it is of the surviving line and of training episodes alone.
+All of it is of the surviving line and, where no other phase is asked for, of training episodes.
 """
 
 from collections.abc import Collection, Iterator
@@ -176,8 +176,17 @@ def group_numbers(session: Session, *, run_id: str, training_step: int) -> list[
     return [GroupNumbers(*row) for row in rows]
 
 
-def episode_numbers(session: Session, *, run_id: str, training_step: int) -> list[EpisodeNumbers]:
-    """Episodes of a training step, by group, position and retry."""
+def episode_numbers(
+    session: Session, *, run_id: str, training_step: int, phase: str = "train"
+) -> list[EpisodeNumbers]:
+    """Episodes of a training step, by group, position and retry.
+
+    Args:
+        session: Only read from.
+        run_id: The run asked about.
+        training_step: Which.
+        phase: Of the sampled episodes, or `baseline` for the greedy ones beside them.
+    """
     rows = session.execute(
         select(
             EpisodeRow.id,
@@ -194,14 +203,16 @@ def episode_numbers(session: Session, *, run_id: str, training_step: int) -> lis
             EpisodeRow.episode_advantage,
             EpisodeRow.optimizer_step_index,
         )
-        .where(*_of(run_id, training_step))
+        .where(*_of(run_id, training_step, phase))
         .order_by(EpisodeRow.group_index, EpisodeRow.position, EpisodeRow.retry)
     )
     return [EpisodeNumbers(*row) for row in rows]
 
 
-def step_numbers(session: Session, *, run_id: str, training_step: int) -> list[StepNumbers]:
-    """Steps of a training step's episodes, by episode and index."""
+def step_numbers(
+    session: Session, *, run_id: str, training_step: int, phase: str = "train"
+) -> list[StepNumbers]:
+    """Steps of a training step's episodes, by episode and index; see `episode_numbers`."""
     rows = session.execute(
         select(
             StepRow.episode_id,
@@ -219,7 +230,7 @@ def step_numbers(session: Session, *, run_id: str, training_step: int) -> list[S
             StepRow.policy_version,
         )
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
-        .where(*_of(run_id, training_step))
+        .where(*_of(run_id, training_step, phase))
         .order_by(StepRow.episode_id, StepRow.step_index)
     )
     return [StepNumbers(*row) for row in rows]
@@ -327,10 +338,10 @@ def metrics_of_training_step(
     return {row.name: row.value for row in rows}
 
 
-def _of(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
+def _of(run_id: str, training_step: int, phase: str = "train") -> tuple[ColumnElement[bool], ...]:
     return (
         EpisodeRow.run_id == run_id,
-        EpisodeRow.phase == "train",
+        EpisodeRow.phase == phase,
         EpisodeRow.training_step == training_step,
         ~EpisodeRow.superseded,
     )

@@ -1,0 +1,168 @@
+"""Rules about greedy episodes: each group that needs one has it, and it is no part of the loss."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.report import Tally
+from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.replies import EXACT_AGREEMENT, PRUNED, ROUGH_AGREEMENT
+from longhaul_core.store.queries import FirstReply
+
+__all__ = ["RULES"]
+
+
+def check_played(evidence: Evidence, tally: Tally) -> None:
+    """Each group has one greedy episode that ended, or failures that say why not."""
+    if not evidence.intent.needs_greedy_episode:
+        return
+    tried = {episode.numbers.group_index for episode in evidence.greedy.episodes}
+    for group in range(evidence.intent.tasks_per_training_step):
+        tally.checked()
+        if group not in tried:
+            tally.found(
+                f"group {group} without a greedy episode",
+                expected="one, or a recorded failure",
+                training_step=evidence.training_step,
+            )
+    horizons = {e.numbers.group_index: e.numbers.horizon for e in evidence.episodes}
+    versions: dict[int, set[int]] = defaultdict(set)
+    for episode in evidence.ended:
+        versions[episode.numbers.group_index] |= {step.policy_version for step in episode.steps}
+    seen: set[int] = set()
+    for episode in evidence.greedy.episodes:
+        numbers = episode.numbers
+        used = {step.policy_version for step in episode.steps}
+        of_group = versions[numbers.group_index]
+        wrong = [
+            what
+            for what, there in (
+                ("steps that are not all there", not episode.complete),
+                ("another one beside it", not numbers.failed and numbers.group_index in seen),
+                (
+                    f"a horizon of {numbers.horizon}",
+                    numbers.horizon != horizons.get(numbers.group_index),
+                ),
+                (
+                    "another task",
+                    evidence.greedy.greedy_tasks.get(numbers.group_index)
+                    != evidence.greedy.tasks.get(numbers.group_index),
+                ),
+                ("other weights", bool(of_group) and not used <= of_group),
+            )
+            if there
+        ]
+        seen |= set() if numbers.failed else {numbers.group_index}
+        tally.checked()
+        if wrong:
+            tally.found(
+                f"a greedy episode with {', '.join(wrong)}",
+                expected="one whole episode of the group's task, at its horizon and by its weights",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+
+
+def check_untrained(evidence: Evidence, tally: Tally) -> None:
+    """A greedy episode is in no loss: it has no credit, and none of its steps is trained."""
+    for episode in evidence.greedy.episodes:
+        tally.checked()
+        numbers = episode.numbers
+        wrong = [
+            what
+            for what, there in (
+                ("trained", numbers.trained),
+                ("an advantage", numbers.episode_advantage is not None),
+                ("a trained step", any(step.trained for step in episode.steps)),
+                ("a step's advantage", any(s.advantage is not None for s in episode.steps)),
+            )
+            if there
+        ]
+        if wrong:
+            tally.found(
+                f"a greedy episode with {', '.join(wrong)}",
+                expected="nothing: it is a baseline, and in no loss",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+
+
+def check_greedy(evidence: Evidence, tally: Tally) -> None:
+    """No sampled reply to the prompt that a greedy one answered has a likelier token.
+
+    Compared is the first step, whose prompt a group shares, up to the first token that differs.
+    """
+    if not evidence.intent.needs_greedy_episode:
+        return
+    if evidence.intent.temperature != 1 or evidence.intent.top_p < 1:
+        tally.skip(
+            "replies were sampled from a distribution that temperature or top_p changed",
+            len(evidence.greedy.ended),
+        )
+        return
+    bound = EXACT_AGREEMENT if evidence.intent.exact_engine else ROUGH_AGREEMENT
+    for greedy, sampled in _same_prompt(evidence, tally):
+        tally.checked()
+        lead = _lead(greedy, sampled)
+        if lead > bound:
+            tally.found(
+                f"a token {lead:.3g} nats less likely than the one that {sampled.episode_id} "
+                "sampled in its place",
+                expected="the likeliest token",
+                training_step=evidence.training_step,
+                episode_id=greedy.episode_id,
+                step_index=0,
+            )
+
+
+def _same_prompt(evidence: Evidence, tally: Tally) -> Iterator[tuple[FirstReply, FirstReply]]:
+    """Each group's greedy first reply, with each sampled one to the same prompt."""
+    groups: dict[int, list[FirstReply]] = defaultdict(list)
+    for reply in evidence.greedy.first_replies:
+        groups[reply.group_index].append(reply)
+    for replies in groups.values():
+        for greedy in replies:
+            if greedy.phase != "baseline":
+                continue
+            if greedy.action_tokens is None or greedy.behavior_logprobs is None:
+                tally.skip(PRUNED)
+                continue
+            for sampled in replies:
+                if sampled.phase == "train" and sampled.prompt_tokens == greedy.prompt_tokens:
+                    yield greedy, sampled
+
+
+def _lead(greedy: FirstReply, sampled: FirstReply) -> float:
+    """By how much the sampled token is likelier where the two replies part, in nats; or 0."""
+    tokens, others = (
+        np.frombuffer(reply.action_tokens or b"", "<i4") for reply in (greedy, sampled)
+    )
+    logprobs, other_logprobs = (
+        np.frombuffer(reply.behavior_logprobs or b"", "<f4") for reply in (greedy, sampled)
+    )
+    shorter = min(len(tokens), len(others), len(logprobs), len(other_logprobs))
+    parts = np.flatnonzero(tokens[:shorter] != others[:shorter])
+    if not len(parts):
+        return 0.0
+    return float(other_logprobs[parts[0]]) - float(logprobs[parts[0]])
+
+
+RULES = (
+    Rule(
+        name="greedy_episodes",
+        claim="groups have the greedy episode that they are compared with",
+        check=check_played,
+    ),
+    Rule(
+        name="greedy_untrained",
+        claim="greedy episodes are in no loss",
+        check=check_untrained,
+    ),
+    Rule(
+        name="greedy_replies",
+        claim="greedy replies take the likeliest token",
+        check=check_greedy,
+    ),
+)
