@@ -33,7 +33,7 @@ from longhaul_core.environment import StepResult
 from longhaul_core.memory import PromptTemplate, WindowMemory
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeRunner, EpisodeSpec
-from longhaul_core.types import Message, Observation, Split, Task, Trajectory
+from longhaul_core.types import Message, Observation, Split, Step, Task, Trajectory
 
 NUM_EPISODES = 256
 CONCURRENCY = 64
@@ -130,7 +130,7 @@ class TimedPolicy:
 class WordRenderer:
     """One token a word: the arithmetic of a renderer without its time."""
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
         """Lengths of the words."""
         return tuple(len(word) for message in messages for word in message.content.split())
 

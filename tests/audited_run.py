@@ -31,7 +31,8 @@ from longhaul_core.types import (
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.notes import RowNotes, StepNote, without_greedy
+from longhaul_trainer.verl.merging import cut_into_rows, notes_of
+from longhaul_trainer.verl.notes import RowNotes, without_greedy
 from store_samples import make_task
 
 RUN = "run"
@@ -159,7 +160,7 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
 def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
     """What the trainer makes of the episodes that ended."""
     notes, greedy = without_greedy(
-        {**notes_of(config, played.episodes), **notes_of(config, played.greedy)}
+        {**row_notes(config, played.episodes), **row_notes(config, played.greedy)}
     )
     return credit_training_step(
         notes,
@@ -170,41 +171,27 @@ def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
     )
 
 
-def notes_of(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowNotes:
-    """Row key → notes of the episodes that ended, one row per step, as verl keys them."""
+def row_notes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowNotes:
+    """Notes of the rows of the episodes that ended, by the rows' keys as verl writes them."""
+    form, limit = config.optimizer.rows, config.optimizer.max_row_tokens
 
     def session(record: EpisodeRecord) -> int:
         greedy = record.phase == "baseline"
         return config.rollout.group_size if greedy else record.outcome.position
 
     return {
-        f"train-{r.training_step}-{r.group_index}_{session(r)}_{step.index}": (
-            StepNote(
-                task_id=r.outcome.task.task_id,
-                group_index=r.group_index,
-                position=r.outcome.position,
-                retry=r.retry,
-                horizon=r.outcome.horizon,
-                step=step.index,
-                num_steps=len(r.outcome.steps),
-                reward=step.reward,
-                action_valid=step.action_valid,
-                anchor=step.observation.anchor,
-                success=r.outcome.success,
-                episode_return=r.outcome.episode_return,
-                prompt_tokens=len(step.prompt_tokens),
-                action_tokens=len(step.action_tokens),
-                start=0,
-                split_reason="one_row_per_step" if step.index else "first_step",
+        f"train-{r.training_step}-{r.group_index}_{session(r)}_{number}": tuple(
+            note._replace(
                 greedy=r.phase == "baseline",
-                reference_kl=0.3 * step.index
-                if config.algorithm.reward_kl_coefficient > 0
-                else 0.0,
-            ),
+                reference_kl=0.3 * note.step if config.algorithm.reward_kl_coefficient > 0 else 0.0,
+            )
+            for note in notes_of(row, r.outcome, group_index=r.group_index, retry=r.retry)
         )
         for r in episodes
         if isinstance(r.outcome, Trajectory)
-        for step in r.outcome.steps
+        for number, row in enumerate(
+            cut_into_rows(r.outcome.steps, form=form, max_row_tokens=limit)
+        )
     }
 
 
@@ -215,12 +202,13 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
     played.consumed = []
     for part in range(updates):
         rows = [
-            consumed_step(credit, index, row_index=0)
+            row
             for credit in played.credits
             if credit.optimizer_step_index == part
-            for index in range(len(credit.advantages))
+            for row in consumed_rows(credit)
         ]
-        kept = rows if every_row else [row for row in rows if row.advantage_low] or rows[:1]
+        moving = [row for row in rows if any(step.advantage_low for step in row)]
+        kept = rows if every_row else moving or rows[:1]
         for batch, start in enumerate(range(0, len(kept), ROWS_PER_MICRO_BATCH)):
             chunk = kept[start : start + ROWS_PER_MICRO_BATCH]
             played.consumed.append(
@@ -231,7 +219,11 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
                     optimizer_step_index=part,
                     rank=0,
                     micro_batch=batch,
-                    rows=tuple(replace(row, row_index=place) for place, row in enumerate(chunk)),
+                    rows=tuple(
+                        replace(step, row_index=place)
+                        for place, row in enumerate(chunk)
+                        for step in row
+                    ),
                 )
             )
     differences = [
@@ -246,6 +238,17 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
         "actor/optimizer_steps": len({c.optimizer_step_index for c in played.credits}),
         "agreement/logprob_difference_max": float(max(differences, default=0.0)),
     }
+
+
+def consumed_rows(credit: EpisodeCredit) -> list[list[ConsumedStep]]:
+    """The steps of each row as the loss reads them."""
+    assert credit.split_reasons is not None
+    rows: list[list[ConsumedStep]] = []
+    for index, reason in enumerate(credit.split_reasons):
+        if reason is not None:
+            rows.append([])
+        rows[-1].append(consumed_step(credit, index, row_index=0))
+    return rows
 
 
 def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> ConsumedStep:
@@ -300,6 +303,7 @@ def _credit_record(record: EpisodeRecord, found: StepCredit, place: int) -> Epis
         ),
         trained=True,
         optimizer_step_index=episode.optimizer_step,
+        split_reasons=tuple(note.split_reason for note in episode.notes),
     )
 
 
@@ -322,6 +326,8 @@ def _tries(
         num_steps = draw.randint(1, limit)
         version = (training_step - 1) * config.optimizer.optimizer_steps_per_training_step
         steps = tuple(_step(draw, index, version, most_tokens) for index in range(num_steps))
+        if config.memory.kind == "full":
+            steps = _going_on(draw, steps)
         task = make_task(training_step * 100 + group)
         outcome = (
             FailedEpisode(
@@ -418,3 +424,14 @@ def _step(draw: Random, index: int, policy_version: int, most_tokens: int) -> St
         reward=draw.choice((0.0, 0.0, 0.1, 0.5, 1.0, -0.3)),
         policy_version=policy_version,
     )
+
+
+def _going_on(draw: Random, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The same steps, most of whose prompts go on from the step before."""
+    made: list[Step] = []
+    for step in steps:
+        known = made[-1].prompt_tokens + made[-1].action_tokens if made else ()
+        gap = tuple(draw.randrange(1000) for _ in range(draw.randint(0, 3)))
+        prompt = step.prompt_tokens if draw.random() < 0.2 else known + gap
+        made.append(replace(step, prompt_tokens=prompt if made else step.prompt_tokens))
+    return tuple(made)

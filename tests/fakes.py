@@ -19,7 +19,7 @@ from longhaul_core.environment import StepResult
 from longhaul_core.memory import Memory, NoMemory, PromptTemplate
 from longhaul_core.policy import Completion, Policy, Prompt, Sampling
 from longhaul_core.rollout import Agent
-from longhaul_core.types import Message, Observation, Split, Task
+from longhaul_core.types import Message, Observation, Split, Step, Task
 
 
 def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
@@ -38,7 +38,7 @@ def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
 class ByteRenderer:
     """One token per byte of "role: content" lines, so lengths are easy to work out."""
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
         return tuple("\n".join(f"{one.role}: {one.content}" for one in messages).encode())
 
     def decode(self, tokens: Sequence[int]) -> str:

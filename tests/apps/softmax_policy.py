@@ -44,7 +44,7 @@ class ByteTokenizer:
         """The bytes of every token met so far."""
         return {number: piece for piece, number in self._ids.items()}
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
         turns = (f"<|im_start|>{one.role}\n{one.content}<|im_end|>\n" for one in messages)
         return self.encode("".join(turns) + "<|im_start|>assistant\n")
 

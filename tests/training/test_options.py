@@ -46,7 +46,21 @@ OPTIONS = {
         'algorithm.name="remax"',
         "rollout.group_size=2",
     ),
+    "merged rows, ratios of whole actions": (
+        'memory.kind="full"',
+        'optimizer.rows="merged"',
+        "optimizer.max_row_tokens=160",
+        'algorithm.name="grpo"',
+        'algorithm.loss_unit="step"',
+        'loss.kind="gspo"',
+        'loss.importance_sampling="sequence"',
+    ),
 }
+ONE_ROW_PER_STEP = {"first_step", "one_row_per_step"}
+SPLIT_REASONS = dict.fromkeys(OPTIONS, ONE_ROW_PER_STEP) | {
+    "merged rows, ratios of whole actions": {"first_step", "row_full", None}
+}
+"""Why rows began; None where a step continued one."""
 
 
 @pytest.fixture(scope="module", params=OPTIONS)
@@ -83,6 +97,16 @@ def test_episodes_were_told_apart_and_moved_the_weights(trained: Launched) -> No
     assert lowest < 0 < highest
     assert all(norm > 0 for (norm,) in norms)
     assert trained.value("SELECT max(training_step) FROM policy_versions") == 2
+
+
+def test_the_store_says_of_every_trained_step_why_a_row_began_with_it(
+    trained: Launched, options: str
+) -> None:
+    found = trained.query("SELECT DISTINCT split_reason FROM steps WHERE trained")
+
+    assert {reason for (reason,) in found} == SPLIT_REASONS[options]
+    (rows,) = trained.query("SELECT sum(value) FROM metrics WHERE name = 'rows/count'")
+    assert rows == trained.query("SELECT count(split_reason) FROM steps WHERE trained")[0]
 
 
 def test_the_final_weights_have_plain_names_and_are_not_the_first(

@@ -53,6 +53,8 @@ def intent(**settings: object) -> Intent:
         "group_size": 2,
         "optimizer_steps": 1,
         "temperature": 1.0,
+        "rows": "step",
+        "max_row_tokens": None,
         "top_p": 1.0,
         "exact_engine": True,
         "horizons": horizons(),

@@ -33,6 +33,7 @@ from longhaul_core.types import (
     FailureCause,
     Message,
     Observation,
+    Step,
     StopReason,
     Task,
     Trajectory,
@@ -284,7 +285,9 @@ def test_a_memory_that_raises_fails_the_episode() -> None:
 
 def test_messages_that_no_template_renders_fail_the_episode() -> None:
     class Refusing(ByteRenderer):
-        def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        def render(
+            self, messages: Sequence[Message], *, after: Step | None = None
+        ) -> tuple[int, ...]:
             raise ValueError("no such role")
 
     base = make_agent()

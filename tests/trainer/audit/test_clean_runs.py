@@ -1,8 +1,10 @@
 """Runs that the trainer's own credit is behind have nothing for `longhaul_core.audit` to find."""
 
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -137,6 +139,53 @@ def test_every_horizon_schedule_is_known(schedule: dict[str, object], empty_stor
     report = audited(empty_store, config, [play(config, k) for k in range(1, 7)])
 
     assert [told(finding) for finding in report.findings] == []
+
+
+MERGED: dict[str, object] = {"memory__kind": "full", "optimizer__rows": "merged"}
+
+
+@pytest.mark.parametrize("max_row_tokens", [None, 20])
+@pytest.mark.parametrize("unit", ["token", "step", "episode"])
+def test_merged_rows_weigh_what_rows_of_one_step_weigh(
+    empty_store: Path, unit: str, max_row_tokens: int | None
+) -> None:
+    config = make_config(
+        **MERGED, algorithm__loss_unit=unit, optimizer__max_row_tokens=max_row_tokens
+    )
+    played = play(config, 1)
+    as_steps = make_config(memory__kind="full", algorithm__loss_unit=unit)
+    unmerged = play(as_steps, 1)
+
+    assert audited(empty_store, config, [played]).clean
+    assert audited(empty_store, as_steps, [unmerged]).clean
+    reasons = {r for c in played.credits for r in c.split_reasons or ()}
+    assert reasons == {"first_step", "prompt_changed", None} | (
+        {"row_full"} if max_row_tokens else set()
+    )
+    for one, other in zip(played.credits, unmerged.credits, strict=True):
+        assert (one.advantages, one.loss_weights) == (other.advantages, other.loss_weights)
+        assert one.split_reasons != other.split_reasons or len(one.advantages) == 1
+
+
+def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
+    empty_store: Path, tmp_path: Path
+) -> None:
+    config = make_config(**MERGED)
+    store = shutil.copy(empty_store, tmp_path / "store.db")
+    played = play(config, 1)
+    with StoreWriter(store) as writer:
+        writer.write([run_started(config), *played.records()])
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE step_contents SET prompt_tokens = NULL, action_tokens = NULL")
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+        report = audit_run(session, RUN)
+    engine.dispose()
+
+    (rule,) = (rule for rule in report.rules if rule.name == "split_reasons")
+    assert (rule.num_checked, rule.num_findings) == (len(played.credits), 0)
+    num_later = sum(len(credit.advantages) - 1 for credit in played.credits)
+    assert num_later in [one.num_subjects for one in report.not_checked]
 
 
 def test_a_loss_that_reads_every_row_is_known(empty_store: Path) -> None:

@@ -386,6 +386,173 @@ def test_a_weight_that_the_loss_read_otherwise_is_found(audit: Audit) -> None:
     assert rules_of(report) == {"consumed_weight"}
 
 
+# Rows of several steps
+
+
+def merged_run(**settings: object) -> tuple[RunConfig, PlayedStep]:
+    """A training step whose rows are merged where prompts go on from each other."""
+    config = make_config(memory__kind="full", optimizer__rows="merged", **settings)
+    return config, play(config, 1)
+
+
+def split_at(played: PlayedStep, reason: str | None) -> tuple[int, int]:
+    """Place of a credit, and a later step of it with that reason and with an advantage."""
+    return next(
+        (place, index)
+        for place, one in enumerate(played.credits)
+        for index, found in enumerate(one.split_reasons or ())
+        if index and found == reason and one.advantages[index] and one.advantages[index - 1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("is_reason", "claimed"),
+    [
+        ("prompt_changed", None),  # a row whose steps do not go on from each other
+        (None, "prompt_changed"),  # a prompt that did not change
+        (None, "row_full"),
+        (None, "policy_changed"),
+        (None, "first_step"),
+        ("prompt_changed", "row_full"),
+    ],
+)
+def test_a_reason_that_is_not_true_is_found(
+    is_reason: str | None, claimed: str | None, audit: Audit
+) -> None:
+    config, played = merged_run()
+    place, index = split_at(played, is_reason)
+    found = played.credits[place]
+    reasons = list(found.split_reasons or ())
+    reasons[index] = claimed
+    played.credits[place] = replace(found, split_reasons=tuple(reasons))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"split_reasons"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, index)
+    told = "the step continues the row of the one before it"
+    assert (finding.found, finding.expected) == (claimed or told, is_reason or told)
+
+
+def test_a_stored_token_that_breaks_a_row_is_found(audit: Audit) -> None:
+    config, played = merged_run()
+    place, index = split_at(played, None)
+    episode_id = played.credits[place].episode_id
+
+    report = audit(
+        [run_started(config), *played.records()],
+        "UPDATE step_contents SET action_tokens = x'0F0F0F0F' || substr(action_tokens, 5) "
+        f"WHERE episode_id = '{episode_id}' AND step_index = {index - 1}",
+    )
+
+    [finding] = report.findings
+    assert (finding.rule, finding.step_index) == ("split_reasons", index)
+    assert finding.expected == "prompt_changed"
+
+
+def test_a_row_that_is_longer_than_it_may_be_is_found(audit: Audit) -> None:
+    config, _ = merged_run(optimizer__max_row_tokens=20)
+    _, played = merged_run()  # as if there were no limit
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"split_reasons"}
+    assert {finding.expected for finding in report.findings} == {"row_full"}
+
+
+def test_rows_that_are_merged_in_a_run_of_a_row_for_each_step_are_found(audit: Audit) -> None:
+    config = make_config(memory__kind="full")
+    _, played = merged_run()
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"split_reasons"}
+    assert {finding.expected for finding in report.findings} == {"one_row_per_step"}
+
+
+def test_weights_by_row_where_they_should_be_by_step_are_found(audit: Audit) -> None:
+    """What a mean over rows does: merged steps share the weight of one row."""
+    config, played = merged_run(algorithm__loss_unit="step")
+    for place, one in enumerate(played.credits):
+        members = len(one.advantages) / sum(r is not None for r in one.split_reasons or ())
+        played.credits[place] = replace(
+            one, loss_weights=tuple(weight / members for weight in one.loss_weights)
+        )
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_weights", "loss_weight_sum"}
+
+
+def test_a_token_of_a_gap_in_the_loss_is_found(audit: Audit) -> None:
+    config, played = merged_run()
+    place, index = split_at(played, None)
+    found = played.credits[place]
+    logprobs = logprobs_of(found)[index - 1]
+    change_read(
+        played,
+        found,
+        index - 1,
+        num_tokens=len(logprobs) + 1,
+        old_logprob_sum=sum(logprobs) - 3.0,
+    )
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_tokens", "consumed_logprobs"}
+    assert report.findings[0].step_index == index - 1
+
+
+def test_a_step_that_was_read_apart_from_its_row_is_found(audit: Audit) -> None:
+    config, played = merged_run()
+    place, index = split_at(played, None)
+    found = played.credits[place]
+    change_read(played, found, index, row_index=77)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_rows"}
+    assert index in {finding.step_index for finding in report.findings}
+    assert {finding.episode_id for finding in report.findings} == {found.episode_id}
+
+
+def test_rows_that_were_read_as_one_are_found(audit: Audit) -> None:
+    config, played = merged_run()
+    call = next(c for c in played.consumed if len({row.row_index for row in c.rows}) > 1)
+    number = played.consumed.index(call)
+    last = call.rows[-1].row_index
+    rows = tuple(replace(row, row_index=min(row.row_index, last - 1)) for row in call.rows)
+    played.consumed[number] = replace(call, rows=rows)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_rows"}
+    assert {f.found for f in report.findings} == {"read in a row with another one's steps"}
+
+
+def test_a_silent_step_that_was_lost_from_its_row_is_found(audit: Audit) -> None:
+    """Its advantage is 0, so that no other rule misses it."""
+    config, played = merged_run(algorithm__name="hgpo", algorithm__history_length=0)
+    call, lost = next(
+        (call, row)
+        for call in played.consumed
+        for row in call.rows
+        if not row.advantage_low and sum(r.row_index == row.row_index for r in call.rows) > 1
+    )
+    number = played.consumed.index(call)
+    rows = tuple(row for row in call.rows if row is not lost)
+    played.consumed[number] = replace(call, rows=rows)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_rows"}
+    [finding] = report.findings
+    assert (finding.step_index, finding.found) == (lost.step_index, "never read by the loss")
+
+
 def test_an_advantage_shifted_by_one_step_is_found(audit: Audit) -> None:
     config = make_config()
     played = play(config, 1)

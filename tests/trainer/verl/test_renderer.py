@@ -1,9 +1,13 @@
 """Tests for `longhaul_trainer.verl.renderer`, with the packaged models' tokenizers."""
 
+import copy
+from itertools import pairwise
+
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from longhaul_core.types import Message
+from longhaul_core.memory import PromptTemplate, build_memory
+from longhaul_core.types import Message, Observation, Step
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
 
@@ -93,3 +97,137 @@ def test_decoding_leaves_special_tokens_out(tokenizer: PreTrainedTokenizerFast) 
     tokens = tokenizer.encode("go north<|im_end|>", add_special_tokens=False)
 
     assert ChatTemplateRenderer(tokenizer).decode(tokens) == "go north"
+
+
+# A prompt that goes on from the step before it
+
+
+def played(
+    tokenizer: PreTrainedTokenizerFast,
+    replies: list[list[int]],
+    *,
+    prefix: str = "",
+    kind: str = "full",
+) -> list[Step]:
+    """Steps as the episode loop makes them of sampled replies."""
+    renderer = ChatTemplateRenderer(tokenizer, reply_prefix=prefix)
+    memory = build_memory(
+        kind, size=2, template=PromptTemplate(system="Be brief.", reply_prefix=prefix)
+    )
+    steps: list[Step] = []
+    for index, tokens in enumerate(replies):
+        observation = Observation(text=f"Room {index}.")
+        messages = memory.compose(observation)
+        text = renderer.decode(tokens)
+        steps.append(
+            Step(
+                index=index,
+                observation=observation,
+                messages=messages,
+                prompt_tokens=renderer.render(messages, after=steps[-1] if steps else None),
+                action_tokens=tuple(tokens),
+                behavior_logprobs=(0.0,) * len(tokens),
+                reply=text,
+                action=text,
+                action_valid=True,
+                reward=0.0,
+                policy_version=0,
+            )
+        )
+        memory.write(observation=observation, reply=text, action=text)
+    return steps
+
+
+def sampled(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    """Tokens of a text that are not those that the tokenizer makes of it: one a character."""
+    tokens = [
+        token
+        for part in text.replace("<|", "\0<|").replace("|>", "|>\0").split("\0")
+        for piece in ([part] if part.startswith("<|") else part)
+        for token in tokenizer.encode(piece, add_special_tokens=False)
+    ]
+    assert tokens != tokenizer.encode(text, add_special_tokens=False)
+    return tokens
+
+
+REPLIES = {
+    "with its end": "go north<|im_end|>",
+    "cut": "go north and then",
+    "that begins like the template goes on": "\n\n go",
+    "with a special token inside": "go <|im_start|>north<|im_end|>",
+    "of which half a character is left": "go 龘",
+    "with another end": "go north<|endoftext|>",
+}
+
+
+@pytest.mark.parametrize("prefix", ["", "<action>"])
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+def test_with_the_whole_past_a_prompt_goes_on_from_the_tokens_of_the_step_before(
+    tokenizer: PreTrainedTokenizerFast, reply: str, prefix: str
+) -> None:
+    tokens = sampled(tokenizer, reply)
+    if "龘" in reply:
+        tokens = tokens[:-1]
+    steps = played(tokenizer, [tokens] * 4, prefix=prefix)
+
+    for before, step in pairwise(steps):
+        known = before.prompt_tokens + before.action_tokens
+        assert step.prompt_tokens[: len(known)] == known
+        added = tokenizer.decode(list(step.prompt_tokens[len(known) :]))
+        ended = reply.endswith("<|im_end|>")
+        assert added == (
+            ("" if ended else "<|im_end|>")
+            + f"\n<|im_start|>user\nRoom {step.index}.<|im_end|>\n<|im_start|>assistant\n{prefix}"
+        )
+
+
+def test_what_was_read_is_the_text_that_the_template_makes(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    replies = [sampled(tokenizer, "go north<|im_end|>"), sampled(tokenizer, "go south")]
+    steps = played(tokenizer, [*replies, replies[0]])
+
+    anew = ChatTemplateRenderer(tokenizer).render(steps[-1].messages)
+
+    assert tokenizer.decode(list(anew)) == tokenizer.decode(list(steps[-1].prompt_tokens))
+    assert anew != steps[-1].prompt_tokens
+
+
+@pytest.mark.parametrize("kind", ["window", "none"])
+def test_a_prompt_that_does_not_go_on_is_made_by_the_template(
+    tokenizer: PreTrainedTokenizerFast, kind: str
+) -> None:
+    steps = played(tokenizer, [sampled(tokenizer, "go north<|im_end|>")] * 3, kind=kind)
+
+    for step in steps:
+        assert step.prompt_tokens == ChatTemplateRenderer(tokenizer).render(step.messages)
+
+
+def test_another_reply_than_the_one_that_was_written_is_made_into_tokens_anew(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    (step,) = played(tokenizer, [sampled(tokenizer, "go north<|im_end|>")])
+    messages = (
+        *step.messages,
+        Message(role="assistant", content="go south"),
+        Message(role="user", content="Room 1."),
+    )
+    renderer = ChatTemplateRenderer(tokenizer)
+
+    assert renderer.render(messages, after=step) == renderer.render(messages)
+
+
+def test_a_template_that_changes_earlier_replies_has_the_last_word(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    """As those do that leave the thoughts of earlier turns out."""
+    stripping = copy.deepcopy(tokenizer)
+    assert isinstance(stripping.chat_template, str)
+    stripping.chat_template = stripping.chat_template.replace(
+        "message['content']", "message['content'].split('.')[-1]"
+    )
+    assert stripping.chat_template != tokenizer.chat_template
+    steps = played(stripping, [sampled(stripping, "I think. go north<|im_end|>")] * 2)
+
+    assert steps[1].prompt_tokens == ChatTemplateRenderer(stripping).render(steps[1].messages)
+    assert "I think" not in stripping.decode(list(steps[1].prompt_tokens))

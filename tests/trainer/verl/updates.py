@@ -26,6 +26,21 @@ Gradients = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRow:
+    """A row as the worker reads it: one number for each token of the response."""
+
+    prompt: Sequence[int]
+    response: Sequence[int]
+    mask: Sequence[int]
+    old_logprobs: Sequence[float]
+    behavior_logprobs: Sequence[float]
+    reference_logprobs: Sequence[float]
+    advantages: Sequence[float]
+    weights: Sequence[float]
+    notes: tuple[StepNote, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One step of an episode, as the trainer hands it to the worker."""
 
@@ -39,6 +54,22 @@ class Row:
     position: int
     step: int
     is_padding: bool = False
+
+    @property
+    def read(self) -> ReadRow:
+        """The row as the worker reads it."""
+        num_tokens = len(self.reply)
+        return ReadRow(
+            prompt=self.prompt,
+            response=self.reply,
+            mask=[int(not self.is_padding)] * num_tokens,
+            old_logprobs=self.old_logprobs,
+            behavior_logprobs=self.behavior_logprobs,
+            reference_logprobs=self.reference_logprobs,
+            advantages=[self.advantage] * num_tokens,
+            weights=[self.weight] * num_tokens,
+            notes=(self.note,),
+        )
 
     @property
     def note(self) -> StepNote:
@@ -219,31 +250,50 @@ def update(
 
     With several ranks, each calls it with as many rows as the others.
     """
+    return update_of(
+        worker,
+        [row.read for row in rows],
+        loss,
+        micro_batch_tokens=micro_batch_tokens,
+        writer=writer,
+        num_ranks=num_ranks,
+    )
+
+
+def update_of(
+    worker: Any,  # noqa: ANN401
+    rows: Sequence[ReadRow],
+    loss: LossConfig,
+    *,
+    micro_batch_tokens: int = 4096,
+    writer: "RecordWriter | None" = None,
+    num_ranks: int = 1,
+) -> tuple[Gradients, dict[str, Any]]:
+    """`update` with rows of any number of steps."""
     from verl.utils import tensordict_utils as tu
 
     from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 
-    def jagged(column: Callable[[Row], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
+    def jagged(column: Callable[[ReadRow], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
         tensors = [torch.tensor(column(row), dtype=dtype) for row in rows]
         return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
 
-    def own_tokens(row: Row) -> list[int]:
-        return [int(not row.is_padding)] * len(row.reply)
-
     batch = tu.get_tensordict(
         {
-            "input_ids": jagged(lambda row: [*row.prompt, *row.reply], torch.int64),
-            "position_ids": jagged(lambda row: range(len(row.prompt + row.reply)), torch.int64),
+            "input_ids": jagged(lambda row: [*row.prompt, *row.response], torch.int64),
+            "position_ids": jagged(
+                lambda row: range(len(row.prompt) + len(row.response)), torch.int64
+            ),
             "prompts": jagged(lambda row: row.prompt, torch.int64),
-            "responses": jagged(lambda row: row.reply, torch.int64),
-            "response_mask": jagged(own_tokens, torch.int64),
-            "loss_mask": jagged(own_tokens, torch.int64),
+            "responses": jagged(lambda row: row.response, torch.int64),
+            "response_mask": jagged(lambda row: row.mask, torch.int64),
+            "loss_mask": jagged(lambda row: row.mask, torch.int64),
             "old_log_probs": jagged(lambda row: row.old_logprobs, torch.float32),
             "rollout_log_probs": jagged(lambda row: row.behavior_logprobs, torch.float32),
             "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
-            "advantages": jagged(lambda row: [row.advantage] * len(row.reply), torch.float32),
-            "loss_weights": jagged(lambda row: [row.weight] * len(row.reply), torch.float32),
-            "extra_fields": [{NOTES: written([row.note]), "reward_extra_info": {}} for row in rows],
+            "advantages": jagged(lambda row: row.advantages, torch.float32),
+            "loss_weights": jagged(lambda row: row.weights, torch.float32),
+            "extra_fields": [{NOTES: written(row.notes), "reward_extra_info": {}} for row in rows],
         },
         non_tensor_dict={
             "calculate_entropy": loss.entropy_coefficient > 0,

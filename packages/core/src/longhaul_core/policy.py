@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from longhaul_core.types import Message
+from longhaul_core.types import Message, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,16 @@ class Policy(Protocol):
 class Renderer(Protocol):
     """Turns messages into the tokens an engine reads."""
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Tokens of the whole prompt, up to where the reply begins."""
+    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
+        """Tokens of the whole prompt, up to where the reply begins.
+
+        Args:
+            messages: The prompt.
+            after: The step before, if there is one. Where the messages go on from its prompt and
+                its reply, the prompt should go on from its tokens, which the engine knows and
+                the learner can read as one sequence; a reply made into tokens anew is often
+                made into others.
+        """
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from longhaul_core.store.queries import (
     EpisodeNumbers,
     FirstReply,
     GroupNumbers,
+    PromptTokens,
     ReplyLogprobs,
     StepNumbers,
 )
@@ -120,6 +122,9 @@ class Evidence:
     greedy: GreedyEvidence
     replies: tuple[ReplyFacts, ...]
     """Of the trained episodes."""
+    continued: Mapping[StepKey, bool | None]
+    """Whether the prompt of a trained step begins with the prompt and the action of the step
+    before it, token by token; None where tokens were pruned. Read where rows are merged."""
     consumed: tuple[ConsumedNumbers, ...]
     consumption_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
@@ -332,6 +337,13 @@ def read_evidence(
             for batch in queries.reply_logprobs(session, run_id=run_id, training_step=training_step)
             for fact in reduced_replies(batch)
         ),
+        continued=dict(
+            continued_prompts(
+                queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
+            )
+            if intent.rows == "merged"
+            else ()
+        ),
         consumed=tuple(
             queries.consumed_numbers(session, run_id=run_id, training_step=training_step)
         ),
@@ -370,6 +382,23 @@ def _read_greedy(session: Session, *, run_id: str, training_step: int) -> Greedy
         tasks=tasks,
         greedy_tasks=greedy_tasks,
     )
+
+
+def continued_prompts(steps: Iterable[PromptTokens]) -> Iterable[tuple[StepKey, bool | None]]:
+    """Of each step but an episode's first: whether its prompt goes on from the step before.
+
+    Args:
+        steps: By episode and step.
+    """
+    for before, step in pairwise(steps):
+        if (before.episode_id, before.step_index + 1) != (step.episode_id, step.step_index):
+            continue
+        rest, action = step.other_prompt_tokens, before.action_tokens
+        whole = step.num_shared_prompt_tokens >= before.num_prompt_tokens
+        goes_on = (
+            None if rest is None or action is None else whole and rest[: len(action)] == action
+        )
+        yield (step.episode_id, step.step_index), goes_on
 
 
 def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:

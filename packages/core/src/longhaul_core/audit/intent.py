@@ -59,6 +59,9 @@ class Intent:
     """Of each training step."""
     temperature: float
     """Of sampling while training."""
+    rows: str
+    """step or merged."""
+    max_row_tokens: int | None
     top_p: float
     exact_engine: bool
     """Engine and learner both compute in float32."""
@@ -113,6 +116,8 @@ class Intent:
                 group_size=rollout["group_size"],
                 optimizer_steps=config["optimizer"]["optimizer_steps_per_training_step"],
                 temperature=rollout["temperature"],
+                rows=config["optimizer"]["rows"],
+                max_row_tokens=config["optimizer"]["max_row_tokens"],
                 top_p=rollout["top_p"],
                 exact_engine=config["model"]["dtype"] == "float32"
                 and config["model"]["engine_dtype"] == "float32",

@@ -195,7 +195,9 @@ class _Episode:
         with attributed_to(MemoryFailure, "memory.compose"):
             messages = memory.compose(self._observation, drop=drop)
         with attributed_to(RendererFailure, "renderer.render"):
-            return Prompt(messages=messages, tokens=self._agent.renderer.render(messages))
+            before = self._steps[-1] if self._steps else None
+            tokens = self._agent.renderer.render(messages, after=before)
+            return Prompt(messages=messages, tokens=tokens)
 
     def _fits(self, prompt: Prompt) -> bool:
         """Whether the limits on tokens let the step begin.

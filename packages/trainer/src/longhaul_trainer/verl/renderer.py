@@ -1,4 +1,9 @@
-"""Messages to tokens by the model's own chat template."""
+"""Messages to tokens by the model's own chat template.
+
+A prompt that goes on from the step before repeats that step's tokens as they were, and only
+what is new is made into tokens: a sampled reply need not be the tokens that its text would be
+made into, and may hold special tokens or an end that its text leaves out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
-from longhaul_core.types import Message
+from longhaul_core.types import Message, Step
 
 
 class ChatTemplateRenderer:
@@ -15,19 +20,50 @@ class ChatTemplateRenderer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, reply_prefix: str = "") -> None:
         self._tokenizer: Any = tokenizer
+        self._prefix_text = reply_prefix
         self._prefix: list[int] = tokenizer.encode(reply_prefix, add_special_tokens=False)
+        self._special = frozenset(tokenizer.all_special_ids)
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
         """See `Renderer.render`."""
-        chat = [{"role": message.role, "content": message.content} for message in messages]
-        tokens = self._tokenizer.apply_chat_template(
-            chat, add_generation_prompt=True, tokenize=True, return_dict=False
+        added = None if after is None else self._added_text(messages, after)
+        if after is None or added is None:
+            tokens = self._tokenizer.apply_chat_template(
+                _chat(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+            return (*tokens, *self._prefix)
+        tokens = self._tokenizer.encode(added, add_special_tokens=False)
+        return (*after.prompt_tokens, *after.action_tokens, *tokens, *self._prefix)
+
+    def _added_text(self, messages: Sequence[Message], after: Step) -> str | None:
+        """What the template adds to the step's prompt and reply; None if it writes them anew."""
+        num_before = len(after.messages)
+        if tuple(messages[:num_before]) != after.messages or len(messages) <= num_before:
+            return None
+        reply = self._prefix_text + after.reply
+        if messages[num_before] != Message(role="assistant", content=reply):
+            return None
+        whole, known = self._text(messages), self._text(after.messages) + reply
+        if not whole.startswith(known):
+            return None  # the template changes a reply that is not the last
+        added = whole[len(known) :]
+        last = after.action_tokens[-1]
+        if last in self._special:  # the reply ends with an end token, and needs no second one
+            added = added.removeprefix(self._tokenizer.decode([last]))
+        return added
+
+    def _text(self, messages: Sequence[Message]) -> str:
+        return self._tokenizer.apply_chat_template(
+            _chat(messages), add_generation_prompt=True, tokenize=False
         )
-        return (*tokens, *self._prefix)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """See `Renderer.decode`."""
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+
+
+def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> dict[int, bytes]:

@@ -1,6 +1,6 @@
 """The rules, each a small function over the evidence of one training step."""
 
-from longhaul_core.audit.rules import consumed, credit, episodes, greedy, replies, updates
+from longhaul_core.audit.rules import consumed, credit, episodes, greedy, replies, rows, updates
 from longhaul_core.audit.rules.base import Rule
 
 __all__ = ["RULES", "Rule"]
@@ -11,6 +11,7 @@ RULES: tuple[Rule, ...] = (
     *greedy.RULES,
     *credit.RULES,
     *updates.RULES,
+    *rows.RULES,
     *consumed.RULES,
 )
 """All of them, in the order that a report lists them."""

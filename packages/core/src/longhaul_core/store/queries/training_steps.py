@@ -23,6 +23,7 @@ __all__ = [
     "EpisodeNumbers",
     "GroupNumbers",
     "HorizonOutcomes",
+    "PromptTokens",
     "ReplyLogprobs",
     "StepNumbers",
     "anchor_texts",
@@ -32,6 +33,7 @@ __all__ = [
     "has_consumed_steps",
     "horizon_outcomes",
     "metrics_of_training_step",
+    "prompt_tokens",
     "reply_logprobs",
     "step_numbers",
     "training_steps",
@@ -91,7 +93,10 @@ class StepNumbers(NamedTuple):
     advantage: float | None
     loss_weight: float | None
     trained: bool
+    split_reason: str | None
+    """None where the step continued a row, or has no credit."""
     anchor_hash: str
+    num_prompt_tokens: int
     num_action_tokens: int
     policy_version: int
 
@@ -109,6 +114,19 @@ class ReplyLogprobs(NamedTuple):
     """Packed float32."""
     policy_logprobs: bytes | None
     """Packed float32; None also where the learner's were not kept."""
+
+
+class PromptTokens(NamedTuple):
+    """What was read and written in a trained step; tokens are packed int32, None once pruned."""
+
+    episode_id: str
+    step_index: int
+    num_prompt_tokens: int
+    num_shared_prompt_tokens: int
+    """Leading tokens that equal those of the prompt before."""
+    other_prompt_tokens: bytes | None
+    """The rest of the prompt."""
+    action_tokens: bytes | None
 
 
 class ConsumedNumbers(NamedTuple):
@@ -225,7 +243,9 @@ def step_numbers(
             StepRow.advantage,
             StepRow.loss_weight,
             StepRow.trained,
+            StepRow.split_reason,
             StepRow.anchor_hash,
+            StepRow.num_prompt_tokens,
             StepRow.num_action_tokens,
             StepRow.policy_version,
         )
@@ -276,6 +296,31 @@ def reply_logprobs(
     )
     for batch in rows.partitions():
         yield [ReplyLogprobs(*row) for row in batch]
+
+
+def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Iterator[PromptTokens]:
+    """Tokens of the steps of the trained episodes of a training step, by episode and step."""
+    rows = session.execute(
+        select(
+            StepRow.episode_id,
+            StepRow.step_index,
+            StepRow.num_prompt_tokens,
+            StepContentRow.num_shared_prompt_tokens,
+            StepContentRow.prompt_tokens,
+            StepContentRow.action_tokens,
+        )
+        .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        .join(
+            StepContentRow,
+            (StepContentRow.episode_id == StepRow.episode_id)
+            & (StepContentRow.step_index == StepRow.step_index),
+        )
+        .where(*_of(run_id, training_step), EpisodeRow.trained)
+        .order_by(StepRow.episode_id, StepRow.step_index),
+        execution_options={"yield_per": _BATCH},
+    )
+    for row in rows:
+        yield PromptTokens(*row)
 
 
 def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> list[ConsumedNumbers]:

@@ -1,0 +1,152 @@
+"""Recorded episodes whose prompts go on from each other, as rows of either form.
+
+Importing this imports no verl.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from longhaul_core.types import Observation, Step, Trajectory
+from longhaul_trainer.config import AlgorithmConfig
+from longhaul_trainer.verl.credit import StepCredit, TrainedStep, credit_training_step
+from longhaul_trainer.verl.merging import RowForm, cut_into_rows, notes_of
+from longhaul_trainer.verl.spans import FloatArray, in_response
+from store_samples import make_trajectory
+from trainer.verl.updates import ReadRow, reply_logprobs
+
+JUNK = -3.25
+"""What old and reference logprobs are in a gap: the learner computes them, and nobody may care."""
+
+
+class Recorded:
+    """Episodes of one group, with the logprobs that the rows of an update carry."""
+
+    def __init__(
+        self,
+        plain: Any,  # noqa: ANN401
+        num_steps: Sequence[int],
+        *,
+        on_policy: bool = False,
+        breaks: bool = True,
+    ) -> None:
+        """Play episodes of random tokens.
+
+        Args:
+            plain: The model.
+            num_steps: Of each episode.
+            on_policy: Whether the old logprobs are the model's own.
+            breaks: Whether some prompts do not go on from the step before.
+        """
+        self._draw = torch.Generator().manual_seed(7)
+        self._logprobs: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = {}
+        self.trajectories = [
+            self._play(plain, position, number, on_policy=on_policy, breaks=breaks)
+            for position, number in enumerate(num_steps)
+        ]
+
+    def _play(
+        self,
+        plain: Any,  # noqa: ANN401
+        position: int,
+        num_steps: int,
+        *,
+        on_policy: bool,
+        breaks: bool,
+    ) -> Trajectory:
+        made = make_trajectory(rewards=(0.0,) * num_steps, position=position)
+        steps: list[Step] = []
+        for step in made.steps:
+            known = steps[-1].prompt_tokens + steps[-1].action_tokens if steps else ()
+            if breaks and step.index % 4 == 3:
+                known = ()
+            prompt = known + self._tokens(self._number(1 if known else 5, 6))
+            if known and step.index % 3 == 2:
+                prompt = known  # no gap at all
+            action = self._tokens(self._number(1, 6))
+            with torch.no_grad():
+                now = reply_logprobs(plain, prompt, action)[0].double().numpy()
+            shifts = np.array([self._number(-6, 7) / 10 for _ in action])
+            old = now if on_policy else now - shifts
+            self._logprobs[position, step.index] = old, now + shifts[::-1] / 2
+            behavior = old - np.array([self._number(-5, 6) / 10 for _ in action])
+            steps.append(
+                replace(
+                    step,
+                    prompt_tokens=prompt,
+                    action_tokens=action,
+                    behavior_logprobs=tuple(behavior.tolist()),
+                    observation=Observation(text="here", anchor_state=f"state {step.index % 3}"),
+                    reward=self._number(-2, 3) / 2,
+                )
+            )
+        return replace(made, steps=tuple(steps))
+
+    def _number(self, low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=self._draw))
+
+    def _tokens(self, number: int) -> tuple[int, ...]:
+        return tuple(torch.randint(5, 4096, (number,), generator=self._draw).tolist())
+
+    def credit(
+        self, form: RowForm, algorithm: AlgorithmConfig, *, max_row_tokens: int | None = None
+    ) -> StepCredit:
+        """What the trainer makes of the episodes."""
+        notes = {
+            f"train-1-0_{trajectory.position}_{number}": notes_of(
+                row, trajectory, group_index=0, retry=0
+            )
+            for trajectory in self.trajectories
+            for number, row in enumerate(
+                cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
+            )
+        }
+        return credit_training_step(notes, algorithm=algorithm, num_optimizer_steps=1, num_groups=1)
+
+    def rows(
+        self, form: RowForm, algorithm: AlgorithmConfig, *, max_row_tokens: int | None = None
+    ) -> list[ReadRow]:
+        """The rows of the update, as the worker reads them."""
+        by_row = self.credit(form, algorithm, max_row_tokens=max_row_tokens).steps_by_row()
+        read: list[ReadRow] = []
+        for trajectory in self.trajectories:
+            cut = cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
+            for number, row in enumerate(cut):
+                steps = by_row[f"train-1-0_{trajectory.position}_{number}"]
+                gaps = 1 - np.array(row.response_mask)
+                old, reference = (
+                    self._placed(trajectory.position, steps, which, num_tokens=len(gaps))
+                    for which in (0, 1)
+                )
+                read.append(
+                    ReadRow(
+                        prompt=row.prompt_tokens,
+                        response=row.response_tokens,
+                        mask=row.response_mask,
+                        old_logprobs=(old + JUNK * gaps).tolist(),
+                        behavior_logprobs=row.response_logprobs,
+                        reference_logprobs=(reference + JUNK * gaps).tolist(),
+                        advantages=_spread(steps, len(gaps), lambda s: s.token_advantages),
+                        weights=_spread(
+                            steps, len(gaps), lambda s: np.full(s.note.action_tokens, s.loss_weight)
+                        ),
+                        notes=tuple(step.note for step in steps),
+                    )
+                )
+        return read
+
+    def _placed(
+        self, position: int, steps: Sequence[TrainedStep], which: int, *, num_tokens: int
+    ) -> FloatArray:
+        values = [self._logprobs[position, step.note.step][which] for step in steps]
+        return in_response([step.note for step in steps], values, num_tokens=num_tokens)
+
+
+def _spread(steps: Sequence[TrainedStep], num_tokens: int, values: Any) -> list[float]:  # noqa: ANN401
+    placed = in_response(
+        [step.note for step in steps], [values(step) for step in steps], num_tokens=num_tokens
+    )
+    return placed.tolist()
