@@ -1,9 +1,9 @@
-"""What the prompts of a long episode cost under each memory.
+"""What the prompts of a long episode cost under each memory, and what its rows hold.
 
 One episode of random admissible actions is recorded; its actions are then played again with each
 memory, through the real episode loop, chat template and tokenizer. Prints the prompt tokens of
-single steps and of the whole episode, and what the learner would read: one row per step, as it
-is, and rows joined wherever a prompt continues the row before it token for token.
+single steps, and what the learner reads: prompts, gaps and trained tokens of one row per step,
+and of the rows that the trainer merges where a prompt goes on from the step before it.
 
     uv run python benchmarks/context.py
 """
@@ -32,6 +32,7 @@ from longhaul_trainer.environments import (
     task_panel,
 )
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.verl.merging import Row, cut_into_rows
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer
 
 NUM_STEPS = 50
@@ -100,15 +101,15 @@ async def replayed(
     return outcome.steps
 
 
-def joined_rows(steps: tuple[Step, ...]) -> list[int]:
-    """Tokens of each row if a step joined the row before it whenever its prompt continues it."""
-    rows: list[tuple[int, ...]] = []
-    for step in steps:
-        if rows and step.prompt_tokens[: len(rows[-1])] == rows[-1]:
-            rows[-1] = step.prompt_tokens + step.action_tokens
-        else:
-            rows.append(step.prompt_tokens + step.action_tokens)
-    return list(map(len, rows))
+def told(rows: list[Row]) -> str:
+    """What the learner reads of some rows."""
+    prompts = sum(len(row.prompt_tokens) for row in rows)
+    responses = sum(len(row.response_tokens) for row in rows)
+    trained = sum(sum(row.response_mask) for row in rows)
+    return (
+        f"{len(rows):>4} rows {prompts:>9,} prompt tokens {responses - trained:>7,} in gaps "
+        f"{trained:>6,} trained {prompts + responses:>9,} in all"
+    )
 
 
 def main() -> None:
@@ -120,16 +121,12 @@ def main() -> None:
     for kind in MemoryKind:
         steps = asyncio.run(replayed(kind, task, actions, tokenizer))
         prompts = [len(step.prompt_tokens) for step in steps]
-        trained = sum(len(step.action_tokens) for step in steps)
-        rows = joined_rows(steps)
         at = ", ".join(f"{step}: {prompts[step - 1]:,}" for step in SHOWN if step <= len(prompts))
         print(f"\n{kind.value}")
         print(f"  prompt tokens of step {at}")
         print(f"  last prompt against the tenth: {prompts[-1] / prompts[9]:.2f} x")
-        read = sum(prompts) + trained
-        print(f"  the learner reads {read:,} tokens in {len(steps)} rows, one per step")
-        print(f"  joined on exact prefixes: {sum(rows):,} tokens in {len(rows)} rows")
-        print(f"  trained tokens either way: {trained:,}")
+        print(f"  rows = step:   {told(cut_into_rows(steps, form='step'))}")
+        print(f"  rows = merged: {told(cut_into_rows(steps, form='merged'))}")
 
 
 if __name__ == "__main__":

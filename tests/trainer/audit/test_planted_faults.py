@@ -443,7 +443,8 @@ def test_a_stored_token_that_breaks_a_row_is_found(audit: Audit) -> None:
 
     report = audit(
         [run_started(config), *played.records()],
-        "UPDATE step_contents SET action_tokens = x'0F0F0F0F' || substr(action_tokens, 5) "
+        "UPDATE step_contents "
+        "SET action_tokens = CAST(x'0F0F0F0F' || substr(action_tokens, 5) AS BLOB) "
         f"WHERE episode_id = '{episode_id}' AND step_index = {index - 1}",
     )
 
