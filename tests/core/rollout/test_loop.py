@@ -300,6 +300,28 @@ def test_messages_that_no_template_renders_fail_the_episode() -> None:
     assert failure_of(play(ScriptedEnvironment(), agent)).cause is FailureCause.RENDERER_ERROR
 
 
+def test_a_renderer_is_told_the_step_that_a_prompt_may_go_on_from() -> None:
+    told: list[Step | None] = []
+
+    class Telling(ByteRenderer):
+        def render(
+            self, messages: Sequence[Message], *, after: Step | None = None
+        ) -> tuple[int, ...]:
+            told.append(after)
+            return super().render(messages, after=after)
+
+    base = make_agent()
+    agent = Agent(
+        policy=base.policy,
+        renderer=Telling(),
+        parser=base.parser,
+        build_memory=base.build_memory,
+    )
+    trajectory = trajectory_of(play(ScriptedEnvironment(rewards=[0.0, 0.0, 1.0]), agent))
+
+    assert told == [None, *trajectory.steps[:-1]]
+
+
 def test_cancellation_passes_and_the_environment_is_closed() -> None:
     environment = HangingEnvironment(where="step")
 

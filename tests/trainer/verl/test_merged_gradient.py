@@ -109,6 +109,28 @@ def test_merged_rows_give_the_gradient_of_a_row_for_each_step(
     assert 0 < float(np.sum(merged_metrics["clip_fraction"])) < 1
 
 
+def test_the_head_is_asked_for_what_was_sampled_and_for_no_gap(
+    worker: Any,  # noqa: ANN401
+    recorded: Recorded,
+) -> None:
+    (longest, *_) = sorted(
+        recorded.rows("merged", algorithm("token")), key=lambda row: -len(row.notes)
+    )
+    asked: list[int] = []
+
+    def count(_: object, given: tuple[torch.Tensor]) -> None:
+        asked.append(given[0].shape[1])
+
+    hook = worker.actor.engine.module.lm_head.register_forward_pre_hook(count)
+    try:
+        update_of(worker, [longest], LOSS)
+    finally:
+        hook.remove()
+
+    assert asked == [sum(longest.mask)]
+    assert sum(longest.mask) < len(longest.mask)
+
+
 def test_rows_of_a_limited_length_give_it_too(
     worker: Any,  # noqa: ANN401
     recorded: Recorded,
@@ -148,9 +170,10 @@ def test_a_token_of_a_gap_that_is_trained_would_be_seen(
     merged = recorded.rows("merged", algorithm("token"))
     gap = merged[0].notes[0].stop
     assert merged[0].mask[gap] == 0
-    weights, advantages = list(merged[0].weights), list(merged[0].advantages)
-    weights[gap], advantages[gap] = weights[0], advantages[0]
-    wrong = [replace(merged[0], weights=weights, advantages=advantages), *merged[1:]]
+    mask, weights = list(merged[0].mask), list(merged[0].weights)
+    advantages = list(merged[0].advantages)
+    mask[gap], weights[gap], advantages[gap] = 1, weights[0], advantages[0]
+    wrong = [replace(merged[0], mask=mask, weights=weights, advantages=advantages), *merged[1:]]
 
     expected, _ = update_of(worker, recorded.rows("step", algorithm("token")), LOSS)
 

@@ -1,12 +1,14 @@
-"""verl's FSDP engine with logits for the reply alone, and adapters merged in full precision.
+"""verl's FSDP engine with logits for sampled tokens alone, and adapters merged in full precision.
 
-verl computes logits, log-probabilities and entropy for every token of a row. With one
-row per step most of a row is prompt, a vocabulary of 49,152 makes each of those tokens
-as dear as a layer or two, and nothing ever reads the result. Rows are padded on the left
-here, so that replies end in the same column and the model's head is asked for the last
-columns only. The numbers of the reply are the same.
+verl computes logits, log-probabilities and entropy for every token of a row. Most of a row
+is prompt, or, between the actions of a merged row, what a later prompt adds; a vocabulary of
+49,152 makes each of those tokens as dear as a layer or two, and nothing ever reads the
+result. Rows are padded on the left here, so that replies end in the same column, and the
+model's head is asked only for columns that predict a sampled token of some row. The numbers
+of the sampled tokens are the same; those of other tokens are 0.
 
-Shapes: B rows, L tokens of the longest row, K last columns, V vocabulary.
+Shapes: B rows, L tokens of the longest row, K columns that are asked for, V vocabulary,
+T sampled tokens of a row.
 """
 
 from __future__ import annotations
@@ -55,18 +57,23 @@ class ReplyLogitsEngine(FSDPEngineWithLMHead):
     def prepare_model_inputs(
         self, micro_batch: TensorDict
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Left-padded rows, and how many last columns hold replies."""
+        """Left-padded rows, and the columns that predict sampled tokens."""
         rows = micro_batch["input_ids"].unbind(0)
         positions = micro_batch["position_ids"].unbind(0)
-        longest_reply = max(len(reply) for reply in micro_batch["responses"].unbind(0))
+        longest = max(map(len, rows))
+        # The column before a token predicts it.
+        predicting = [
+            longest - len(mask) - 1 + _sampled(mask) for mask in micro_batch["loss_mask"].unbind(0)
+        ]
+        columns_K = torch.cat(predicting).unique()
         model_inputs = {
             "input_ids": _left_padded(rows),
             "attention_mask": _left_padded([torch.ones_like(row) for row in rows]),
             "position_ids": _left_padded(positions),
-            # The column before a reply predicts its first token.
-            "logits_to_keep": longest_reply + 1,
+            "logits_to_keep": columns_K,
         }
-        return model_inputs, {}
+        places = [torch.searchsorted(columns_K, columns_T) for columns_T in predicting]
+        return model_inputs, {"places": places}
 
     def prepare_model_outputs(
         self,
@@ -75,22 +82,28 @@ class ReplyLogitsEngine(FSDPEngineWithLMHead):
         micro_batch: TensorDict,
         logits_processor_func: object,
     ) -> dict[str, torch.Tensor]:
-        """Log-probability, and entropy if asked for, where a reply is predicted; 0 elsewhere."""
+        """Log-probability, and entropy if asked for, of sampled tokens; 0 elsewhere."""
         assert output.logits is not None
         logits_BKV = output.logits.float() / float(micro_batch["temperature"])
         calculate_entropy = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
         entropy_BK = entropy_from_logits(logits_BKV) if calculate_entropy else None
         lengths = [len(row) for row in micro_batch["input_ids"].unbind(0)]
         replies = micro_batch["responses"].unbind(0)
+        masks = micro_batch["loss_mask"].unbind(0)
         logprobs: list[torch.Tensor] = []
         entropies: list[torch.Tensor] = []
-        for place, (length, reply) in enumerate(zip(lengths, replies, strict=True)):
-            predicting = slice(-len(reply) - 1, -1)
-            logits_TV = logits_BKV[place, predicting]
-            chosen_T = logits_TV.gather(-1, reply.unsqueeze(-1)).squeeze(-1)
-            logprobs.append(_in_row(chosen_T - logits_TV.logsumexp(-1), length))
+        for row, (length, reply, mask) in enumerate(zip(lengths, replies, masks, strict=True)):
+            sampled_T, place_T = _sampled(mask), output_args["places"][row]
+            logits_TV = logits_BKV[row, place_T]
+            chosen_T = logits_TV.gather(-1, reply[sampled_T].unsqueeze(-1)).squeeze(-1)
+            logprob_T = chosen_T - logits_TV.logsumexp(-1)
+            logprobs.append(_in_row(logprob_T, sampled_T, num_reply=len(reply), length=length))
             if entropy_BK is not None:
-                entropies.append(_in_row(entropy_BK[place, predicting], length))
+                entropies.append(
+                    _in_row(
+                        entropy_BK[row, place_T], sampled_T, num_reply=len(reply), length=length
+                    )
+                )
         outputs = {"log_probs": torch.nested.as_nested_tensor(logprobs, layout=torch.jagged)}
         if entropies:
             outputs["entropy"] = torch.nested.as_nested_tensor(entropies, layout=torch.jagged)
@@ -102,6 +115,19 @@ def _left_padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([torch.nn.functional.pad(row, (longest - len(row), 0)) for row in rows])
 
 
-def _in_row(reply_values: torch.Tensor, length: int) -> torch.Tensor:
-    """A row's values: zeros, then the reply's, one place to the left of its tokens."""
-    return torch.nn.functional.pad(reply_values, (length - len(reply_values) - 1, 1))
+def _sampled(mask: torch.Tensor) -> torch.Tensor:
+    """Places of the sampled tokens in a reply; its last one in a row that only fills up.
+
+    Such a row has no gradient, but the backward pass of a micro-batch of such rows needs a path.
+    """
+    if not mask.any():
+        return torch.tensor([len(mask) - 1], device=mask.device)
+    return mask.nonzero().squeeze(-1)
+
+
+def _in_row(
+    values_T: torch.Tensor, sampled_T: torch.Tensor, *, num_reply: int, length: int
+) -> torch.Tensor:
+    """A row's values: those of the sampled tokens one place to the left of them, and zeros."""
+    places_T = length - num_reply - 1 + sampled_T
+    return values_T.new_zeros(length).index_put((places_T,), values_T)
