@@ -85,6 +85,23 @@ def test_host_memory_is_the_sum_that_the_docstring_says(
     assert doctor.memory_needed_gib(config, "cpu") == pytest.approx(expected)
 
 
+def test_two_workers_share_the_training_state_and_little_else(tmp_path: Path) -> None:
+    million = a_model(tmp_path / "m", {"a": [1000, 1024 * 1024]}, vocabulary_size=1024)
+    config = a_run(
+        tmp_path,
+        model={"path": str(million), "engine_dtype": "bfloat16"},
+        optimizer={"micro_batch_tokens": 131072},
+        rollout={"max_prompt_tokens": 96, "max_reply_tokens": 32},
+        engine={"memory_gib": 3.0},
+        resources={"num_workers": 2},
+    )
+    # 1000 MiB of parameters: 16 bytes each, and (4 + 2 + 8) for each worker: 44000 MiB
+    # twice the activations and logits of one: 2 x (20480 + 256) MiB
+    expected = doctor.PROCESSES_GIB + doctor.WORKER_GIB + (44000 + 2 * 20736) / 1024 + 2 * 3.0
+
+    assert doctor.memory_needed_gib(config, "cpu") == pytest.approx(expected)
+
+
 def test_a_run_that_needs_more_memory_than_there_is_is_refused(tmp_path: Path) -> None:
     config = a_run(tmp_path, engine={"memory_gib": 1e6})
 

@@ -123,6 +123,21 @@ def test_what_a_run_says_reaches_verl_under_its_name() -> None:
     assert {name: value(config, name) for name in expected} == expected
 
 
+def test_an_engine_that_spans_workers_is_refused_on_a_cpu() -> None:
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 1,
+            "tasks_per_training_step": 1,
+            "engine": {"tensor_parallel_size": 2},
+            "resources": {"num_workers": 2},
+        }
+    )
+
+    assert value(settings_of(run, device="gpu"), f"{ROLLOUT}.tensor_model_parallel_size") == 2
+    with pytest.raises(ConfigError, match=r"engine\.tensor_parallel_size = 2 spans GPUs"):
+        settings_of(run, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("kind", "mode", "clip_low", "dual_clip"),
     [("ppo", "vanilla", 0.2, 3.0), ("gspo", "gspo", 3e-4, None), ("cispo", "cispo", 1.0, None)],

@@ -54,6 +54,9 @@ class Row:
     position: int
     step: int
     is_padding: bool = False
+    group: int = 0
+    num_steps: int | None = None
+    """Of its episode; None for what `LENGTHS` says."""
 
     @property
     def read(self) -> ReadRow:
@@ -76,12 +79,12 @@ class Row:
         """What the row was given when its episode was played."""
         return StepNote(
             task_id="train/00000",
-            group_index=0,
+            group_index=self.group,
             position=self.position,
             retry=0,
             horizon=50,
             step=self.step,
-            num_steps=LENGTHS[self.position],
+            num_steps=self.num_steps or LENGTHS[self.position],
             reward=0.0,
             action_valid=True,
             anchor="",
@@ -237,6 +240,31 @@ def expected_importance(row: Row, place: int, loss: LossConfig) -> float:
     return min(math.exp(gap), loss.importance_cap)
 
 
+def columns_of(rows: Sequence[ReadRow]) -> dict[str, Any]:
+    """What a worker gets of rows, by verl's names."""
+
+    def jagged(column: Callable[[ReadRow], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
+        tensors = [torch.tensor(column(row), dtype=dtype) for row in rows]
+        return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
+
+    return {
+        "input_ids": jagged(lambda row: [*row.prompt, *row.response], torch.int64),
+        "position_ids": jagged(
+            lambda row: range(len(row.prompt) + len(row.response)), torch.int64
+        ),
+        "prompts": jagged(lambda row: row.prompt, torch.int64),
+        "responses": jagged(lambda row: row.response, torch.int64),
+        "response_mask": jagged(lambda row: row.mask, torch.int64),
+        "loss_mask": jagged(lambda row: row.mask, torch.int64),
+        "old_log_probs": jagged(lambda row: row.old_logprobs, torch.float32),
+        "rollout_log_probs": jagged(lambda row: row.behavior_logprobs, torch.float32),
+        "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
+        "advantages": jagged(lambda row: row.advantages, torch.float32),
+        "loss_weights": jagged(lambda row: row.weights, torch.float32),
+        "extra_fields": [{NOTES: written(row.notes), "reward_extra_info": {}} for row in rows],
+    }
+
+
 def update(
     worker: Any,  # noqa: ANN401
     rows: Sequence[Row],
@@ -274,27 +302,8 @@ def update_of(
 
     from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 
-    def jagged(column: Callable[[ReadRow], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
-        tensors = [torch.tensor(column(row), dtype=dtype) for row in rows]
-        return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
-
     batch = tu.get_tensordict(
-        {
-            "input_ids": jagged(lambda row: [*row.prompt, *row.response], torch.int64),
-            "position_ids": jagged(
-                lambda row: range(len(row.prompt) + len(row.response)), torch.int64
-            ),
-            "prompts": jagged(lambda row: row.prompt, torch.int64),
-            "responses": jagged(lambda row: row.response, torch.int64),
-            "response_mask": jagged(lambda row: row.mask, torch.int64),
-            "loss_mask": jagged(lambda row: row.mask, torch.int64),
-            "old_log_probs": jagged(lambda row: row.old_logprobs, torch.float32),
-            "rollout_log_probs": jagged(lambda row: row.behavior_logprobs, torch.float32),
-            "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
-            "advantages": jagged(lambda row: row.advantages, torch.float32),
-            "loss_weights": jagged(lambda row: row.weights, torch.float32),
-            "extra_fields": [{NOTES: written(row.notes), "reward_extra_info": {}} for row in rows],
-        },
+        columns_of(rows),
         non_tensor_dict={
             "calculate_entropy": loss.entropy_coefficient > 0,
             "distillation_use_topk": False,

@@ -33,6 +33,9 @@ GIB = 2**30
 PROCESSES_GIB = 5.5
 """What Ray's, verl's and vLLM's processes hold around a model of no size; measured on the smoke
 run, which takes 5.7 GiB in all."""
+WORKER_GIB = 1.0
+"""What each further worker of the learner and its engine hold beside them; measured on the smoke
+run with two workers."""
 ACTIVATION_BYTES = 160
 """What a token leaves for the backward pass in each layer, per hidden unit: 40 numbers of 4 bytes,
 with what the allocator keeps beside them; measured on the default run, 14.5 GiB in all."""
@@ -232,8 +235,10 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
     moments, 4 of the copy that travels to the engine, the engine's own 4 or 2, and 4 of a
     reference model if loss or reward needs one; the key-value cache; and for the tokens of one
     micro-batch `ACTIVATION_BYTES` a layer and hidden unit, and for those of its replies logits
-    and their gradient, 4 bytes each, over the vocabulary. On a GPU: the processes, and one copy
-    of the weights on its way.
+    and their gradient, 4 bytes each, over the vocabulary. Several workers share the weights'
+    training state; each of them has whole weights and gradients for a moment, 4 bytes each, and
+    copy, engine, cache and micro-batch of its own. On a GPU: the processes, and one copy of the
+    weights on its way.
     """
     size = _known_size(config)
     if device == "gpu":
@@ -241,15 +246,18 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
     engine_bytes = 4 if config.model.engine_dtype == "float32" else 2
     keeps_reference = config.loss.kl_coefficient > 0 or config.algorithm.reward_kl_coefficient > 0
     reference_bytes = 4 if keeps_reference else 0
-    parameter_bytes = 16 + 4 + engine_bytes + reference_bytes
+    workers = config.resources.num_workers
+    whole_bytes = 8 if workers > 1 else 0
+    parameter_bytes = 16 + reference_bytes + workers * (4 + engine_bytes + whole_bytes)
     tokens, rollout = config.optimizer.micro_batch_tokens, config.rollout
     row_tokens = rollout.max_prompt_tokens + rollout.max_reply_tokens
     reply_tokens = tokens * rollout.max_reply_tokens / row_tokens
     activation_bytes = ACTIVATION_BYTES * size.num_layers * size.hidden_size * tokens
     logit_bytes = 8 * reply_tokens * size.vocabulary_size
-    model_bytes = parameter_bytes * size.num_parameters + activation_bytes + logit_bytes
-    model_gib = model_bytes / GIB
-    return PROCESSES_GIB + model_gib + config.engine.memory_gib
+    batch_bytes = workers * (activation_bytes + logit_bytes)
+    model_gib = (parameter_bytes * size.num_parameters + batch_bytes) / GIB
+    processes_gib = PROCESSES_GIB + (workers - 1) * WORKER_GIB
+    return processes_gib + model_gib + workers * config.engine.memory_gib
 
 
 def memory_available_gib() -> float:

@@ -74,7 +74,7 @@ def verl_settings(
 
     Raises:
         ConfigError: If the `[verl]` table names a setting that verl does not have, or one that
-            this function derives from the run.
+            this function derives from the run, or the device cannot do what the run asks for.
         MachineError: If this verl lacks a setting that is derived.
     """
     with initialize_config_dir(str(_config_folder()), version_base=None):
@@ -219,6 +219,11 @@ def _gpu(run: RunConfig) -> dict[str, Value]:
 
 
 def _cpu(run: RunConfig) -> dict[str, Value]:
+    if run.engine.tensor_parallel_size > 1:
+        raise ConfigError(
+            f"engine.tensor_parallel_size = {run.engine.tensor_parallel_size} spans GPUs; on a CPU "
+            "each worker has an engine of its own, so it is 1"
+        )
     actor, sampler = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     engine = f"{sampler}.engine_kwargs.vllm"
     return {

@@ -1,0 +1,457 @@
+"""Whole training steps through verl's real FSDP worker, by the trainer's own function.
+
+Episodes are credited by the pipeline and handed to the worker as the trainer does it, one
+call an optimizer step. Only TransferQueue is left out: rows are looked up by their keys.
+The worker runs in this process, with the tiny model in float32; its steps change no weight.
+"""
+
+import shutil
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from pathlib import Path
+from random import Random
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from sqlalchemy.orm import Session
+from transformers import AutoModelForCausalLM
+
+from audited_run import (
+    RUN,
+    PlayedStep,
+    credit,
+    logprobs_of,
+    make_config,
+    outcome_of,
+    play,
+    run_started,
+)
+from longhaul_core.audit import audit_run, told
+from longhaul_core.store import Metrics, StoreWriter, open_store, read_only_engine
+from longhaul_core.types import Trajectory
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.learning import CLIP_RANGES, EstimatorName
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.verl.credit import credit_training_step
+from longhaul_trainer.verl.notes import RowNote
+from trainer.verl.updates import (
+    MAX_ERROR,
+    TEMPERATURE,
+    Gradients,
+    Reports,
+    Row,
+    columns_of,
+    error,
+    expected_gradients,
+    reply_logprobs,
+    still_run,
+)
+from verl_process import one_worker
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of torch.distributed, used by verl
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
+]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def plain(model_folder: Path) -> Any:  # noqa: ANN401  transformers' own classes are untyped
+    return AutoModelForCausalLM.from_pretrained(
+        model_folder, dtype=torch.float32, attn_implementation="sdpa"
+    )
+
+
+@pytest.fixture(scope="module")
+def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
+    with one_worker(still_run(), model_folder) as made:
+        yield made
+
+
+# A training step
+
+
+@dataclass
+class Watched:
+    """What the optimizer of a worker did."""
+
+    num_steps: int = 0
+    gradients: list[Gradients] = field(default_factory=list[Gradients])
+    """Before each of its steps, clipped."""
+
+
+@contextmanager
+def watched(worker: Any) -> Iterator[Watched]:  # noqa: ANN401
+    """Count the steps of torch's optimizer itself, and keep the gradients that they take."""
+    seen = Watched()
+    engine = worker.actor.engine
+
+    def before(*_: object) -> None:
+        seen.gradients.append(
+            {n: p.grad.full_tensor().clone() for n, p in engine.module.named_parameters()}
+        )
+
+    def after(*_: object) -> None:
+        seen.num_steps += 1
+
+    hooks = [
+        engine.optimizer.register_step_pre_hook(before),
+        engine.optimizer.register_step_post_hook(after),
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class RowsByKey:
+    """Stands where verl's worker group stands, and looks rows up instead of fetching them."""
+
+    def __init__(self, worker: Any, rows: Mapping[str, Row]) -> None:  # noqa: ANN401
+        self._worker = worker
+        self._rows = rows
+        self._dispatch_info = {"actor": [0]}
+
+    def update_actor(self, asked: Any) -> dict[str, Any]:  # noqa: ANN401
+        from verl.utils import tensordict_utils as tu
+
+        batch = tu.get_tensordict(
+            columns_of([self._rows[key] for key in asked.keys]),
+            non_tensor_dict=dict(asked.extra_info),
+        )
+        return {"metrics": tu.get(self._worker.update_actor(batch), "metrics")}
+
+
+def train(
+    worker: Any,  # noqa: ANN401
+    config: RunConfig,
+    notes: Mapping[str, RowNote],
+    rows: Mapping[str, Row],
+    *,
+    writer: Any = None,  # noqa: ANN401
+) -> tuple[Watched, dict[str, Any]]:
+    """Credit and update as the trainer does it.
+
+    Args:
+        worker: The real one.
+        config: What is trained.
+        notes: Row key → note.
+        rows: Row key → tokens; advantage and weight are put in here.
+        writer: Gets what the loss read.
+    """
+    from transfer_queue import KVBatchMeta
+
+    from longhaul_trainer.verl.consumption import ReportedLoss
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    updates = config.optimizer.optimizer_steps_per_training_step
+    found = credit_training_step(
+        notes,
+        algorithm=config.algorithm,
+        num_optimizer_steps=updates,
+        num_groups=config.tasks_per_training_step,
+    )
+    credited = {
+        key: replace(rows[key], advantage=advantage, weight=weight)
+        for episode in found.episodes
+        for key, advantage, weight in zip(
+            episode.keys, episode.credit.advantages, episode.loss_weights, strict=True
+        )
+    }
+    trainer: Any = LonghaulTrainer.__new__(LonghaulTrainer)  # no cluster, no engine
+    trainer._run, trainer._credit, trainer.global_steps = config, found, 1
+    trainer.actor_rollout_wg = RowsByKey(worker, credited)
+    keys = [found.keys_of(part) for part in range(updates)]
+    trainer._parts = {
+        part: KVBatchMeta(keys=names, tags=[{} for _ in names], partition_id="train")
+        for part, names in enumerate(keys)
+    }
+    worker.set_loss_fn(
+        ReportedLoss(config.loss, run_id=RUN, attempt=0, find_writer=lambda: writer or Reports())
+    )
+    metrics: dict[str, Any] = {}
+    with watched(worker) as seen:
+        trainer._update_actor(trainer._parts[0], metrics)
+    return seen, metrics
+
+
+def an_episode(
+    group: int,
+    position: int,
+    num_steps: int,
+    *,
+    episode_return: float,
+    plain: Any = None,  # noqa: ANN401
+) -> tuple[dict[str, RowNote], dict[str, Row]]:
+    """Notes and rows by key; replies of 1, 2, 3, 1, … tokens, and the reward at the end.
+
+    The old logprobs are those of the model `plain`, so that the update is on policy, or -1.
+    """
+    draw = Random(f"{group}/{position}")
+    notes: dict[str, RowNote] = {}
+    rows: dict[str, Row] = {}
+    for step in range(num_steps):
+        prompt = tuple(draw.randrange(5, 4096) for _ in range(4))
+        reply = tuple(draw.randrange(5, 4096) for _ in range(1 + step % 3))
+        old = (-1.0,) * len(reply)
+        if plain is not None:
+            with torch.no_grad():
+                old = tuple(reply_logprobs(plain, prompt, reply)[0].tolist())
+        row = Row(
+            prompt=prompt,
+            reply=reply,
+            old_logprobs=old,
+            behavior_logprobs=old,
+            reference_logprobs=old,
+            advantage=0.0,
+            weight=0.0,
+            group=group,
+            position=position,
+            step=step,
+            num_steps=num_steps,
+        )
+        key = f"train-1-{group}_{position}_{step}"
+        reward = episode_return if step == num_steps - 1 else 0.0
+        rows[key] = row
+        notes[key] = row.note._replace(reward=reward, episode_return=episode_return)
+    return notes, rows
+
+
+# The number of optimizer steps
+
+
+@pytest.mark.parametrize("num_rows", [20, 200])
+@pytest.mark.parametrize("updates", [1, 2, 5])
+@pytest.mark.parametrize("signal", ["all episodes", "one group", "none"])
+def test_the_optimizer_takes_the_steps_that_are_configured_however_many_rows_there_are(
+    worker: Any,  # noqa: ANN401
+    num_rows: int,
+    updates: int,
+    signal: str,
+) -> None:
+    num_groups, group_size = 5, 2
+    config = make_config(
+        tasks_per_training_step=num_groups,
+        optimizer__optimizer_steps_per_training_step=updates,
+        algorithm__name="grpo",
+        rollout__group_size=group_size,
+    )
+    notes: dict[str, RowNote] = {}
+    rows: dict[str, Row] = {}
+    for group in range(num_groups):
+        differs = {"all episodes": True, "one group": group == 3, "none": False}[signal]
+        for position in range(group_size):
+            made = an_episode(
+                group,
+                position,
+                num_rows // (num_groups * group_size),
+                episode_return=float(position) if differs else 0.0,
+            )
+            notes |= made[0]
+            rows |= made[1]
+    assert len(rows) == num_rows
+
+    seen, metrics = train(worker, config, notes, rows)
+
+    assert seen.num_steps == updates
+    assert metrics["actor/optimizer_steps"] == updates
+
+
+# The share of an episode in the gradient
+
+
+def by_definition(
+    plain: Any,  # noqa: ANN401
+    episodes: Sequence[tuple[float, Sequence[Row]]],
+    *,
+    unit: str,
+    tokens_per_episode: int,
+) -> Gradients:
+    """Gradient of the mean over units of `-advantage * logprob`, written out for each unit.
+
+    Args:
+        plain: Transformers' model.
+        episodes: Advantage and steps of each.
+        unit: What weighs the same.
+        tokens_per_episode: Stands for the length of an episode, for `fixed_token`.
+    """
+    plain.zero_grad()
+    losses = [
+        [-advantage * reply_logprobs(plain, row.prompt, row.reply)[0] for row in steps]
+        for advantage, steps in episodes
+    ]
+    if unit == "token":
+        loss = torch.cat([step for steps in losses for step in steps]).mean()
+    elif unit == "step":
+        loss = torch.stack([step.mean() for steps in losses for step in steps]).mean()
+    elif unit == "episode":
+        loss = torch.stack([torch.cat(steps).mean() for steps in losses]).mean()
+    else:
+        loss = torch.stack([torch.cat(steps).sum() for steps in losses]).mean()
+        loss = loss / tokens_per_episode
+    loss.backward()
+    return {name: p.grad.clone() for name, p in plain.named_parameters()}
+
+
+@pytest.mark.parametrize("unit", ["token", "step", "episode", "fixed_token"])
+def test_an_episode_of_40_steps_and_one_of_4_weigh_as_configured(
+    worker: Any,  # noqa: ANN401
+    plain: Any,  # noqa: ANN401
+    unit: str,
+) -> None:
+    fixed = {"algorithm__tokens_per_episode": 100} if unit == "fixed_token" else {}
+    config = make_config(
+        tasks_per_training_step=1,
+        optimizer__optimizer_steps_per_training_step=1,
+        optimizer__micro_batch_tokens=8192,
+        algorithm__name="rloo",
+        algorithm__loss_unit=unit,
+        rollout__group_size=2,
+        rollout__temperature=TEMPERATURE,
+        **fixed,
+    )
+    long = an_episode(0, 0, 40, episode_return=1.0, plain=plain)
+    short = an_episode(0, 1, 4, episode_return=0.25, plain=plain)
+
+    seen, _ = train(worker, config, long[0] | short[0], long[1] | short[1])
+
+    episodes = [(0.75, list(long[1].values())), (-0.75, list(short[1].values()))]
+    expected = {
+        one: by_definition(plain, episodes, unit=one, tokens_per_episode=100)
+        for one in ("token", "step", "episode", "fixed_token")
+    }
+    (found,) = seen.gradients
+    assert error(found, expected[unit]) <= MAX_ERROR
+    for other in expected.keys() - {unit}:
+        assert error(found, expected[other]) > 100 * MAX_ERROR
+
+
+# Every estimator, and every loss
+
+
+def as_sampled(plain: Any, played: PlayedStep) -> None:  # noqa: ANN401
+    """Give every token of the episodes the logprob that the model has for it."""
+    for place, record in enumerate(played.episodes):
+        steps = []
+        for step in record.outcome.steps:
+            with torch.no_grad():
+                found = reply_logprobs(plain, step.prompt_tokens, step.action_tokens)[0]
+            steps.append(replace(step, behavior_logprobs=tuple(found.tolist())))
+        outcome = replace(record.outcome, steps=tuple(steps))
+        played.episodes[place] = replace(record, outcome=outcome)
+
+
+def rows_of(played: PlayedStep) -> dict[str, Row]:
+    """The rows of the credited episodes, with what they are to be trained with."""
+    rows: dict[str, Row] = {}
+    for one in played.credits:
+        outcome = outcome_of(played, one)
+        assert isinstance(outcome, Trajectory)
+        for step, old in zip(outcome.steps, logprobs_of(one), strict=True):
+            key = f"train-1-{one.group_index}_{one.position}_{step.index}"
+            rows[key] = Row(
+                prompt=step.prompt_tokens,
+                reply=step.action_tokens,
+                old_logprobs=old,
+                behavior_logprobs=step.behavior_logprobs,
+                reference_logprobs=old,
+                advantage=one.advantages[step.index],
+                weight=one.loss_weights[step.index],
+                group=one.group_index,
+                position=one.position,
+                step=step.index,
+                num_steps=len(outcome.steps),
+            )
+    return rows
+
+
+def notes_of(played: PlayedStep, rows: Mapping[str, Row]) -> dict[str, RowNote]:
+    """What the trainer knows of each row."""
+    notes: dict[str, RowNote] = {}
+    for one in played.credits:
+        outcome = outcome_of(played, one)
+        assert isinstance(outcome, Trajectory)
+        for step in outcome.steps:
+            key = f"train-1-{one.group_index}_{one.position}_{step.index}"
+            notes[key] = rows[key].note._replace(
+                reward=step.reward,
+                action_valid=step.action_valid,
+                anchor=step.observation.anchor,
+                success=outcome.success,
+                episode_return=outcome.episode_return,
+            )
+    return notes
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "store.db"
+    open_store(path).dispose()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*zip(get_args(EstimatorName), cycle(CLIP_RANGES), strict=False)],
+)
+def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
+    worker: Any,  # noqa: ANN401
+    plain: Any,  # noqa: ANN401
+    empty_store: Path,
+    tmp_path: Path,
+    name: str,
+    kind: str,
+) -> None:
+    config = make_config(
+        algorithm__name=name,
+        algorithm__invalid_action_penalty=0.1,
+        loss={"kind": kind},
+        rollout__temperature=TEMPERATURE,
+    )
+    played = play(config, 1)
+    as_sampled(plain, played)
+    credit(config, played)
+    rows = rows_of(played)
+    store = shutil.copy(empty_store, tmp_path / "store.db")
+
+    with StoreWriter(store) as writer:
+        writer.write([run_started(config)])
+        writer.write([*played.episodes, *played.credits])
+        seen, metrics = train(worker, config, notes_of(played, rows), rows, writer=writer)
+        values = {
+            "actor/optimizer_steps": float(metrics["actor/optimizer_steps"]),
+            "agreement/logprob_difference_max": largest_difference(rows.values()),
+        }
+        writer.write([Metrics(run_id=RUN, attempt=0, training_step=1, values=values)])
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+        report = audit_run(session, RUN)
+    engine.dispose()
+
+    assert [told(finding) for finding in report.findings] == []
+    counts = {rule.name: rule.num_checked for rule in report.rules}
+    assert all(number > 0 for rule, number in counts.items() if rule != "failures"), counts
+    for part, found in enumerate(seen.gradients):
+        members = [row for row in rows.values() if row.group // 2 == part]
+        assert error(found, expected_gradients(plain, members, config.loss)) <= MAX_ERROR
+
+
+def largest_difference(rows: Iterable[Row]) -> float:
+    """Between behavior and policy logprobs, as the store has them."""
+    return max(
+        abs(float(np.float32(behavior)) - float(np.float32(policy)))
+        for row in rows
+        for behavior, policy in zip(row.behavior_logprobs, row.old_logprobs, strict=True)
+    )
