@@ -27,13 +27,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     log = tmp_path_factory.mktemp("cluster")
     address = f"127.0.0.1:{free_port()}"
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
-    nodes: list[subprocess.Popen[bytes]] = []
+    nodes: list[subprocess.Popen[str]] = []
 
     def start(name: str, *arguments: str) -> None:
         ray = str(Path(sys.executable).with_name("ray"))
         with (log / f"{name}.txt").open("wb") as output:
             nodes.append(
-                subprocess.Popen([ray, "start", *arguments, *NODE], stdout=output, stderr=output)
+                subprocess.Popen(
+                    [ray, "start", *arguments, *NODE], stdout=output, stderr=output, text=True
+                )
             )
         wait_until(nodes[-1], lambda: "Ray runtime started" in (log / f"{name}.txt").read_text())
 

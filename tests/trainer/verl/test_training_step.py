@@ -6,7 +6,7 @@ The worker runs in this process, with the tiny model in float32; its steps chang
 """
 
 import shutil
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import cycle
@@ -92,7 +92,7 @@ class Watched:
 
 
 @contextmanager
-def watched(worker: Any) -> Iterator[Watched]:  # noqa: ANN401
+def watched(worker: Any) -> Generator[Watched]:  # noqa: ANN401
     """Count the steps of torch's optimizer itself, and keep the gradients that they take."""
     seen = Watched()
     engine = worker.actor.engine
@@ -241,7 +241,7 @@ def test_the_optimizer_takes_the_steps_that_are_configured_however_many_rows_the
     updates: int,
     signal: str,
 ) -> None:
-    num_groups, group_size = 5, 2
+    num_groups, group_size = 10, 2
     config = make_config(
         tasks_per_training_step=num_groups,
         optimizer__optimizer_steps_per_training_step=updates,
