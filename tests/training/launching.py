@@ -66,10 +66,12 @@ def trainer(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-def finish(process: subprocess.Popen[str], folder: Path) -> Launched:
+def finish(
+    process: subprocess.Popen[str], folder: Path, *, limit_seconds: float = TIME_LIMIT_SECONDS
+) -> Launched:
     """Wait for the end of a run, whatever it is."""
     try:
-        returncode = process.wait(TIME_LIMIT_SECONDS)
+        returncode = process.wait(limit_seconds)
     except subprocess.TimeoutExpired:
         kill_group(process)
         raise

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from training.launching import SMOKE, Launched, run, wait_until
+from training.launching import SMOKE, Launched, finish, run, trainer, wait_until
 from training.test_smoke_run import LOGPROB_BOUND
 from verl_process import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 NODE = ("--block", "--num-gpus=1", "--num-cpus=16", "--object-store-memory=268435456")
 """A logical GPU stands for a training worker."""
@@ -56,8 +56,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 @pytest.fixture(scope="module")
 def trained(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    launched = run(
-        tmp_path_factory.mktemp("two-nodes"),
+    folder = tmp_path_factory.mktemp("two-nodes")
+    process = trainer(
+        folder,
         "train",
         str(SMOKE),
         f"resources.ray_address={cluster}",
@@ -65,6 +66,8 @@ def trained(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
         "num_training_steps=2",
         "validation.num_tasks=2",
     )
+    # Every process of a cluster imports everything anew.
+    launched = finish(process, folder, limit_seconds=1500)
     assert launched.returncode == 0, launched.output
     return launched
 

@@ -24,6 +24,7 @@ from audited_run import (
     RUN,
     PlayedStep,
     credit,
+    credited,
     logprobs_of,
     make_config,
     outcome_of,
@@ -32,12 +33,11 @@ from audited_run import (
 )
 from longhaul_core.audit import audit_run, told
 from longhaul_core.store import Metrics, StoreWriter, open_store, read_only_engine
-from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import CLIP_RANGES, EstimatorName
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.verl.credit import credit_training_step
-from longhaul_trainer.verl.notes import RowNote
+from longhaul_trainer.verl.credit import StepCredit, credit_training_step
+from longhaul_trainer.verl.notes import StepNote
 from trainer.verl.updates import (
     MAX_ERROR,
     TEMPERATURE,
@@ -77,6 +77,10 @@ def plain(model_folder: Path) -> Any:  # noqa: ANN401  transformers' own classes
 def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
     with one_worker(still_run(), model_folder) as made:
         yield made
+
+
+Tokens = tuple[int, ...]
+Logprobs = tuple[float, ...]
 
 
 # A training step
@@ -137,18 +141,18 @@ class RowsByKey:
 def train(
     worker: Any,  # noqa: ANN401
     config: RunConfig,
-    notes: Mapping[str, RowNote],
+    found: StepCredit,
     rows: Mapping[str, Row],
     *,
     writer: Any = None,  # noqa: ANN401
 ) -> tuple[Watched, dict[str, Any]]:
-    """Credit and update as the trainer does it.
+    """Update as the trainer does it.
 
     Args:
         worker: The real one.
         config: What is trained.
-        notes: Row key → note.
-        rows: Row key → tokens; advantage and weight are put in here.
+        found: The credit of the training step.
+        rows: Row key → the row with its credit.
         writer: Gets what the loss read.
     """
     from transfer_queue import KVBatchMeta
@@ -156,27 +160,13 @@ def train(
     from longhaul_trainer.verl.consumption import ReportedLoss
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
-    updates = config.optimizer.optimizer_steps_per_training_step
-    found = credit_training_step(
-        notes,
-        algorithm=config.algorithm,
-        num_optimizer_steps=updates,
-        num_groups=config.tasks_per_training_step,
-    )
-    credited = {
-        key: replace(rows[key], advantage=advantage, weight=weight)
-        for episode in found.episodes
-        for key, advantage, weight in zip(
-            episode.keys, episode.credit.advantages, episode.loss_weights, strict=True
-        )
-    }
     trainer: Any = LonghaulTrainer.__new__(LonghaulTrainer)  # no cluster, no engine
     trainer._run, trainer._credit, trainer.global_steps = config, found, 1
-    trainer.actor_rollout_wg = RowsByKey(worker, credited)
-    keys = [found.keys_of(part) for part in range(updates)]
+    trainer.actor_rollout_wg = RowsByKey(worker, rows)
+    updates = config.optimizer.optimizer_steps_per_training_step
     trainer._parts = {
-        part: KVBatchMeta(keys=names, tags=[{} for _ in names], partition_id="train")
-        for part, names in enumerate(keys)
+        part: KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
+        for part, keys in enumerate(map(found.keys_of, range(updates)))
     }
     worker.set_loss_fn(
         ReportedLoss(config.loss, run_id=RUN, attempt=0, find_writer=lambda: writer or Reports())
@@ -187,46 +177,91 @@ def train(
     return seen, metrics
 
 
-def an_episode(
-    group: int,
-    position: int,
-    num_steps: int,
-    *,
-    episode_return: float,
-    plain: Any = None,  # noqa: ANN401
-) -> tuple[dict[str, RowNote], dict[str, Row]]:
-    """Notes and rows by key; replies of 1, 2, 3, 1, … tokens, and the reward at the end.
+def credited_rows(
+    found: StepCredit, tokens: Mapping[str, tuple[Tokens, Tokens, Logprobs, Logprobs]]
+) -> dict[str, Row]:
+    """The rows of a credit, one a step.
 
-    The old logprobs are those of the model `plain`, so that the update is on policy, or -1.
+    Args:
+        found: The credit.
+        tokens: Row key → prompt, reply, and the reply's old and behavior logprobs.
     """
-    draw = Random(f"{group}/{position}")
-    notes: dict[str, RowNote] = {}
     rows: dict[str, Row] = {}
-    for step in range(num_steps):
-        prompt = tuple(draw.randrange(5, 4096) for _ in range(4))
-        reply = tuple(draw.randrange(5, 4096) for _ in range(1 + step % 3))
-        old = (-1.0,) * len(reply)
-        if plain is not None:
-            with torch.no_grad():
-                old = tuple(reply_logprobs(plain, prompt, reply)[0].tolist())
-        row = Row(
-            prompt=prompt,
-            reply=reply,
-            old_logprobs=old,
-            behavior_logprobs=old,
-            reference_logprobs=old,
-            advantage=0.0,
-            weight=0.0,
-            group=group,
-            position=position,
-            step=step,
-            num_steps=num_steps,
-        )
-        key = f"train-1-{group}_{position}_{step}"
-        reward = episode_return if step == num_steps - 1 else 0.0
-        rows[key] = row
-        notes[key] = row.note._replace(reward=reward, episode_return=episode_return)
-    return notes, rows
+    for episode in found.episodes:
+        for step in episode.steps:
+            prompt, reply, old, behavior = tokens[step.row]
+            (advantage,) = set(step.token_advantages.tolist())
+            rows[step.row] = Row(
+                prompt=prompt,
+                reply=reply,
+                old_logprobs=old,
+                behavior_logprobs=behavior,
+                reference_logprobs=old,
+                advantage=advantage,
+                weight=step.loss_weight,
+                group=step.note.group_index,
+                position=step.note.position,
+                step=step.note.step,
+                num_steps=step.note.num_steps,
+            )
+    return rows
+
+
+def made_up(
+    lengths: Mapping[tuple[int, int], tuple[int, float]],
+    config: RunConfig,
+    plain: Any = None,  # noqa: ANN401
+) -> tuple[StepCredit, dict[str, Row]]:
+    """Credit and rows of episodes whose replies have 1, 2, 3, 1, … tokens.
+
+    Args:
+        lengths: Group and position → number of steps, and the return, paid at the end.
+        config: How to credit.
+        plain: Gives the old logprobs, so that the update is on policy; None makes them -1.
+    """
+    notes: dict[str, tuple[StepNote, ...]] = {}
+    tokens: dict[str, tuple[Tokens, Tokens, Logprobs, Logprobs]] = {}
+    for (group, position), (num_steps, episode_return) in lengths.items():
+        draw = Random(f"{group}/{position}")
+        for step in range(num_steps):
+            prompt = tuple(draw.randrange(5, 4096) for _ in range(4))
+            reply = tuple(draw.randrange(5, 4096) for _ in range(1 + step % 3))
+            old = (-1.0,) * len(reply) if plain is None else model_logprobs(plain, prompt, reply)
+            key = f"train-1-{group}_{position}_{step}"
+            tokens[key] = prompt, reply, old, old
+            notes[key] = (
+                StepNote(
+                    task_id="train/00000",
+                    group_index=group,
+                    position=position,
+                    retry=0,
+                    horizon=50,
+                    step=step,
+                    num_steps=num_steps,
+                    reward=episode_return if step == num_steps - 1 else 0.0,
+                    action_valid=True,
+                    anchor="",
+                    success=False,
+                    episode_return=episode_return,
+                    prompt_tokens=len(prompt),
+                    action_tokens=len(reply),
+                    start=0,
+                    split_reason="one_row_per_step" if step else "first_step",
+                ),
+            )
+    found = credit_training_step(
+        notes,
+        algorithm=config.algorithm,
+        num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
+        num_groups=config.tasks_per_training_step,
+    )
+    return found, credited_rows(found, tokens)
+
+
+def model_logprobs(plain: Any, prompt: Sequence[int], reply: Sequence[int]) -> Logprobs:  # noqa: ANN401
+    """What the model makes of a reply."""
+    with torch.no_grad():
+        return tuple(reply_logprobs(plain, prompt, reply)[0].tolist())
 
 
 # The number of optimizer steps
@@ -248,22 +283,17 @@ def test_the_optimizer_takes_the_steps_that_are_configured_however_many_rows_the
         algorithm__name="grpo",
         rollout__group_size=group_size,
     )
-    notes: dict[str, RowNote] = {}
-    rows: dict[str, Row] = {}
-    for group in range(num_groups):
-        differs = {"all episodes": True, "one group": group == 3, "none": False}[signal]
-        for position in range(group_size):
-            made = an_episode(
-                group,
-                position,
-                num_rows // (num_groups * group_size),
-                episode_return=float(position) if differs else 0.0,
-            )
-            notes |= made[0]
-            rows |= made[1]
+    with_signal = {"all episodes": range(num_groups), "one group": [3], "none": []}[signal]
+    num_steps = num_rows // (num_groups * group_size)
+    lengths = {
+        (group, position): (num_steps, float(position) if group in with_signal else 0.0)
+        for group in range(num_groups)
+        for position in range(group_size)
+    }
+    found, rows = made_up(lengths, config)
     assert len(rows) == num_rows
 
-    seen, metrics = train(worker, config, notes, rows)
+    seen, metrics = train(worker, config, found, rows)
 
     assert seen.num_steps == updates
     assert metrics["actor/optimizer_steps"] == updates
@@ -322,12 +352,15 @@ def test_an_episode_of_40_steps_and_one_of_4_weigh_as_configured(
         rollout__temperature=TEMPERATURE,
         **fixed,
     )
-    long = an_episode(0, 0, 40, episode_return=1.0, plain=plain)
-    short = an_episode(0, 1, 4, episode_return=0.25, plain=plain)
+    credit, rows = made_up({(0, 0): (40, 1.0), (0, 1): (4, 0.25)}, config, plain)
 
-    seen, _ = train(worker, config, long[0] | short[0], long[1] | short[1])
+    seen, _ = train(worker, config, credit, rows)
 
-    episodes = [(0.75, list(long[1].values())), (-0.75, list(short[1].values()))]
+    episodes = [
+        (advantage, [row for row in rows.values() if row.position == position])
+        for position, advantage in enumerate((0.75, -0.75))
+    ]
+    assert [len(steps) for _, steps in episodes] == [40, 4]
     expected = {
         one: by_definition(plain, episodes, unit=one, tokens_per_episode=100)
         for one in ("token", "step", "episode", "fixed_token")
@@ -344,55 +377,26 @@ def test_an_episode_of_40_steps_and_one_of_4_weigh_as_configured(
 def as_sampled(plain: Any, played: PlayedStep) -> None:  # noqa: ANN401
     """Give every token of the episodes the logprob that the model has for it."""
     for place, record in enumerate(played.episodes):
-        steps = []
-        for step in record.outcome.steps:
-            with torch.no_grad():
-                found = reply_logprobs(plain, step.prompt_tokens, step.action_tokens)[0]
-            steps.append(replace(step, behavior_logprobs=tuple(found.tolist())))
-        outcome = replace(record.outcome, steps=tuple(steps))
+        steps = tuple(
+            replace(
+                step,
+                behavior_logprobs=model_logprobs(plain, step.prompt_tokens, step.action_tokens),
+            )
+            for step in record.outcome.steps
+        )
+        outcome = replace(record.outcome, steps=steps)
         played.episodes[place] = replace(record, outcome=outcome)
 
 
-def rows_of(played: PlayedStep) -> dict[str, Row]:
+def rows_of(played: PlayedStep, found: StepCredit) -> dict[str, Row]:
     """The rows of the credited episodes, with what they are to be trained with."""
-    rows: dict[str, Row] = {}
+    tokens: dict[str, tuple[Tokens, Tokens, Logprobs, Logprobs]] = {}
     for one in played.credits:
         outcome = outcome_of(played, one)
-        assert isinstance(outcome, Trajectory)
         for step, old in zip(outcome.steps, logprobs_of(one), strict=True):
             key = f"train-1-{one.group_index}_{one.position}_{step.index}"
-            rows[key] = Row(
-                prompt=step.prompt_tokens,
-                reply=step.action_tokens,
-                old_logprobs=old,
-                behavior_logprobs=step.behavior_logprobs,
-                reference_logprobs=old,
-                advantage=one.advantages[step.index],
-                weight=one.loss_weights[step.index],
-                group=one.group_index,
-                position=one.position,
-                step=step.index,
-                num_steps=len(outcome.steps),
-            )
-    return rows
-
-
-def notes_of(played: PlayedStep, rows: Mapping[str, Row]) -> dict[str, RowNote]:
-    """What the trainer knows of each row."""
-    notes: dict[str, RowNote] = {}
-    for one in played.credits:
-        outcome = outcome_of(played, one)
-        assert isinstance(outcome, Trajectory)
-        for step in outcome.steps:
-            key = f"train-1-{one.group_index}_{one.position}_{step.index}"
-            notes[key] = rows[key].note._replace(
-                reward=step.reward,
-                action_valid=step.action_valid,
-                anchor=step.observation.anchor,
-                success=outcome.success,
-                episode_return=outcome.episode_return,
-            )
-    return notes
+            tokens[key] = step.prompt_tokens, step.action_tokens, old, step.behavior_logprobs
+    return credited_rows(found, tokens)
 
 
 @pytest.fixture(scope="module")
@@ -423,13 +427,14 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     played = play(config, 1)
     as_sampled(plain, played)
     credit(config, played)
-    rows = rows_of(played)
+    found = credited(config, played)
+    rows = rows_of(played, found)
     store = shutil.copy(empty_store, tmp_path / "store.db")
 
     with StoreWriter(store) as writer:
         writer.write([run_started(config)])
-        writer.write([*played.episodes, *played.credits])
-        seen, metrics = train(worker, config, notes_of(played, rows), rows, writer=writer)
+        writer.write([*played.episodes, *played.greedy, *played.credits])
+        seen, metrics = train(worker, config, found, rows, writer=writer)
         values = {
             "actor/optimizer_steps": float(metrics["actor/optimizer_steps"]),
             "agreement/logprob_difference_max": largest_difference(rows.values()),
@@ -443,9 +448,10 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     assert [told(finding) for finding in report.findings] == []
     counts = {rule.name: rule.num_checked for rule in report.rules}
     assert all(number > 0 for rule, number in counts.items() if rule != "failures"), counts
-    for part, found in enumerate(seen.gradients):
-        members = [row for row in rows.values() if row.group // 2 == part]
-        assert error(found, expected_gradients(plain, members, config.loss)) <= MAX_ERROR
+    assert len(seen.gradients) == 2
+    for part, gradient in enumerate(seen.gradients):
+        members = [rows[key] for key in found.keys_of(part)]
+        assert error(gradient, expected_gradients(plain, members, config.loss)) <= MAX_ERROR
 
 
 def largest_difference(rows: Iterable[Row]) -> float:
