@@ -44,7 +44,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
             patch.setenv(name, value)
         try:
             port = address.partition(":")[2]
-            start("head", "--head", f"--port={port}", f"--temp-dir={folder}")
+            start(
+                *("head", "--head", "--include-dashboard=false"),
+                *(f"--port={port}", f"--temp-dir={folder}"),
+            )
             start("second", f"--address={address}")
             yield address
         finally:

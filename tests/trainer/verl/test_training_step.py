@@ -132,7 +132,7 @@ class RowsByKey:
         from verl.utils import tensordict_utils as tu
 
         batch = tu.get_tensordict(
-            columns_of([self._rows[key] for key in asked.keys]),
+            columns_of([self._rows[key].read for key in asked.keys]),
             non_tensor_dict=dict(asked.extra_info),
         )
         return {"metrics": tu.get(self._worker.update_actor(batch), "metrics")}

@@ -249,9 +249,7 @@ def columns_of(rows: Sequence[ReadRow]) -> dict[str, Any]:
 
     return {
         "input_ids": jagged(lambda row: [*row.prompt, *row.response], torch.int64),
-        "position_ids": jagged(
-            lambda row: range(len(row.prompt) + len(row.response)), torch.int64
-        ),
+        "position_ids": jagged(lambda row: range(len(row.prompt) + len(row.response)), torch.int64),
         "prompts": jagged(lambda row: row.prompt, torch.int64),
         "responses": jagged(lambda row: row.response, torch.int64),
         "response_mask": jagged(lambda row: row.mask, torch.int64),
