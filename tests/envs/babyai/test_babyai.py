@@ -61,9 +61,13 @@ def test_what_is_known_is_what_minigrids_own_mask_says() -> None:
 def test_a_level_that_minigrid_draws_again_says_nothing(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[str] = []
+    drawn: list[object] = []
+
+    def note(*words: object) -> None:
+        drawn.append(words[0])
+
     with monkeypatch.context() as patch:
-        patch.setitem(vars(roomgrid_level), "print", lambda *words: drawn.append(words[0]))
+        patch.setitem(vars(roomgrid_level), "print", note)
         for seed in range(20):
             World("GoToSeq").reset(seed)
     assert "Sampling rejected:" in drawn

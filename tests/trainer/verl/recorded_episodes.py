@@ -3,7 +3,7 @@
 Importing this imports no verl.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -145,7 +145,9 @@ class Recorded:
         return in_response([step.note for step in steps], values, num_tokens=num_tokens)
 
 
-def _spread(steps: Sequence[TrainedStep], num_tokens: int, values: Any) -> list[float]:  # noqa: ANN401
+def _spread(
+    steps: Sequence[TrainedStep], num_tokens: int, values: Callable[[TrainedStep], FloatArray]
+) -> list[float]:
     placed = in_response(
         [step.note for step in steps], [values(step) for step in steps], num_tokens=num_tokens
     )
