@@ -16,6 +16,7 @@ from longhaul_core.store import (
     ConsumedSteps,
     EpisodeCredit,
     EpisodeRecord,
+    GroupDecision,
     Metrics,
     Record,
     RunStarted,
@@ -32,7 +33,7 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
 from longhaul_trainer.verl.merging import cut_into_rows, notes_of
-from longhaul_trainer.verl.notes import RowNotes, without_greedy
+from longhaul_trainer.verl.notes import GroupName, RowNotes, without_greedy
 from store_samples import make_task
 
 RUN = "run"
@@ -45,6 +46,7 @@ class PlayedStep:
 
     training_step: int
     episodes: list[EpisodeRecord]
+    decisions: list[GroupDecision] = field(default_factory=list[GroupDecision])
     greedy: list[EpisodeRecord] = field(default_factory=list[EpisodeRecord])
     credits: list[EpisodeCredit] = field(default_factory=list[EpisodeCredit])
     consumed: list[ConsumedSteps] = field(default_factory=list[ConsumedSteps])
@@ -55,7 +57,14 @@ class PlayedStep:
         measured = Metrics(
             run_id=RUN, attempt=attempt, training_step=self.training_step, values=self.metrics
         )
-        return [*self.episodes, *self.greedy, *self.credits, *self.consumed, measured]
+        return [
+            *self.episodes,
+            *self.greedy,
+            *self.decisions,
+            *self.credits,
+            *self.consumed,
+            measured,
+        ]
 
 
 def make_config(**settings: object) -> RunConfig:
@@ -122,6 +131,17 @@ def play(
             )
         ],
     )
+    played.decisions = [
+        GroupDecision(
+            run_id=RUN,
+            attempt=attempt,
+            training_step=training_step,
+            group_index=group,
+            decided_training_step=training_step,
+            update_index=group,
+        )
+        for group in range(config.tasks_per_training_step)
+    ]
     if config.algorithm.name == "remax":
         played.greedy = [
             record
@@ -135,6 +155,61 @@ def play(
     return played
 
 
+ONE_AHEAD = {"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1}
+"""Settings of a trainer that plays one batch ahead."""
+
+
+def play_ahead(config: RunConfig) -> list[PlayedStep]:
+    """Three training steps of four groups each, with one batch played ahead.
+
+    From the second on, half of the groups are of the training step before. Those of the first
+    that are left over are thrown away in the third, which learned from none of them in time.
+    """
+    taken = {
+        1: [(1, 0), (1, 1), (1, 2), (1, 3)],
+        2: [(1, 4), (1, 5), (2, 0), (2, 1)],
+        3: [(2, 2), (2, 3), (3, 0), (3, 1)],
+    }
+    left_over = {3: [(1, 6), (1, 7)]}
+    steps: list[PlayedStep] = []
+    for number, groups in taken.items():
+        draw = Random(f"ahead/{number}")
+        thrown_away = left_over.get(number, [])
+        played = PlayedStep(
+            number,
+            [
+                record
+                for training_step, group in [*groups, *thrown_away]
+                for position in range(config.rollout.group_size)
+                for record in _tries(
+                    config,
+                    draw,
+                    (training_step, group, position),
+                    failure_rate=0.2,
+                    attempt=0,
+                    horizon=None,
+                    most_tokens=5,
+                )
+            ],
+        )
+        played.decisions = [
+            GroupDecision(
+                run_id=RUN,
+                attempt=0,
+                training_step=training_step,
+                group_index=group,
+                decided_training_step=number,
+                update_index=None if place >= len(groups) else place,
+                discard_reason="stale" if place >= len(groups) else None,
+            )
+            for place, (training_step, group) in enumerate([*groups, *thrown_away])
+        ]
+        credit(config, played)
+        consume(config, played)
+        steps.append(played)
+    return steps
+
+
 def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = None) -> None:
     """Credit the episodes by the trainer's own function.
 
@@ -143,30 +218,36 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
         played: Gets the credits.
         as_if: The configuration that credit goes by, where it is not the run's.
     """
-    found = credited(as_if or config, played)
     records = {
-        (r.group_index, r.outcome.position): r
+        (r.training_step, r.group_index, r.outcome.position): r
         for r in played.episodes
         if isinstance(r.outcome, Trajectory)
     }
+    found = credited(as_if or config, played)
     played.credits = [
         _credit_record(
-            records[episode.notes[0].group_index, episode.notes[0].position], found, place
+            records[note.training_step, note.group_index, note.position],
+            found,
+            place,
+            training_step=played.training_step,
         )
         for place, episode in enumerate(found.episodes)
+        for note in episode.notes[:1]
     ]
 
 
 def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
     """What the trainer makes of the episodes that ended."""
+    taken = [(d.training_step, d.group_index) for d in played.decisions if not d.discard_reason]
+    episodes = [r for r in played.episodes if (r.training_step, r.group_index) in taken]
     notes, greedy = without_greedy(
-        {**row_notes(config, played.episodes), **row_notes(config, played.greedy)}
+        {**row_notes(config, episodes), **row_notes(config, played.greedy)}
     )
     return credit_training_step(
         notes,
         algorithm=config.algorithm,
         num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
-        num_groups=config.tasks_per_training_step,
+        groups=[str(GroupName(*group)) for group in taken],
         greedy=greedy if config.algorithm.name == "remax" else None,
     )
 
@@ -185,7 +266,12 @@ def row_notes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowNotes:
                 greedy=r.phase == "baseline",
                 reference_kl=0.3 * note.step if config.algorithm.reward_kl_coefficient > 0 else 0.0,
             )
-            for note in notes_of(row, r.outcome, group_index=r.group_index, retry=r.retry)
+            for note in notes_of(
+                row,
+                r.outcome,
+                group=GroupName(r.training_step, r.group_index),
+                retry=r.retry,
+            )
         )
         for r in episodes
         if isinstance(r.outcome, Trajectory)
@@ -232,6 +318,7 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
         for step, logprobs in zip(
             outcome_of(played, credit).steps, logprobs_of(credit), strict=True
         )
+        if step.policy_version == (played.training_step - 1) * updates
         for behavior, policy in zip(step.behavior_logprobs, logprobs, strict=True)
     ]
     played.metrics = {
@@ -257,6 +344,7 @@ def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> Consu
     advantage = float(np.float32(credit.advantages[index]))
     weight = float(np.float32(credit.loss_weights[index]))
     return ConsumedStep(
+        training_step=credit.training_step,
         group_index=credit.group_index,
         position=credit.position,
         retry=credit.retry,
@@ -282,13 +370,16 @@ def outcome_of(played: PlayedStep, credit: EpisodeCredit) -> Trajectory | Failed
     return next(r.outcome for r in played.episodes if r.episode_id == credit.episode_id)
 
 
-def _credit_record(record: EpisodeRecord, found: StepCredit, place: int) -> EpisodeCredit:
+def _credit_record(
+    record: EpisodeRecord, found: StepCredit, place: int, *, training_step: int
+) -> EpisodeCredit:
     episode = found.episodes[place]
     return EpisodeCredit(
         run_id=RUN,
         attempt=record.attempt,
         phase="train",
         training_step=record.training_step,
+        trained_training_step=training_step,
         group_index=record.group_index,
         position=record.outcome.position,
         retry=record.retry,

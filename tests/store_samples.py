@@ -1,6 +1,7 @@
 """Records for tests and benchmarks of the store, built from numbers alone."""
 
 import random
+from collections.abc import Sequence
 
 from longhaul_core.store import (
     Audit,
@@ -11,6 +12,7 @@ from longhaul_core.store import (
     ConsumedSteps,
     EpisodeCredit,
     EpisodeRecord,
+    GroupDecision,
     RunStarted,
 )
 from longhaul_core.store.records import Phase
@@ -176,6 +178,7 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
         attempt=record.attempt,
         phase=record.phase,
         training_step=record.training_step,
+        trained_training_step=record.training_step,
         group_index=record.group_index,
         position=record.outcome.position,
         retry=record.retry,
@@ -190,6 +193,22 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
     )
 
 
+def make_decisions(episodes: Sequence[EpisodeRecord]) -> list[GroupDecision]:
+    """Each group taken by the training step that played it."""
+    groups = {(e.run_id, e.attempt, e.training_step, e.group_index) for e in episodes}
+    return [
+        GroupDecision(
+            run_id=run_id,
+            attempt=attempt,
+            training_step=training_step,
+            group_index=group_index,
+            decided_training_step=training_step,
+            update_index=group_index,
+        )
+        for run_id, attempt, training_step, group_index in sorted(groups)
+    ]
+
+
 def make_consumed(record: EpisodeRecord, *, micro_batch: int = 0) -> ConsumedSteps:
     """Every step of the episode once, with the numbers of `make_credit`."""
     credit = make_credit(record)
@@ -202,6 +221,7 @@ def make_consumed(record: EpisodeRecord, *, micro_batch: int = 0) -> ConsumedSte
         micro_batch=micro_batch,
         rows=tuple(
             ConsumedStep(
+                training_step=record.training_step,
                 group_index=record.group_index,
                 position=record.outcome.position,
                 retry=record.retry,

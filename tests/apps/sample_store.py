@@ -35,6 +35,7 @@ from longhaul_core.store.records import (
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
+    GroupDecision,
     Metrics,
     PanelTasks,
     Phase,
@@ -135,6 +136,19 @@ class SampleRun:
             for one in results
             if isinstance(one.outcome, Trajectory)
         }
+        self.writer.write(
+            [
+                GroupDecision(
+                    run_id=self.run_id,
+                    attempt=0,
+                    training_step=training_step,
+                    group_index=index,
+                    decided_training_step=training_step,
+                    update_index=index,
+                )
+                for index in range(len(tasks))
+            ]
+        )
         comparable = {i: group for i, group in groups.items() if len(group.trajectories) >= 2}
         lessons: list[tuple[Step, float]] = []
         weights = iter(
@@ -267,6 +281,7 @@ class SampleRun:
                 attempt=0,
                 phase="train",
                 training_step=training_step,
+                trained_training_step=training_step,
                 group_index=group_index,
                 position=trajectory.position,
                 retry=retries[group_index, trajectory.position],

@@ -29,6 +29,7 @@ from store_samples import (
     make_audit,
     make_consumed,
     make_credit,
+    make_decisions,
     make_failure,
     make_record,
     make_training_step,
@@ -59,6 +60,7 @@ def write_sample(path: Path) -> None:
                 writer.write(
                     [
                         *episodes,
+                        *make_decisions(episodes),
                         *(make_credit(episode) for episode in episodes),
                         *(make_consumed(episode) for episode in episodes),
                     ]

@@ -19,9 +19,9 @@ from longhaul_trainer.run_directory import RunDirectory
 from longhaul_trainer.verl.launch import run_training
 
 def make_trainer(settings, context):
-    from longhaul_trainer.verl.trainer import LonghaulTrainer
+    from longhaul_trainer.verl.modes import SyncTrainer
 
-    class SkipsTheSecondSync(LonghaulTrainer):
+    class SkipsTheSecondSync(SyncTrainer):
         def on_step_end(self):
             if self.global_steps != 2:
                 super().on_step_end()

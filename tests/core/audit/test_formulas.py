@@ -51,6 +51,7 @@ def intent(**settings: object) -> Intent:
         "reads_every_row": False,
         "tasks_per_training_step": 2,
         "group_size": 2,
+        "max_staleness": 0,
         "optimizer_steps": 1,
         "temperature": 1.0,
         "rows": "step",

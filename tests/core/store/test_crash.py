@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from longhaul_core.store import Record, StoreWriter, queries, read_only_engine
-from store_samples import make_credit, make_training_step
+from store_samples import make_credit, make_decisions, make_training_step
 
 TESTS = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ CHILD = """
 import os, signal, sys
 from sqlalchemy import Engine, event
 from longhaul_core.store import StoreWriter
-from store_samples import make_credit, make_training_step, run_started
+from store_samples import make_credit, make_decisions, make_training_step, run_started
 
 store, moment = sys.argv[1:]
 
@@ -38,7 +38,7 @@ def die_after(connection, cursor, statement, *_):
 
 def batch(training_step):
     episodes = make_training_step(training_step)
-    return [*episodes, *(make_credit(episode) for episode in episodes)]
+    return [*episodes, *make_decisions(episodes), *(make_credit(episode) for episode in episodes)]
 
 writer = StoreWriter(store)
 writer.write([run_started(), *batch(1)])
@@ -67,7 +67,7 @@ MOMENTS = [
 
 def batch(training_step: int) -> list[Record]:
     episodes = make_training_step(training_step)
-    return [*episodes, *(make_credit(episode) for episode in episodes)]
+    return [*episodes, *make_decisions(episodes), *(make_credit(episode) for episode in episodes)]
 
 
 @pytest.mark.slow

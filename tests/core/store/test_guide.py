@@ -12,6 +12,7 @@ from store_samples import (
     make_audit,
     make_consumed,
     make_credit,
+    make_decisions,
     make_failure,
     make_record,
     make_training_step,
@@ -27,7 +28,14 @@ STATEMENTS = [
 @pytest.fixture(autouse=True)
 def _sample(writer: StoreWriter) -> None:
     episodes = [*make_training_step(1), *make_training_step(2)]
-    writer.write([run_started(), *episodes, *(make_credit(episode) for episode in episodes)])
+    writer.write(
+        [
+            run_started(),
+            *episodes,
+            *make_decisions(episodes),
+            *(make_credit(episode) for episode in episodes),
+        ]
+    )
     writer.write(make_consumed(episode) for episode in episodes[:-1])
     # A group whose episodes all have the same return, and one that broke.
     dull = [each for each in make_training_step(3, num_groups=1) if each.outcome.position % 2]

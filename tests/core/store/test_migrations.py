@@ -19,7 +19,7 @@ from longhaul_core.store.migrations import known_versions
 from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import VERSION_TABLE
 from longhaul_core.store.views import view_definitions
-from store_samples import make_consumed, make_training_step, run_started
+from store_samples import make_consumed, make_decisions, make_training_step, run_started
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = sorted(GOLDEN.glob("store_*.db.gz"))
@@ -168,7 +168,14 @@ def test_every_view_can_be_read(store: str) -> None:
 def test_views_show_the_surviving_line(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = [*make_training_step(1), *make_training_step(2)]
-        writer.write([run_started(), *episodes, *(make_consumed(each) for each in episodes)])
+        writer.write(
+            [
+                run_started(),
+                *episodes,
+                *make_decisions(episodes),
+                *(make_consumed(each) for each in episodes),
+            ]
+        )
         measured = [
             Metrics(run_id="run", attempt=0, training_step=step, values={"loss": 1.0})
             for step in (1, 2)

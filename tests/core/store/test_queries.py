@@ -21,6 +21,7 @@ from longhaul_core.store.queries import EpisodeFilter
 from longhaul_core.types import Split, StopReason
 from store_samples import (
     make_credit,
+    make_decisions,
     make_failure,
     make_record,
     make_task,
@@ -34,7 +35,14 @@ from store_samples import (
 def _sample(writer: StoreWriter) -> None:
     """Two training steps of two groups of four; position p has p + 2 steps and returns p % 2."""
     episodes = [*make_training_step(1), *make_training_step(2)]
-    writer.write([run_started(), *episodes, *(make_credit(each) for each in episodes)])
+    writer.write(
+        [
+            run_started(),
+            *episodes,
+            *make_decisions(episodes),
+            *(make_credit(each) for each in episodes),
+        ]
+    )
     writer.write([make_record(make_failure(position=0), training_step=2, group_index=1, retry=1)])
 
 
@@ -328,6 +336,7 @@ BREAKAGES = {
     "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE position = 3",
     "failures_have_causes_and_no_return": "DELETE FROM failures",
     "surviving_places_hold_one_ended_episode": "UPDATE episodes SET position = 2",
+    "training_follows_the_decision_on_the_group": "UPDATE groups SET decided_training_step = 7",
     "nothing_superseded_is_trained": "UPDATE episodes SET superseded = (1 = 1)",
 }
 

@@ -12,7 +12,9 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store import (
     ConsumedStep,
     ConsumedSteps,
+    EpisodeRecord,
     Evaluation,
+    GroupDecision,
     Heartbeat,
     Label,
     Metrics,
@@ -29,6 +31,7 @@ from store_samples import (
     make_audit,
     make_consumed,
     make_credit,
+    make_decisions,
     make_failure,
     make_record,
     make_step,
@@ -53,6 +56,7 @@ def one_of_each() -> list[Record]:
         ),
         *episodes,
         failure,
+        *make_decisions(episodes),
         *(make_credit(episode) for episode in episodes),
         *(make_consumed(episode) for episode in episodes),
         make_audit(),
@@ -249,12 +253,13 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
     consumed = ConsumedSteps(
         run_id="run",
         attempt=0,
-        training_step=1,
+        training_step=4,
         optimizer_step_index=2,
         rank=4,
         micro_batch=5,
         rows=(
             ConsumedStep(
+                training_step=1,
                 group_index=3,
                 position=0,
                 retry=1,
@@ -268,6 +273,7 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
                 old_logprob_sum=-3.5,
             ),
             ConsumedStep(
+                training_step=1,
                 group_index=3,
                 position=0,
                 retry=1,
@@ -287,8 +293,8 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
 
     rows = session.execute(text("SELECT * FROM consumed_steps ORDER BY step_index DESC")).all()
     assert [tuple(row) for row in rows] == [
-        ("run/0/train/1/3/0/1", 1, 2, 4, 5, 6, 7, -0.5, 0.25, 0.125, 0.75, -3.5),
-        ("run/0/train/1/3/0/1", 0, 2, 4, 5, 7, 0, None, None, None, None, 0.0),
+        ("run/0/train/1/3/0/1", 1, 2, 4, 5, 6, 7, -0.5, 0.25, 0.125, 0.75, -3.5, 4),
+        ("run/0/train/1/3/0/1", 0, 2, 4, 5, 7, 0, None, None, None, None, 0.0, 4),
     ]
 
 
@@ -297,7 +303,7 @@ def test_a_step_that_is_consumed_twice_has_two_rows_and_one_that_is_not_has_none
 ) -> None:
     record = make_record(make_trajectory(rewards=(0.0, 0.0, 1.0)))
     once, twice = make_consumed(record), make_consumed(record, micro_batch=1)
-    writer.write([run_started(), record, make_credit(record)])
+    writer.write([run_started(), record, *make_decisions([record]), make_credit(record)])
     writer.write([replace(once, rows=once.rows[:2])])
     writer.write([replace(twice, rows=twice.rows[:1])])
 
@@ -423,6 +429,7 @@ def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
             [
                 run_started(),
                 *episodes,
+                *make_decisions(episodes),
                 *(make_credit(episode) for episode in episodes),
                 Metrics(run_id="run", attempt=0, training_step=training_step, values={"loss": 1.0}),
             ]
@@ -434,6 +441,7 @@ def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
     writer.write(
         [
             *again,
+            *make_decisions(again),
             *(make_credit(episode) for episode in again),
             Metrics(run_id="run", attempt=1, training_step=3, values={"loss": 2.0}),
         ]
@@ -457,13 +465,91 @@ def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
     assert queries.violations(session, run_id="run") == []
 
 
+def decide(record: EpisodeRecord, *, at: int, discarded: bool = False) -> GroupDecision:
+    """The decision that training step `at` took on the record's group."""
+    return replace(
+        make_decisions([record])[0],
+        decided_training_step=at,
+        update_index=None if discarded else 0,
+        discard_reason="stale" if discarded else None,
+    )
+
+
+def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
+    writer: StoreWriter, session: Session
+) -> None:
+    fates = {0: 2, 1: 3, 2: None, 3: 2, 4: 3}  # group of training step 1 → decided in
+    records = [make_record(make_trajectory(), group_index=group) for group in fates]
+    decisions = [
+        decide(record, at=at, discarded=record.group_index >= 3)
+        for record in records
+        if (at := fates[record.group_index]) is not None
+    ]
+    credits = [
+        replace(make_credit(record), trained_training_step=at)
+        for record in records[:2]
+        if (at := fates[record.group_index]) is not None
+    ]
+    writer.write([run_started(), *records, *decisions, *credits])
+    columns = "SELECT group_index, superseded, trained, trained_training_step FROM episodes"
+    order = " ORDER BY group_index"
+    assert [tuple(row) for row in session.execute(text(columns + order))] == [
+        (0, 0, 1, 2),
+        (1, 0, 1, 3),
+        (2, 0, 0, None),
+        (3, 0, 0, None),
+        (4, 0, 0, None),
+    ]
+    session.rollback()
+
+    writer.write([run_started(attempt=1, resumes_after=2)])
+
+    kept = [tuple(row) for row in session.execute(text(columns + order))]
+    assert kept == [
+        (0, 0, 1, 2),
+        (1, 1, 0, None),
+        (2, 1, 0, None),
+        (3, 0, 0, None),
+        (4, 1, 0, None),
+    ]
+    groups = session.execute(text("SELECT superseded FROM groups" + order))
+    assert [bool(row[0]) for row in groups] == [False, True, True, False, True]
+    trained = session.execute(text("SELECT DISTINCT episode_id FROM steps WHERE trained"))
+    assert trained.scalars().all() == ["run/0/train/1/0/0/0"]
+    session.rollback()
+
+    # The writer's queue may bring all of it again, and what it had not brought before.
+    late = make_record(make_trajectory(), group_index=5)
+    writer.write([late, *records, decide(late, at=2), *decisions, *credits])
+
+    assert [tuple(row) for row in session.execute(text(columns + order))] == [
+        *kept,
+        (5, 0, 0, None),
+    ]
+    assert queries.violations(session, run_id="run") == []
+
+
+def test_a_decision_on_an_unknown_group_is_refused(writer: StoreWriter) -> None:
+    record = make_record(make_trajectory())
+    with pytest.raises(StoreError, match="decision on a group that is not in the store"):
+        writer.write([run_started(), decide(record, at=1)])
+
+
+def test_a_decision_has_a_place_or_a_reason_and_is_not_before_the_group() -> None:
+    decision = decide(make_record(make_trajectory(), training_step=2), at=2)
+    with pytest.raises(ValueError, match="a place in an update or a reason why it has none"):
+        replace(decision, discard_reason="stale")
+    with pytest.raises(ValueError, match="before it was played"):
+        replace(decision, decided_training_step=1)
+
+
 def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
     writer: StoreWriter, session: Session
 ) -> None:
     writer.write([run_started(), run_started(attempt=1, resumes_after=1)])
 
     late = make_training_step(2, attempt=0)
-    writer.write([*late, *(make_credit(episode) for episode in late)])
+    writer.write([*late, *make_decisions(late), *(make_credit(episode) for episode in late)])
 
     page = queries.list_episodes(session, where=queries.EpisodeFilter(superseded=True))
     assert page.total == 8
@@ -473,7 +559,8 @@ def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
 def test_supersede_by_itself_does_the_same_and_is_harmless_twice(
     writer: StoreWriter, session: Session
 ) -> None:
-    writer.write([run_started(), *make_training_step(1), *make_training_step(2)])
+    first = make_training_step(1)
+    writer.write([run_started(), *first, *make_decisions(first), *make_training_step(2)])
     writer.write([run_started(attempt=1)])
 
     writer.supersede("run", 1)

@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
-from audited_run import RUN, PlayedStep, make_config, play, run_started
+from audited_run import (
+    ONE_AHEAD,
+    RUN,
+    PlayedStep,
+    make_config,
+    play,
+    play_ahead,
+    run_started,
+)
 from longhaul_core.audit import AuditReport, audit_run, told
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
 from longhaul_trainer.config import RunConfig
@@ -99,7 +107,11 @@ def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Pa
 
 
 def test_every_rule_is_held_to_something(empty_store: Path) -> None:
-    idle: set[str] | None = None
+    config = make_config(trainer=ONE_AHEAD)
+    ahead = audited(empty_store, config, play_ahead(config))
+    assert [told(finding) for finding in ahead.findings] == []
+    assert ahead.training_steps == (1, 2, 3)
+    idle = {rule.name for rule in ahead.rules if rule.num_checked == 0}
     for name in ("gigpo", "remax"):
         config = make_config(algorithm__name=name)
 
@@ -110,8 +122,7 @@ def test_every_rule_is_held_to_something(empty_store: Path) -> None:
         assert report.clean
         assert report.training_steps == (1, 2, 3)
         assert report.not_checked == ()
-        unchecked = {rule.name for rule in report.rules if rule.num_checked == 0}
-        idle = unchecked if idle is None else idle & unchecked
+        idle &= {rule.name for rule in report.rules if rule.num_checked == 0}
     assert idle == set()
 
 
@@ -122,6 +133,23 @@ def test_a_group_of_one_has_its_greedy_episode_to_be_compared_with(empty_store: 
 
     assert [told(finding) for finding in report.findings] == []
     assert report.num_episodes == config.tasks_per_training_step
+
+
+def test_what_was_played_ahead_is_checked_where_it_was_learned_from(empty_store: Path) -> None:
+    config = make_config(
+        trainer=ONE_AHEAD,
+        horizon_schedule={"kind": "stepwise", "stages": [2, 4, 6], "training_steps_per_stage": 1},
+    )
+    played = play_ahead(config)
+
+    report = audited(empty_store, config, played)
+
+    assert [told(finding) for finding in report.findings] == []
+    stale = [c for one in played for c in one.credits if c.training_step < one.training_step]
+    [skipped] = report.not_checked
+    assert skipped.rule == "logprob_agreement"
+    assert "other weights than the update began with" in skipped.reason
+    assert skipped.num_subjects == sum(len(c.advantages) for c in stale) > 0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from audited_run import (
+    ONE_AHEAD,
     RUN,
     PlayedStep,
     consume,
@@ -19,6 +20,7 @@ from audited_run import (
     logprobs_of,
     make_config,
     play,
+    play_ahead,
     run_started,
 )
 from longhaul_core.audit import AuditReport, audit_run
@@ -610,7 +612,7 @@ def test_an_episode_in_two_optimizer_steps_is_found(audit: Audit) -> None:
     report = audit([run_started(config), *played.records()])
 
     assert rules_of(report) == {"consumed_once"}
-    assert report.findings[0].found == "read in optimizer step 1"
+    assert report.findings[0].found == "read in optimizer step 1 of training step 1"
 
 
 def test_a_weight_of_zero_where_there_is_an_advantage_is_found(audit: Audit) -> None:
@@ -716,6 +718,96 @@ def test_pruned_tokens_are_told_and_not_taken_for_a_fault(audit: Audit) -> None:
     }
 
 
+def test_a_step_that_is_too_stale_is_found(audit: Audit) -> None:
+    config = make_config(trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    found = played[2].credits[0]  # of training step 3, whose update began with version 4
+    assert found.training_step == 2
+
+    report = audit(
+        [run_started(config), *(r for one in played for r in one.records())],
+        f"UPDATE steps SET policy_version = 0 WHERE episode_id = '{found.episode_id}'",
+    )
+
+    assert rules_of(report) == {"policy_version"}
+    assert {f.episode_id for f in report.findings} == {found.episode_id}
+    assert report.findings[0].expected == "policy version 4, or from 2 on"
+
+
+def test_a_group_that_waited_too_long_is_found(audit: Audit) -> None:
+    played = play_ahead(make_config(trainer=ONE_AHEAD))
+
+    report = audit(
+        [run_started(make_config()), *(r for one in played for r in one.records())],
+    )
+
+    assert rules_of(report) == {"policy_version", "trained_in"}
+    late = of_rule(report, "trained_in")[0]
+    assert (late.found, late.expected) == (
+        "played in training step 1",
+        "training step 2 to 2",
+    )
+
+
+def test_an_episode_that_is_trained_beside_its_group_is_found(audit: Audit) -> None:
+    config = make_config(trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    credit = played[1].credits[0]
+    played[1].credits[0] = replace(credit, trained_training_step=3)
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == {"trained_in"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.found) == (credit.episode_id, "trained in training step 3")
+
+
+def test_a_step_that_another_update_read_as_well_is_found(audit: Audit) -> None:
+    config = make_config(trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    found = next(c for c in played[1].credits if all(c.advantages))
+    again = replace(
+        played[2].consumed[0], rows=(consumed_step(found, 0, row_index=0),), micro_batch=99
+    )
+    played[2].consumed.append(again)
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == {"consumed_once"}
+    assert {f.training_step for f in report.findings} == {2}
+    assert [f.found for f in report.findings] == [
+        "read 2 times",
+        f"read in optimizer step {again.optimizer_step_index} of training step 3",
+    ]
+
+
+def test_a_group_that_is_thrown_away_too_early_is_found(audit: Audit) -> None:
+    config = make_config(trainer=ONE_AHEAD | {"max_staleness": 2})
+    played = play_ahead(make_config(trainer=ONE_AHEAD))
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == {"discarded"}
+    assert [f.found for f in report.findings] == [
+        f"group {group} of training step 1, thrown away as stale after 2 training steps"
+        for group in (6, 7)
+    ]
+
+
+def test_a_group_that_is_trained_although_it_was_thrown_away_is_found(audit: Audit) -> None:
+    config = make_config(trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    lost = next(r.episode_id for r in played[2].episodes if r.group_index == 6)
+
+    report = audit(
+        [run_started(config), *(r for one in played for r in one.records())],
+        f"UPDATE episodes SET trained = 1 WHERE id = '{lost}'",
+    )
+
+    assert rules_of(report) == {"discarded"}
+    assert "with 1 trained episodes" in report.findings[0].found
+
+
 def test_findings_are_listed_up_to_a_limit_and_counted_beyond(audit: Audit) -> None:
     config = make_config()
 
@@ -725,7 +817,9 @@ def test_findings_are_listed_up_to_a_limit_and_counted_beyond(audit: Audit) -> N
     )
 
     counted = next(rule for rule in report.rules if rule.name == "policy_version")
-    assert len(report.findings) == 20 < counted.num_findings == counted.num_checked
+    assert (
+        len(of_rule(report, "policy_version")) == 20 < counted.num_findings == counted.num_checked
+    )
 
 
 # Greedy episodes

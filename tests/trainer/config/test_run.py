@@ -406,3 +406,53 @@ def test_every_section_has_a_default() -> None:
 def parse_smallest() -> RunConfig:
     """The run with everything at its default."""
     return RunConfig.model_validate(SMALLEST)
+
+
+AHEAD = {"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [
+        ({"max_staleness": 1}, r'max_staleness = 1 with mode = "sync"'),
+        ({"batches_ahead": 2}, r'batches_ahead = 2 with mode = "sync"'),
+        (AHEAD | {"batches_ahead": 0}, "batches_ahead = 0 would play nothing ahead"),
+        (AHEAD | {"batches_ahead": 2}, "max_staleness = 1 is less than batches_ahead = 2"),
+        (AHEAD | {"on_stale": "keep"}, "on_stale"),
+        (AHEAD | {"mode": "separate_async"}, "needs engines beside the learner"),
+    ],
+)
+def test_turns_that_contradict_themselves_are_refused_by_name(
+    trainer: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        RunConfig.model_validate(
+            {"num_training_steps": 1, "tasks_per_training_step": 1, "trainer": trainer}
+        )
+
+
+@pytest.mark.parametrize(
+    ("resources", "mode", "words"),
+    [
+        ({"num_engine_workers": 1}, "colocate_async", "whose engines share the learner's GPUs"),
+        ({"num_engine_workers": 3}, "separate_async", "does not divide"),
+        (
+            {"num_engine_workers": 2, "num_engine_nodes": 2},
+            "separate_async",
+            "num_engine_nodes = 2 needs ray_address",
+        ),
+    ],
+)
+def test_engines_that_cannot_be_are_refused_by_name(
+    resources: dict[str, object], mode: str, words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        RunConfig.model_validate(
+            {
+                "num_training_steps": 1,
+                "tasks_per_training_step": 1,
+                "trainer": AHEAD | {"mode": mode},
+                "resources": {"num_workers": 2} | resources,
+                "engine": {"tensor_parallel_size": 2},
+            }
+        )

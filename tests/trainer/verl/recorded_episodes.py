@@ -14,6 +14,7 @@ from longhaul_core.types import Observation, Step, Trajectory
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.verl.credit import StepCredit, TrainedStep, credit_training_step
 from longhaul_trainer.verl.merging import RowForm, cut_into_rows, notes_of
+from longhaul_trainer.verl.notes import GroupName
 from longhaul_trainer.verl.spans import FloatArray, in_response
 from store_samples import make_trajectory
 from trainer.verl.updates import ReadRow, reply_logprobs
@@ -97,14 +98,16 @@ class Recorded:
         """What the trainer makes of the episodes."""
         notes = {
             f"train-1-0_{trajectory.position}_{number}": notes_of(
-                row, trajectory, group_index=0, retry=0
+                row, trajectory, group=GroupName(1, 0), retry=0
             )
             for trajectory in self.trajectories
             for number, row in enumerate(
                 cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
             )
         }
-        return credit_training_step(notes, algorithm=algorithm, num_optimizer_steps=1, num_groups=1)
+        return credit_training_step(
+            notes, algorithm=algorithm, num_optimizer_steps=1, groups=["train-1-0"]
+        )
 
     def rows(
         self, form: RowForm, algorithm: AlgorithmConfig, *, max_row_tokens: int | None = None

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.verl.notes import NOTES, StepNote, written
+from longhaul_trainer.verl.notes import NOTES, GroupName, StepNote, written
 from store_samples import make_record, make_trajectory, run_started
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def note(
 ) -> StepNote:
     return StepNote(
         task_id="train/00000",
+        training_step=1,
         group_index=group_index,
+        policy_version=0,
         position=position,
         retry=0,
         horizon=50,
@@ -294,11 +296,18 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
         def __init__(self) -> None:
             self._run = run
             self._credit = credit_training_step(
-                notes, algorithm=run.algorithm, num_optimizer_steps=3, num_groups=3
+                notes,
+                algorithm=run.algorithm,
+                num_optimizer_steps=3,
+                groups=[f"train-7-{group}" for group in range(3)],
             )
+            taken = [GroupName(7, group) for group in range(3)]
+            self.replay_buffer = SimpleNamespace(taken=taken)
             self.global_steps = 7
             self.actor_rollout_wg = workers
             self.tokenizer = SimpleNamespace(eos_token_id=2)
+
+        def _record_decisions(self, metrics: dict[str, object]) -> None: ...
 
         def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, tuple[StepNote, ...]]:
             return notes

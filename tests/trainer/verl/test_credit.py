@@ -25,7 +25,9 @@ def episode(group: int, position: int, steps: list[Step], *, retry: int = 0) -> 
         f"train-3-{group}_{position}_{index}": (
             StepNote(
                 task_id=f"task {group}",
+                training_step=3,
                 group_index=group,
+                policy_version=0,
                 position=position,
                 retry=retry,
                 horizon=20,
@@ -59,7 +61,7 @@ def credit_of(
             {"name": "grpo", "scale_by_std": False} | algorithm
         ),
         num_optimizer_steps=num_optimizer_steps,
-        num_groups=num_groups,
+        groups=[f"train-3-{group}" for group in range(num_groups)],
         greedy=greedy_of(notes) if algorithm.get("name") == "remax" else None,
     )
 

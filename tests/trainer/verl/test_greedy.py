@@ -24,7 +24,7 @@ def credited(notes: Notes, *, num_groups: int = 1, **algorithm: object) -> StepC
         sampled,
         algorithm=AlgorithmConfig.model_validate({"name": "remax"} | algorithm),
         num_optimizer_steps=1,
-        num_groups=num_groups,
+        groups=[f"train-3-{group}" for group in range(num_groups)],
         greedy=greedy,
     )
 

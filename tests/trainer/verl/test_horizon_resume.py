@@ -6,13 +6,13 @@ No episode is played: the trainer is asked for its batches and told how they cam
 import functools
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from longhaul_core.types import GroupOutcome, Split, Task
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import RunConfig, TasksConfig, TrainerConfig
 from longhaul_trainer.environments import task_panel, task_stream
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.stages import StageClock
@@ -121,6 +121,7 @@ def attempt(
             tasks = [cast("Task", one) for one in batch["task"]]
             self._outcomes = outcomes_of(tasks, horizon=horizon, training_step=training_step)
             self._learn_from_outcomes()
+            self._settle(list(self._waiting))
             self._write_checkpoint()
             return horizon, [task.task_id for task in tasks]
 
@@ -162,6 +163,71 @@ def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
     assert latest.state()["stream"]["success_rates"].keys() == met
 
 
+def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) -> None:
+    from longhaul_trainer.verl.modes import ColocateAsyncTrainer
+    from longhaul_trainer.verl.notes import GroupName
+    from longhaul_trainer.verl.runtime import RunTicket
+    from longhaul_trainer.verl.settings import Paths, verl_settings
+    from longhaul_trainer.verl.trainer import TrainingContext
+
+    run = described(SCHEDULES["linear"]).model_copy(
+        update={
+            "trainer": TrainerConfig(mode="colocate_async", batches_ahead=1, max_staleness=1),
+            "tasks": TasksConfig(),
+        }
+    )
+    paths = Paths(model=tmp_path, checkpoints=tmp_path, agent_loops=tmp_path)
+    settings = verl_settings(run, paths=paths, device="cpu")
+    checkpoints = CheckpointFolder(tmp_path / "checkpoints")
+
+    def start(attempt: int) -> ColocateAsyncTrainer:
+        latest = checkpoints.latest()
+        trainer = ColocateAsyncTrainer(
+            settings,
+            TrainingContext(
+                ticket=RunTicket(run_id="one", attempt=attempt, recorder_name="none", config=run),
+                stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
+                panel=task_panel(run, Split.VALIDATION),
+                checkpoints=checkpoints,
+                recorder=cast("Recorder", Silent()),
+                stages=StageClock(),
+            ),
+        )
+        trainer.actor_rollout_wg = Workers()
+        trainer._load_checkpoint()
+        trainer.global_steps += 1
+        return trainer
+
+    def asked(trainer: ColocateAsyncTrainer, number: int) -> list[tuple[str, str]]:
+        batch = trainer._next_train_batch(number)
+        tasks = [cast("Task", one) for one in batch["task"]]
+        return list(
+            zip([str(uid) for uid in batch["uid"]], [t.task_id for t in tasks], strict=True)
+        )
+
+    first = start(0)
+    played = asked(first, 3) + asked(first, 3)  # the batch ahead, and that of training step 1
+    assert [uid for uid, _ in played] == [f"train-1-{place}" for place in range(6)]
+    # Training step 1 took the second, third and fifth group.
+    first._settle([GroupName(1, 1), GroupName(1, 2), GroupName(1, 4)])
+    first._write_checkpoint()
+    lost = asked(first, 2)
+
+    again = start(1)
+    replayed = asked(again, 2) + asked(again, 3)
+
+    assert [uid for uid, _ in replayed] == [f"train-2-{place}" for place in range(5)]
+    waited = [played[place][1] for place in (0, 3, 5)]
+    assert [task for _, task in replayed] == waited + [task for _, task in lost]
+    # What was put back and not asked for again waits in the next checkpoint as well.
+    third = start(2)
+    asked(third, 1)
+    third._write_checkpoint()
+    state = checkpoints.latest()
+    assert state is not None
+    assert [task["task_id"] for task in state.state()["waiting"]] == waited
+
+
 class Engines:
     """The engines that share a card with the learner."""
 
@@ -173,6 +239,12 @@ class Engines:
 
     def update_weights(self, training_step: int) -> None:
         self.told.append(training_step)
+
+    def abort_replicas(self) -> None:
+        self.told.append("pause")
+
+    def resume_generation_replicas(self) -> None:
+        self.told.append("go on")
 
 
 @pytest.mark.parametrize(("shared", "told"), [(True, ["sleep", "save", 3]), (False, ["save"])])
@@ -190,6 +262,27 @@ def test_engines_on_a_shared_card_sleep_while_a_checkpoint_is_written(
         global_steps=3,
     )
     with LonghaulTrainer._learner_has_the_card(cast("LonghaulTrainer", trainer)):
+        engines.told.append("save")
+
+    assert engines.told == told
+
+
+@pytest.mark.parametrize(
+    ("shared", "told"), [(True, ["pause", "sleep", "save", 3, "go on"]), (False, ["save"])]
+)
+def test_replies_pause_before_engines_on_a_shared_card_sleep(
+    shared: bool,
+    told: list[object],
+) -> None:
+    from longhaul_trainer.verl.modes import ColocateAsyncTrainer
+
+    engines = Engines()
+    trainer = ColocateAsyncTrainer.__new__(ColocateAsyncTrainer)  # without a run
+    rollout = {"free_cache_engine": shared}
+    trainer.config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})
+    trainer.checkpoint_manager = cast("Any", engines)
+    trainer.global_steps = 3
+    with trainer._learner_has_the_card():
         engines.told.append("save")
 
     assert engines.told == told

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from longhaul_core.types import Observation, SplitReason, Step
 from longhaul_trainer.verl.merging import cut_into_rows, notes_of
+from longhaul_trainer.verl.notes import GroupName
 from store_samples import make_trajectory
 
 
@@ -109,7 +110,7 @@ def test_the_notes_of_a_row_say_where_each_action_is_and_why_the_row_begins() ->
     trajectory = replace(make_trajectory(rewards=(0.0,) * 4), steps=tuple(CHAT))
     (row,) = cut_into_rows(CHAT, form="merged")
 
-    notes = notes_of(row, trajectory, group_index=2, retry=1)
+    notes = notes_of(row, trajectory, group=GroupName(3, 2), retry=1)
 
     assert [(note.step, note.start, note.stop) for note in notes] == [
         (0, 0, 1), (1, 3, 5), (2, 5, 6), (3, 7, 8)

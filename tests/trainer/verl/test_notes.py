@@ -11,7 +11,9 @@ def episode(
         f"{group}_{position}_{step}": (
             StepNote(
                 task_id=f"task of {group}",
+                training_step=3,
                 group_index=0,
+                policy_version=0,
                 position=position,
                 retry=0,
                 horizon=6,

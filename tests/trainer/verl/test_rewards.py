@@ -23,7 +23,9 @@ def note(
 ) -> StepNote:
     return StepNote(
         task_id="task",
+        training_step=3,
         group_index=0,
+        policy_version=0,
         position=0,
         retry=0,
         horizon=20,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from longhaul_trainer.verl.notes import RowKey, StepNote, read_notes
+from longhaul_trainer.verl.notes import GroupName, RowKey, StepNote, read_notes
 from store_samples import make_trajectory
 
 pytestmark = [
@@ -25,7 +25,7 @@ def rows_of_episode(updates: int = 2) -> list[Any]:
     trajectory = make_trajectory(rewards=REWARDS, position=3)
     return to_rows(
         trajectory,
-        group_index=5,
+        group=GroupName(3, 5),
         retry=1,
         optimizer_steps_per_training_step=updates,
         form="step",
@@ -51,7 +51,9 @@ def test_a_note_says_what_credit_needs_to_know() -> None:
 
     assert note == StepNote(
         task_id=trajectory.task.task_id,
+        training_step=3,
         group_index=5,
+        policy_version=7,
         position=3,
         retry=1,
         horizon=50,

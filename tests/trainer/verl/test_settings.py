@@ -193,6 +193,63 @@ def test_learner_and_reference_compute_in_the_precision_that_samples(role: str) 
     assert value(config, f"{ROLLOUT}.dtype") == "float32"
 
 
+PLAYS_AHEAD: dict[str, object] = {"batches_ahead": 1, "max_staleness": 2, "on_stale": "wait"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_verl_takes_what_is_played_ahead_and_by_how_much(mode: str, device: str) -> None:
+    from verl.trainer.ppo.v1.trainer_base import get_trainer_cls
+    from verl.utils.config import validate_config
+
+    engines = {"num_workers": 2, "num_engine_workers": 2 if mode == "separate_async" else 0}
+    run = small_run(
+        trainer=PLAYS_AHEAD | {"mode": mode},
+        resources=engines,
+        optimizer={"optimizer_steps_per_training_step": 2},
+    )
+    config = settings_of(run, device=device)
+    OmegaConf.resolve(config)
+
+    validate_config(config, False, False)
+    assert value(config, "trainer.v1.trainer_mode") == mode
+    assert value(config, "trainer.v1.sampler.max_off_policy_threshold") == 3
+    assert value(config, "trainer.v1.sampler.max_off_policy_strategy") == "wait"
+    assert value(config, f"trainer.v1.{mode}.num_warmup_batches") == 1
+    assert get_trainer_cls(mode) is not None
+
+
+def test_the_engines_beside_the_learner_are_as_verl_demands() -> None:
+    # The conditions that verl's trainer asserts when it is made.
+    run = small_run(
+        trainer=PLAYS_AHEAD | {"mode": "separate_async"},
+        resources={"num_workers": 4, "num_engine_workers": 2},
+        optimizer={"optimizer_steps_per_training_step": 2},
+    )
+    config = settings_of(run, device="gpu")
+
+    assert value(config, "data.train_batch_size") == 4
+    assert value(config, f"{ACTOR}.ppo_mini_batch_size") == 4
+    assert value(config, "trainer.v1.separate_async.parameter_sync_step") == 1
+    assert value(config, "actor_rollout_ref.hybrid_engine") is False
+    assert value(config, f"{ROLLOUT}.n_gpus_per_node") == 2
+    assert value(config, f"{ROLLOUT}.nnodes") == 1
+    assert value(config, f"{ROLLOUT}.checkpoint_engine.backend") == "longhaul_tcp"
+    module = value(config, f"{ROLLOUT}.checkpoint_engine.custom_backend_module")
+    assert importlib.util.find_spec(str(module)) is not None
+
+
+def test_another_way_for_weights_is_one_setting_away() -> None:
+    name = f"{ROLLOUT}.checkpoint_engine.backend"
+    run = small_run(
+        trainer=PLAYS_AHEAD | {"mode": "separate_async"},
+        resources={"num_engine_workers": 1},
+        verl={name: "nccl"},
+    )
+
+    assert value(settings_of(run, device="gpu"), name) == "nccl"
+
+
 def test_evaluation_stops_after_the_validation_before_training() -> None:
     config = settings_of(small_run(), device="cpu", only_validate=True)
 

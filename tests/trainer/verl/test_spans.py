@@ -13,7 +13,9 @@ from longhaul_trainer.verl.spans import FloatArray, action_numbers, in_response,
 def note(start: int, tokens: int, *, step: int = 0) -> StepNote:
     return StepNote(
         task_id="task",
+        training_step=3,
         group_index=0,
+        policy_version=0,
         position=0,
         retry=0,
         horizon=20,

@@ -36,7 +36,9 @@ def run(**settings: object) -> RunConfig:
 def note(position: int, step: int, *, reward: float, anchor: str, **place: int) -> StepNote:
     return StepNote(
         task_id="task",
+        training_step=3,
         group_index=0,
+        policy_version=0,
         position=position,
         retry=0,
         horizon=9,
@@ -73,7 +75,7 @@ NOTES = {
 
 def credit() -> StepCredit:
     return credit_training_step(
-        NOTES, algorithm=run().algorithm, num_optimizer_steps=1, num_groups=1
+        NOTES, algorithm=run().algorithm, num_optimizer_steps=1, groups=["train-1-0"]
     )
 
 

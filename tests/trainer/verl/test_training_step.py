@@ -232,7 +232,9 @@ def made_up(
             notes[key] = (
                 StepNote(
                     task_id="train/00000",
+                    training_step=1,
                     group_index=group,
+                    policy_version=0,
                     position=position,
                     retry=0,
                     horizon=50,
@@ -253,7 +255,7 @@ def made_up(
         notes,
         algorithm=config.algorithm,
         num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
-        num_groups=config.tasks_per_training_step,
+        groups=[f"train-1-{group}" for group in range(config.tasks_per_training_step)],
     )
     return found, credited_rows(found, tokens)
 

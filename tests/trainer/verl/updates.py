@@ -79,7 +79,9 @@ class Row:
         """What the row was given when its episode was played."""
         return StepNote(
             task_id="train/00000",
+            training_step=3,
             group_index=self.group,
+            policy_version=0,
             position=self.position,
             retry=0,
             horizon=50,

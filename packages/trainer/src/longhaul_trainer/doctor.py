@@ -428,12 +428,14 @@ def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
             found=f"{found}; the run computes on the CPU",
             advice="run `make gpu` to install vLLM's CUDA build" if idle else "",
         )
-    wanted = config.resources.num_workers
+    resources = config.resources
+    wanted = resources.num_workers + resources.num_engine_workers
     if config.resources.ray_address is None and len(gpus) < wanted:
         return Finding(
             name="GPU",
             status=Status.BAD,
-            found=f"{found}; resources.num_workers = {wanted} needs {wanted}",
+            found=f"{found}; resources.num_workers = {resources.num_workers} needs {wanted}"
+            + (" with the engines' own" if resources.num_engine_workers else ""),
             advice="lower resources.num_workers, or say resources.device=cpu",
         )
     return _engine_weights_fit(config, gpus, found)

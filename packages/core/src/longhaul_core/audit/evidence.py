@@ -28,6 +28,7 @@ from longhaul_core.audit.intent import Intent
 from longhaul_core.store import queries
 from longhaul_core.store.queries import (
     ConsumedNumbers,
+    DiscardedGroup,
     EpisodeNumbers,
     FirstReply,
     GroupNumbers,
@@ -112,7 +113,7 @@ class GreedyEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything about one training step."""
+    """Everything about one training step: its update, whenever the episodes were played."""
 
     intent: Intent
     training_step: int
@@ -129,8 +130,14 @@ class Evidence:
     consumption_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
     metrics: Mapping[str, float | None]
-    horizon: int
-    """Longest that an episode may be, by the schedule, in steps."""
+    discarded: tuple[DiscardedGroup, ...]
+    horizons: Sequence[int]
+    """Longest that an episode may be by the schedule, in steps, by training steps that play."""
+
+    @property
+    def first_version(self) -> int:
+        """Policy version of the weights that the update began with."""
+        return (self.training_step - 1) * self.intent.optimizer_steps
 
     @cached_property
     def ended(self) -> tuple[AuditedEpisode, ...]:
@@ -292,7 +299,7 @@ def read_evidence(
     *,
     run_id: str,
     training_step: int,
-    horizon: int,
+    horizons: Sequence[int],
     consumption_recorded: bool,
 ) -> Evidence:
     """Everything that the store holds of one training step.
@@ -302,7 +309,7 @@ def read_evidence(
         intent: What the run was meant to do.
         run_id: The run.
         training_step: Which.
-        horizon: See `Evidence`.
+        horizons: See `Evidence`.
         consumption_recorded: See `Evidence`.
     """
     steps: dict[str, list[StepNumbers]] = defaultdict(list)
@@ -351,7 +358,10 @@ def read_evidence(
         metrics=queries.metrics_of_training_step(
             session, names=METRICS, run_id=run_id, training_step=training_step
         ),
-        horizon=horizon,
+        discarded=tuple(
+            queries.discarded_groups(session, run_id=run_id, training_step=training_step)
+        ),
+        horizons=horizons,
     )
 
 

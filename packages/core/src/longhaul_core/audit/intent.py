@@ -55,6 +55,8 @@ class Intent:
     """Rows without an advantage go through the loss too, for its divergence or entropy."""
     tasks_per_training_step: int
     group_size: int
+    max_staleness: int
+    """Training steps that the weights which sampled may be behind those that learn."""
     optimizer_steps: int
     """Of each training step."""
     temperature: float
@@ -114,6 +116,7 @@ class Intent:
                 reads_every_row=loss["kl_coefficient"] > 0 or loss["entropy_coefficient"] > 0,
                 tasks_per_training_step=config["tasks_per_training_step"],
                 group_size=rollout["group_size"],
+                max_staleness=config["trainer"]["max_staleness"],
                 optimizer_steps=config["optimizer"]["optimizer_steps_per_training_step"],
                 temperature=rollout["temperature"],
                 rows=config["optimizer"]["rows"],

@@ -75,7 +75,7 @@ def audit_run(
             intent,
             run_id=run_id,
             training_step=number,
-            horizon=horizons[number - 1],
+            horizons=horizons,
             consumption_recorded=consumption_recorded,
         )
         for rule, tally in zip(RULES, tallies, strict=True):

@@ -61,7 +61,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0005"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -200,6 +200,7 @@ class GroupRow(Base):
     """Attempts at one task, made to be compared with each other."""
 
     __tablename__ = "groups"
+    __table_args__ = (Index(None, "run_id", "decided_training_step"),)
 
     run_id: Mapped[str] = mapped_column(
         RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
@@ -211,6 +212,13 @@ class GroupRow(Base):
     task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"))
     group_size: Mapped[int | None]
     """Episodes asked for; null if the trainer did not say."""
+    decided_training_step: Mapped[int | None]
+    """The training step that took the group for its update, or threw it away; null while it waits.
+    `training_step` is the one that played it."""
+    update_index: Mapped[int | None]
+    """0-based place in that update, which decides the optimizer step; null if thrown away."""
+    discard_reason: Mapped[str | None] = mapped_column(String(32))
+    """A `DiscardReason`; null if the group was not thrown away."""
     superseded: Mapped[bool]
 
 
@@ -227,13 +235,15 @@ class EpisodeRow(Base):
     phase: Mapped[str] = mapped_column(String(16))
     """train, baseline, validation or test."""
     training_step: Mapped[int]
+    """The training step that played it."""
     group_index: Mapped[int]
     position: Mapped[int]
     """0-based place in the group."""
     retry: Mapped[int]
     task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
     superseded: Mapped[bool]
-    """A later attempt went on from a checkpoint before this episode."""
+    """A later attempt went on from a checkpoint before this episode, or, in training, before the
+    training step that decided on its group."""
     failed: Mapped[bool]
     """Something broke: no return, no success, in no baseline. See `failures`."""
     success: Mapped[bool | None]
@@ -259,6 +269,8 @@ class EpisodeRow(Base):
     duration_seconds: Mapped[float]
     trained: Mapped[bool]
     """Was in the loss of a training step that survived."""
+    trained_training_step: Mapped[int | None]
+    """The training step whose update it was in; null if untrained."""
     episode_advantage: Mapped[float | None]
     optimizer_step_index: Mapped[int | None]
     final_observation: Mapped[str | None]
@@ -360,7 +372,7 @@ class ConsumedStepRow(Base):
     """A step as the loss function read it in the learner's process: one row for each time.
 
     `steps` holds what the trainer meant; this is what was done. A step that the trainer left
-    out of the update is not here. Run, attempt, training step and superseded are the episode's.
+    out of the update is not here. Run, attempt and superseded are the episode's.
     """
 
     __tablename__ = "consumed_steps"
@@ -370,6 +382,8 @@ class ConsumedStepRow(Base):
         EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
     )
     step_index: Mapped[int] = mapped_column(primary_key=True)
+    training_step: Mapped[int] = mapped_column(primary_key=True)
+    """The training step whose update read it."""
     optimizer_step_index: Mapped[int] = mapped_column(primary_key=True)
     """0-based optimizer step of the training step."""
     rank: Mapped[int] = mapped_column(primary_key=True)

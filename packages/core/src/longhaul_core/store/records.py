@@ -22,9 +22,11 @@ __all__ = [
     "AuditSkip",
     "ConsumedStep",
     "ConsumedSteps",
+    "DiscardReason",
     "EpisodeCredit",
     "EpisodeRecord",
     "Evaluation",
+    "GroupDecision",
     "Heartbeat",
     "Label",
     "Metrics",
@@ -44,6 +46,8 @@ Phase = Literal["train", "baseline", "validation", "test"]
 """What an episode is played for. `baseline`: the greedy one that a group is compared with."""
 RunKind = Literal["train", "evaluate"]
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
+DiscardReason = Literal["stale"]
+"""Why a training step threw a group away: `stale`, its weights are too old to learn from."""
 
 
 def episode_id(  # one argument per part of the key
@@ -171,6 +175,40 @@ class EpisodeRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDecision:
+    """A training step took a group for its update, or threw it away.
+
+    Key: the group's; an `EpisodeRecord` of it comes first.
+    A group without a decision waits. What waits at a checkpoint does not survive a resume from
+    it: the task is played again.
+    """
+
+    run_id: str
+    attempt: int
+    training_step: int
+    """That played the group."""
+    group_index: int
+    decided_training_step: int
+    """That took it or threw it away: the one that played it, or a later one."""
+    update_index: int | None
+    """0-based place in the update, which decides the optimizer step; None if thrown away."""
+    discard_reason: DiscardReason | None = None
+    """Why it was thrown away; None if it was not."""
+
+    def __post_init__(self) -> None:
+        if (self.update_index is None) == (self.discard_reason is None):
+            raise ValueError(
+                "a group has a place in an update or a reason why it has none, got "
+                f"{self.update_index} and {self.discard_reason!r}"
+            )
+        if self.decided_training_step < self.training_step:
+            raise ValueError(
+                f"a group of training step {self.training_step} cannot be decided on in training "
+                f"step {self.decided_training_step}, before it was played"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeCredit:
     """What training made of an episode. Key: the episode's; its `EpisodeRecord` comes first.
 
@@ -181,6 +219,9 @@ class EpisodeCredit:
     attempt: int
     phase: Phase
     training_step: int
+    """That played the episode."""
+    trained_training_step: int
+    """Whose update it was in."""
     group_index: int
     position: int
     retry: int
@@ -200,7 +241,7 @@ class EpisodeCredit:
     policy_logprobs: tuple[tuple[float, ...], ...] | None = None
     """The learner's logprob of each action token before the update; None if not computed."""
     optimizer_step_index: int | None = None
-    """0-based optimizer step of the training step that used the episode."""
+    """0-based optimizer step of `trained_training_step` that used the episode."""
     split_reasons: tuple[str | None, ...] | None = None
     """`SplitReason` of each step that began a row, None where it continued one; None if unknown."""
 
@@ -241,6 +282,8 @@ class ConsumedStep:
     Its numbers are over the tokens that are in the loss: those whose weight is above 0.
     """
 
+    training_step: int
+    """That played the episode."""
     group_index: int
     position: int
     retry: int
@@ -275,12 +318,14 @@ class ConsumedStep:
 class ConsumedSteps:
     """What one call of the loss function read. The steps' `EpisodeRecord`s come first.
 
-    Key of each row: its episode and step, optimizer_step_index, rank, micro_batch, row_index.
+    Key of each row: its episode and step, training_step, optimizer_step_index, rank, micro_batch,
+    row_index.
     """
 
     run_id: str
     attempt: int
     training_step: int
+    """Whose update it was."""
     optimizer_step_index: int
     """0-based optimizer step of the training step."""
     rank: int
@@ -295,7 +340,7 @@ class ConsumedSteps:
             self.run_id,
             attempt=self.attempt,
             phase="train",
-            training_step=self.training_step,
+            training_step=row.training_step,
             group_index=row.group_index,
             position=row.position,
             retry=row.retry,
@@ -410,6 +455,7 @@ Record = (
     | PolicyVersion
     | PanelTasks
     | EpisodeRecord
+    | GroupDecision
     | EpisodeCredit
     | ConsumedSteps
     | Metrics

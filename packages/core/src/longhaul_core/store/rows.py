@@ -115,6 +115,7 @@ def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
         "started_at": float(outcome.started_at),
         "duration_seconds": float(outcome.duration_seconds),
         "trained": False,
+        "trained_training_step": None,
         "episode_advantage": None,
         "optimizer_step_index": None,
         "final_observation": None if ended is None else storable_text(ended.final_observation.text),
@@ -266,6 +267,7 @@ def consumed_step_rows(consumed: ConsumedSteps) -> list[Row]:
             {
                 "episode_id": episode_id,
                 "step_index": int(row.step_index),
+                "training_step": int(consumed.training_step),
                 "optimizer_step_index": int(consumed.optimizer_step_index),
                 "rank": int(consumed.rank),
                 "micro_batch": int(consumed.micro_batch),

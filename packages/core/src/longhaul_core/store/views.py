@@ -15,16 +15,19 @@ Dialect = Literal["sqlite", "postgresql"]
 _EPISODE_SUMMARY = """
 SELECT e.id AS episode_id, e.run_id, r.name AS run_name, e.attempt, e.phase, e.training_step,
        e.group_index, e.position, e.retry,
+       g.decided_training_step, g.discard_reason,
        t.environment, t.task_id, t.split, t.goal,
        e.failed, f.cause AS failure_cause, f.message AS failure_message,
        e.success, e.stop_reason, e.terminated, e.truncated,
        e.episode_return, e.num_steps, e.horizon,
        e.num_prompt_tokens, e.num_action_tokens, e.num_invalid_actions,
-       e.trained, e.episode_advantage, e.optimizer_step_index,
+       e.trained, e.trained_training_step, e.episode_advantage, e.optimizer_step_index,
        {started} AS started, e.duration_seconds
 FROM episodes e
 JOIN runs r ON r.id = e.run_id
 JOIN tasks t ON t.hash = e.task_hash
+JOIN groups g ON g.run_id = e.run_id AND g.attempt = e.attempt AND g.phase = e.phase
+    AND g.training_step = e.training_step AND g.group_index = e.group_index
 LEFT JOIN failures f ON f.episode_id = e.id
 WHERE NOT e.superseded
 """
@@ -35,6 +38,7 @@ SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_i
        c.observation, c.admissible_actions_json, c.reply, s.action, s.action_valid,
        s.reward, s.return_to_go, s.value,
        s.episode_advantage, s.step_advantage, s.advantage, s.loss_weight, s.trained,
+       e.trained_training_step,
        s.anchor_hash, s.num_prompt_tokens, s.num_action_tokens, s.policy_version,
        s.reply_cut, s.dropped_exchanges, s.split_reason,
        s.queue_seconds, s.generate_seconds, s.environment_seconds
@@ -48,8 +52,9 @@ WHERE NOT e.superseded
 # A step that was left out of the update has nulls; one that was consumed twice has two rows.
 _STEP_CONSUMPTION = """
 SELECT s.episode_id, s.step_index, e.run_id, e.attempt, e.training_step, e.group_index, e.position,
-       s.trained, s.num_action_tokens, s.advantage, s.loss_weight,
-       c.optimizer_step_index, c.rank, c.micro_batch, c.row_index, c.num_tokens,
+       s.trained, e.trained_training_step, s.num_action_tokens, s.advantage, s.loss_weight,
+       c.training_step AS consumed_training_step, c.optimizer_step_index, c.rank, c.micro_batch,
+       c.row_index, c.num_tokens,
        c.advantage_low, c.advantage_high, c.weight_low, c.weight_high, c.old_logprob_sum
 FROM steps s
 JOIN episodes e ON e.id = s.episode_id

@@ -26,6 +26,7 @@ from longhaul_core.store.records import (
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
+    GroupDecision,
     Heartbeat,
     Label,
     Metrics,
@@ -65,7 +66,8 @@ class StoreWriter:
         """Put `records` into the store in one transaction.
 
         The order inside a batch does not matter, except that `RunStarted` must have come
-        in this batch or before, and an episode before or with its credit and consumed steps.
+        in this batch or before, and an episode before or with its group's decision, its credit
+        and its consumed steps.
 
         Raises:
             StoreError: The store refused, or a record cannot be kept; nothing was written.
@@ -84,6 +86,7 @@ class StoreWriter:
                 connection, {each.run_id for each in batch if not isinstance(each, Label)}
             )
             episodes.write_episodes(connection, _of(EpisodeRecord, batch), lines)
+            episodes.write_decisions(connection, _of(GroupDecision, batch), lines)
             episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
             episodes.write_consumed_steps(connection, _of(ConsumedSteps, batch))
             measurements.write_metrics(connection, _of(Metrics, batch), lines)

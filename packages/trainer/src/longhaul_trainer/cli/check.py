@@ -85,6 +85,11 @@ def advice(config: RunConfig) -> list[str]:
             f"rollout.top_p = {rollout.top_p:g} samples from a cut distribution, whose logprobs "
             "the learner does not reproduce"
         )
+    if config.trainer.mode != "sync" and config.loss.importance_sampling == "none":
+        lines.append(
+            f'trainer.mode = "{config.trainer.mode}" learns from replies of older weights, and '
+            'loss.importance_sampling = "none" does not correct for it; say "token" or "sequence"'
+        )
     step_tokens = rollout.max_prompt_tokens + rollout.max_reply_tokens
     budget = rollout.max_episode_tokens
     if budget is not None and budget < rollout.horizon * step_tokens:

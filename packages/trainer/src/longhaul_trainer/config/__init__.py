@@ -24,6 +24,7 @@ from longhaul_trainer.config.load import (
 )
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
 from longhaul_trainer.config.run import RunConfig
+from longhaul_trainer.config.trainer import TrainerConfig
 
 __all__ = [
     "ActionsConfig",
@@ -41,6 +42,7 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "TasksConfig",
+    "TrainerConfig",
     "ValidationConfig",
     "default_config_text",
     "load_config",

@@ -56,7 +56,8 @@ class RolloutConfig(Section):
     concurrent_episodes: int = Field(default=64, ge=1)
     """Episodes in flight at once; each goes at its own pace."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
-    """A reply that takes longer fails its episode."""
+    """A reply that takes longer fails its episode; unless trainer.mode = "sync" it has a day more,
+    since it may have to wait for an update."""
     max_retries: int = Field(default=1, ge=0)
     """Further tries of an episode that failed, under `on_failure = "retry"`."""
     on_failure: Literal["retry", "leave_out"] = "retry"

@@ -58,6 +58,10 @@ class ResourcesConfig(Section):
     """Training processes on each node; on a GPU machine, its GPUs."""
     num_nodes: int = Field(default=1, ge=1)
     """Machines of the Ray cluster that the run takes."""
+    num_engine_workers: int = Field(default=0, ge=0)
+    """Further GPUs on each engine node, for engines alone; of trainer.mode = "separate_async"."""
+    num_engine_nodes: int = Field(default=1, ge=1)
+    """Machines that have those."""
     ray_address: str | None = Field(default=None, min_length=1)
     """Cluster to join, such as `auto` or `10.0.0.1:6379`, with a node on this machine; left out, a
     Ray of the run's own."""
@@ -68,6 +72,11 @@ class ResourcesConfig(Section):
             yield (
                 f'ray_address = "{self.ray_address}" is of a Ray client, which has no node of its '
                 'own; start the run on a node of the cluster, with ray_address = "auto"'
+            )
+        if self.num_engine_nodes > 1 and self.ray_address is None:
+            yield (
+                f"num_engine_nodes = {self.num_engine_nodes} needs ray_address, the cluster to "
+                "join; without it a run has the one machine it was started on"
             )
         if self.num_nodes > 1 and self.ray_address is None:
             yield (

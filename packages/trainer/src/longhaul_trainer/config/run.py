@@ -34,6 +34,7 @@ from longhaul_trainer.config.learning import (
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import to_toml
+from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
 VerlValue = Scalar | list[Scalar]
@@ -54,6 +55,7 @@ class RunConfig(Section):
     """Folder that holds a folder for each run."""
     store: str = Field(default="longhaul.db", min_length=1)
     """SQLite file, or the URL of a PostgreSQL database, without its password."""
+    trainer: TrainerConfig = TrainerConfig()
     model: ModelConfig = ModelConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
     tasks: TasksConfig = TasksConfig()
@@ -92,6 +94,7 @@ class RunConfig(Section):
 
     def contradictions(self) -> Generator[str]:
         """Rules that tie fields of different sections."""
+        yield from self._engines_beside_the_learner()
         updates = self.optimizer.optimizer_steps_per_training_step
         if self.tasks_per_training_step % updates:
             yield (
@@ -174,6 +177,31 @@ class RunConfig(Section):
                 "merged or not, it ends with a prompt and its reply, of at most "
                 "rollout.max_prompt_tokens + rollout.max_reply_tokens = "
                 f"{longest_row} tokens; lower it, or leave it out"
+            )
+
+    def _engines_beside_the_learner(self) -> Generator[str]:
+        engines, mode = self.resources.num_engine_workers, self.trainer.mode
+        if mode != "sync" and self.algorithm.name == "remax":
+            yield (
+                f'algorithm.name = "remax" with trainer.mode = "{mode}" would compare episodes '
+                'with a greedy one of other weights; say trainer.mode = "sync"'
+            )
+        if mode == "separate_async" and engines == 0:
+            yield (
+                'trainer.mode = "separate_async" needs engines beside the learner, and '
+                "resources.num_engine_workers = 0; say how many GPUs of a node they take"
+            )
+        if mode != "separate_async" and engines > 0:
+            yield (
+                f"resources.num_engine_workers = {engines} is for trainer.mode = "
+                f'"separate_async", got trainer.mode = "{mode}", whose engines share the '
+                "learner's GPUs"
+            )
+        if engines % self.engine.tensor_parallel_size:
+            yield (
+                f"engine.tensor_parallel_size = {self.engine.tensor_parallel_size} does not divide "
+                f"resources.num_engine_workers = {engines}; an engine takes whole workers of one "
+                "node"
             )
 
     def with_absolute_paths(self, base: Path) -> Self:

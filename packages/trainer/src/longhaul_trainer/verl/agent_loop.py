@@ -31,6 +31,7 @@ from longhaul_core.rollout import (
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, Task
 from longhaul_trainer.environments import environment_factory, prompt_template
+from longhaul_trainer.verl.notes import GroupName
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
 from longhaul_trainer.verl.rows import to_rows
@@ -38,6 +39,10 @@ from longhaul_trainer.verl.runtime import RunTicket
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
+
+LONGEST_UPDATE_SECONDS = 24 * 3600.0
+"""For how long a reply may wait for the learner where episodes are played ahead: an update takes
+its time, and is no failure of the episode."""
 
 
 class EnginePolicy:
@@ -76,7 +81,8 @@ class EnginePolicy:
             text=self._tokenizer.decode(list(tokens), skip_special_tokens=True),
             action_tokens=tokens,
             behavior_logprobs=tuple(logprobs),
-            policy_version=output.extra_fields["global_steps"] * self._updates,
+            # A reply that waited for an update is finished by other weights than began it.
+            policy_version=output.extra_fields["min_global_steps"] * self._updates,
             # verl reports replies that reached their limit as completed.
             reply_cut=len(tokens) >= sampling.max_tokens
             and tokens[-1] != self._tokenizer.eos_token_id,
@@ -130,7 +136,8 @@ class EpisodeService:
             max_episode_tokens=rollout.max_episode_tokens,
             reset_deadline_seconds=environment.reset_deadline_seconds,
             step_deadline_seconds=environment.step_deadline_seconds,
-            policy_deadline_seconds=rollout.policy_deadline_seconds,
+            policy_deadline_seconds=rollout.policy_deadline_seconds
+            + (0 if self.run.trainer.mode == "sync" else LONGEST_UPDATE_SECONDS),
         )
 
     async def play(
@@ -185,7 +192,7 @@ class EpisodeService:
             if not isinstance(outcome, FailedEpisode):
                 return to_rows(
                     outcome,
-                    group_index=group_index,
+                    group=GroupName(training_step, group_index),
                     retry=retry,
                     optimizer_steps_per_training_step=run.optimizer.optimizer_steps_per_training_step,
                     form=run.optimizer.rows,

@@ -52,8 +52,12 @@ def connected(
     else:
         ray.init(
             address="local",
-            num_cpus=LOGICAL_CPUS + 4 * resources.num_workers if device == "cpu" else None,
-            num_gpus=resources.num_workers if device == "cpu" else None,
+            num_cpus=LOGICAL_CPUS + 4 * (resources.num_workers + resources.num_engine_workers)
+            if device == "cpu"
+            else None,
+            num_gpus=resources.num_workers + resources.num_engine_workers
+            if device == "cpu"
+            else None,
             object_store_memory=OBJECT_STORE_BYTES if device == "cpu" else None,
             include_dashboard=False,
             log_to_driver=True,

@@ -147,6 +147,7 @@ def _consumed_step(note: StepNote, row_index: int, numbers: Sequence[float]) -> 
     _, num_tokens, *extremes, old_logprob_sum = numbers
     low, high, lightest, heaviest = extremes if num_tokens else [None] * 4
     return ConsumedStep(
+        training_step=note.training_step,
         group_index=note.group_index,
         position=note.position,
         retry=note.retry,

@@ -103,7 +103,7 @@ def credit_training_step(
     *,
     algorithm: AlgorithmConfig,
     num_optimizer_steps: int,
-    num_groups: int,
+    groups: Sequence[str],
     greedy: Mapping[str, Sequence[StepNote]] | None = None,
 ) -> StepCredit:
     """Advantages and weights of all the steps of a training step.
@@ -111,8 +111,8 @@ def credit_training_step(
     Args:
         notes: Of all rows, padding rows not among them.
         algorithm: How to credit.
-        num_optimizer_steps: Parts that the groups are split into, in task order.
-        num_groups: Tasks of the training step, failed ones counted.
+        num_optimizer_steps: Equal parts that the groups are split into, in their order.
+        groups: Names of the groups that the update took, those whose episodes all failed too.
         greedy: Group → notes of its greedy episode's steps, in order, where groups are compared
             with one; None where they are not. A group without one is left out.
 
@@ -120,13 +120,13 @@ def credit_training_step(
         ValueError: If an episode misses a step, or has one twice.
     """
     episodes = _episodes(notes)
-    groups: dict[str, list[Episode]] = defaultdict(list)
+    by_group: dict[str, list[Episode]] = defaultdict(list)
     for episode in sorted(episodes):
-        groups[episode[0]].append(episode)
+        by_group[episode[0]].append(episode)
     fewest = smallest_group(algorithm)
     kept = {
         name: members
-        for name, members in groups.items()
+        for name, members in by_group.items()
         if len(members) >= fewest and (greedy is None or name in greedy)
     }
     estimated = estimate(
@@ -146,10 +146,9 @@ def credit_training_step(
         for members, group_credits in zip(kept.values(), estimated, strict=True)
         for episode, credit in zip(members, group_credits, strict=True)
     }
-    groups_per_part = num_groups // num_optimizer_steps
-    part_of = {
-        episode: episodes[episode].notes[0].group_index // groups_per_part for episode in credits
-    }
+    groups_per_part = len(groups) // num_optimizer_steps
+    places = {name: place for place, name in enumerate(groups)}
+    part_of = {episode: places[episode[0]] // groups_per_part for episode in credits}
     weights = _weights(episodes, part_of, algorithm)
     return StepCredit(
         episodes=tuple(
@@ -165,7 +164,7 @@ def credit_training_step(
         ),
         left_out=tuple(
             key
-            for name, members in groups.items()
+            for name, members in by_group.items()
             if name not in kept
             for m in members
             for key in dict.fromkeys(episodes[m].row_keys)
@@ -173,7 +172,7 @@ def credit_training_step(
         groups_without_signal=sum(
             not any(any(credits[m].advantages) for m in members) for members in kept.values()
         ),
-        num_groups=num_groups,
+        num_groups=len(groups),
     )
 
 

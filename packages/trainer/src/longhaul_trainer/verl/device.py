@@ -57,9 +57,12 @@ def choose_device(run: RunConfig, *, cuda_engine: bool | None = None) -> Device:
             'resources.device = "gpu" needs vLLM\'s CUDA build, and the CPU build is installed; '
             "`make gpu` changes that for every later `uv run`"
         )
-    if not on_cluster and found < run.resources.num_workers:
+    asked = run.resources.num_workers + run.resources.num_engine_workers
+    if not on_cluster and found < asked:
+        engines = f" + resources.num_engine_workers = {run.resources.num_engine_workers}"
         raise MachineError(
-            f"resources.num_workers = {run.resources.num_workers} needs as many GPUs, "
+            f"resources.num_workers = {run.resources.num_workers}"
+            f"{engines if run.resources.num_engine_workers else ''} needs as many GPUs, "
             f'this machine shows {found}; lower it, or set resources.device to "cpu"'
         )
     return "gpu"

@@ -31,7 +31,8 @@ def warnings_of(metrics: Mapping[str, float]) -> list[str]:
             f"entropy is below {MIN_ENTROPY} nats per token; the policy hardly explores, "
             "lower optimizer.learning_rate or raise loss.entropy_coefficient"
         )
-    if metrics["agreement/logprob_difference_mean"] > MAX_LOGPROB_DIFFERENCE:
+    # Not measured where every episode was sampled by earlier weights.
+    if metrics.get("agreement/logprob_difference_mean", 0.0) > MAX_LOGPROB_DIFFERENCE:
         found.append(
             f"sampler and learner differ by more than {MAX_LOGPROB_DIFFERENCE} nats per token; "
             "their weights or their arithmetic are not the same"

@@ -267,7 +267,8 @@ class _Launch:
         if self.checkpoint is not None:
             # verl would validate the checkpoint's weights again, beside the first result.
             settings.trainer.val_before_train = False
-        from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
+        from longhaul_trainer.verl.modes import TRAINERS
+        from longhaul_trainer.verl.trainer import TrainingContext
 
         context = TrainingContext(
             ticket=ticket,
@@ -277,12 +278,12 @@ class _Launch:
             recorder=recorder,
             stages=self.stages,
         )
-        return (make_trainer or LonghaulTrainer)(settings, context)
+        return (make_trainer or TRAINERS[self.config.trainer.mode])(settings, context)
 
     def _train(self, trainer: LonghaulTrainer) -> None:
         import transfer_queue
 
-        from longhaul_trainer.verl.manager import create_agent_loops
+        from longhaul_trainer.verl.manager import create_agent_loops, stop_agent_loops
 
         transfer_queue.init(trainer.config.transfer_queue)
         try:
@@ -292,6 +293,8 @@ class _Launch:
             agent_loops = create_agent_loops(trainer, device=self.device)
             if self.evaluates or self.first_step < self.config.num_training_steps:
                 trainer.fit(agent_loops)
+                if self.config.trainer.mode != "sync":
+                    stop_agent_loops(agent_loops)
                 trainer.wait_for_audit()
         finally:
             transfer_queue.close()

@@ -11,6 +11,7 @@ import asyncio
 import threading
 from typing import Any
 
+import ray
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
@@ -40,6 +41,27 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
         asyncio.run_coroutine_threadsafe(
             self._worker.generate_sequences(prompts), self._loop
         ).result()
+
+    def stop(self) -> None:
+        """Give up the episodes that are still being played, within a minute."""
+
+        async def cancel() -> None:
+            tasks = list(self._worker.background_tasks)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=50)
+
+        asyncio.run_coroutine_threadsafe(cancel(), self._loop).result(60)
+
+
+def stop_agent_loops(manager: AgentLoopManagerTQ) -> None:
+    """Give up what is still being played ahead when a run has learned all it wants to."""
+    if isinstance(manager, InProcessAgentLoopManager):
+        manager.stop()
+        return
+    for worker in manager.agent_loop_workers:
+        ray.kill(worker)
 
 
 def create_agent_loops(trainer: PPOTrainer, *, device: str) -> AgentLoopManagerTQ:

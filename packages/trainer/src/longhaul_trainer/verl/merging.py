@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from typing import Literal, TypeVar
 
 from longhaul_core.types import SplitReason, Step, Trajectory
-from longhaul_trainer.verl.notes import StepNote
+from longhaul_trainer.verl.notes import GroupName, StepNote
 
 RowForm = Literal["step", "merged"]
 
@@ -113,13 +113,15 @@ def split_reason(
 
 
 def notes_of(
-    row: Row, trajectory: Trajectory, *, group_index: int, retry: int
+    row: Row, trajectory: Trajectory, *, group: GroupName, retry: int
 ) -> tuple[StepNote, ...]:
     """What the trainer is told of the steps of a row of `trajectory`."""
     return tuple(
         StepNote(
             task_id=trajectory.task.task_id,
-            group_index=group_index,
+            training_step=group.training_step,
+            group_index=group.group_index,
+            policy_version=step.policy_version,
             position=trajectory.position,
             retry=retry,
             horizon=trajectory.horizon,

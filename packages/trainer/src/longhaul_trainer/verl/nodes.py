@@ -81,6 +81,7 @@ def require_size(nodes: Sequence[Node], resources: ResourcesConfig, *, device: s
     cpus = CPUS_PER_WORKER * workers
     fit = [node for node in nodes if node.num_gpus >= workers and node.num_cpus >= cpus]
     if len(fit) >= resources.num_nodes:
+        _require_engines(nodes, resources)
         return
     seen = ", ".join(f"{n.address} has {n.num_gpus:g} and {n.num_cpus:g}" for n in nodes)
     advice = "add nodes, or lower resources.num_nodes or resources.num_workers"
@@ -94,6 +95,19 @@ def require_size(nodes: Sequence[Node], resources: ResourcesConfig, *, device: s
         f"Ray's count (resources.num_nodes, resources.num_workers), and {len(fit)} of "
         f"{len(nodes)} have them: {seen}; {advice}"
     )
+
+
+def _require_engines(nodes: Sequence[Node], resources: ResourcesConfig) -> None:
+    """Refuse a cluster without GPUs left for the engines beside the learner."""
+    engines = resources.num_engine_workers * resources.num_engine_nodes
+    wanted = resources.num_workers * resources.num_nodes + engines
+    found = sum(node.num_gpus for node in nodes)
+    if engines and found < wanted:
+        raise MachineError(
+            f"the run needs {wanted} GPUs by Ray's count, {engines} of them for engines alone "
+            "(resources.num_engine_workers, resources.num_engine_nodes), and the cluster has "
+            f"{found:g}; add nodes, or lower one of the settings"
+        )
 
 
 def require_alike(nodes: Sequence[Node], *, files: Sequence[Path]) -> None:

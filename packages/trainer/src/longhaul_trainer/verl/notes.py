@@ -23,8 +23,12 @@ class StepNote(NamedTuple):
     """What the trainer must know about a step, and where it is in its row."""
 
     task_id: str
+    training_step: int
+    """That played the episode."""
     group_index: int
-    """0-based place of the task in its training step."""
+    """0-based place of the task among those that the training step played."""
+    policy_version: int
+    """Optimizer steps behind the oldest weights that sampled a token of the reply."""
     position: int
     """0-based place of the episode in its group."""
     retry: int
@@ -59,6 +63,24 @@ class StepNote(NamedTuple):
 
 RowNotes = Mapping[str, Sequence[StepNote]]
 """Row key → notes of the row's steps, in step order."""
+
+
+class GroupName(NamedTuple):
+    """What a group is called among the rows; sorts in the order that groups were asked for."""
+
+    training_step: int
+    """That plays it."""
+    group_index: int
+    """0-based place among the groups of that training step."""
+
+    def __str__(self) -> str:
+        return f"train-{self.training_step}-{self.group_index}"
+
+    @classmethod
+    def parse(cls, name: str) -> GroupName:
+        """Read a group's name."""
+        _, training_step, group_index = name.split("-")
+        return cls(int(training_step), int(group_index))
 
 
 class RowKey(NamedTuple):

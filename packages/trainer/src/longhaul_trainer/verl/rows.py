@@ -11,13 +11,13 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
 from longhaul_core.types import Trajectory
 from longhaul_trainer.verl.merging import RowForm, cut_into_rows, notes_of
-from longhaul_trainer.verl.notes import NOTES, written
+from longhaul_trainer.verl.notes import NOTES, GroupName, written
 
 
 def to_rows(
     trajectory: Trajectory,
     *,
-    group_index: int,
+    group: GroupName,
     retry: int,
     optimizer_steps_per_training_step: int,
     form: RowForm,
@@ -47,7 +47,12 @@ def to_rows(
                 NOTES: written(
                     [
                         note._replace(greedy=greedy)
-                        for note in notes_of(row, trajectory, group_index=group_index, retry=retry)
+                        for note in notes_of(
+                            row,
+                            trajectory,
+                            group=group,
+                            retry=retry,
+                        )
                     ]
                 ),
                 "reward_extra_info": {},

@@ -188,7 +188,40 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "trainer.test_freq": run.validation.every or run.num_training_steps,
         "trainer.val_before_train": run.validation.before,
         "transfer_queue.enable": True,
+    } | _turns(run)
+
+
+def _turns(run: RunConfig) -> dict[str, Value]:
+    """How playing and learning take turns."""
+    trainer = run.trainer
+    derived: dict[str, Value] = {
+        "trainer.v1.trainer_mode": trainer.mode,
+        # verl counts the training steps that a group spans, the one that plays it among them.
+        "trainer.v1.sampler.max_off_policy_threshold": trainer.max_staleness + 1,
+        "trainer.v1.sampler.max_off_policy_strategy": trainer.on_stale,
     }
+    if trainer.mode != "sync":
+        derived[f"trainer.v1.{trainer.mode}.num_warmup_batches"] = trainer.batches_ahead
+    if trainer.mode == "separate_async":
+        rollout = "actor_rollout_ref.rollout"
+        derived |= {
+            "actor_rollout_ref.hybrid_engine": False,
+            # A training step takes its groups at once, so for verl it is one mini-batch.
+            "trainer.v1.separate_async.parameter_sync_step": 1,
+            "actor_rollout_ref.actor.ppo_mini_batch_size": run.tasks_per_training_step,
+            f"{rollout}.nnodes": run.resources.num_engine_nodes,
+            f"{rollout}.n_gpus_per_node": run.resources.num_engine_workers,
+            # The engine gets whole weights: an adapter is merged into them on the way.
+            "actor_rollout_ref.model.lora.merge": True,
+        }
+        if f"{rollout}.checkpoint_engine.backend" not in run.verl:
+            derived |= {
+                f"{rollout}.checkpoint_engine.backend": "longhaul_tcp",
+                f"{rollout}.checkpoint_engine.custom_backend_module": (
+                    "longhaul_trainer.verl.weight_transfer"
+                ),
+            }
+    return derived
 
 
 def _fsdp(run: RunConfig) -> dict[str, Value]:

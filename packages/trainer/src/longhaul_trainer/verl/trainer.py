@@ -1,9 +1,15 @@
-"""verl's synchronous trainer, with our tasks, credit, loss and bookkeeping.
+"""verl's trainer, with our tasks, credit, loss and bookkeeping.
 
 verl keeps what it is good at: workers, engines, weight sync, log-probabilities, the
 update, the loop over training steps. Overridden is what decides *what is trained*: where
 tasks come from, advantages and loss weights, the cut into optimizer steps, checkpoints
-that survive a kill, validation on our panel, and what goes to the store.
+that survive a kill, validation on our panel, and what goes to the store. When playing and
+learning take turns is verl's own: see `modes`.
+
+A training step plays groups, and it takes groups for its update. Where batches are played
+ahead those are not the same: a group's name says which training step played it, and what has
+been asked for and not been decided on waits. A checkpoint keeps the tasks that wait, and a
+resume plays them again, first.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -27,27 +33,35 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_core.horizons import HorizonState
-from longhaul_core.store.records import EpisodeCredit, Evaluation, Metrics, PolicyVersion
+from longhaul_core.store.records import (
+    EpisodeCredit,
+    Evaluation,
+    GroupDecision,
+    Metrics,
+    PolicyVersion,
+)
 from longhaul_core.tasks import Panel, TaskStream
-from longhaul_core.types import GroupOutcome, Task
+from longhaul_core.types import GroupOutcome, Split, Task
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.verl.agent_loop import GREEDY_SESSION
 from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
+from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 from longhaul_trainer.verl.credit import StepCredit, TrainedStep, credit_training_step
 from longhaul_trainer.verl.estimators import smallest_group
 from longhaul_trainer.verl.loss import weighted_means
 from longhaul_trainer.verl.notes import (
+    GroupName,
+    RowKey,
     RowNotes,
     StepNote,
     group_outcomes,
@@ -61,9 +75,6 @@ from longhaul_trainer.verl.row_metrics import row_metrics
 from longhaul_trainer.verl.runtime import RunTicket
 from longhaul_trainer.verl.spans import FloatArray, in_response, of_action
 from longhaul_trainer.verl.stages import StageClock
-
-PARTITION = "train"
-"""Where verl keeps the rows of training episodes in TransferQueue; validation has its own."""
 
 ENGINE_SECONDS = 120.0
 """Longest that an idle engine may take to answer."""
@@ -85,7 +96,7 @@ class TrainingContext:
     stages: StageClock
 
 
-class LonghaulTrainer(PPOTrainerSync):
+class LonghaulTrainer(PPOTrainer):
     """Trains episodes of many steps: credit per step, however the steps are put into rows."""
 
     def __init__(self, config: DictConfig, context: TrainingContext) -> None:
@@ -94,6 +105,9 @@ class LonghaulTrainer(PPOTrainerSync):
         self._run = context.ticket.config
         self._credit: StepCredit | None = None
         self._outcomes: list[GroupOutcome] = []
+        self._num_asked: Counter[int] = Counter()  # groups, by the training step that plays them
+        self._waiting: dict[GroupName, Task] = {}
+        self._again: list[Task] = []  # waited at the checkpoint that this attempt went on from
         self._horizons = horizon_schedule(self._run)
         self._horizon_state = HorizonState()
         self._checkpoint_is_due = False
@@ -114,26 +128,45 @@ class LonghaulTrainer(PPOTrainerSync):
                 self.total_training_steps * updates
             )
 
-    def _build_replay_buffer(self) -> ReplayBuffer:
-        buffer = super()._build_replay_buffer()
-        buffer.poll_interval = POLL_SECONDS
-        return buffer
+    replay_buffer: GroupBuffer
+
+    def _build_replay_buffer(self) -> GroupBuffer:
+        sampler = self.config.trainer.v1.sampler
+        return (GroupBuffer if self.trainer_mode == "sync" else AsyncGroupBuffer)(
+            trainer_mode=self.trainer_mode,
+            trainer_config=self.config.trainer.v1.get(self.trainer_mode, {}),
+            max_off_policy_threshold=sampler.max_off_policy_threshold,
+            max_off_policy_strategy=sampler.max_off_policy_strategy,
+            sampler_kwargs=sampler.sampler_kwargs,
+            poll_interval=POLL_SECONDS,
+            refill_fn=self._add_prompts_to_generate,
+        )
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        tasks = self._context.stream.next(num_prompts or self._run.tasks_per_training_step)
+        number = num_prompts or self._run.tasks_per_training_step
+        again, self._again = self._again[:number], self._again[number:]
+        tasks = [*again, *self._context.stream.next(number - len(again))]
         horizon = self._horizons.horizon(self.global_steps, self._horizon_state)
-        return self._prompts(tasks, phase="train", horizon=horizon)
+        first = self._num_asked[self.global_steps]
+        self._num_asked[self.global_steps] += len(tasks)
+        self._waiting |= {
+            GroupName(self.global_steps, place): task for place, task in enumerate(tasks, first)
+        }
+        return self._prompts(tasks, phase="train", horizon=horizon, first=first)
 
-    def _prompts(self, tasks: Sequence[Task], *, phase: str, horizon: int) -> TensorDict:
-        """Tasks as verl's agent-loop workers take them."""
+    def _prompts(
+        self, tasks: Sequence[Task], *, phase: str, horizon: int, first: int = 0
+    ) -> TensorDict:
+        """Tasks as verl's agent-loop workers take them; `first` is the place of the first."""
         num_tasks = len(tasks)
+        places = range(first, first + num_tasks)
         columns = {
-            "uid": [f"{phase}-{self.global_steps}-{place}" for place in range(num_tasks)],
+            "uid": [f"{phase}-{self.global_steps}-{place}" for place in places],
             "index": list(range(num_tasks)),
             "task": list(tasks),
             "phase": [phase] * num_tasks,
             "training_step": [self.global_steps] * num_tasks,
-            "group_index": list(range(num_tasks)),
+            "group_index": list(places),
             "horizon": [horizon] * num_tasks,
             **self._episodes_of_a_group(phase, num_tasks=num_tasks),
             "raw_prompt": [task.goal for task in tasks],
@@ -201,6 +234,7 @@ class LonghaulTrainer(PPOTrainerSync):
         return words + (" and a greedy one" if self._run.algorithm.name == "remax" else "")
 
     def on_step_begin(self) -> None:
+        super().on_step_begin()
         self._context.stages.enter("episodes", training_step=self.global_steps)
 
     def on_sample_end(self) -> None:
@@ -216,6 +250,7 @@ class LonghaulTrainer(PPOTrainerSync):
     ) -> KVBatchMeta:
         """Credit the episodes, drop what cannot be trained on, pad each optimizer step's rows."""
         run = self._run
+        self._record_decisions(metrics)
         fetched = self._fetch_notes(batch)
         notes, self._greedy = without_greedy(fetched)
         self._notes = notes
@@ -253,9 +288,38 @@ class LonghaulTrainer(PPOTrainerSync):
             notes,
             algorithm=self._run.algorithm,
             num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
-            num_groups=self._run.tasks_per_training_step,
+            groups=[str(group) for group in self.replay_buffer.taken],
             greedy=self._greedy if self._run.algorithm.name == "remax" else None,
         )
+
+    def _record_decisions(self, metrics: dict[str, Any]) -> None:
+        """Tell the store which groups this training step took, and which it threw away."""
+        ticket, buffer = self._context.ticket, self.replay_buffer
+        metrics["groups/stale"] = len(buffer.discarded)
+        metrics["groups/waiting"] = len(self._waiting) - len(buffer.taken) - len(buffer.discarded)
+        self._context.recorder.put(
+            [
+                GroupDecision(
+                    run_id=ticket.run_id,
+                    attempt=ticket.attempt,
+                    training_step=group.training_step,
+                    group_index=group.group_index,
+                    decided_training_step=self.global_steps,
+                    update_index=place,
+                    discard_reason=None if place is not None else "stale",
+                )
+                for place, group in (
+                    *enumerate(buffer.taken),
+                    *((None, group) for group in buffer.discarded),
+                )
+            ]
+        )
+        self._settle([*buffer.taken, *buffer.discarded])
+        buffer.discarded = ()
+
+    def _settle(self, decided: Sequence[GroupName]) -> None:
+        for group in decided:
+            self._waiting.pop(group)
 
     def _num_ranks(self) -> int:
         worker_group: Any = self.actor_rollout_wg
@@ -299,7 +363,11 @@ class LonghaulTrainer(PPOTrainerSync):
         )
         behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
         trained = [step for episode in self._credit.episodes for step in episode.steps]
-        metrics.update(agreement(policy, behavior, steps=trained))
+        version = self._policy_version(self.global_steps - 1)
+        fresh = [step for step in trained if step.note.policy_version == version]
+        if fresh:
+            metrics.update(agreement(policy, behavior, steps=fresh))
+        metrics["steps/stale_rate"] = 1 - len(fresh) / len(trained)
         self._record_credit(policy)
         self._context.stages.enter("update", training_step=self.global_steps)
         return batch
@@ -333,7 +401,8 @@ class LonghaulTrainer(PPOTrainerSync):
                     run_id=ticket.run_id,
                     attempt=ticket.attempt,
                     phase="train",
-                    training_step=self.global_steps,
+                    training_step=episode.notes[0].training_step,
+                    trained_training_step=self.global_steps,
                     group_index=episode.notes[0].group_index,
                     position=episode.notes[0].position,
                     retry=episode.notes[0].retry,
@@ -416,7 +485,7 @@ class LonghaulTrainer(PPOTrainerSync):
         """
         if self.config.actor_rollout_ref.rollout.free_cache_engine:
             return  # it sleeps while the learner has the card
-        servers = self.llm_server_manager.server_handles
+        servers = [s for m in self._rollout_server_managers() for s in m.server_handles]
         try:
             ray.get([server.clear_kv_cache.remote() for server in servers], timeout=ENGINE_SECONDS)
         except (RayTaskError, RayActorError, GetTimeoutError) as error:
@@ -432,14 +501,17 @@ class LonghaulTrainer(PPOTrainerSync):
         if self.global_steps == 0:  # a checkpoint's version was recorded with its training step
             self._record_policy_version()
 
+    def _policy_version(self, training_step: int) -> int:
+        """Optimizer steps behind the weights that a training step left."""
+        return training_step * self._run.optimizer.optimizer_steps_per_training_step
+
     def _record_policy_version(self) -> None:
-        updates = self._run.optimizer.optimizer_steps_per_training_step
         self._context.recorder.put(
             [
                 PolicyVersion(
                     run_id=self._context.ticket.run_id,
                     attempt=self._context.ticket.attempt,
-                    version=self.global_steps * updates,
+                    version=self._policy_version(self.global_steps),
                     training_step=self.global_steps,
                     created_at=time.time(),
                 )
@@ -602,6 +674,7 @@ class LonghaulTrainer(PPOTrainerSync):
             {
                 "training_step": self.global_steps,
                 "stream": context.stream.state(),
+                "waiting": [asdict(task) for task in [*self._waiting.values(), *self._again]],
                 "horizon": self._horizon_state.to_json(),
                 "scores": {step: _plain(score) for step, score in self.scores.items()},
             },
@@ -632,6 +705,9 @@ class LonghaulTrainer(PPOTrainerSync):
         state = checkpoint.state()
         self.scores = {int(step): PanelScore(**score) for step, score in state["scores"].items()}
         self._horizon_state = HorizonState.from_json(state["horizon"])
+        self._again = [
+            Task(**task | {"split": Split(task["split"])}) for task in state.get("waiting", [])
+        ]
 
 
 def agreement(
@@ -642,7 +718,7 @@ def agreement(
 ) -> dict[str, float]:
     """How far sampler and learner are apart on the tokens that were sampled.
 
-    Both have the same weights when a training step begins, so what is left is arithmetic:
+    `steps` were sampled by the learner's weights, so what is left is arithmetic:
     different kernels, in the precision of `model.engine_dtype`.
     """
     difference = torch.cat(
@@ -662,7 +738,7 @@ def agreement(
 def _episode_metrics(credit: StepCredit, notes: RowNotes) -> dict[str, float]:
     last = list(last_steps(notes))
     steps = [note for row in notes.values() for note in row]
-    groups = Counter(note.group_index for note in last)
+    groups = {(note.training_step, note.group_index) for note in last}
     return {
         "episodes/mean_return": float(np.mean([note.episode_return for note in last])),
         "episodes/success_rate": float(np.mean([note.success for note in last])),
@@ -675,7 +751,7 @@ def _episode_metrics(credit: StepCredit, notes: RowNotes) -> dict[str, float]:
         "groups/count": len(groups),
         "groups/without_signal": credit.groups_without_signal,
         "groups/left_out": credit.num_groups
-        - len({e.notes[0].group_index for e in credit.episodes}),
+        - len({RowKey.parse(e.row_keys[0]).group for e in credit.episodes}),
     }
 
 

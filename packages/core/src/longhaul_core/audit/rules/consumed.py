@@ -122,11 +122,15 @@ def check_once(evidence: Evidence, tally: Tally) -> None:
                 step_index=step_index,
             )
     for row in evidence.consumed:
-        meant = episodes[row.episode_id].optimizer_step_index
-        if meant is not None and row.optimizer_step_index != meant:
+        episode = episodes.get(row.episode_id)
+        if episode is None or episode.optimizer_step_index is None:
+            continue  # found by consumed_nothing_else
+        meant = (evidence.training_step, episode.optimizer_step_index)
+        if (row.training_step, row.optimizer_step_index) != meant:
             tally.found(
-                f"read in optimizer step {row.optimizer_step_index}",
-                expected=f"optimizer step {meant}",
+                f"read in optimizer step {row.optimizer_step_index} of training step "
+                f"{row.training_step}",
+                expected=f"optimizer step {meant[1]} of training step {meant[0]}",
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,

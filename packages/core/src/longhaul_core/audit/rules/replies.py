@@ -15,6 +15,7 @@ engine and learner both compute in float32; they differed by 1e-5 in the default
 ROUGH_AGREEMENT = 0.5
 """The same where one of them computes in bfloat16, whose kernels differ by some 0.04."""
 
+STALE = "sampled by other weights than the update began with"
 PRUNED = "its tokens were pruned from the store"
 
 
@@ -81,7 +82,11 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
         return
     bound = EXACT_AGREEMENT if evidence.intent.exact_engine else ROUGH_AGREEMENT
     largest = 0.0
+    num_stale = 0
     for reply in _kept(evidence, tally):
+        if evidence.steps[reply.key].policy_version != evidence.first_version:
+            num_stale += 1
+            continue
         if math.isnan(reply.mean_difference):
             continue  # the lengths or numbers are wrong, and have a finding of their own
         tally.checked()
@@ -94,6 +99,7 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
                 episode_id=reply.episode_id,
                 step_index=reply.step_index,
             )
+    tally.skip(STALE, num_stale)
     _check_measured_agreement(evidence, tally, largest)
 
 

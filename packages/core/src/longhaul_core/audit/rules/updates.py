@@ -8,6 +8,9 @@ from longhaul_core.audit.rules.base import Rule
 
 __all__ = ["RULES"]
 
+STALE = "stale"
+"""Reason of a group that was thrown away because its weights are too old."""
+
 HORIZON_REACHED = "horizon_reached"
 """Stop reason of an episode that was cut at its horizon."""
 
@@ -95,19 +98,66 @@ def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_policy_version(evidence: Evidence, tally: Tally) -> None:
-    """Every step was sampled by the weights that the training step began with."""
-    expected = (evidence.training_step - 1) * evidence.intent.optimizer_steps
+    """Steps are sampled by the weights that the update began with, or by not much older ones."""
+    newest, updates = evidence.first_version, evidence.intent.optimizer_steps
+    oldest = max(0, newest - evidence.intent.max_staleness * updates)
+    allowed = range(oldest, newest + 1, updates)
+    told = f"policy version {newest}" + (f", or from {oldest} on" if oldest < newest else "")
     for episode in evidence.ended:
         tally.checked(len(episode.steps))
         for step in episode.steps:
-            if step.policy_version != expected:
+            if step.policy_version not in allowed:
                 tally.found(
                     f"policy version {step.policy_version}",
-                    expected=f"policy version {expected}",
+                    expected=told,
                     training_step=evidence.training_step,
                     episode_id=step.episode_id,
                     step_index=step.step_index,
                 )
+
+
+def check_trained_in(evidence: Evidence, tally: Tally) -> None:
+    """Episodes are trained in the update that took their group, and groups are taken in time."""
+    latest = evidence.training_step - evidence.intent.max_staleness
+    for episode in evidence.episodes:
+        tally.checked()
+        numbers = episode.numbers
+        if numbers.trained and numbers.trained_training_step != evidence.training_step:
+            tally.found(
+                f"trained in training step {numbers.trained_training_step}",
+                expected=f"training step {evidence.training_step}, which took its group",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+        if not latest <= numbers.played_training_step <= evidence.training_step:
+            tally.found(
+                f"played in training step {numbers.played_training_step}",
+                expected=f"training step {max(1, latest)} to {evidence.training_step}",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+
+
+def check_discarded(evidence: Evidence, tally: Tally) -> None:
+    """What is thrown away is untrained, and too old if that is the reason."""
+    for group in evidence.discarded:
+        tally.checked()
+        age = evidence.training_step - group.played_training_step
+        name = f"group {group.group_index} of training step {group.played_training_step}"
+        if group.num_trained:
+            tally.found(
+                f"{name}, thrown away, with {group.num_trained} trained episodes",
+                expected="none",
+                training_step=evidence.training_step,
+                episode_id=group.first_episode_id,
+            )
+        if group.discard_reason == STALE and age <= evidence.intent.max_staleness:
+            tally.found(
+                f"{name}, thrown away as stale after {age} training steps",
+                expected=f"kept for {evidence.intent.max_staleness}",
+                training_step=evidence.training_step,
+                episode_id=group.first_episode_id,
+            )
 
 
 def check_horizon(evidence: Evidence, tally: Tally) -> None:
@@ -115,10 +165,11 @@ def check_horizon(evidence: Evidence, tally: Tally) -> None:
     for episode in evidence.episodes:
         tally.checked()
         numbers = episode.numbers
-        if numbers.horizon != evidence.horizon:
+        horizon = evidence.horizons[numbers.played_training_step - 1]
+        if numbers.horizon != horizon:
             tally.found(
                 f"horizon {numbers.horizon}",
-                expected=f"horizon {evidence.horizon}",
+                expected=f"horizon {horizon}",
                 training_step=evidence.training_step,
                 episode_id=numbers.episode_id,
             )
@@ -156,8 +207,18 @@ RULES = (
     ),
     Rule(
         name="policy_version",
-        claim="steps are sampled by the weights their training step began with",
+        claim="steps are sampled by the weights their update began with, or not much older ones",
         check=check_policy_version,
+    ),
+    Rule(
+        name="trained_in",
+        claim="episodes are trained in the update that took their group, in time",
+        check=check_trained_in,
+    ),
+    Rule(
+        name="discarded",
+        claim="groups that were thrown away are untrained, and had a reason",
+        check=check_discarded,
     ),
     Rule(name="horizon", claim="episodes are as long as the schedule allows", check=check_horizon),
 )

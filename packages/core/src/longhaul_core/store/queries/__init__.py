@@ -50,6 +50,7 @@ from longhaul_core.store.queries.search import SearchHit, search_steps
 from longhaul_core.store.queries.storage import StorageStats, storage_stats
 from longhaul_core.store.queries.training_steps import (
     ConsumedNumbers,
+    DiscardedGroup,
     EpisodeNumbers,
     GroupNumbers,
     HorizonOutcomes,
@@ -58,6 +59,7 @@ from longhaul_core.store.queries.training_steps import (
     StepNumbers,
     anchor_texts,
     consumed_numbers,
+    discarded_groups,
     episode_numbers,
     group_numbers,
     has_consumed_steps,
@@ -75,6 +77,7 @@ __all__ = [
     "AuditDetail",
     "ConsumedNumbers",
     "CurvePoint",
+    "DiscardedGroup",
     "EpisodeDetail",
     "EpisodeFilter",
     "EpisodeNumbers",
@@ -103,6 +106,7 @@ __all__ = [
     "Violation",
     "anchor_texts",
     "consumed_numbers",
+    "discarded_groups",
     "episode_numbers",
     "evaluations",
     "failures",

@@ -51,7 +51,8 @@ INVARIANTS: Mapping[str, str] = {
         WHERE e.run_id = :run_id AND s.trained
             AND (s.advantage IS NULL OR s.return_to_go IS NULL OR s.loss_weight IS NULL)
     """,
-    # A place in a group that has no ended episode has a failure that says why.
+    # A place in a group that has no ended episode has a failure that says why. A group of training
+    # episodes that no training step has decided on may still be played.
     "groups_are_whole_or_say_why": """
         SELECT g.run_id || '/' || g.attempt || '/' || g.phase || '/' || g.training_step
                || '/' || g.group_index
@@ -59,6 +60,7 @@ INVARIANTS: Mapping[str, str] = {
         JOIN episodes e ON e.run_id = g.run_id AND e.attempt = g.attempt AND e.phase = g.phase
             AND e.training_step = g.training_step AND e.group_index = g.group_index
         WHERE g.run_id = :run_id AND NOT g.superseded AND g.group_size IS NOT NULL
+            AND (g.phase <> 'train' OR g.decided_training_step IS NOT NULL)
         GROUP BY g.run_id, g.attempt, g.phase, g.training_step, g.group_index, g.group_size
         HAVING count(DISTINCT e.position) <> g.group_size
     """,
@@ -74,6 +76,16 @@ INVARIANTS: Mapping[str, str] = {
         WHERE e.run_id = :run_id AND NOT e.superseded AND NOT e.failed
         GROUP BY e.phase, e.training_step, e.group_index, e.position
         HAVING count(*) > 1
+    """,
+    # What was trained was in the update that took its group.
+    "training_follows_the_decision_on_the_group": """
+        SELECT e.id FROM episodes e
+        JOIN groups g ON g.run_id = e.run_id AND g.attempt = e.attempt AND g.phase = e.phase
+            AND g.training_step = e.training_step AND g.group_index = e.group_index
+        WHERE e.run_id = :run_id
+            AND (e.trained <> (e.trained_training_step IS NOT NULL)
+                 OR (e.trained AND (g.update_index IS NULL
+                                    OR g.decided_training_step <> e.trained_training_step)))
     """,
     "nothing_superseded_is_trained": """
         SELECT e.id FROM episodes e WHERE e.run_id = :run_id AND e.superseded AND e.trained

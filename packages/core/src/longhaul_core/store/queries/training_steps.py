@@ -1,5 +1,6 @@
 """Training steps: everything stored of one that says what was trained, for an audit of it.
 
+A training step here is its update: the groups it took, whichever training step played them.
 All of it is of the surviving line and, where no other phase is asked for, of training episodes.
 """
 
@@ -20,6 +21,7 @@ from longhaul_core.store.models import (
 
 __all__ = [
     "ConsumedNumbers",
+    "DiscardedGroup",
     "EpisodeNumbers",
     "GroupNumbers",
     "HorizonOutcomes",
@@ -28,6 +30,7 @@ __all__ = [
     "StepNumbers",
     "anchor_texts",
     "consumed_numbers",
+    "discarded_groups",
     "episode_numbers",
     "group_numbers",
     "has_consumed_steps",
@@ -42,11 +45,22 @@ __all__ = [
 _BATCH = 2_000
 """Replies fetched at once."""
 
+_IN_GROUP = (
+    (EpisodeRow.run_id == GroupRow.run_id)
+    & (EpisodeRow.phase == GroupRow.phase)
+    & (EpisodeRow.training_step == GroupRow.training_step)
+    & (EpisodeRow.group_index == GroupRow.group_index)
+    & (EpisodeRow.attempt == GroupRow.attempt)
+)
+
+_PLACE = func.coalesce(GroupRow.update_index, GroupRow.group_index)
+
 
 class GroupNumbers(NamedTuple):
-    """A group that was asked for."""
+    """A group that was taken for the update."""
 
     group_index: int
+    """0-based place in the update."""
     group_size: int | None
     """Episodes asked for; None if the trainer did not say."""
 
@@ -55,7 +69,11 @@ class EpisodeNumbers(NamedTuple):
     """An episode that ended or failed, failed tries included."""
 
     episode_id: str
+    played_training_step: int
+    trained_training_step: int | None
+    """None if untrained."""
     group_index: int
+    """0-based place of its group in the update."""
     position: int
     retry: int
     failed: bool
@@ -78,6 +96,18 @@ class HorizonOutcomes(NamedTuple):
     num_successes: int
     num_episodes: int
     """That ended; failures are not counted."""
+
+
+class DiscardedGroup(NamedTuple):
+    """A group that the training step threw away."""
+
+    played_training_step: int
+    group_index: int
+    """0-based place in the training step that played it."""
+    discard_reason: str
+    num_trained: int
+    """Episodes that were trained all the same."""
+    first_episode_id: str
 
 
 class StepNumbers(NamedTuple):
@@ -134,6 +164,8 @@ class ConsumedNumbers(NamedTuple):
 
     episode_id: str
     step_index: int
+    training_step: int
+    """Whose update read it."""
     optimizer_step_index: int
     rank: int
     micro_batch: int
@@ -148,50 +180,76 @@ class ConsumedNumbers(NamedTuple):
 
 
 def training_steps(session: Session, *, run_id: str) -> list[int]:
-    """Numbers of the training steps that have episodes, rising."""
-    statement = (
-        select(EpisodeRow.training_step)
-        .where(EpisodeRow.run_id == run_id, EpisodeRow.phase == "train", ~EpisodeRow.superseded)
+    """Numbers of the training steps that played groups or decided on some, rising."""
+    rows = session.execute(
+        select(GroupRow.training_step, GroupRow.decided_training_step)
+        .where(GroupRow.run_id == run_id, GroupRow.phase == "train", ~GroupRow.superseded)
         .distinct()
-        .order_by(EpisodeRow.training_step)
     )
-    return list(session.scalars(statement))
+    return sorted({number for row in rows for number in row if number is not None})
 
 
 def horizon_outcomes(session: Session, *, run_id: str) -> list[HorizonOutcomes]:
-    """Outcomes of all training steps, by training step and horizon."""
+    """Outcomes of the groups that each training step took, by training step and horizon."""
     rows = session.execute(
         select(
-            EpisodeRow.training_step,
+            GroupRow.decided_training_step,
             EpisodeRow.horizon,
             func.sum(case((EpisodeRow.success.is_(True), 1), else_=0)),
             func.count(),
         )
+        .join(EpisodeRow, _IN_GROUP)
         .where(
-            EpisodeRow.run_id == run_id,
-            EpisodeRow.phase == "train",
-            ~EpisodeRow.superseded,
+            GroupRow.run_id == run_id,
+            GroupRow.phase == "train",
+            GroupRow.update_index.is_not(None),
+            ~GroupRow.superseded,
             ~EpisodeRow.failed,
         )
-        .group_by(EpisodeRow.training_step, EpisodeRow.horizon)
-        .order_by(EpisodeRow.training_step, EpisodeRow.horizon)
+        .group_by(GroupRow.decided_training_step, EpisodeRow.horizon)
+        .order_by(GroupRow.decided_training_step, EpisodeRow.horizon)
     )
     return [HorizonOutcomes(*row) for row in rows]
 
 
 def group_numbers(session: Session, *, run_id: str, training_step: int) -> list[GroupNumbers]:
-    """Groups of a training step, in task order."""
+    """Groups of a training step's update, in their order there."""
     rows = session.execute(
-        select(GroupRow.group_index, GroupRow.group_size)
+        select(GroupRow.update_index, GroupRow.group_size)
         .where(
             GroupRow.run_id == run_id,
             GroupRow.phase == "train",
-            GroupRow.training_step == training_step,
+            GroupRow.decided_training_step == training_step,
+            GroupRow.update_index.is_not(None),
             ~GroupRow.superseded,
         )
-        .order_by(GroupRow.group_index)
+        .order_by(GroupRow.update_index)
     )
     return [GroupNumbers(*row) for row in rows]
+
+
+def discarded_groups(session: Session, *, run_id: str, training_step: int) -> list[DiscardedGroup]:
+    """Groups that a training step threw away, by when they were played."""
+    rows = session.execute(
+        select(
+            GroupRow.training_step,
+            GroupRow.group_index,
+            GroupRow.discard_reason,
+            func.sum(case((EpisodeRow.trained, 1), else_=0)),
+            func.min(EpisodeRow.id),
+        )
+        .join(EpisodeRow, _IN_GROUP)
+        .where(
+            GroupRow.run_id == run_id,
+            GroupRow.phase == "train",
+            GroupRow.decided_training_step == training_step,
+            GroupRow.discard_reason.is_not(None),
+            ~GroupRow.superseded,
+        )
+        .group_by(GroupRow.training_step, GroupRow.group_index, GroupRow.discard_reason)
+        .order_by(GroupRow.training_step, GroupRow.group_index)
+    )
+    return [DiscardedGroup(*row) for row in rows]
 
 
 def episode_numbers(
@@ -208,7 +266,9 @@ def episode_numbers(
     rows = session.execute(
         select(
             EpisodeRow.id,
-            EpisodeRow.group_index,
+            EpisodeRow.training_step,
+            EpisodeRow.trained_training_step,
+            _PLACE,
             EpisodeRow.position,
             EpisodeRow.retry,
             EpisodeRow.failed,
@@ -221,8 +281,9 @@ def episode_numbers(
             EpisodeRow.episode_advantage,
             EpisodeRow.optimizer_step_index,
         )
+        .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step, phase))
-        .order_by(EpisodeRow.group_index, EpisodeRow.position, EpisodeRow.retry)
+        .order_by(_PLACE, EpisodeRow.position, EpisodeRow.retry)
     )
     return [EpisodeNumbers(*row) for row in rows]
 
@@ -250,6 +311,7 @@ def step_numbers(
             StepRow.policy_version,
         )
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step, phase))
         .order_by(StepRow.episode_id, StepRow.step_index)
     )
@@ -267,6 +329,7 @@ def anchor_texts(
             func.coalesce(StepContentRow.anchor_state, StepContentRow.observation),
         )
         .join(EpisodeRow, EpisodeRow.id == StepContentRow.episode_id)
+        .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step))
     )
     return {(episode_id, index): text for episode_id, index, text in rows}
@@ -286,6 +349,7 @@ def reply_logprobs(
             StepContentRow.policy_logprobs,
         )
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        .join(GroupRow, _IN_GROUP)
         .join(
             StepContentRow,
             (StepContentRow.episode_id == StepRow.episode_id)
@@ -310,6 +374,7 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
             StepContentRow.action_tokens,
         )
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        .join(GroupRow, _IN_GROUP)
         .join(
             StepContentRow,
             (StepContentRow.episode_id == StepRow.episode_id)
@@ -324,10 +389,15 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
 
 
 def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> list[ConsumedNumbers]:
-    """What the loss function read in a training step, by episode, step and time."""
+    """What the loss read of a training step's groups, by episode, step and time.
+
+    Its groups are those that it took or threw away, whichever update read them, and those that it
+    played and that still wait.
+    """
     key = (
         ConsumedStepRow.episode_id,
         ConsumedStepRow.step_index,
+        ConsumedStepRow.training_step,
         ConsumedStepRow.optimizer_step_index,
         ConsumedStepRow.rank,
         ConsumedStepRow.micro_batch,
@@ -344,7 +414,16 @@ def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> li
             ConsumedStepRow.old_logprob_sum,
         )
         .join(EpisodeRow, EpisodeRow.id == ConsumedStepRow.episode_id)
-        .where(*_of(run_id, training_step))
+        .join(GroupRow, _IN_GROUP)
+        .where(
+            GroupRow.run_id == run_id,
+            GroupRow.phase == "train",
+            (GroupRow.decided_training_step == training_step)
+            | (
+                GroupRow.decided_training_step.is_(None) & (GroupRow.training_step == training_step)
+            ),
+            ~GroupRow.superseded,
+        )
         .order_by(*key)
     )
     return [ConsumedNumbers(*row) for row in rows]
@@ -384,9 +463,17 @@ def metrics_of_training_step(
 
 
 def _of(run_id: str, training_step: int, phase: str = "train") -> tuple[ColumnElement[bool], ...]:
+    """Groups that the update took; of another phase, those that the training step played."""
+    if phase != "train":
+        which = (GroupRow.training_step == training_step,)
+    else:
+        which = (
+            GroupRow.decided_training_step == training_step,
+            GroupRow.update_index.is_not(None),
+        )
     return (
-        EpisodeRow.run_id == run_id,
-        EpisodeRow.phase == phase,
-        EpisodeRow.training_step == training_step,
-        ~EpisodeRow.superseded,
+        GroupRow.run_id == run_id,
+        GroupRow.phase == phase,
+        *which,
+        ~GroupRow.superseded,
     )

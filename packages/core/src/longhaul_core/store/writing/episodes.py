@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
@@ -17,7 +17,12 @@ from longhaul_core.store.models import (
     TaskRow,
 )
 from longhaul_core.store.packing import pack_logprobs
-from longhaul_core.store.records import ConsumedSteps, EpisodeCredit, EpisodeRecord
+from longhaul_core.store.records import (
+    ConsumedSteps,
+    EpisodeCredit,
+    EpisodeRecord,
+    GroupDecision,
+)
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.runs import Lines
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
@@ -27,6 +32,7 @@ __all__ = [
     "episode_lengths",
     "write_consumed_steps",
     "write_credit",
+    "write_decisions",
     "write_episodes",
     "write_tasks",
 ]
@@ -45,7 +51,11 @@ def write_episodes(connection: Connection, records: Sequence[EpisodeRecord], lin
     episodes: dict[str, EpisodeRecord] = {}
     for record in records:
         episodes.setdefault(record.episode_id, record)
-    superseded = {key: lines.superseded(record) for key, record in episodes.items()}
+    superseded = {
+        # A training episode survives by the decision on its group, which comes later.
+        key: lines.given_up(record) if record.phase == "train" else lines.superseded(record)
+        for key, record in episodes.items()
+    }
     write_tasks(connection, [record.outcome.task for record in episodes.values()])
     insert_new(
         connection,
@@ -95,6 +105,50 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
             connection.execute(insert(connection, model), new)
 
 
+def write_decisions(connection: Connection, records: Sequence[GroupDecision], lines: Lines) -> None:
+    """Set what became of groups that are in the store.
+
+    Raises:
+        StoreError: A group is not there.
+    """
+    decisions: dict[tuple[str, int, int, int], GroupDecision] = {}
+    for record in records:
+        key = (record.run_id, record.attempt, record.training_step, record.group_index)
+        decisions.setdefault(key, record)
+    for key, decision in sorted(decisions.items()):
+        superseded = lines.superseded(decision, training_step=decision.decided_training_step)
+        written = connection.execute(
+            update(GroupRow)
+            .where(*_group(GroupRow, decision))
+            .values(
+                decided_training_step=int(decision.decided_training_step),
+                update_index=decision.update_index,
+                discard_reason=decision.discard_reason,
+                superseded=superseded,
+            )
+        )
+        if written.rowcount != 1:
+            raise StoreError(f"decision on a group that is not in the store: {key}")
+        if lines.given_up(decision):
+            connection.execute(
+                update(EpisodeRow)
+                .where(*_group(EpisodeRow, decision))
+                .values(superseded=superseded)
+            )
+
+
+def _group(
+    model: type[GroupRow] | type[EpisodeRow], decision: GroupDecision
+) -> tuple[ColumnElement[bool], ...]:
+    return (
+        model.run_id == decision.run_id,
+        model.attempt == decision.attempt,
+        model.phase == "train",
+        model.training_step == decision.training_step,
+        model.group_index == decision.group_index,
+    )
+
+
 def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines: Lines) -> None:
     """Set the credit of episodes that are in the store.
 
@@ -117,12 +171,15 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
     logprobs: list[Row] = []
     for key in sorted(credits):
         credit = credits[key]
-        trained = credit.trained and not lines.superseded(credit)
+        trained = credit.trained and not lines.superseded(
+            credit, training_step=credit.trained_training_step
+        )
         steps.extend(rows.credit_rows(credit, trained=trained))
         episodes.append(
             {
                 "of_episode": key,
                 "new_trained": trained,
+                "new_trained_training_step": int(credit.trained_training_step) if trained else None,
                 "new_episode_advantage": float(credit.episode_advantage),
                 "new_optimizer_step_index": credit.optimizer_step_index,
             }
@@ -164,6 +221,7 @@ def write_consumed_steps(connection: Connection, records: Sequence[ConsumedSteps
         key=(
             "episode_id",
             "step_index",
+            "training_step",
             "optimizer_step_index",
             "rank",
             "micro_batch",

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, exists, func, select, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import (
@@ -25,13 +25,18 @@ from longhaul_core.store.writing.statements import insert_new
 __all__ = ["Lines", "beat", "end_run", "start_run", "supersede", "surviving_lines"]
 
 
-class _OnALine(Protocol):
-    """A record of one attempt and training step."""
+class _OfAnAttempt(Protocol):
+    """A record of one attempt."""
 
     @property
     def run_id(self) -> str: ...
     @property
     def attempt(self) -> int: ...
+
+
+class _OnALine(_OfAnAttempt, Protocol):
+    """A record of one attempt and training step."""
+
     @property
     def training_step(self) -> int: ...
 
@@ -47,24 +52,39 @@ class Lines:
     def __init__(self, attempts: dict[str, list[_Attempt]]) -> None:
         self._attempts = attempts
 
-    def superseded(self, record: _OnALine) -> bool:
-        """True for a late row of an attempt that was given up.
+    def superseded(self, record: _OnALine, *, training_step: int | None = None) -> bool:
+        """True for a late row of an attempt that was given up before its training step.
+
+        Args:
+            record: What is to be written.
+            training_step: Instead of the record's own.
 
         Raises:
             StoreError: The record's attempt was never started.
         """
+        number = record.training_step if training_step is None else training_step
+        return any(number > after for after in self._resumes_since(record))
+
+    def given_up(self, record: _OfAnAttempt) -> bool:
+        """True for a late row of an attempt that a later one went on from.
+
+        Raises:
+            StoreError: The record's attempt was never started.
+        """
+        return bool(self._resumes_since(record))
+
+    def _resumes_since(self, record: _OfAnAttempt) -> list[int]:
         known = self._attempts[record.run_id]
         if all(other.attempt != record.attempt for other in known):
             raise StoreError(
                 f"attempt {record.attempt} of run {record.run_id!r} is not in the store: "
                 "write its RunStarted first"
             )
-        return any(
-            other.attempt > record.attempt
-            and other.resumes_after is not None
-            and record.training_step > other.resumes_after
+        return [
+            other.resumes_after
             for other in known
-        )
+            if other.attempt > record.attempt and other.resumes_after is not None
+        ]
 
 
 def surviving_lines(connection: Connection, run_ids: Collection[str]) -> Lines:
@@ -136,6 +156,9 @@ def start_run(connection: Connection, record: RunStarted) -> None:
 def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) -> None:
     """Mark rows of attempts before `attempt` that are beyond training step `after`.
 
+    A training episode is beyond it if no training step up to `after` decided on its group: one
+    that was played ahead, and waited at the checkpoint, is played again.
+
     Raises:
         StoreError: `attempt` is the first, or went on from another training step.
     """
@@ -158,6 +181,34 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
             .where(model.run_id == run_id, model.attempt < attempt, model.training_step > after)
             .values(superseded=True)
         )
+    connection.execute(
+        update(GroupRow)
+        .where(
+            GroupRow.run_id == run_id,
+            GroupRow.attempt < attempt,
+            GroupRow.phase == "train",
+            func.coalesce(GroupRow.decided_training_step, after + 1) > after,
+        )
+        .values(superseded=True)
+    )
+    undone = exists().where(
+        GroupRow.run_id == run_id,
+        GroupRow.attempt == EpisodeRow.attempt,
+        GroupRow.phase == "train",
+        GroupRow.training_step == EpisodeRow.training_step,
+        GroupRow.group_index == EpisodeRow.group_index,
+        GroupRow.superseded,
+    )
+    connection.execute(
+        update(EpisodeRow)
+        .where(
+            EpisodeRow.run_id == run_id,
+            EpisodeRow.attempt < attempt,
+            EpisodeRow.phase == "train",
+            undone,
+        )
+        .values(superseded=True)
+    )
     lost = select(EpisodeRow.id).where(
         EpisodeRow.run_id == run_id, EpisodeRow.superseded, EpisodeRow.trained
     )
@@ -165,7 +216,7 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
     connection.execute(
         update(EpisodeRow)
         .where(EpisodeRow.run_id == run_id, EpisodeRow.superseded)
-        .values(trained=False)
+        .values(trained=False, trained_training_step=None)
     )
 
 

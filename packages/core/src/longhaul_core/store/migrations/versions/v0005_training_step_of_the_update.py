@@ -1,0 +1,55 @@
+"""The training step that an episode was trained in, beside the one that played it."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Until now they were one: what was trained was trained in the step that played it."""
+    op.add_column("groups", sa.Column("decided_training_step", sa.Integer(), nullable=True))
+    op.add_column("groups", sa.Column("update_index", sa.Integer(), nullable=True))
+    op.add_column("groups", sa.Column("discard_reason", sa.String(length=32), nullable=True))
+    # A group that was left out of an update was in the same batch as those that were not.
+    op.execute("""
+        UPDATE groups SET decided_training_step = training_step, update_index = group_index
+        WHERE phase = 'train' AND EXISTS (
+            SELECT 1 FROM episodes e
+            WHERE e.run_id = groups.run_id AND e.attempt = groups.attempt AND e.phase = 'train'
+                AND e.training_step = groups.training_step AND e.episode_advantage IS NOT NULL
+        )
+    """)
+    op.create_index(
+        op.f("ix_groups_run_id_decided_training_step"),
+        "groups",
+        ["run_id", "decided_training_step"],
+        unique=False,
+    )
+    op.add_column("episodes", sa.Column("trained_training_step", sa.Integer(), nullable=True))
+    op.execute("UPDATE episodes SET trained_training_step = training_step WHERE trained")
+    op.add_column("consumed_steps", sa.Column("training_step", sa.Integer(), nullable=True))
+    op.execute("""
+        UPDATE consumed_steps SET training_step =
+            (SELECT e.training_step FROM episodes e WHERE e.id = consumed_steps.episode_id)
+    """)
+    with op.batch_alter_table(
+        "consumed_steps", table_kwargs={"sqlite_with_rowid": False}
+    ) as consumed_steps:
+        consumed_steps.alter_column("training_step", existing_type=sa.Integer(), nullable=False)
+        consumed_steps.drop_constraint(op.f("pk_consumed_steps"), type_="primary")
+        consumed_steps.create_primary_key(
+            op.f("pk_consumed_steps"),
+            [
+                "episode_id",
+                "step_index",
+                "training_step",
+                "optimizer_step_index",
+                "rank",
+                "micro_batch",
+                "row_index",
+            ],
+        )

@@ -1,0 +1,65 @@
+"""Our trainer over each of verl's three.
+
+verl's trainers differ in when playing stops and goes on; what is trained is ours in all of
+them. Each class here takes the first from verl and the second from `LonghaulTrainer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any, cast
+
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+
+class SyncTrainer(LonghaulTrainer, PPOTrainerSync):
+    """Plays a training step's episodes, then learns from them."""
+
+
+class ColocateAsyncTrainer(LonghaulTrainer, PPOTrainerColocateAsync):
+    """Plays ahead on the learner's machines; replies pause while it learns."""
+
+    @contextlib.contextmanager
+    def _learner_has_the_card(self) -> Generator[None]:
+        """See `LonghaulTrainer`; replies that are being written wait as they do for an update."""
+        if not self.config.actor_rollout_ref.rollout.free_cache_engine:
+            yield
+            return
+        engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves
+        engines.abort_replicas()
+        with super()._learner_has_the_card():
+            yield
+        engines.resume_generation_replicas()
+
+
+class SeparateAsyncTrainer(LonghaulTrainer, PPOTrainerSeparateAsync):
+    """Plays ahead on machines of its own; replies pause only while new weights arrive.
+
+    verl takes an optimizer step's groups as soon as they are there, and counts a training step
+    as so many of those. Here a training step takes all of its groups at once, as in the other
+    modes, so that what credit compares, and the old logprobs, are of one training step.
+    """
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Under the weights that the update begins with, which the learner still has."""
+        return PPOTrainer._compute_old_log_prob(self, batch, metrics)
+
+    @contextlib.contextmanager
+    def _learner_has_the_card(self) -> Generator[None]:
+        """It always has: no engine shares it."""
+        yield
+
+
+TRAINERS: dict[str, type[LonghaulTrainer]] = {
+    "sync": SyncTrainer,
+    "colocate_async": ColocateAsyncTrainer,
+    "separate_async": SeparateAsyncTrainer,
+}
+"""By `trainer.mode`."""

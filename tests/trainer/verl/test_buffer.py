@@ -1,0 +1,157 @@
+"""Tests for `longhaul_trainer.verl.buffer`: which groups a training step takes, and when."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig
+
+from longhaul_core.errors import LonghaulError
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
+]
+
+
+def make_buffer(groups: Mapping[str, str], *, on_stale: str = "drop", max_staleness: int = 1):  # noqa: ANN201  verl is imported by the tests alone
+    """A buffer that found these groups, by name, in these states."""
+    from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer
+
+    buffer = AsyncGroupBuffer(
+        trainer_mode="colocate_async",
+        trainer_config=DictConfig({}),
+        max_off_policy_threshold=max_staleness + 1,
+        max_off_policy_strategy=on_stale,
+        sampler_kwargs=DictConfig({}),
+    )
+    for name, status in groups.items():
+        getattr(buffer, f"{status}_keys")[PARTITION].add(name)
+        buffer.prompt_global_steps[PARTITION][name] = int(name.split("-")[1])
+        if status == "finished":
+            buffer.partitions[PARTITION][f"{name}_0_0"] = {}
+    return buffer
+
+
+def finished_of(groups: Mapping[str, str]) -> set[str]:
+    return {name for name, status in groups.items() if status == "finished"}
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "enough"),
+    [
+        ("train-3-9", True),  # played now: it may come in the next training step
+        ("train-2-9", False),  # played in the last one: the next training step is too late
+    ],
+)
+def test_the_learner_waits_for_what_would_be_too_old_later(in_flight: str, *, enough: bool) -> None:
+    groups = {"train-3-0": "finished", "train-3-1": "finished", in_flight: "running"}
+    buffer = make_buffer(groups, on_stale="wait")
+
+    assert buffer._has_enough_samples(3, "train", 2, finished_of(groups)) is enough
+
+
+def test_the_learner_does_not_wait_where_what_is_too_old_is_dropped() -> None:
+    groups = {"train-3-0": "finished", "train-1-0": "running"}
+
+    assert make_buffer(groups)._has_enough_samples(3, "train", 1, finished_of(groups))
+
+
+def test_validation_waits_for_nothing_but_its_own_episodes() -> None:
+    groups = {"train-1-0": "running"}
+    buffer = make_buffer(groups, on_stale="wait")
+
+    assert buffer._has_enough_samples(3, "val", 1, {"validation-3-0"})
+
+
+def test_the_oldest_groups_are_taken_in_the_order_that_they_were_asked_for() -> None:
+    names = ["train-2-10", "train-2-9", "train-10-0", "train-1-11"]
+    groups = dict.fromkeys(names, "finished")
+
+    chosen, _, _ = make_buffer(groups)._select_prompt_uids("train", set(names), 3)
+
+    assert chosen == ["train-1-11", "train-2-9", "train-2-10"]
+
+
+def test_groups_without_any_episode_that_ended_are_said_to_be_so() -> None:
+    groups = dict.fromkeys(["train-1-0", "train-1-1"], "finished")
+    buffer = make_buffer(groups)
+    buffer.partitions["train"].clear()
+
+    with pytest.raises(RuntimeError, match="no materializable trajectories"):
+        buffer._select_prompt_uids("train", set(groups), 2)
+
+
+def test_an_error_outside_every_episode_ends_the_run_instead_of_playing_on() -> None:
+    buffer = make_buffer({"train-1-0": "failure"})
+
+    with pytest.raises(LonghaulError, match="an error that no episode is to blame for"):
+        buffer._terminal_eviction_reasons(1, "train")
+
+
+def test_what_is_too_old_is_told_before_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import transfer_queue
+
+    from longhaul_trainer.verl.notes import GroupName
+
+    cleared: list[str] = []
+
+    def clear(*, keys: list[str], partition_id: str) -> None:
+        cleared.extend(keys)
+
+    monkeypatch.setattr(transfer_queue, "kv_clear", clear)  # the door to the network
+    groups = {"train-1-0": "finished", "train-2-0": "finished", "train-1-1": "running"}
+    buffer = make_buffer(groups)
+
+    reasons = buffer._terminal_eviction_reasons(3, "train")
+    evicted, *_ = buffer._evict_terminal_groups(3, "train", reasons)
+
+    assert evicted == {"train-1-0"}
+    assert buffer.discarded == (GroupName(1, 0),)
+    assert set(cleared) == {"train-1-0", "train-1-0_0_0"}
+
+
+@given(
+    batch_size=st.integers(1, 4),
+    ahead=st.integers(1, 3),
+    slack=st.integers(0, 2),
+    durations=st.lists(st.integers(0, 9), min_size=200, max_size=200),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_group_is_ever_too_old_and_none_is_lost_if_the_learner_waits(
+    batch_size: int, ahead: int, slack: int, durations: list[int]
+) -> None:
+    """The whole of a run, in a world where a group takes as many ticks as `durations` says."""
+    from longhaul_trainer.verl.buffer import all_in_time
+
+    max_staleness = ahead + slack
+    next_duration = iter(durations)
+    waiting: list[tuple[int, int]] = []  # played in training step, finished at tick
+    tick = 0
+
+    def play(training_step: int, number: int) -> None:
+        waiting.extend((training_step, tick + next(next_duration)) for _ in range(number))
+
+    play(1, ahead * batch_size)
+    for training_step in range(1, 11):
+        play(training_step, batch_size)
+        while True:
+            ready = sorted(one for one in waiting if one[1] <= tick)
+            left = sorted(one[0] for one in waiting)
+            for one in ready[:batch_size]:
+                left.remove(one[0])
+            if len(ready) >= batch_size and all_in_time(
+                left, after=training_step, batch_size=batch_size, max_staleness=max_staleness
+            ):
+                break
+            assert tick < 1000, waiting
+            tick += 1
+        for one in ready[:batch_size]:
+            assert 0 <= training_step - one[0] <= max_staleness
+            waiting.remove(one)
+        tick += 1
+    assert len(waiting) == ahead * batch_size
