@@ -34,11 +34,13 @@ def test_every_recipe_describes_a_run(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.stem)
-def test_every_algorithm_lies_over_every_recipe(file: Path) -> None:
+def test_every_algorithm_lies_over_every_synchronous_recipe(file: Path) -> None:
     """Nothing of a recipe's own algorithm is left over that contradicts it, or changes it."""
     algorithm = tomllib.loads(file.read_text(encoding="utf-8"))
     trained = {
-        base.stem: load_config(base, layers=[file]) for base in sorted(CONFIGS.glob("qwen*.toml"))
+        base.stem: load_config(base, layers=[file])
+        for base in sorted(CONFIGS.glob("qwen*.toml"))
+        if load_config(base).trainer.mode == "sync"
     }
 
     assert len(trained) >= 4
@@ -400,7 +402,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 15
+    assert len(sections) == 16
 
 
 def parse_smallest() -> RunConfig:
