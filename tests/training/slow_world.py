@@ -7,10 +7,13 @@
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
 
+from longhaul_core.types import Split, Task
 from training import wordy_world
 
 ID = "longhaul-tests/Slow-v0"
@@ -22,6 +25,9 @@ LONGEST_SECONDS = 240.0
 
 class SlowWorld(wordy_world.WordyWorld):
     """Pays for words; the first training episode to get there waits for `UNTIL` to be true."""
+
+    def tasks(self, split: Split, limit: int | None = None) -> Sequence[Task]:
+        return [replace(task, environment=ID) for task in super().tasks(split, limit)]
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, object]]:
         if self._is_the_slow_one():
