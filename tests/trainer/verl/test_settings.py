@@ -193,6 +193,21 @@ def test_learner_and_reference_compute_in_the_precision_that_samples(role: str) 
     assert value(config, f"{ROLLOUT}.dtype") == "float32"
 
 
+@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_verl_itself_accepts_every_mode_laid_over_a_recipe(mode: str) -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    for recipe in ("qwen2.5-1.5b-4gpu", "qwen2.5-7b-8gpu"):
+        layer = CONFIGS / "modes" / f"{mode}.toml"
+        run = load_config(CONFIGS / f"{recipe}.toml", layers=[layer])
+        config = settings_of(run, device="gpu")
+        OmegaConf.resolve(config)
+
+        validate_config(config, need_reference_policy(config), need_critic(config))
+        assert value(config, "trainer.v1.trainer_mode") == mode
+
+
 PLAYS_AHEAD: dict[str, object] = {"batches_ahead": 1, "max_staleness": 2, "on_stale": "wait"}
 
 
