@@ -14,6 +14,8 @@ from longhaul_core.horizons import HorizonState
 from longhaul_core.store import (
     ConsumedStep,
     ConsumedSteps,
+    ConsumedValue,
+    ConsumedValues,
     EpisodeCredit,
     EpisodeRecord,
     GroupDecision,
@@ -31,9 +33,14 @@ from longhaul_core.types import (
 )
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
-from longhaul_trainer.verl.credit import StepCredit, credit_training_step
+from longhaul_trainer.verl.credit import (
+    CriticValues,
+    StepCredit,
+    TrainedEpisode,
+    credit_training_step,
+)
 from longhaul_trainer.verl.merging import cut_into_rows, notes_of
-from longhaul_trainer.verl.notes import GroupName, RowNotes, without_greedy
+from longhaul_trainer.verl.notes import GroupName, RowKey, RowNotes, without_greedy
 from store_samples import make_task
 
 RUN = "run"
@@ -50,6 +57,8 @@ class PlayedStep:
     greedy: list[EpisodeRecord] = field(default_factory=list[EpisodeRecord])
     credits: list[EpisodeCredit] = field(default_factory=list[EpisodeCredit])
     consumed: list[ConsumedSteps] = field(default_factory=list[ConsumedSteps])
+    consumed_values: list[ConsumedValues] = field(default_factory=list[ConsumedValues])
+    trained: tuple[TrainedEpisode, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
     def records(self, *, attempt: int = 0) -> list[Record]:
@@ -63,6 +72,7 @@ class PlayedStep:
             *self.decisions,
             *self.credits,
             *self.consumed,
+            *self.consumed_values,
             measured,
         ]
 
@@ -226,14 +236,15 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
     found = credited(as_if or config, played)
     played.credits = [
         _credit_record(
+            config,
             records[note.training_step, note.group_index, note.position],
-            found,
-            place,
+            episode,
             training_step=played.training_step,
         )
-        for place, episode in enumerate(found.episodes)
+        for episode in found.episodes
         for note in episode.notes[:1]
     ]
+    played.trained = found.episodes
 
 
 def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
@@ -249,6 +260,24 @@ def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
         num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
         groups=[str(GroupName(*group)) for group in taken],
         greedy=greedy if config.algorithm.name == "remax" else None,
+        values=values_of(notes) if config.algorithm.uses_critic else None,
+    )
+
+
+def values_of(notes: RowNotes) -> CriticValues:
+    """What a critic might say, in float32 as it computes, and the same for the same row."""
+
+    def said(name: str, number: int) -> np.ndarray:
+        draw = Random(name)
+        return np.float32([draw.uniform(-1, 1) for _ in range(number)]).astype(np.float64)
+
+    return CriticValues(
+        {key: said(key, row[-1].stop) for key, row in notes.items()},
+        {
+            RowKey.parse(key)[:2]: float(said(f"the end of {key}", 1)[0])
+            for key, row in notes.items()
+            if row[-1].truncated
+        },
     )
 
 
@@ -285,15 +314,18 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
     """What the loss reads of the credited episodes, and what the trainer measures."""
     updates = config.optimizer.optimizer_steps_per_training_step
     every_row = config.loss.kl_coefficient > 0 or config.loss.entropy_coefficient > 0
-    played.consumed = []
-    for part in range(updates):
+    played.consumed, played.consumed_values = [], []
+    if config.algorithm.uses_critic:
+        consume_values(played)
+    learns = played.training_step > config.critic.warmup_training_steps
+    for part in range(updates if learns else 0):
         rows = [
             row
             for credit in played.credits
             if credit.optimizer_step_index == part
             for row in consumed_rows(credit)
         ]
-        moving = [row for row in rows if any(step.advantage_low for step in row)]
+        moving = [row for row in rows if any(s.advantage_low or s.advantage_high for s in row)]
         kept = rows if every_row else moving or rows[:1]
         for batch, start in enumerate(range(0, len(kept), ROWS_PER_MICRO_BATCH)):
             chunk = kept[start : start + ROWS_PER_MICRO_BATCH]
@@ -322,7 +354,9 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
         for behavior, policy in zip(step.behavior_logprobs, logprobs, strict=True)
     ]
     played.metrics = {
-        "actor/optimizer_steps": len({c.optimizer_step_index for c in played.credits}),
+        "actor/optimizer_steps": len({c.optimizer_step_index for c in played.credits})
+        if learns
+        else 0,
         "agreement/logprob_difference_max": float(max(differences, default=0.0)),
     }
 
@@ -338,10 +372,55 @@ def consumed_rows(credit: EpisodeCredit) -> list[list[ConsumedStep]]:
     return rows
 
 
+def consume_values(played: PlayedStep) -> None:
+    """What the critic's loss reads of the credited episodes, an optimizer step at a time."""
+    for part in sorted({episode.optimizer_step for episode in played.trained}):
+        rows = [
+            consumed_value(episode, index)
+            for episode in played.trained
+            if episode.optimizer_step == part
+            for index in range(len(episode.notes))
+        ]
+        played.consumed_values.append(
+            ConsumedValues(
+                run_id=RUN,
+                attempt=played.episodes[0].attempt,
+                training_step=played.training_step,
+                optimizer_step_index=part,
+                rank=0,
+                micro_batch=0,
+                rows=tuple(replace(row, row_index=place) for place, row in enumerate(rows)),
+            )
+        )
+
+
+def consumed_value(episode: TrainedEpisode, index: int) -> ConsumedValue:
+    """One step as the critic's loss reads it, in float32."""
+    note, step = episode.notes[index], episode.steps[index]
+    weights = np.float32(step.value_weights)
+    target = float(np.float32(step.value_target))
+    (places,) = weights.nonzero()
+    return ConsumedValue(
+        training_step=note.training_step,
+        group_index=note.group_index,
+        position=note.position,
+        retry=note.retry,
+        step_index=index,
+        row_index=0,
+        num_tokens=len(places),
+        first_token=int(places[0]),
+        target_low=target,
+        target_high=target,
+        weight_low=float(weights[places].min()),
+        weight_high=float(weights[places].max()),
+    )
+
+
 def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> ConsumedStep:
     """One step as the loss reads it, in float32."""
     logprobs = np.array(logprobs_of(credit)[index], dtype=np.float32)
-    advantage = float(np.float32(credit.advantages[index]))
+    tokens = credit.token_advantages
+    advantages = np.float32(tokens[index] if tokens else [credit.advantages[index]])
     weight = float(np.float32(credit.loss_weights[index]))
     return ConsumedStep(
         training_step=credit.training_step,
@@ -351,8 +430,8 @@ def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> Consu
         step_index=index,
         row_index=row_index,
         num_tokens=len(logprobs),
-        advantage_low=advantage,
-        advantage_high=advantage,
+        advantage_low=float(advantages.min()),
+        advantage_high=float(advantages.max()),
         weight_low=weight,
         weight_high=weight,
         old_logprob_sum=float(logprobs.astype(np.float64).sum()),
@@ -371,9 +450,8 @@ def outcome_of(played: PlayedStep, credit: EpisodeCredit) -> Trajectory | Failed
 
 
 def _credit_record(
-    record: EpisodeRecord, found: StepCredit, place: int, *, training_step: int
+    config: RunConfig, record: EpisodeRecord, episode: TrainedEpisode, *, training_step: int
 ) -> EpisodeCredit:
-    episode = found.episodes[place]
     return EpisodeCredit(
         run_id=RUN,
         attempt=record.attempt,
@@ -392,9 +470,14 @@ def _credit_record(
             tuple(logprob - 1e-5 for logprob in step.behavior_logprobs)
             for step in record.outcome.steps
         ),
-        trained=True,
+        trained=record.training_step > config.critic.warmup_training_steps,
         optimizer_step_index=episode.optimizer_step,
         split_reasons=tuple(note.split_reason for note in episode.notes),
+        values=episode.step_values,
+        value_targets=episode.credit.value_targets,
+        final_value=None if episode.values is None else episode.values.final,
+        token_values=episode.token_values,
+        token_advantages=episode.credit.token_advantages,
     )
 
 
@@ -415,7 +498,7 @@ def _tries(
     for retry in range(2):
         failed = draw.random() < failure_rate
         num_steps = draw.randint(1, limit)
-        version = (training_step - 1) * config.optimizer.optimizer_steps_per_training_step
+        version = config.policy_version(training_step - 1)
         steps = tuple(_step(draw, index, version, most_tokens) for index in range(num_steps))
         if config.memory.kind == "full":
             steps = _going_on(draw, steps)

@@ -54,6 +54,58 @@ def one_worker(
     folder = model.parent
     paths = Paths(model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml")
     config = verl_settings(run, paths=paths, device="cpu")
+    with _process_of(rank=rank, num_ranks=num_ranks, port=port):
+        made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
+        made.init_model()
+        yield made
+        torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
+    """The critic's worker of a CPU run, in this process and on a gloo group of one.
+
+    Needs the variables of `cpu_run`. It is made as verl's trainer makes it.
+
+    Args:
+        run: What the critic is made for.
+        model: Hugging Face folder of the weights.
+    """
+    import torch
+    from verl.utils.config import omega_conf_to_dataclass
+    from verl.workers.config import CriticConfig
+    from verl.workers.engine_workers import TrainingWorkerConfig
+
+    from longhaul_trainer.verl.cpu.worker import CpuTrainingWorker
+    from longhaul_trainer.verl.settings import Paths, verl_settings
+
+    folder = model.parent
+    paths = Paths(
+        model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml", critic=model
+    )
+    critic: CriticConfig = omega_conf_to_dataclass(
+        verl_settings(run, paths=paths, device="cpu").critic
+    )
+    engine: Any = critic.engine
+    engine.infer_max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu
+    engine.max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu
+    with _process_of(rank=0, num_ranks=1, port=None):
+        made = CpuTrainingWorker(
+            TrainingWorkerConfig(
+                model_type="value_model",
+                model_config=critic.model,
+                engine_config=critic.engine,
+                optimizer_config=critic.optim,
+                checkpoint_config=critic.checkpoint,
+            )
+        )
+        made.reset()
+        yield made
+        torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _process_of(*, rank: int, num_ranks: int, port: int | None) -> Generator[None]:
     group = {
         "RANK": str(rank),
         "WORLD_SIZE": str(num_ranks),
@@ -66,7 +118,4 @@ def one_worker(
             patch.setenv(name, value)
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
-        made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
-        made.init_model()
-        yield made
-        torch.distributed.destroy_process_group()
+        yield

@@ -42,6 +42,27 @@ OPTIONS = {
         'loss.kl_kind="k2"',
         'tasks.order="difficulty"',
     ),
+    "a critic of steps, and horizons that cut": (
+        'algorithm.name="gae"',
+        "algorithm.trace_decay=0.9",
+        "critic.learning_rate=1e-3",
+        "critic.clip_range=0.2",
+        "rollout.group_size=2",
+        "rollout.horizon=2",
+        'horizon_schedule.kind="fixed"',
+        "horizon_schedule.stages=[]",
+        "loss.kl_coefficient=0.01",
+    ),
+    "a critic of tokens that learns alone first, merged rows": (
+        'algorithm.name="gae"',
+        'algorithm.gae_level="token"',
+        'algorithm.whiten="episode"',
+        "critic.learning_rate=1e-3",
+        "critic.warmup_training_steps=1",
+        "rollout.group_size=2",
+        'memory.kind="full"',
+        'optimizer.rows="merged"',
+    ),
     "a greedy episode for a baseline, groups of two": (
         'algorithm.name="remax"',
         "rollout.group_size=2",
@@ -134,6 +155,29 @@ def test_greedy_episodes_are_played_beside_a_group_that_asks_for_them(
 
     assert played[0][:3] == (num_groups, 0 if num_groups else None, 0)
     assert cost[0][0] == played[0][3]
+
+
+def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:
+    episodes = trained.query(
+        "SELECT count(*), sum(truncated), sum(final_value IS NOT NULL), "
+        "sum(truncated = (final_value IS NOT NULL)) FROM episodes WHERE phase = 'train'"
+    )[0]
+    steps = trained.query(
+        "SELECT count(*), count(value), count(value_target), max(abs(value)) FROM step_detail "
+        "WHERE phase = 'train'"
+    )[0]
+    norms = trained.query("SELECT value FROM metrics WHERE name = 'critic/grad_norm'")
+
+    if "critic" not in options:
+        assert (episodes[2], steps[1], steps[2], norms) == (0, 0, 0, [])
+        return
+    assert 0 < episodes[1] == episodes[2] < episodes[0] == episodes[3]
+    assert steps[0] == steps[1] == steps[2]
+    assert steps[3] > 0  # the critic said nothing at first, and has learnt since
+    assert len(norms) == 2
+    assert all(norm > 0 for (norm,) in norms)
+    saved = {path.name for path in trained.run_folder.glob("checkpoints/global_step_2/critic/*")}
+    assert {"model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt"} <= saved
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:

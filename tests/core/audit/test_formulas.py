@@ -39,6 +39,9 @@ def intent(**settings: object) -> Intent:
         "history_length": 2,
         "history_weight_exponent": 1.0,
         "whiten": "token",
+        "gae_level": "step",
+        "trace_decay": 1.0,
+        "critic_warmup": 0,
         "pass_k": None,
         "loss_unit": "token",
         "tokens_per_episode": None,
@@ -292,3 +295,36 @@ def test_both_implementations_of_a_gated_horizon_agree(
 def test_a_configuration_without_what_was_meant_is_refused_by_name() -> None:
     with pytest.raises(StoreError, match="run 'r' in the store has no 'algorithm'"):
         Intent.from_json(json.dumps({"rollout": {}}), run_id="r")
+
+
+def valued(rewards: list[float], values: list[list[float]], final: float = 0.0) -> EpisodeFacts:
+    tokens = [len(of_step) for of_step in values]
+    return episode(rewards, tokens=tokens)._replace(values=values, final_value=final)
+
+
+def test_gae_over_steps_by_hand() -> None:
+    # Discount 0.5, decay 0.5. First: delta 1 = 2 - 1 = 1; delta 0 = 0 + 0.5 * 1 - 0 = 0.5, and
+    # A 0 = 0.5 + 0.25 * 1 = 0.75. Second, cut: delta = 0 + 0.5 * 4 - 0 = 2.
+    pair = [valued([0, 2], [[0.0], [1.0]]), valued([0], [[0.0]], final=4.0)]
+
+    first, second = credit_of(pair, intent(estimator="gae", discount=0.5, trace_decay=0.5))
+
+    assert first.value_targets == [0.75, 2.0]
+    assert second.value_targets == [2.0]
+    mean, std = 1.25, (((-0.5) ** 2 + 0.25**2 + 0.75**2) / 2) ** 0.5
+    assert first.advantages == pytest.approx([(0.75 - mean) / std, (1 - mean) / std], abs=1e-6)
+    assert second.advantages == pytest.approx([(2 - mean) / std], abs=1e-6)
+
+
+def test_gae_over_tokens_loses_nothing_inside_an_action() -> None:
+    # Discount 0.5, decay 1. The second action: 4 - 1 = 3 at its only token; the first one's two
+    # tokens: 0.5 * 4 less their values, 2 and 1. Targets 2 and 4.
+    lone = [valued([0, 4], [[0.0, 1.0], [1.0]])]
+
+    [found] = credit_of(lone, intent(estimator="gae", gae_level="token", discount=0.5))
+
+    assert found.value_targets == [2.0, 4.0]
+    assert found.token_advantages is not None
+    [[one, two], [three]] = found.token_advantages
+    assert [one, two, three] == pytest.approx([0.0, -1.0, 1.0], abs=1e-6)
+    assert found.advantages == pytest.approx([-0.5, 1.0], abs=1e-6)

@@ -45,7 +45,11 @@ def limits(**overrides: float) -> EpisodeLimits:
 
 
 def play(
-    environment: Environment, agent: Agent | None = None, **overrides: float
+    environment: Environment,
+    agent: Agent | None = None,
+    *,
+    with_final_prompt: bool = False,
+    **overrides: float,
 ) -> EpisodeOutcome:
     return asyncio.run(
         run_episode(
@@ -53,6 +57,7 @@ def play(
             agent=agent or make_agent(),
             make_environment=lambda task: environment,
             limits=limits(**overrides),
+            with_final_prompt=with_final_prompt,
         )
     )
 
@@ -126,6 +131,43 @@ def test_the_token_budget_truncates_before_a_step_that_might_not_fit() -> None:
     assert len(trajectory.steps) == 2
     assert trajectory.stop_reason is StopReason.TOKEN_BUDGET_SPENT
     assert trajectory.stop_reason.truncated
+
+
+def final_prompt(environment: Environment, **overrides: float) -> bytes | None:
+    trajectory = trajectory_of(play(environment, None, with_final_prompt=True, **overrides))
+    tokens = trajectory.final_prompt_tokens
+    return None if tokens is None else bytes(tokens)
+
+
+def test_the_final_prompt_is_what_the_next_step_would_have_read() -> None:
+    remembering = make_agent(build_memory=lambda: FullHistory(template=PromptTemplate()))
+    longer = trajectory_of(play(ScriptedEnvironment(rewards=[0.0] * 9), remembering, horizon=3))
+    cut = trajectory_of(
+        play(
+            ScriptedEnvironment(rewards=[0.0] * 9),
+            remembering,
+            with_final_prompt=True,
+            horizon=2,
+        )
+    )
+
+    assert cut.final_prompt_tokens == longer.steps[2].prompt_tokens
+    assert longer.final_prompt_tokens is None  # nobody asked
+
+
+def test_only_what_a_limit_cut_short_has_a_final_prompt() -> None:
+    assert final_prompt(ScriptedEnvironment(rewards=[0.0, 1.0])) is None
+    assert final_prompt(ScriptedEnvironment(rewards=[0.0, 1.0], truncated=True)) is not None
+    assert final_prompt(ScriptedEnvironment(rewards=[0.0] * 9), max_episode_tokens=50) is not None
+
+
+def test_a_final_prompt_that_nothing_shortens_keeps_its_end() -> None:
+    class Growing(ScriptedEnvironment):
+        async def reset(self, task: Task) -> Observation:
+            return Observation(text="x")
+
+    # "user: after 1" does not fit into 7 bytes
+    assert final_prompt(Growing(rewards=[0.0] * 9), max_prompt_tokens=7) == b"after 1"
 
 
 def test_a_token_budget_below_one_step_fails_and_names_the_numbers() -> None:

@@ -12,6 +12,8 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store import (
     ConsumedStep,
     ConsumedSteps,
+    ConsumedValue,
+    ConsumedValues,
     EpisodeRecord,
     Evaluation,
     GroupDecision,
@@ -26,6 +28,7 @@ from longhaul_core.store import (
     TokenPieces,
     queries,
 )
+from longhaul_core.store.packing import unpack_logprobs
 from longhaul_core.types import Message, Observation, Split
 from store_samples import (
     make_audit,
@@ -59,6 +62,7 @@ def one_of_each() -> list[Record]:
         *make_decisions(episodes),
         *(make_credit(episode) for episode in episodes),
         *(make_consumed(episode) for episode in episodes),
+        *(make_values(episode) for episode in episodes),
         make_audit(),
         Metrics(run_id="run", attempt=0, training_step=1, values={"loss": 0.25, "entropy": 1.5}),
         Evaluation(
@@ -676,3 +680,79 @@ def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts
     writer.write([run_started(), *make_training_step(1)])
     writer.flush()
     assert counts()["episodes"] == 8
+
+
+# What a critic said, and learnt from
+
+
+def make_values(record: EpisodeRecord, **changes: float) -> ConsumedValues:
+    """The first step of an episode as the critic's loss read it."""
+    row = ConsumedValue(
+        training_step=record.training_step,
+        group_index=record.group_index,
+        position=record.outcome.position,
+        retry=record.retry,
+        step_index=0,
+        row_index=3,
+        num_tokens=1,
+        first_token=0,
+        target_low=0.5,
+        target_high=0.5,
+        weight_low=0.25,
+        weight_high=0.25,
+    )
+    return ConsumedValues(
+        run_id=record.run_id,
+        attempt=record.attempt,
+        training_step=record.training_step,
+        optimizer_step_index=1,
+        rank=0,
+        micro_batch=2,
+        rows=(replace(row, **changes),),
+    )
+
+
+def test_values_are_kept_with_their_targets_and_the_end_of_the_episode(
+    writer: StoreWriter, session: Session
+) -> None:
+    record = make_record(make_trajectory(rewards=(0.0, 1.0)))
+    tokens = ((0.5, -1.0, 0.0, 0.0, 0.0, 0.25), (2.0,) * 6)
+    credit = replace(
+        make_credit(record),
+        values=(0.2, 0.4),
+        value_targets=(0.9, 1.0),
+        final_value=-0.5,
+        token_values=tokens,
+        token_advantages=tokens[::-1],
+    )
+
+    writer.write([run_started(), record, credit, make_values(record)])
+
+    numbers = session.execute(
+        text("SELECT value_target FROM step_detail UNION ALL SELECT final_value FROM episodes")
+    ).scalars()
+    assert sorted(numbers) == [-0.5, 0.9, 1.0]
+    blobs = session.execute(
+        text("SELECT token_values, token_advantages FROM step_contents ORDER BY step_index")
+    ).all()
+    assert [tuple(map(unpack_logprobs, row)) for row in blobs] == [tokens, tokens[::-1]]
+    [row] = session.execute(text("SELECT * FROM consumed_values")).mappings()
+    assert row["episode_id"] == record.episode_id
+    assert (row["optimizer_step_index"], row["micro_batch"], row["row_index"]) == (1, 2, 3)
+    assert (row["num_tokens"], row["first_token"], row["target_low"]) == (1, 0, 0.5)
+
+
+def test_values_of_steps_that_are_not_there_and_that_are_no_numbers_are_refused(
+    writer: StoreWriter,
+) -> None:
+    record = make_record(make_trajectory(rewards=(0.0, 1.0)))
+    writer.write([run_started(), record])
+
+    with pytest.raises(StoreError, match=r"step 7, but episode .* has 2 steps"):
+        writer.write([make_values(record, step_index=7)])
+    with pytest.raises(StoreError, match=r"target_low of consumed value 0 of .* got inf"):
+        writer.write([make_values(record, target_low=math.inf)])
+    with pytest.raises(StoreError, match=r"final value of .* must be a finite number, got nan"):
+        writer.write([replace(make_credit(record), final_value=math.nan)])
+    with pytest.raises(ValueError, match="None exactly when num_tokens is 0"):
+        make_values(record, num_tokens=0)

@@ -76,6 +76,8 @@ def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
         "history_weight_exponent": (0.0, 1.0),
         "whiten": ("token", "episode"),
         "pass_k": (None, 2, 3),
+        "gae_level": ("step", "token"),
+        "trace_decay": (0.0, 0.7, 1.0),
     }
     for field, values in choices.items():
         if name in READ_BY[field]:
@@ -112,8 +114,12 @@ def test_every_rule_is_held_to_something(empty_store: Path) -> None:
     assert [told(finding) for finding in ahead.findings] == []
     assert ahead.training_steps == (1, 2, 3)
     idle = {rule.name for rule in ahead.rules if rule.num_checked == 0}
-    for name in ("gigpo", "remax"):
-        config = make_config(algorithm__name=name)
+    for algorithm in (
+        {"algorithm__name": "gigpo"},
+        {"algorithm__name": "remax"},
+        {"algorithm__name": "gae", "algorithm__gae_level": "token"},
+    ):
+        config = make_config(**algorithm)
 
         report = audited(
             empty_store, config, [play(config, k, failure_rate=0.2) for k in (1, 2, 3)]
@@ -133,6 +139,18 @@ def test_a_group_of_one_has_its_greedy_episode_to_be_compared_with(empty_store: 
 
     assert [told(finding) for finding in report.findings] == []
     assert report.num_episodes == config.tasks_per_training_step
+
+
+def test_training_steps_of_the_critic_alone_are_known(empty_store: Path) -> None:
+    config = make_config(algorithm__name="gae", critic__warmup_training_steps=2)
+    played = [play(config, k) for k in (1, 2, 3)]
+
+    report = audited(empty_store, config, played)
+
+    assert [told(finding) for finding in report.findings] == []
+    assert report.num_episodes == len(played[2].credits)
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    assert checked["consumed_values"] == sum(len(c.advantages) for p in played for c in p.credits)
 
 
 def test_what_was_played_ahead_is_checked_where_it_was_learned_from(empty_store: Path) -> None:

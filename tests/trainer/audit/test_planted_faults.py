@@ -893,3 +893,151 @@ def test_a_group_that_was_trained_without_its_greedy_episode_is_found(audit: Aud
     assert {"greedy_episodes", "trained_episodes"} <= rules_of(report)
     group = lost.group_index
     assert of_rule(report, "greedy_episodes")[0].found == f"group {group} without a greedy episode"
+
+
+# A critic
+
+
+def critic_run(**settings: object) -> tuple[RunConfig, PlayedStep]:
+    config = make_config(algorithm__name="gae", rollout__horizon=3, **settings)
+    return config, play(config, 1)
+
+
+def ended_by(played: PlayedStep, *, truncated: bool) -> EpisodeCredit:
+    """The credit of an episode of several steps that a limit cut short, or none did."""
+    return next(
+        one
+        for one in played.credits
+        if len(one.advantages) >= 2 and (one.final_value is not None) == truncated
+    )
+
+
+def with_credit(played: PlayedStep, found: EpisodeCredit, changed: EpisodeCredit) -> None:
+    played.credits = [changed if one is found else one for one in played.credits]
+
+
+def as_if_cut(played: PlayedStep, episode_id: str) -> None:
+    """Let an episode that terminated be credited as one that a limit cut short."""
+    for place, record in enumerate(played.episodes):
+        if record.episode_id == episode_id:
+            cut = replace(record.outcome, stop_reason=StopReason.ENVIRONMENT_LIMIT)
+            played.episodes[place] = replace(record, outcome=cut)
+
+
+@pytest.mark.parametrize("level", ["step", "token"])
+def test_a_terminated_episode_taken_as_truncated_is_found(level: str, audit: Audit) -> None:
+    config, played = critic_run(algorithm__gae_level=level)
+    found = ended_by(played, truncated=False)
+    real = list(played.episodes)
+    as_if_cut(played, found.episode_id)
+    credit(config, played)
+    consume(config, played)
+    played.episodes = real
+
+    report = audit([run_started(config), *played.records()])
+
+    [finding] = of_rule(report, "values")
+    assert finding.episode_id == found.episode_id
+    assert "none: the task itself ended" in finding.expected
+    assert found.episode_id in {f.episode_id for f in of_rule(report, "value_targets")}
+    assert "advantage" in rules_of(report)
+
+
+def test_a_truncated_episode_taken_as_terminated_is_found(audit: Audit) -> None:
+    config, played = critic_run()
+    found = ended_by(played, truncated=True)
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE episodes SET final_value = NULL WHERE id = '{found.episode_id}'",
+    )
+
+    assert rules_of(report) == {"values"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.found) == (found.episode_id, "no final value")
+
+
+def test_gae_shifted_by_one_step_is_found(audit: Audit) -> None:
+    config, played = critic_run()
+    found = ended_by(played, truncated=False)
+    shifted = (*found.advantages[1:], found.advantages[0])
+    with_credit(played, found, replace(found, advantages=shifted, step_advantages=shifted))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"step_part", "advantage"}
+    assert {f.episode_id for f in report.findings} == {found.episode_id}
+
+
+def test_token_advantages_shifted_by_one_token_are_found(audit: Audit) -> None:
+    config, played = critic_run(algorithm__gae_level="token")
+    found = next(
+        one
+        for one in played.credits
+        if one.token_advantages and any(len(set(step)) > 1 for step in one.token_advantages)
+    )
+    assert found.token_advantages is not None
+    index = next(i for i, step in enumerate(found.token_advantages) if len(set(step)) > 1)
+    step = found.token_advantages[index]
+    shifted = list(found.token_advantages)
+    shifted[index] = (*step[1:], step[0])
+    with_credit(played, found, replace(found, token_advantages=tuple(shifted)))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"token_advantages"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, index)
+
+
+def test_the_discount_of_another_run_is_found(audit: Audit) -> None:
+    config, played = critic_run(algorithm__discount=0.9)
+    credit(
+        config,
+        played,
+        as_if=make_config(
+            algorithm__name="gae", algorithm__discount=0.9, algorithm__trace_decay=0.0
+        ),
+    )
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert {"value_targets", "step_part", "advantage"} <= rules_of(report)
+
+
+def test_values_that_the_critic_learnt_elsewhere_or_not_at_all_are_found(audit: Audit) -> None:
+    config, played = critic_run()
+    first, *others = played.consumed_values
+    one, two, three, *rest = first.rows
+    late = replace(one, first_token=1)
+    heavy = replace(two, weight_low=0.9, weight_high=0.9)
+    other_target = replace(three, target_low=9.0, target_high=9.0)
+    lost = rest.pop()
+    played.consumed_values = [
+        replace(first, rows=(late, heavy, other_target, *rest)),
+        *others,
+    ]
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_values"}
+    said = {(f.episode_id, f.step_index): f.found for f in report.findings}
+    assert said == {
+        (first.episode_id(late), late.step_index): "1 values from token 1 on",
+        (first.episode_id(heavy), heavy.step_index): "weights 0.9 to 0.9",
+        (first.episode_id(three), three.step_index): "targets 9.0 to 9.0",
+        (first.episode_id(lost), lost.step_index): "read 0 times by the critic's loss",
+    }
+
+
+def test_a_policy_that_learns_while_the_critic_warms_up_is_found(audit: Audit) -> None:
+    config = make_config(algorithm__name="gae", critic__warmup_training_steps=1)
+    without = make_config(algorithm__name="gae")
+    played = play(without, 1)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert {"trained_episodes", "optimizer_steps"} <= rules_of(report)

@@ -186,6 +186,22 @@ def test_there_are_recipes() -> None:
             'rollout.group_size = 1 leaves nothing to compare to algorithm.name = "gigpo"',
         ),
         (
+            {"critic": {"learning_rate": 0.1}},
+            'critic.learning_rate = 0.1 means nothing to algorithm.name = "gigpo"',
+        ),
+        (
+            {"algorithm": {"name": "gae"}, "critic": {"warmup_training_steps": 99}},
+            "critic.warmup_training_steps = 99 leaves none of num_training_steps = ",
+        ),
+        (
+            {"algorithm": {"trace_decay": 0.5}},
+            'trace_decay = 0.5 means nothing to name = "gigpo"; it is for gae',
+        ),
+        (
+            {"algorithm": {"name": "gae", "statistics": "row"}},
+            'statistics = "row" means nothing to name = "gae"',
+        ),
+        (
             {"algorithm": {"name": "remax", "reward_kl_coefficient": 0.1}},
             'reward_kl_coefficient = 0.1 with name = "remax" needs the divergence of greedy',
         ),
@@ -402,7 +418,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 16
+    assert len(sections) == 17
 
 
 def parse_smallest() -> RunConfig:

@@ -364,6 +364,11 @@ def test_nothing_to_compare_leaves_nothing_to_train() -> None:
         # the same state everywhere: the step part says what the episode part says
         ({"name": "gigpo"}, [4.0, -4.0, 0.0, 3.0, -3.0]),
         ({"name": "hgpo"}, [2.0, -2.0, 0.0, 1.5, -1.5]),
+        # a critic that expected nothing yet: as REINFORCE++ above
+        (
+            {"name": "gae", "scale_by_std": True},
+            np.array([2.0, -2.0, 0.0, 1.0, -2.0]) / 2.75**0.5,
+        ),
     ],
     ids=str,
 )

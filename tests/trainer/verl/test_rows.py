@@ -27,7 +27,7 @@ def rows_of_episode(updates: int = 2) -> list[Any]:
         trajectory,
         group=GroupName(3, 5),
         retry=1,
-        optimizer_steps_per_training_step=updates,
+        training_step_of=lambda version: version // updates,
         form="step",
     )
 

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from longhaul_core.errors import ConfigError, MachineError
 from longhaul_trainer.config import RunConfig, load_config, load_default_config
+from longhaul_trainer.models import prepare_model
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -30,7 +31,12 @@ def settings_of(
 
     return verl_settings(
         run,
-        paths=Paths(model=tmp / "model", checkpoints=tmp / "ck", agent_loops=tmp / "loops.yaml"),
+        paths=Paths(
+            model=tmp / "model",
+            checkpoints=tmp / "ck",
+            agent_loops=tmp / "loops.yaml",
+            critic=prepare_model("tiny") if run.algorithm.uses_critic else None,
+        ),
         device=device,
         only_validate=only_validate,
     )
@@ -73,10 +79,41 @@ def test_verl_itself_accepts_every_algorithm_over_a_recipe(file: Path) -> None:
     run = load_config(CONFIGS / "qwen2.5-1.5b-1gpu.toml", layers=[file])
     config = settings_of(run, device="gpu")
     OmegaConf.resolve(config)
+    assert need_critic(config) == run.algorithm.uses_critic
 
     validate_config(config, need_reference_policy(config), need_critic(config))
     keeps_reference = run.loss.kl_coefficient > 0 or run.algorithm.reward_kl_coefficient > 0
     assert need_reference_policy(config) == keeps_reference
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_critic_is_verls_own_worker_with_our_settings(device: str) -> None:
+    from verl.utils.config import omega_conf_to_dataclass
+    from verl.workers.config import FSDPCriticConfig
+
+    run = small_run(
+        algorithm={"name": "gae"},
+        critic={"learning_rate": 3e-4, "warmup_training_steps": 2},
+        optimizer={"max_gradient_norm": 0.5, "betas": (0.8, 0.9), "micro_batch_tokens": 5000},
+    )
+    config = settings_of(run, device=device)
+    OmegaConf.resolve(config)
+
+    critic = omega_conf_to_dataclass(config.critic)
+    assert isinstance(critic, FSDPCriticConfig)
+    assert (critic.strategy, critic.engine.strategy) == ("fsdp2", "fsdp2")
+    assert critic.ppo_infer_max_token_len_per_gpu == critic.ppo_max_token_len_per_gpu == 5000
+    assert (critic.optim.lr, critic.optim.clip_grad) == (3e-4, 0.5)
+    assert list(critic.optim.betas) == [0.8, 0.9]
+    assert critic.model.use_remove_padding == (device == "gpu")
+    # verl trains the policy from this training step on
+    assert value(config, "trainer.critic_warmup") == 3
+
+
+def test_an_evaluation_has_no_critic() -> None:
+    config = settings_of(small_run(algorithm={"name": "gae"}), device="cpu", only_validate=True)
+
+    assert value(config, "critic.enable") is False
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -204,6 +204,9 @@ class Trajectory:
     """Whether the environment says the task was solved."""
     final_observation: Observation
     """Seen after the last action; what a truncated episode is valued by."""
+    final_prompt_tokens: tuple[int, ...] | None = None
+    """The prompt that the next step would have had. None unless it was asked for and a limit cut
+    the episode short."""
     started_at: float
     """Unix time, in seconds."""
     duration_seconds: float

@@ -177,8 +177,19 @@ def model_size(path: str) -> ModelSize:
 
 def _known_size(config: RunConfig) -> ModelSize:
     """The model's size; nothing where it is not known, which `check_model` reports."""
+    return _size_or_nothing(config.model.path)
+
+
+def _critic_size(config: RunConfig) -> ModelSize:
+    """The critic's size; nothing without one, and where it is not known."""
+    if not config.algorithm.uses_critic:
+        return ModelSize(0, 0)
+    return _size_or_nothing(config.critic.path or config.model.path)
+
+
+def _size_or_nothing(path: str) -> ModelSize:
     try:
-        return model_size(config.model.path)
+        return model_size(path)
     except ConfigError:
         return ModelSize(0, 0)
 
@@ -198,9 +209,11 @@ def _num_parameters(file: Path) -> int:
 
 
 def check_model(config: RunConfig) -> Finding:
-    """The weights are there."""
+    """The weights are there, the critic's too."""
     try:
         size = model_size(config.model.path)
+        if config.algorithm.uses_critic:
+            model_size(config.critic.path or config.model.path)
     except ConfigError as error:
         return Finding(
             name="model",
@@ -233,7 +246,8 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
 
     On a CPU: the processes; per parameter 4 bytes each of weights, gradient, and two AdamW
     moments, 4 of the copy that travels to the engine, the engine's own 4 or 2, and 4 of a
-    reference model if loss or reward needs one; the key-value cache; and for the tokens of one
+    reference model if loss or reward needs one; weights, gradient and moments of a critic; the
+    key-value cache; and for the tokens of one
     micro-batch `ACTIVATION_BYTES` a layer and hidden unit, and for those of its replies logits
     and their gradient, 4 bytes each, over the vocabulary. Several workers share the weights'
     training state; each of them has whole weights and gradients for a moment, 4 bytes each, and
@@ -255,7 +269,8 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
     activation_bytes = ACTIVATION_BYTES * size.num_layers * size.hidden_size * tokens
     logit_bytes = 8 * reply_tokens * size.vocabulary_size
     batch_bytes = workers * (activation_bytes + logit_bytes)
-    model_gib = (parameter_bytes * size.num_parameters + batch_bytes) / GIB
+    critic_bytes = 16 * _critic_size(config).num_parameters
+    model_gib = (parameter_bytes * size.num_parameters + critic_bytes + batch_bytes) / GIB
     processes_gib = PROCESSES_GIB + (workers - 1) * WORKER_GIB
     return processes_gib + model_gib + workers * config.engine.memory_gib
 
@@ -327,11 +342,13 @@ def disk_needed_gib(config: RunConfig) -> float:
     """Disk below the runs folder, estimated.
 
     A checkpoint has 16 bytes a parameter (weights, two moments, and the weights again as a
-    Hugging Face folder); `keep_last` of them stay while the next is written. The final and
-    the best model take 4 bytes a parameter each. One GiB is left to logs and the store.
+    Hugging Face folder) and 12 of a critic's; `keep_last` of them stay while the next is
+    written. The final and the best model take 4 bytes a parameter each. One GiB is left to logs
+    and the store.
     """
     parameters = _known_size(config).num_parameters
-    checkpoints = 16 * (config.checkpoint.keep_last + 1) * parameters
+    checkpoint = 16 * parameters + 12 * _critic_size(config).num_parameters
+    checkpoints = (config.checkpoint.keep_last + 1) * checkpoint
     models = 4 * (2 if config.checkpoint.keep_best else 1) * parameters
     return (checkpoints + models) / GIB + 1.0
 

@@ -12,6 +12,7 @@ from longhaul_core.advantages.gae import (
     gae_over_steps,
     gae_over_tokens,
 )
+from longhaul_core.advantages.gae_credit import GaeLevel, gae_credit
 from longhaul_core.advantages.gigpo import gigpo_credit
 from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.advantages.hgpo import hgpo_credit
@@ -29,12 +30,14 @@ from longhaul_core.advantages.whiten import Whiten, whitened
 
 __all__ = [
     "EpisodeCredit",
+    "GaeLevel",
     "LossUnit",
     "Statistics",
     "StepCriticCredit",
     "TokenCriticCredit",
     "Whiten",
     "drgrpo_credit",
+    "gae_credit",
     "gae_over_steps",
     "gae_over_tokens",
     "gigpo_credit",

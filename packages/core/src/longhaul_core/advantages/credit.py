@@ -41,7 +41,11 @@ class EpisodeCredit:
     returns_to_go: tuple[float, ...]
     """Discounted sum of the rewards from each step on, in the environment's units."""
     advantages: tuple[float, ...]
-    """What the loss uses: both parts, combined."""
+    """What the loss uses: both parts, combined; where tokens have their own, their mean."""
+    token_advantages: tuple[tuple[float, ...], ...] | None = None
+    """What the loss uses of each token of each step's action; None where all have the step's."""
+    value_targets: tuple[float, ...] | None = None
+    """What a critic should have said of each step, in the environment's units; None without one."""
 
 
 def check_group(step_rewards: Sequence[FloatArray]) -> None:

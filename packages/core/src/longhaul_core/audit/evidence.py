@@ -22,12 +22,14 @@ from longhaul_core.audit.formulas import (
     EpisodeFacts,
     credit_of,
     penalised_rewards,
+    value_weights_of,
     weights_of,
 )
 from longhaul_core.audit.intent import Intent
 from longhaul_core.store import queries
 from longhaul_core.store.queries import (
     ConsumedNumbers,
+    ConsumedValueNumbers,
     DiscardedGroup,
     EpisodeNumbers,
     FirstReply,
@@ -44,6 +46,9 @@ StepKey = tuple[str, int]
 
 LOGPROB_ROUNDING = 1e-3
 """By how much the logprob of a token that is all but certain may be above 0, in nats."""
+
+TERMINATED = ("task_solved", "task_failed")
+"""Stop reasons of episodes that no limit cut short."""
 
 METRICS = ("actor/optimizer_steps", "agreement/logprob_difference_max")
 
@@ -86,10 +91,22 @@ class AuditedEpisode(NamedTuple):
     the text is not in the store."""
 
     @property
+    def terminated(self) -> bool:
+        """Whether the task itself ended, so that nothing was to come after the last step."""
+        return self.numbers.stop_reason in TERMINATED
+
+    @property
     def complete(self) -> bool:
         """Whether the steps are 0, 1, 2 ... to the last."""
         indices = [step.step_index for step in self.steps]
         return indices == list(range(self.numbers.num_steps))
+
+
+class TokenFacts(NamedTuple):
+    """What each token of a step's action was credited with; empty where that was pruned."""
+
+    values: list[float]
+    advantages: list[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +138,9 @@ class Evidence:
     episodes: tuple[AuditedEpisode, ...]
     """By group, position and retry, failed tries included."""
     greedy: GreedyEvidence
+    token_credit: Mapping[StepKey, TokenFacts]
+    """Of each step; empty unless a critic credits tokens."""
+    consumed_values: tuple[ConsumedValueNumbers, ...]
     replies: tuple[ReplyFacts, ...]
     """Of the trained episodes."""
     continued: Mapping[StepKey, bool | None]
@@ -137,7 +157,7 @@ class Evidence:
     @property
     def first_version(self) -> int:
         """Policy version of the weights that the update began with."""
-        return (self.training_step - 1) * self.intent.optimizer_steps
+        return self.intent.policy_version(self.training_step)
 
     @cached_property
     def ended(self) -> tuple[AuditedEpisode, ...]:
@@ -182,7 +202,7 @@ class Evidence:
             for episode in self.meant
             if (reason := self._lacks(episode)) is not None
         }
-        whole_training_step = self.intent.estimator.startswith("reinforce_plus_plus")
+        whole_training_step = self.intent.credits_the_training_step
         spoilt = {
             episode.numbers.group_index
             for episode in self.meant
@@ -209,15 +229,49 @@ class Evidence:
                 anchors=[anchor for anchor in episode.anchors if anchor is not None],
                 num_action_tokens=[step.num_action_tokens for step in episode.steps],
                 greedy_rewards=self._greedy_rewards(episode.numbers.group_index),
+                values=self._values(episode),
+                final_value=0.0 if episode.terminated else episode.numbers.final_value or 0.0,
             )
             for episode in chosen
         ]
-        if self.intent.estimator.startswith("reinforce_plus_plus") and not _comparable(
+        if self.intent.credits_the_training_step and not _comparable(
             facts, whiten=self.intent.whiten
         ):
             return {}
         credits = credit_of(facts, self.intent)
         return {e.numbers.episode_id: credit for e, credit in zip(chosen, credits, strict=True)}
+
+    def _values(self, episode: AuditedEpisode) -> list[list[float]]:
+        if not self.intent.has_critic:
+            return []
+        if self.intent.gae_level == "step":
+            return [[step.value or 0.0] for step in episode.steps]
+        return [
+            self.token_credit[step.episode_id, step.step_index].values for step in episode.steps
+        ]
+
+    @cached_property
+    def value_weights(self) -> dict[str, list[float]]:
+        """Weight of one value of each step, by episode, as it should be.
+
+        Optimizer steps with an episode whose steps are not all there are left out.
+        """
+        found: dict[str, list[float]] = {}
+        for members in self.parts.values():
+            if all(episode.complete for episode in members):
+                counts = [[step.num_action_tokens for step in e.steps] for e in members]
+                shared = value_weights_of(counts, self.intent)
+                found |= {
+                    e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
+                }
+        return found
+
+    def read_advantages(self, step: StepNumbers) -> tuple[float | None, float | None]:
+        """Least and greatest advantage that the loss should read of a step's tokens."""
+        tokens = self.token_credit.get((step.episode_id, step.step_index))
+        if tokens is None or not tokens.advantages:
+            return step.advantage, step.advantage
+        return min(tokens.advantages), max(tokens.advantages)
 
     def _greedy_rewards(self, group_index: int) -> list[float] | None:
         greedy = self.greedy.ended.get(group_index)
@@ -284,12 +338,27 @@ class Evidence:
         greedy = self.greedy.ended.get(episode.numbers.group_index)
         if greedy is not None and not greedy.complete:
             return "the steps of its group's greedy episode are not all there"
+        if self.intent.has_critic and (lacking := self._lacks_values(episode)) is not None:
+            return lacking
         if None in episode.anchors:
             return "the text of an anchor state is not in the store"
         if self.intent.reward_kl_coefficient > 0 and any(
             step.return_to_go is None for step in episode.steps
         ):
             return "the divergence in its reward is in its returns-to-go, and one is missing"
+        return None
+
+    def _lacks_values(self, episode: AuditedEpisode) -> str | None:
+        if not episode.terminated and episode.numbers.final_value is None:
+            return "its final observation has no value"
+        if any(step.value is None for step in episode.steps):
+            return "a step of it has no value"
+        if self.intent.gae_level == "token" and any(
+            len(self.token_credit[step.episode_id, step.step_index].values)
+            != step.num_action_tokens
+            for step in episode.steps
+        ):
+            return "its tokens have no values, or they were pruned from the store"
         return None
 
 
@@ -354,6 +423,19 @@ def read_evidence(
         consumed=tuple(
             queries.consumed_numbers(session, run_id=run_id, training_step=training_step)
         ),
+        token_credit={
+            (step.episode_id, step.step_index): TokenFacts(
+                _unpacked(step.token_values), _unpacked(step.token_advantages)
+            )
+            for step in queries.token_credits(session, run_id=run_id, training_step=training_step)
+        }
+        if intent.has_critic and intent.gae_level == "token"
+        else {},
+        consumed_values=tuple(
+            queries.consumed_value_numbers(session, run_id=run_id, training_step=training_step)
+        )
+        if intent.has_critic
+        else (),
         consumption_recorded=consumption_recorded,
         metrics=queries.metrics_of_training_step(
             session, names=METRICS, run_id=run_id, training_step=training_step
@@ -451,6 +533,10 @@ def _comparable(facts: Sequence[EpisodeFacts], *, whiten: str) -> bool:
     """Whether there is enough of what whitening counts: more than one token, or episode."""
     counted = [sum(episode.num_action_tokens) for episode in facts]
     return (sum(counted) if whiten == "token" else sum(count > 0 for count in counted)) >= 2
+
+
+def _unpacked(blob: bytes | None) -> list[float]:
+    return np.frombuffer(blob or b"", "<f4").astype(np.float64).tolist()
 
 
 def _joined(blobs: Sequence[bytes | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

@@ -10,11 +10,14 @@ over a list divided by its length. Returns are in the environment's units, less 
     A_i = R_i - mean of the others                                 RLOO (arXiv:2402.14740)
     A_i = R_i - R of the group's greedy episode                     ReMax (arXiv:2310.10505)
     A_i = mean over k - 1 others of max(0, R_i - best of them)     pass@k (arXiv:2505.15201)
+    delta_k = r_k + g_k V_{k+1} - V_k                              GAE (arXiv:1506.02438)
+    A_k = delta_k + g_k l_k A_{k+1}
     A = (v - mean) / sqrt(variance + 1e-8)                         REINFORCE++ (arXiv:2501.03262)
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from math import comb, fsum, sqrt
 from typing import NamedTuple
 
@@ -27,8 +30,10 @@ __all__ = [
     "Credit",
     "EpisodeFacts",
     "credit_of",
+    "gae",
     "penalised_rewards",
     "returns_to_go",
+    "value_weights_of",
     "weights_of",
 ]
 
@@ -46,6 +51,11 @@ class EpisodeFacts(NamedTuple):
     num_action_tokens: Sequence[int]
     greedy_rewards: Sequence[float] | None = None
     """Of the greedy episode of its group, less penalties; None without one."""
+    values: Sequence[Sequence[float]] = ()
+    """What the critic said before each token of each action; the first alone where it credits
+    steps."""
+    final_value: float = 0.0
+    """What it said of a truncated episode's last observation; 0 after a terminated one."""
 
 
 class Credit(NamedTuple):
@@ -54,6 +64,10 @@ class Credit(NamedTuple):
     episode_part: float
     step_parts: list[float]
     advantages: list[float]
+    token_advantages: list[list[float]] | None = None
+    """Of each action token; None where all tokens of a step have the step's."""
+    value_targets: list[float] | None = None
+    """What the critic should have said of each step's prompt; None without one."""
 
 
 def penalised_rewards(
@@ -319,6 +333,119 @@ def _reinforce_plus_plus_baseline(episodes: Sequence[EpisodeFacts], intent: Inte
     return _whole([steps[0] for steps in found], episodes)
 
 
+def gae(
+    rewards: Sequence[float],
+    values: Sequence[float],
+    discounts: Sequence[float],
+    decays: Sequence[float],
+    *,
+    final_value: float,
+) -> list[float]:
+    """Generalised advantages along one chain.
+
+    Args:
+        rewards: Paid at each place.
+        values: Of each place.
+        discounts: Of what comes after each place.
+        decays: How much of the next place's advantage goes on to each place.
+        final_value: Of what comes after the last one.
+    """
+    found: list[float] = []
+    later_value, later_advantage = final_value, 0.0
+    for reward, value, discount, decay in zip(
+        reversed(rewards), reversed(values), reversed(discounts), reversed(decays), strict=True
+    ):
+        advantage = reward + discount * later_value - value + discount * decay * later_advantage
+        found.append(advantage)
+        later_value, later_advantage = value, advantage
+    return found[::-1]
+
+
+def _gae(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    if intent.gae_level == "token":
+        return _gae_over_tokens(episodes, intent)
+    found: list[list[float]] = []
+    for episode in episodes:
+        length = len(episode.rewards)
+        found.append(
+            gae(
+                episode.rewards,
+                [of_step[0] for of_step in episode.values],
+                [intent.discount] * length,
+                [intent.trace_decay] * length,
+                final_value=episode.final_value,
+            )
+        )
+    return [
+        Credit(
+            0.0,
+            steps,
+            steps,
+            value_targets=[
+                advantage + of_step[0]
+                for advantage, of_step in zip(raw, episode.values, strict=True)
+            ],
+        )
+        for steps, raw, episode in zip(
+            _whitened(found, episodes, intent), found, episodes, strict=True
+        )
+    ]
+
+
+def _gae_over_tokens(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    """The tokens of all actions as one chain: only between two actions is anything lost."""
+    chains: list[list[float]] = []
+    for episode in episodes:
+        lengths = [len(of_step) for of_step in episode.values]
+        chains.append(
+            gae(
+                [
+                    reward if place == length - 1 else 0.0
+                    for reward, length in zip(episode.rewards, lengths, strict=True)
+                    for place in range(length)
+                ],
+                [value for of_step in episode.values for value in of_step],
+                [intent.discount if p == n - 1 else 1.0 for n in lengths for p in range(n)],
+                [intent.trace_decay if p == n - 1 else 1.0 for n in lengths for p in range(n)],
+                final_value=episode.final_value,
+            )
+        )
+    as_steps = [
+        episode._replace(num_action_tokens=[1] * len(chain))
+        for episode, chain in zip(episodes, chains, strict=True)
+    ]
+    credits: list[Credit] = []
+    for episode, raw, chain in zip(
+        episodes, chains, _whitened(chains, as_steps, intent), strict=True
+    ):
+        tokens: list[list[float]] = []
+        targets: list[float] = []
+        start = 0
+        for of_step in episode.values:
+            tokens.append(chain[start : start + len(of_step)])
+            targets.append(raw[start] + of_step[0])
+            start += len(of_step)
+        means = [fsum(of_step) / len(of_step) for of_step in tokens]
+        credits.append(Credit(0.0, means, means, token_advantages=tokens, value_targets=targets))
+    return credits
+
+
+def value_weights_of(
+    num_action_tokens: Sequence[Sequence[int]], intent: Intent
+) -> list[list[float]]:
+    """Weight of one value of each step of the episodes of one optimizer step.
+
+    A step has one value, or one for each token. They weigh as tokens do in the policy's loss, and
+    always add up to 1.
+    """
+    counts = [
+        [count if intent.gae_level == "token" else 1 for count in counts]
+        for counts in num_action_tokens
+    ]
+    unit = "token" if intent.loss_unit == "fixed_token" else intent.loss_unit
+    return weights_of(counts, replace(intent, loss_unit=unit, tokens_per_episode=None))
+
+
 def clusters(states: set[str], *, threshold: float) -> dict[str, str]:
     """For each state the one that stands for it, taken in alphabetical order.
 
@@ -361,6 +488,7 @@ _OF_A_GROUP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit
 _OF_A_TRAINING_STEP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit]]] = {
     "reinforce_plus_plus": _reinforce_plus_plus,
     "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
+    "gae": _gae,
 }
 KNOWN_ESTIMATORS = frozenset(_OF_A_GROUP) | frozenset(_OF_A_TRAINING_STEP)
 """Values of `algorithm.name` that can be computed here."""

@@ -42,6 +42,10 @@ class Intent:
     history_length: int
     history_weight_exponent: float
     whiten: str
+    gae_level: str
+    trace_decay: float
+    critic_warmup: int
+    """Training steps at the beginning in which the critic alone learns."""
     pass_k: int | None
     loss_unit: str
     tokens_per_episode: int | None
@@ -72,7 +76,25 @@ class Intent:
     @property
     def smallest_group(self) -> int:
         """Fewest episodes that can be credited; a group with fewer is left out."""
-        return 1 if self.needs_greedy_episode else max(2, self.pass_k or 0)
+        return 1 if self.estimator in ("remax", "gae") else max(2, self.pass_k or 0)
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether advantages are measured from a critic's values."""
+        return self.estimator == "gae"
+
+    @property
+    def credits_the_training_step(self) -> bool:
+        """Whether advantages are compared over all the training step's episodes."""
+        return self.has_critic or self.estimator.startswith("reinforce_plus_plus")
+
+    def trains_policy(self, training_step: int) -> bool:
+        """Whether the policy learns in a training step, and not the critic alone."""
+        return training_step > self.critic_warmup
+
+    def policy_version(self, training_step: int) -> int:
+        """Optimizer steps of the policy that are done when a training step begins."""
+        return max(0, training_step - 1 - self.critic_warmup) * self.optimizer_steps
 
     @property
     def needs_greedy_episode(self) -> bool:
@@ -104,6 +126,9 @@ class Intent:
                 history_length=algorithm["history_length"],
                 history_weight_exponent=algorithm["history_weight_exponent"],
                 whiten=algorithm["whiten"],
+                gae_level=algorithm["gae_level"],
+                trace_decay=algorithm["trace_decay"],
+                critic_warmup=config["critic"]["warmup_training_steps"],
                 pass_k=algorithm["pass_k"],
                 loss_unit=algorithm["loss_unit"],
                 tokens_per_episode=algorithm["tokens_per_episode"],

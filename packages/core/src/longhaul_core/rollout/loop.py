@@ -52,6 +52,7 @@ async def run_episode(
     agent: Agent,
     make_environment: EnvironmentFactory,
     limits: EpisodeLimits,
+    with_final_prompt: bool = False,
 ) -> EpisodeOutcome:
     """Play one episode and return its record.
 
@@ -60,6 +61,8 @@ async def run_episode(
         agent: Chooses the actions.
         make_environment: Called once; what it makes is closed before this returns.
         limits: Bounds of the episode.
+        with_final_prompt: Compose the prompt of a truncated episode's final observation, which a
+            critic values. Nobody answers it.
 
     Returns:
         A `Trajectory` if the episode ended or a limit truncated it, a `FailedEpisode`
@@ -67,7 +70,7 @@ async def run_episode(
     """
     episode = _Episode(spec, agent=agent, limits=limits)
     try:
-        stop_reason = await episode.play(make_environment)
+        stop_reason = await episode.play(make_environment, with_final_prompt=with_final_prompt)
     except EpisodeError as failure:
         return episode.failed(failure)
     return episode.ended(stop_reason)
@@ -82,11 +85,14 @@ class _Episode:
         self._limits = limits
         self._steps: list[Step] = []
         self._success = False
+        self._final_prompt_tokens: tuple[int, ...] | None = None
         self._num_tokens = 0
         self._started_at = time.time()
         self._clock_at_start = time.perf_counter()
 
-    async def play(self, make_environment: EnvironmentFactory) -> StopReason:
+    async def play(
+        self, make_environment: EnvironmentFactory, *, with_final_prompt: bool
+    ) -> StopReason:
         """Run to the end; `EpisodeError` says what broke."""
         with attributed_to(MemoryFailure, "making the memory"):
             memory = self._agent.build_memory()
@@ -98,16 +104,30 @@ class _Episode:
             # The clock starts when the episode's turn has come, not in the queue before it.
             self._started_at, self._clock_at_start = time.time(), time.perf_counter()
             self._observation = await self._reset(environment)
-            while len(self._steps) < self._limits.horizon:
-                prompt, dropped = self._compose(memory)
-                if not self._fits(prompt):
-                    return StopReason.TOKEN_BUDGET_SPENT
-                stop_reason = await self._step(environment, memory, prompt, dropped)
-                if stop_reason is not None:
-                    return stop_reason
-            return StopReason.HORIZON_REACHED
+            stop_reason = await self._steps_to_the_end(environment, memory)
+            if with_final_prompt and stop_reason.truncated:
+                self._final_prompt_tokens = self._final_prompt(memory)
+            return stop_reason
         finally:
             await self._close(environment)
+
+    async def _steps_to_the_end(self, environment: Environment, memory: Memory) -> StopReason:
+        while len(self._steps) < self._limits.horizon:
+            prompt, dropped = self._compose(memory)
+            if not self._fits(prompt):
+                return StopReason.TOKEN_BUDGET_SPENT
+            stop_reason = await self._step(environment, memory, prompt, dropped)
+            if stop_reason is not None:
+                return stop_reason
+        return StopReason.HORIZON_REACHED
+
+    def _final_prompt(self, memory: Memory) -> tuple[int, ...]:
+        """The next step's prompt; its end, where no shortening of the memory's makes it fit.
+
+        It is valued and neither answered nor trained on, so the reader's limit may cut it.
+        """
+        prompt, _ = self._compose(memory)
+        return prompt.tokens[-self._limits.max_prompt_tokens :]
 
     async def _reset(self, environment: Environment) -> Observation:
         limit = self._limits.reset_deadline_seconds
@@ -240,6 +260,7 @@ class _Episode:
             stop_reason=stop_reason,
             success=self._success,
             final_observation=self._observation,
+            final_prompt_tokens=self._final_prompt_tokens,
             started_at=self._started_at,
             duration_seconds=time.perf_counter() - self._clock_at_start,
         )

@@ -147,7 +147,12 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
                 StepContentRow.episode_id.in_(episodes), StepContentRow.action_tokens.is_not(None)
             )
             .values(
-                prompt_tokens=None, action_tokens=None, behavior_logprobs=None, policy_logprobs=None
+                prompt_tokens=None,
+                action_tokens=None,
+                behavior_logprobs=None,
+                policy_logprobs=None,
+                token_values=None,
+                token_advantages=None,
             )
         )
         return dropped.rowcount

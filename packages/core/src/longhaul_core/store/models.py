@@ -4,6 +4,7 @@
     runs 1──* episodes 1──* steps          numbers of a step: lean, for SQL over many steps
                        1──* step_contents  its text and tokens: fat, read one episode at a time
                        1──* consumed_steps what the loss function read of a step, each time
+                       1──* consumed_values what the critic's loss read of it
     messages                               each chat message once, keyed by its hash
     tasks, panels ─ panel_tasks            what was to be done
     groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
@@ -61,7 +62,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0005"
+SCHEMA_VERSION = "0006"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -275,6 +276,8 @@ class EpisodeRow(Base):
     optimizer_step_index: Mapped[int | None]
     final_observation: Mapped[str | None]
     """Seen after the last action; null if failed."""
+    final_value: Mapped[float | None]
+    """What the critic says of the final observation; null unless truncated, and without one."""
 
 
 class FailureRow(Base):
@@ -307,12 +310,15 @@ class StepRow(Base):
     reward: Mapped[float]
     """Paid for this step alone."""
     value: Mapped[float | None]
+    """What the critic said of its prompt before the update; null without one."""
+    value_target: Mapped[float | None]
+    """What the critic should have said, at the first token of the action; null without one."""
     return_to_go: Mapped[float | None]
     """Discounted sum of the rewards from this step on."""
     episode_advantage: Mapped[float | None]
     step_advantage: Mapped[float | None]
     advantage: Mapped[float | None]
-    """Both parts combined, as the loss used it."""
+    """Both parts combined, as the loss used it; where tokens have their own, their mean."""
     loss_weight: Mapped[float | None]
     """Weight of each of its action tokens."""
     trained: Mapped[bool]
@@ -366,6 +372,10 @@ class StepContentRow(Base):
     """float32, one per action token, the sampler's."""
     policy_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, the learner's before the update."""
+    token_values: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """float32, what the critic said before each action token; null unless it credits tokens."""
+    token_advantages: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """float32, of each action token; null where all have the step's."""
 
 
 class ConsumedStepRow(Base):
@@ -402,6 +412,38 @@ class ConsumedStepRow(Base):
     weight_high: Mapped[float | None]
     old_logprob_sum: Mapped[float]
     """Sum of the old logprobs; 0 without tokens."""
+
+
+class ConsumedValueRow(Base):
+    """A step as the critic's loss read it: one row for each time, as in `consumed_steps`."""
+
+    __tablename__ = "consumed_values"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    step_index: Mapped[int] = mapped_column(primary_key=True)
+    training_step: Mapped[int] = mapped_column(primary_key=True)
+    """The training step whose update read it."""
+    optimizer_step_index: Mapped[int] = mapped_column(primary_key=True)
+    """0-based optimizer step of the training step."""
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    """Of the learner's worker, from 0."""
+    micro_batch: Mapped[int] = mapped_column(primary_key=True)
+    """0-based, counted within the rank's optimizer step."""
+    row_index: Mapped[int] = mapped_column(primary_key=True)
+    """0-based place in the micro-batch."""
+    num_tokens: Mapped[int]
+    """Tokens in the loss: those whose weight is above 0. The rest is about them alone."""
+    first_token: Mapped[int | None]
+    """0-based place, in the action, of the first of them; null without tokens."""
+    target_low: Mapped[float | None]
+    """Least value target of a token; null without tokens."""
+    target_high: Mapped[float | None]
+    weight_low: Mapped[float | None]
+    """Least weight of a token; null without tokens."""
+    weight_high: Mapped[float | None]
 
 
 class MessageRow(Base):

@@ -22,6 +22,8 @@ __all__ = [
     "AuditSkip",
     "ConsumedStep",
     "ConsumedSteps",
+    "ConsumedValue",
+    "ConsumedValues",
     "DiscardReason",
     "EpisodeCredit",
     "EpisodeRecord",
@@ -231,13 +233,21 @@ class EpisodeCredit:
     """The step part of the advantage; zeros where the algorithm has none."""
     returns_to_go: tuple[float, ...]
     advantages: tuple[float, ...]
-    """The parts combined, as the loss used them."""
+    """The parts combined, as the loss used them; where tokens have their own, their mean."""
     loss_weights: tuple[float, ...]
     """Weight of each action token of the step in the loss."""
     trained: bool
     """Whether the episode was in the loss."""
     values: tuple[float, ...] | None = None
     """The critic's value of each step's prompt; None without a critic."""
+    value_targets: tuple[float, ...] | None = None
+    """What the critic should have said of each step's prompt; None without a critic."""
+    final_value: float | None = None
+    """The critic's value of a truncated episode's final observation; None for a terminated one."""
+    token_values: tuple[tuple[float, ...], ...] | None = None
+    """The critic's value before each action token; None unless advantages are by token."""
+    token_advantages: tuple[tuple[float, ...], ...] | None = None
+    """Advantage of each action token; None where all tokens of a step have the step's."""
     policy_logprobs: tuple[tuple[float, ...], ...] | None = None
     """The learner's logprob of each action token before the update; None if not computed."""
     optimizer_step_index: int | None = None
@@ -254,6 +264,9 @@ class EpisodeCredit:
         }
         optional = {
             "values": self.values,
+            "value_targets": self.value_targets,
+            "token_values": self.token_values,
+            "token_advantages": self.token_advantages,
             "policy_logprobs": self.policy_logprobs,
             "split_reasons": self.split_reasons,
         }
@@ -335,6 +348,84 @@ class ConsumedSteps:
     rows: tuple[ConsumedStep, ...]
 
     def episode_id(self, row: ConsumedStep) -> str:
+        """The key in the store of the episode that `row` is of."""
+        return episode_id(
+            self.run_id,
+            attempt=self.attempt,
+            phase="train",
+            training_step=row.training_step,
+            group_index=row.group_index,
+            position=row.position,
+            retry=row.retry,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumedValue:
+    """What the critic's loss read of one step, in one row of a micro-batch.
+
+    Its numbers are over the tokens that are in the loss: those whose weight is above 0.
+    """
+
+    training_step: int
+    """That played its episode."""
+    group_index: int
+    position: int
+    retry: int
+    step_index: int
+    row_index: int
+    """0-based place of the row in the micro-batch."""
+    num_tokens: int
+    """Tokens in the loss; 0 if the row weighs nothing."""
+    first_token: int | None
+    """0-based place, in the action, of the first of them; None without tokens."""
+    target_low: float | None
+    """Least value target of a token; None without tokens."""
+    target_high: float | None
+    """Greatest value target of a token."""
+    weight_low: float | None
+    """Least weight of a token; None without tokens."""
+    weight_high: float | None
+    """Greatest weight of a token."""
+
+    def __post_init__(self) -> None:
+        if self.num_tokens < 0:
+            raise ValueError(f"num_tokens must be at least 0, got {self.num_tokens}")
+        numbers = (
+            self.first_token,
+            self.target_low,
+            self.target_high,
+            self.weight_low,
+            self.weight_high,
+        )
+        if any((number is None) != (self.num_tokens == 0) for number in numbers):
+            raise ValueError(
+                "targets and weights are None exactly when num_tokens is 0, "
+                f"got {self.num_tokens} tokens and {numbers}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumedValues:
+    """What one call of the critic's loss read. The steps' `EpisodeRecord`s come first.
+
+    Key of each row: its episode and step, training_step, optimizer_step_index, rank, micro_batch,
+    row_index.
+    """
+
+    run_id: str
+    attempt: int
+    training_step: int
+    """Whose update it was."""
+    optimizer_step_index: int
+    """0-based optimizer step of the training step."""
+    rank: int
+    """Of the learner's worker, from 0."""
+    micro_batch: int
+    """0-based, counted within this rank's optimizer step."""
+    rows: tuple[ConsumedValue, ...]
+
+    def episode_id(self, row: ConsumedValue) -> str:
         """The key in the store of the episode that `row` is of."""
         return episode_id(
             self.run_id,
@@ -458,6 +549,7 @@ Record = (
     | GroupDecision
     | EpisodeCredit
     | ConsumedSteps
+    | ConsumedValues
     | Metrics
     | Evaluation
     | TokenPieces

@@ -17,7 +17,7 @@ from longhaul_core.store.packing import (
     shared_prefix_length,
     storable_text,
 )
-from longhaul_core.store.records import ConsumedSteps, EpisodeCredit, EpisodeRecord
+from longhaul_core.store.records import ConsumedSteps, ConsumedValues, EpisodeCredit, EpisodeRecord
 from longhaul_core.store.redaction import redacted
 from longhaul_core.types import FailedEpisode, Message, Step, Task, Trajectory
 
@@ -214,6 +214,7 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
     """
     owner = credit.episode_id
     values = credit.values or (None,) * len(credit.advantages)
+    targets = credit.value_targets or (None,) * len(credit.advantages)
     reasons = credit.split_reasons or (None,) * len(credit.advantages)
     episode_advantage = _finite(credit.episode_advantage, name="episode advantage", owner=owner)
     return [
@@ -221,6 +222,9 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
             "of_episode": owner,
             "of_step": index,
             "new_value": None if value is None else _finite(value, name="value", owner=owner),
+            "new_value_target": None
+            if target is None
+            else _finite(target, name="value target", owner=owner),
             "new_return_to_go": _finite(return_to_go, name="return-to-go", owner=owner),
             "new_episode_advantage": episode_advantage,
             "new_step_advantage": _finite(step_advantage, name="step advantage", owner=owner),
@@ -229,9 +233,18 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
             "new_split_reason": reason,
             "new_trained": trained,
         }
-        for index, (value, return_to_go, step_advantage, advantage, weight, reason) in enumerate(
+        for index, (
+            value,
+            target,
+            return_to_go,
+            step_advantage,
+            advantage,
+            weight,
+            reason,
+        ) in enumerate(
             zip(
                 values,
+                targets,
                 credit.returns_to_go,
                 credit.step_advantages,
                 credit.advantages,
@@ -280,6 +293,54 @@ def consumed_step_rows(consumed: ConsumedSteps) -> list[Row]:
             | numbers
         )
     return found
+
+
+def consumed_value_rows(consumed: ConsumedValues) -> list[Row]:
+    """Rows of `consumed_values`.
+
+    Raises:
+        StoreError: A number is not finite.
+    """
+    found: list[Row] = []
+    for row in consumed.rows:
+        episode_id = consumed.episode_id(row)
+        owner = f"consumed value {row.step_index} of {episode_id}"
+        extremes = {
+            "target_low": row.target_low,
+            "target_high": row.target_high,
+            "weight_low": row.weight_low,
+            "weight_high": row.weight_high,
+        }
+        numbers: Row = {
+            name: None if number is None else _finite(number, name=name, owner=owner)
+            for name, number in extremes.items()
+        }
+        found.append(
+            {
+                "episode_id": episode_id,
+                "step_index": int(row.step_index),
+                "training_step": int(consumed.training_step),
+                "optimizer_step_index": int(consumed.optimizer_step_index),
+                "rank": int(consumed.rank),
+                "micro_batch": int(consumed.micro_batch),
+                "row_index": int(row.row_index),
+                "num_tokens": int(row.num_tokens),
+                "first_token": row.first_token,
+            }
+            | numbers
+        )
+    return found
+
+
+def final_value(credit: EpisodeCredit) -> float | None:
+    """The value of the final observation.
+
+    Raises:
+        StoreError: It is not a finite number.
+    """
+    if credit.final_value is None:
+        return None
+    return _finite(credit.final_value, name="final value", owner=credit.episode_id)
 
 
 def _finite(number: float, *, name: str, owner: str) -> float:

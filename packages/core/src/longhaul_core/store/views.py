@@ -22,6 +22,7 @@ SELECT e.id AS episode_id, e.run_id, r.name AS run_name, e.attempt, e.phase, e.t
        e.episode_return, e.num_steps, e.horizon,
        e.num_prompt_tokens, e.num_action_tokens, e.num_invalid_actions,
        e.trained, e.trained_training_step, e.episode_advantage, e.optimizer_step_index,
+       e.final_value,
        {started} AS started, e.duration_seconds
 FROM episodes e
 JOIN runs r ON r.id = e.run_id
@@ -36,7 +37,7 @@ _STEP_DETAIL = """
 SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_index, e.position,
        t.environment, t.task_id, e.success, e.episode_return,
        c.observation, c.admissible_actions_json, c.reply, s.action, s.action_valid,
-       s.reward, s.return_to_go, s.value,
+       s.reward, s.return_to_go, s.value, s.value_target,
        s.episode_advantage, s.step_advantage, s.advantage, s.loss_weight, s.trained,
        e.trained_training_step,
        s.anchor_hash, s.num_prompt_tokens, s.num_action_tokens, s.policy_version,

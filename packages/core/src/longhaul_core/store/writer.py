@@ -23,6 +23,7 @@ from longhaul_core.store.models import RunRow
 from longhaul_core.store.records import (
     Audit,
     ConsumedSteps,
+    ConsumedValues,
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
@@ -89,6 +90,7 @@ class StoreWriter:
             episodes.write_decisions(connection, _of(GroupDecision, batch), lines)
             episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
             episodes.write_consumed_steps(connection, _of(ConsumedSteps, batch))
+            episodes.write_consumed_values(connection, _of(ConsumedValues, batch))
             measurements.write_metrics(connection, _of(Metrics, batch), lines)
             measurements.write_evaluations(connection, _of(Evaluation, batch), lines)
             measurements.write_policy_versions(connection, _of(PolicyVersion, batch), lines)

@@ -44,7 +44,7 @@ def summary(config: RunConfig) -> dict[str, str]:
     return {
         "model": config.model.path,
         "environment": config.environment.id,
-        "algorithm": config.algorithm.name,
+        "algorithm": algorithm_in_words(config),
         "training step": (
             f"{config.tasks_per_training_step} tasks × {rollout.group_size} = {episodes} episodes "
             f"of at most {horizon_span(config)} steps"
@@ -57,6 +57,19 @@ def summary(config: RunConfig) -> dict[str, str]:
         "longest row": f"{rollout.max_prompt_tokens + rollout.max_reply_tokens} tokens",
         "store": config.store,
     }
+
+
+def algorithm_in_words(config: RunConfig) -> str:
+    """The estimator, and what it needs besides the group's episodes."""
+    name = config.algorithm.name
+    if name == "remax":
+        return f"{name}, with {config.tasks_per_training_step} greedy episodes a training step"
+    if config.algorithm.uses_critic:
+        warmup = config.critic.warmup_training_steps
+        alone = f", {warmup} training steps alone at first" if warmup else ""
+        start = config.critic.path or config.model.path
+        return f"{name} by {config.algorithm.gae_level}, with a critic from {start}{alone}"
+    return name
 
 
 def horizon_span(config: RunConfig) -> str:

@@ -1,5 +1,6 @@
 """A run, described. Importing this needs no accelerator and no training stack."""
 
+from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
     ActionsConfig,
     EnvironmentConfig,
@@ -30,6 +31,7 @@ __all__ = [
     "ActionsConfig",
     "AlgorithmConfig",
     "CheckpointConfig",
+    "CriticConfig",
     "EngineConfig",
     "EnvironmentConfig",
     "HorizonScheduleConfig",

@@ -29,20 +29,23 @@ EstimatorName = Literal[
     "hgpo",
     "pass_at_k",
     "remax",
+    "gae",
 ]
 
-COMPARES_NO_EPISODES: tuple[EstimatorName, ...] = ("remax",)
+COMPARES_NO_EPISODES: tuple[EstimatorName, ...] = ("remax", "gae")
 """Estimators whose baseline does not come from the other episodes of a group: one is enough."""
 
 READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
-    # The last three divide by nothing, so `false` says no more than their names.
-    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo", "remax"),
+    # The last four divide by nothing, so `false` says no more than their names.
+    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo", "remax", "gae"),
     "statistics": ("gigpo", "grpo"),
     "step_advantage_weight": ("gigpo",),
     "anchor_similarity": ("gigpo",),
     "history_length": ("hgpo",),
     "history_weight_exponent": ("hgpo",),
-    "whiten": ("reinforce_plus_plus", "reinforce_plus_plus_baseline"),
+    "whiten": ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"),
+    "gae_level": ("gae",),
+    "trace_decay": ("gae",),
     "pass_k": ("pass_at_k",),
 }
 """Estimators that a setting means something to; the others refuse it unless it is the default."""
@@ -66,14 +69,16 @@ class AlgorithmConfig(Section):
     """What an episode or a step is compared with: the episodes of its task (`grpo`, divided by
     nothing in `drgrpo`; the others of them in `rloo`; the best others in `pass_at_k`), steps
     from the same state as well (`gigpo`), steps from the same state and past alone (`hgpo`), the
-    whole training step (`reinforce_plus_plus`; less the task's mean in `…_baseline`), or a greedy
-    episode of the task that is played beside the group and not trained (`remax`)."""
+    whole training step (`reinforce_plus_plus`; less the task's mean in `…_baseline`), a greedy
+    episode of the task that is played beside the group and not trained (`remax`), or what a critic
+    expected (`gae`)."""
     discount: float = Field(default=0.95, ge=0, le=1)
-    """Of the return-to-go, per environment step, not per token; `gigpo`, `hgpo` and
-    `reinforce_plus_plus` learn from it, the others only report it."""
+    """Of the return-to-go, per environment step, not per token; `gigpo`, `hgpo`, `gae`
+    and `reinforce_plus_plus` learn from it, the others only report it."""
     scale_by_std: bool = True
     """Divide advantages by the standard deviation of what they are compared with; `drgrpo`,
-    `rloo` and `remax` never do, and `reinforce_plus_plus` always divides by the training step's."""
+    `rloo` and `remax` never do, and `reinforce_plus_plus` and `gae` always divide by the training
+    step's."""
     step_advantage_weight: float = Field(default=1.0, ge=0)
     """Weight (omega) of the step part beside the episode part; for `gigpo`."""
     statistics: Literal["episode", "row"] = "episode"
@@ -87,8 +92,14 @@ class AlgorithmConfig(Section):
     history_weight_exponent: float = Field(default=1.0, ge=0)
     """How much more `hgpo` trusts steps that share more of the past (alpha); 0 trusts all alike."""
     whiten: Literal["token", "episode"] = "token"
-    """What counts the same in the training step's mean and deviation; for `reinforce_plus_plus`
-    and `reinforce_plus_plus_baseline`."""
+    """What counts the same in the training step's mean and deviation; for `reinforce_plus_plus`,
+    `reinforce_plus_plus_baseline` and `gae`."""
+    gae_level: Literal["step", "token"] = "step"
+    """Values and advantages of whole actions, or of each of their tokens; for `gae`. Discount and
+    trace decay apply once a step in both."""
+    trace_decay: float = Field(default=0.95, ge=0, le=1)
+    """How far `gae` looks past its critic (lambda), per environment step: 0 trusts the critic
+    after one step, 1 only where an episode is truncated."""
     pass_k: int | None = Field(default=None, ge=2)
     """Attempts of which the best counts in `pass_at_k`, at most `rollout.group_size`; left out,
     all that did not fail. A group with fewer is left out."""
@@ -117,6 +128,11 @@ class AlgorithmConfig(Section):
     reward_kl_kind: Literal["k1", "k2", "k3"] = "k1"
     """Estimator of the divergence in the reward. There k1 gives the KL's gradient, and k3 does
     not."""
+
+    @property
+    def uses_critic(self) -> bool:
+        """Whether advantages need values."""
+        return self.name == "gae"
 
     def contradictions(self) -> Generator[str]:
         """A setting must mean something beside the others."""

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
+from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
     ActionsConfig,
     EnvironmentConfig,
@@ -33,7 +34,7 @@ from longhaul_trainer.config.learning import (
 )
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
 from longhaul_trainer.config.section import Section
-from longhaul_trainer.config.toml import to_toml
+from longhaul_trainer.config.toml import to_toml, toml_value
 from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
@@ -66,6 +67,7 @@ class RunConfig(Section):
     actions: ActionsConfig = ActionsConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     loss: LossConfig = LossConfig()
+    critic: CriticConfig = CriticConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -127,6 +129,7 @@ class RunConfig(Section):
                 f"algorithm.pass_k = {pass_k} is more than rollout.group_size = {group_size}; "
                 "the best is taken of attempts in one group"
             )
+        yield from self._critic_contradictions()
         end, longest = self.algorithm.overlong_end_tokens, self.rollout.max_reply_tokens
         replies = "rollout.max_reply_tokens"
         if self.algorithm.overlong_unit == "episode":
@@ -204,6 +207,40 @@ class RunConfig(Section):
                 "node"
             )
 
+    def _critic_contradictions(self) -> Generator[str]:
+        if not self.algorithm.uses_critic:
+            for name in self.critic.changed():
+                yield (
+                    f"critic.{name} = {toml_value(getattr(self.critic, name))} means nothing to "
+                    f'algorithm.name = "{self.algorithm.name}", which has no critic; say "gae", or '
+                    "leave it out"
+                )
+        if self.algorithm.uses_critic and self.trainer.mode != "sync":
+            yield (
+                f'algorithm.name = "{self.algorithm.name}" with trainer.mode = '
+                f'"{self.trainer.mode}" would need values of what other weights played; say '
+                'trainer.mode = "sync"'
+            )
+        warmup = self.critic.warmup_training_steps
+        if warmup >= self.num_training_steps:
+            yield (
+                f"critic.warmup_training_steps = {warmup} leaves none of num_training_steps = "
+                f"{self.num_training_steps} to the policy"
+            )
+
+    def policy_version(self, training_step: int) -> int:
+        """Optimizer steps behind the policy's weights when `training_step` training steps are over.
+
+        While the critic warms up the policy takes none.
+        """
+        steps = max(0, training_step - self.critic.warmup_training_steps)
+        return steps * self.optimizer.optimizer_steps_per_training_step
+
+    def training_step_of(self, policy_version: int) -> int:
+        """The last training step that `policy_version` optimizer steps can stand behind."""
+        updates = self.optimizer.optimizer_steps_per_training_step
+        return policy_version // updates + self.critic.warmup_training_steps
+
     def with_absolute_paths(self, base: Path) -> Self:
         """The same run with its store, runs and model paths absolute.
 
@@ -213,9 +250,11 @@ class RunConfig(Section):
         Args:
             base: Folder that relative paths start from.
         """
-        path = self.model.path
-        if path not in BUILT_IN_MODELS:
-            path = str(base / Path(path).expanduser())
+
+        def absolute(path: str) -> str:
+            return path if path in BUILT_IN_MODELS else str(base / Path(path).expanduser())
+
+        critic = self.critic.path
         store = self.store.removeprefix("sqlite:///")
         if "://" not in store:
             store = str(base / Path(store).expanduser())
@@ -223,7 +262,10 @@ class RunConfig(Section):
             update={
                 "runs_directory": str(base / Path(self.runs_directory).expanduser()),
                 "store": store,
-                "model": self.model.model_copy(update={"path": path}),
+                "model": self.model.model_copy(update={"path": absolute(self.model.path)}),
+                "critic": self.critic.model_copy(
+                    update={"path": None if critic is None else absolute(critic)}
+                ),
             }
         )
 

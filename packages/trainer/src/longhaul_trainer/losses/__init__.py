@@ -1,4 +1,4 @@
-"""Policy losses, in torch: sums of weighted token losses, whose weights say what counts."""
+"""Losses, in torch: sums of weighted token losses, whose weights say what counts."""
 
 from longhaul_trainer.losses.cispo import cispo_loss
 from longhaul_trainer.losses.gspo import gspo_loss
@@ -6,14 +6,17 @@ from longhaul_trainer.losses.importance import ImportanceWeights, truncated_impo
 from longhaul_trainer.losses.kl import kl_estimate
 from longhaul_trainer.losses.ppo import ppo_loss
 from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss
+from longhaul_trainer.losses.value import ValueLoss, value_loss
 
 __all__ = [
     "ActionTokens",
     "ImportanceWeights",
     "PolicyLoss",
+    "ValueLoss",
     "cispo_loss",
     "gspo_loss",
     "kl_estimate",
     "ppo_loss",
     "truncated_importance_weights",
+    "value_loss",
 ]

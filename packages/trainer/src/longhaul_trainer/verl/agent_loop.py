@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,11 @@ class EnginePolicy:
         server: LLMServerClient,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        optimizer_steps_per_training_step: int,
+        policy_version: Callable[[int], int],
     ) -> None:
         self._server = server
         self._tokenizer: Any = tokenizer
-        self._updates = optimizer_steps_per_training_step
+        self._policy_version = policy_version
 
     async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
         """See `Policy.act`."""
@@ -82,7 +83,7 @@ class EnginePolicy:
             action_tokens=tokens,
             behavior_logprobs=tuple(logprobs),
             # A reply that waited for an update is finished by other weights than began it.
-            policy_version=output.extra_fields["min_global_steps"] * self._updates,
+            policy_version=self._policy_version(output.extra_fields["min_global_steps"]),
             # verl reports replies that reached their limit as completed.
             reply_cut=len(tokens) >= sampling.max_tokens
             and tokens[-1] != self._tokenizer.eos_token_id,
@@ -109,7 +110,7 @@ class EpisodeService:
                 policy=EnginePolicy(
                     server,
                     tokenizer,
-                    optimizer_steps_per_training_step=run.optimizer.optimizer_steps_per_training_step,
+                    policy_version=run.policy_version,
                 ),
                 renderer=ChatTemplateRenderer(tokenizer, reply_prefix=run.prompt.reply_prefix),
                 parser=ActionParser(
@@ -174,6 +175,7 @@ class EpisodeService:
                     agent=self._agent[phase],
                     make_environment=self._make_environment,
                     limits=self.limits(horizon),
+                    with_final_prompt=run.algorithm.uses_critic and phase == "train",
                 )
             record = EpisodeRecord(
                 run_id=self.ticket.run_id,
@@ -194,7 +196,7 @@ class EpisodeService:
                     outcome,
                     group=GroupName(training_step, group_index),
                     retry=retry,
-                    optimizer_steps_per_training_step=run.optimizer.optimizer_steps_per_training_step,
+                    training_step_of=run.training_step_of,
                     form=run.optimizer.rows,
                     max_row_tokens=run.optimizer.max_row_tokens,
                     greedy=phase == "baseline",

@@ -13,15 +13,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longhaul_core.advantages import EpisodeCredit, loss_weights
+from longhaul_core.advantages import EpisodeCredit, LossUnit, loss_weights
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.verl.estimators import Group, estimate, smallest_group
-from longhaul_trainer.verl.notes import RowKey, RowNotes, StepNote
+from longhaul_trainer.verl.notes import Episode, RowKey, RowNotes, StepNote
 from longhaul_trainer.verl.rewards import shaped_rewards
 from longhaul_trainer.verl.spans import FloatArray
 
-Episode = tuple[str, int]
-"""Group and position."""
+
+class CriticValues(NamedTuple):
+    """What the critic said before the training step's update."""
+
+    rows: Mapping[str, FloatArray]
+    """Row key → the value before each token of its response."""
+    finals: Mapping[Episode, float]
+    """Of each truncated episode, the value of its final observation."""
 
 
 class TrainedStep(NamedTuple):
@@ -34,6 +40,25 @@ class TrainedStep(NamedTuple):
     """Advantage of each token of its action."""
     loss_weight: float
     """Weight of each of them."""
+    token_values: FloatArray
+    """What the critic said before each of them, or before them all; empty without one."""
+    value_target: float
+    """What it should have said; 0 without one."""
+    value_weights: FloatArray
+    """Weight of each of them in the critic's loss; empty without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeValues:
+    """What the critic said of an episode, and how much it learns of each of its steps."""
+
+    tokens: tuple[FloatArray, ...]
+    """For each step, the value of each token of its action; the step's own for all of them where
+    it credits steps."""
+    weights: tuple[FloatArray, ...]
+    """For each step, the weight of each of these in the critic's loss."""
+    final: float | None
+    """Of the final observation; None if the episode terminated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +74,8 @@ class TrainedEpisode:
     """For each step, the advantage of each token of its action."""
     loss_weights: tuple[float, ...]
     """Weight of each token of a step."""
+    values: EpisodeValues | None
+    """None without a critic."""
     optimizer_step: int
     """0-based optimizer step of the training step that the episode is part of."""
 
@@ -63,9 +90,36 @@ class TrainedEpisode:
         return tuple(
             TrainedStep(*step)
             for step in zip(
-                self.row_keys, self.notes, self.token_advantages, self.loss_weights, strict=True
+                self.row_keys,
+                self.notes,
+                self.token_advantages,
+                self.loss_weights,
+                *self._values_of_steps(),
+                strict=True,
             )
         )
+
+    @property
+    def step_values(self) -> tuple[float, ...] | None:
+        """What the critic said of each step's prompt; None without one."""
+        if self.values is None:
+            return None
+        return tuple(float(tokens[0]) for tokens in self.values.tokens)
+
+    @property
+    def token_values(self) -> tuple[tuple[float, ...], ...] | None:
+        """What it said before each token; None unless tokens have advantages of their own."""
+        if self.values is None or self.credit.token_advantages is None:
+            return None
+        return tuple(tuple(tokens.tolist()) for tokens in self.values.tokens)
+
+    def _values_of_steps(
+        self,
+    ) -> tuple[Sequence[FloatArray], Sequence[float], Sequence[FloatArray]]:
+        if self.values is None or self.credit.value_targets is None:
+            none = [np.zeros(0)] * len(self.notes)
+            return none, [0.0] * len(self.notes), none
+        return self.values.tokens, self.credit.value_targets, self.values.weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +159,7 @@ def credit_training_step(
     num_optimizer_steps: int,
     groups: Sequence[str],
     greedy: Mapping[str, Sequence[StepNote]] | None = None,
+    values: CriticValues | None = None,
 ) -> StepCredit:
     """Advantages and weights of all the steps of a training step.
 
@@ -115,6 +170,8 @@ def credit_training_step(
         groups: Names of the groups that the update took, those whose episodes all failed too.
         greedy: Group → notes of its greedy episode's steps, in order, where groups are compared
             with one; None where they are not. A group without one is left out.
+        values: What the critic said, where there is one. None before it was asked: it expected
+            nothing then, and which episodes are trained, and with what weight, is known already.
 
     Raises:
         ValueError: If an episode misses a step, or has one twice.
@@ -129,6 +186,11 @@ def credit_training_step(
         for name, members in by_group.items()
         if len(members) >= fewest and (greedy is None or name in greedy)
     }
+    said = (
+        {m: _values(m, episodes[m], algorithm, values) for group in kept.values() for m in group}
+        if algorithm.uses_critic
+        else {}
+    )
     estimated = estimate(
         [
             _group(
@@ -136,6 +198,7 @@ def credit_training_step(
                 [episodes[m].notes for m in members],
                 algorithm,
                 greedy=None if greedy is None else greedy[name],
+                values=[said[m] for m in members] if said else None,
             )
             for name, members in kept.items()
         ],
@@ -150,14 +213,22 @@ def credit_training_step(
     places = {name: place for place, name in enumerate(groups)}
     part_of = {episode: places[episode[0]] // groups_per_part for episode in credits}
     weights = _weights(episodes, part_of, algorithm)
+    value_weights = _value_weights(episodes, part_of, algorithm) if said else {}
     return StepCredit(
         episodes=tuple(
             TrainedEpisode(
                 row_keys=episodes[episode].row_keys,
                 notes=episodes[episode].notes,
                 credit=credit,
-                token_advantages=_same_for_all_tokens(credit, episodes[episode].notes),
+                token_advantages=_of_tokens(credit, episodes[episode].notes),
                 loss_weights=weights[episode],
+                values=EpisodeValues(
+                    tokens=said[episode].tokens,
+                    weights=value_weights[episode],
+                    final=said[episode].final,
+                )
+                if said
+                else None,
                 optimizer_step=part_of[episode],
             )
             for episode, credit in credits.items()
@@ -204,10 +275,37 @@ def _episodes(notes: RowNotes) -> dict[Episode, _Steps]:
     return episodes
 
 
-def _same_for_all_tokens(
-    credit: EpisodeCredit, notes: Sequence[StepNote]
-) -> tuple[FloatArray, ...]:
-    """The advantages of tokens where an estimator tells steps apart, and no tokens."""
+class _Said(NamedTuple):
+    """What the critic said of an episode."""
+
+    tokens: tuple[FloatArray, ...]
+    final: float | None
+
+
+def _values(
+    episode: Episode, steps: _Steps, algorithm: AlgorithmConfig, values: CriticValues | None
+) -> _Said:
+    """Values of the tokens of each step's action, and of the final observation."""
+    truncated = steps.notes[-1].truncated
+    if values is None:
+        return _Said(
+            tuple(np.zeros(note.action_tokens) for note in steps.notes), 0.0 if truncated else None
+        )
+    if truncated and episode not in values.finals:
+        raise ValueError(f"the final observation of the truncated episode {episode} has no value")
+    tokens = [
+        values.rows[key][note.start : note.stop]
+        for key, note in zip(steps.row_keys, steps.notes, strict=True)
+    ]
+    if algorithm.gae_level == "step":
+        tokens = [np.full(len(tokens_T), tokens_T[0]) for tokens_T in tokens]
+    return _Said(tuple(tokens), values.finals[episode] if truncated else None)
+
+
+def _of_tokens(credit: EpisodeCredit, notes: Sequence[StepNote]) -> tuple[FloatArray, ...]:
+    """The advantages of tokens: their own, or their step's where the estimator has no others."""
+    if credit.token_advantages is not None:
+        return tuple(np.array(tokens) for tokens in credit.token_advantages)
     return tuple(
         np.full(note.action_tokens, advantage)
         for note, advantage in zip(notes, credit.advantages, strict=True)
@@ -220,6 +318,7 @@ def _group(
     algorithm: AlgorithmConfig,
     *,
     greedy: Sequence[StepNote] | None,
+    values: Sequence[_Said] | None,
 ) -> Group:
     return Group(
         name=name,
@@ -227,6 +326,8 @@ def _group(
         anchor_states=[[note.anchor for note in episode] for episode in members],
         num_action_tokens=[[note.action_tokens for note in episode] for episode in members],
         greedy_rewards=None if greedy is None else shaped_rewards(greedy, algorithm),
+        token_values=None if values is None else [said.tokens for said in values],
+        final_values=None if values is None else [said.final for said in values],
     )
 
 
@@ -245,4 +346,31 @@ def _weights(
             tokens_per_episode=algorithm.tokens_per_episode,
         )
         weights |= dict(zip(members, shared, strict=True))
+    return weights
+
+
+def _value_weights(
+    episodes: Mapping[Episode, _Steps],
+    part_of: Mapping[Episode, int],
+    algorithm: AlgorithmConfig,
+) -> dict[Episode, tuple[FloatArray, ...]]:
+    """For each step, the weight of each token's value in the critic's loss.
+
+    A step has one value, at its first token, or one for each token; they weigh as tokens do in
+    the policy's loss. `fixed_token` is `token` here: a critic's loss has no use for a constant.
+    """
+    by_token = algorithm.gae_level == "token"
+    unit: LossUnit = "token" if algorithm.loss_unit == "fixed_token" else algorithm.loss_unit
+    weights: dict[Episode, tuple[FloatArray, ...]] = {}
+    for part in sorted(set(part_of.values())):
+        members = [episode for episode in part_of if part_of[episode] == part]
+        lengths = [[note.action_tokens for note in episodes[member].notes] for member in members]
+        counts = lengths if by_token else [[1] * len(steps) for steps in lengths]
+        for member, steps, shared in zip(
+            members, lengths, loss_weights(counts, loss_unit=unit), strict=True
+        ):
+            weights[member] = tuple(
+                np.full(length, weight) if by_token else np.array([weight] + [0.0] * (length - 1))
+                for length, weight in zip(steps, shared, strict=True)
+            )
     return weights

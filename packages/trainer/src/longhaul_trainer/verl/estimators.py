@@ -19,6 +19,7 @@ import numpy.typing as npt
 from longhaul_core.advantages import (
     EpisodeCredit,
     drgrpo_credit,
+    gae_credit,
     gigpo_credit,
     grpo_credit,
     hgpo_credit,
@@ -49,6 +50,11 @@ class Group:
     """Tokens of each step's action."""
     greedy_rewards: npt.NDArray[np.float64] | None = None
     """Of the greedy episode beside the group, penalties taken off; None if there is none."""
+    token_values: Sequence[Sequence[npt.NDArray[np.float64]]] | None = None
+    """What the critic said before each token of each step's action; None without one."""
+    final_values: Sequence[float | None] | None = None
+    """What it said of each episode's final observation, None for one that terminated; None
+    without a critic."""
 
 
 GroupCredit = tuple[EpisodeCredit, ...]
@@ -164,6 +170,19 @@ def _reinforce_plus_plus_baseline(
     return _by_group(credits, groups)
 
 
+def _gae(groups: Sequence[Group], algorithm: AlgorithmConfig) -> list[GroupCredit]:
+    credits = gae_credit(
+        [rewards for group in groups for rewards in group.step_rewards],
+        [values for group in groups for values in group.token_values or ()],
+        [value for group in groups for value in group.final_values or ()],
+        level=algorithm.gae_level,
+        discount=algorithm.discount,
+        trace_decay=algorithm.trace_decay,
+        whiten=algorithm.whiten,
+    )
+    return _by_group(credits, groups)
+
+
 def _by_group(credits: Sequence[EpisodeCredit], groups: Sequence[Group]) -> list[GroupCredit]:
     remaining = iter(credits)
     return [tuple(islice(remaining, len(group.step_rewards))) for group in groups]
@@ -179,5 +198,6 @@ ESTIMATORS: Mapping[EstimatorName, Estimator] = {
     "remax": _per_group(_remax),
     "reinforce_plus_plus": _reinforce_plus_plus,
     "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
+    "gae": _gae,
 }
-"""Every estimator that needs no critic."""
+"""Every estimator."""

@@ -260,6 +260,7 @@ class _Launch:
                 model=model,
                 checkpoints=self.run.checkpoints,
                 agent_loops=agent_loop_file(ticket_file),
+                critic=self._critic(),
             ),
             device=self.device,
             only_validate=self.evaluates is not None,
@@ -279,6 +280,12 @@ class _Launch:
             stages=self.stages,
         )
         return (make_trainer or TRAINERS[self.config.trainer.mode])(settings, context)
+
+    def _critic(self) -> Path | None:
+        """The folder that the critic's weights start from, if the run trains one."""
+        if self.evaluates is not None or not self.config.algorithm.uses_critic:
+            return None
+        return prepare_model(self.config.critic.path or self.config.model.path)
 
     def _train(self, trainer: LonghaulTrainer) -> None:
         import transfer_queue

@@ -136,6 +136,7 @@ def notes_of(
             action_tokens=len(step.action_tokens),
             start=start,
             split_reason=None if place else row.reason.value,
+            truncated=trajectory.stop_reason.truncated,
         )
         for place, (step, start) in enumerate(zip(row.steps, row.starts, strict=True))
     )

@@ -49,6 +49,8 @@ class StepNote(NamedTuple):
     """0-based place, in the row's response, of the action's first token."""
     split_reason: str | None
     """`SplitReason` value of the step that begins a row; None for those that continue it."""
+    truncated: bool = False
+    """Whether a limit cut the episode short."""
     greedy: bool = False
     """Of the greedy episode that is the baseline of its group, and not trained."""
     reference_kl: float = 0.0
@@ -60,6 +62,9 @@ class StepNote(NamedTuple):
         """Place after the action's last token."""
         return self.start + self.action_tokens
 
+
+Episode = tuple[str, int]
+"""Group and position."""
 
 RowNotes = Mapping[str, Sequence[StepNote]]
 """Row key → notes of the row's steps, in step order."""
@@ -106,6 +111,18 @@ def written(notes: Sequence[StepNote]) -> list[dict[str, Any]]:
 def read_notes(extra_fields: Sequence[dict[str, Any]]) -> list[tuple[StepNote, ...]]:
     """The notes of rows, in the order given."""
     return [tuple(StepNote(**note) for note in fields[NOTES]) for fields in extra_fields]
+
+
+def without_final(notes: RowNotes) -> tuple[dict[str, Sequence[StepNote]], dict[Episode, str]]:
+    """The rows of steps, and the row of each truncated episode's final observation.
+
+    The latter has no step: it is there for the critic alone.
+
+    Returns:
+        Row key → notes of rows with steps; episode → key of the row of its final observation.
+    """
+    finals = {RowKey.parse(key)[:2]: key for key, row in notes.items() if not row}
+    return {key: row for key, row in notes.items() if row}, finals
 
 
 def without_greedy(

@@ -6,6 +6,8 @@ steps travels beside it as their `StepNote`s.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
@@ -19,19 +21,21 @@ def to_rows(
     *,
     group: GroupName,
     retry: int,
-    optimizer_steps_per_training_step: int,
+    training_step_of: Callable[[int], int],
     form: RowForm,
     max_row_tokens: int | None = None,
     greedy: bool = False,
 ) -> list[AgentLoopOutput]:
     """The rows of `trajectory`, in step order; see `cut_into_rows`.
 
+    A truncated episode whose final prompt was composed has one row more, for the critic alone.
+
     verl overwrites each row's reward by the last row's, so the step rewards travel in the
-    notes and the row carries the episode's return.
+    notes and the row carries the episode's return. `training_step_of` gives the training step
+    that a policy version came out of.
     """
     rows = cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
-    updates = optimizer_steps_per_training_step
-    return [
+    made = [
         AgentLoopOutput(
             prompt_ids=list(row.prompt_tokens),
             response_ids=row.response_tokens,
@@ -57,9 +61,29 @@ def to_rows(
                 ),
                 "reward_extra_info": {},
                 # verl counts staleness in training steps, we in optimizer steps.
-                "min_global_steps": min(s.policy_version for s in row.steps) // updates,
-                "max_global_steps": max(s.policy_version for s in row.steps) // updates,
+                "min_global_steps": training_step_of(min(s.policy_version for s in row.steps)),
+                "max_global_steps": training_step_of(max(s.policy_version for s in row.steps)),
             },
         )
         for row in rows
     ]
+    if trajectory.final_prompt_tokens is not None:
+        made.append(_final_row(trajectory.final_prompt_tokens, like=made[-1]))
+    return made
+
+
+def _final_row(prompt_tokens: tuple[int, ...], *, like: AgentLoopOutput) -> AgentLoopOutput:
+    """A row for the critic alone: the final observation's prompt, and no step.
+
+    verl has no rows without a response, so one token stands there that nothing reads.
+    """
+    return AgentLoopOutput(
+        prompt_ids=list(prompt_tokens),
+        response_ids=[prompt_tokens[-1]],
+        response_mask=[0],
+        response_logprobs=[0.0],
+        reward_score=like.reward_score,
+        num_turns=like.num_turns,
+        metrics=AgentLoopMetrics(),
+        extra_fields=like.extra_fields | {NOTES: written([])},
+    )

@@ -39,6 +39,8 @@ ENGINE, FSDP = "model_engine", "dp"
 LEFT_OUT = (
     "actor_rollout_ref.actor.fsdp_config.mixed_precision.",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision.",
+    "critic.fsdp.mixed_precision.",
+    "critic.ppo_infer_max_token_len_per_gpu",
     "actor_rollout_ref.rollout.enable_sleep_mode",
     "actor_rollout_ref.model.lora.merge",
 )
@@ -59,6 +61,8 @@ class Paths(NamedTuple):
     checkpoints: Path
     agent_loops: Path
     """YAML file that names our agent loop to verl."""
+    critic: Path | None = None
+    """Hugging Face folder of the critic's starting weights; None without one."""
 
 
 def verl_settings(
@@ -85,6 +89,8 @@ def verl_settings(
     derived = _derived(run, paths)
     if _engine(run, device) == FSDP:
         derived |= _fsdp(run)
+    if run.algorithm.uses_critic and not only_validate:
+        derived |= _critic(run, paths, device)
     if only_validate:
         derived |= {"trainer.val_only": True, "trainer.val_before_train": True}
     derived |= _cpu(run) if device == "cpu" else _gpu(run)
@@ -170,6 +176,7 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         f"{sampler}.agent.agent_loop_config_path": str(paths.agent_loops),
         "reward.num_workers": 0,
         "algorithm.adv_estimator": "grpo",
+        "critic.enable": False,
         "algorithm.use_kl_in_reward": algorithm.reward_kl_coefficient > 0,
         "algorithm.kl_penalty": KL_KINDS[algorithm.reward_kl_kind],
         "algorithm.kl_ctrl.kl_coef": algorithm.reward_kl_coefficient,
@@ -240,6 +247,54 @@ def _fsdp(run: RunConfig) -> dict[str, Value]:
             f"{engine}.mixed_precision.param_dtype": SHORT_DTYPE[run.model.engine_dtype],
             f"{engine}.mixed_precision.reduce_dtype": "fp32",
             f"{engine}.mixed_precision.buffer_dtype": "fp32",
+        }
+    return derived
+
+
+def _critic(run: RunConfig, paths: Paths, device: str) -> dict[str, Value]:
+    """The critic worker of verl, on FSDP; its loss is ours (`critic_loss`)."""
+    optimizer, updates = run.optimizer, run.optimizer.optimizer_steps_per_training_step
+    if _engine(run, device) != FSDP:
+        raise ConfigError(f"verl.{ENGINE}: the critic is trained by {FSDP!r} alone")
+    if paths.critic is None:
+        raise ValueError("a run with a critic needs the folder of its weights")
+    dtype, warmup = run.model.engine_dtype, run.critic.warmup_training_steps
+    derived: dict[str, Value] = {
+        "critic.enable": True,
+        # verl trains the policy from this training step on.
+        "trainer.critic_warmup": warmup + 1 if warmup else 0,
+        "critic.model.path": str(paths.critic),
+        "critic.model.enable_gradient_checkpointing": run.model.gradient_checkpointing,
+        "critic.strategy": "fsdp2",
+        "critic.ppo_mini_batch_size": run.tasks_per_training_step // updates,
+        "critic.use_dynamic_bsz": True,
+        "critic.ppo_max_token_len_per_gpu": optimizer.micro_batch_tokens,
+        # verl takes this one for training too.
+        "critic.ppo_infer_max_token_len_per_gpu": optimizer.micro_batch_tokens,
+        "critic.ppo_epochs": 1,
+        "critic.shuffle": False,
+        "critic.optim.lr": run.critic.learning_rate,
+        "critic.optim.weight_decay": optimizer.weight_decay,
+        "critic.optim.betas": list(optimizer.betas),
+        "critic.optim.clip_grad": optimizer.max_gradient_norm,
+        "critic.optim.lr_warmup_steps": optimizer.warmup_training_steps * updates,
+        "critic.grad_clip": optimizer.max_gradient_norm,
+        "critic.checkpoint.save_contents": ["model", "optimizer", "extra"],
+        "critic.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        "critic.fsdp.strategy": "fsdp2",
+        "critic.fsdp.model_dtype": SHORT_DTYPE[run.model.dtype],
+        "critic.fsdp.dtype": dtype,
+        "critic.fsdp.mixed_precision.param_dtype": SHORT_DTYPE[dtype],
+        "critic.fsdp.mixed_precision.reduce_dtype": "fp32",
+        "critic.fsdp.mixed_precision.buffer_dtype": "fp32",
+    }
+    if device == "cpu":
+        derived |= {
+            "critic.model.use_remove_padding": False,
+            "critic.model.override_config.attn_implementation": "sdpa",
+            "critic.fsdp.use_torch_compile": False,
+            "critic.fsdp.reshard_after_forward": False,
+            "critic.fsdp.use_no_sync_for_gradient_accumulation": True,
         }
     return derived
 

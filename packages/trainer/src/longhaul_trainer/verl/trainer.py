@@ -19,7 +19,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
@@ -56,10 +57,17 @@ from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
-from longhaul_trainer.verl.credit import StepCredit, TrainedStep, credit_training_step
+from longhaul_trainer.verl.credit import (
+    CriticValues,
+    StepCredit,
+    TrainedStep,
+    credit_training_step,
+)
+from longhaul_trainer.verl.critic import ReportedValueLoss
 from longhaul_trainer.verl.estimators import smallest_group
 from longhaul_trainer.verl.loss import weighted_means
 from longhaul_trainer.verl.notes import (
+    Episode,
     GroupName,
     RowKey,
     RowNotes,
@@ -67,6 +75,7 @@ from longhaul_trainer.verl.notes import (
     group_outcomes,
     last_steps,
     read_notes,
+    without_final,
     without_greedy,
 )
 from longhaul_trainer.verl.recorder import Recorder
@@ -124,9 +133,8 @@ class LonghaulTrainer(PPOTrainer):
         updates = self._run.optimizer.optimizer_steps_per_training_step
         with open_dict(self.config):
             # verl's schedule advances once per call of the worker, that is per optimizer step.
-            self.config.actor_rollout_ref.actor.optim.total_training_steps = (
-                self.total_training_steps * updates
-            )
+            for optim in (self.config.actor_rollout_ref.actor.optim, self.config.critic.optim):
+                optim.total_training_steps = self.total_training_steps * updates
 
     replay_buffer: GroupBuffer
 
@@ -193,22 +201,33 @@ class LonghaulTrainer(PPOTrainer):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         if self.config.trainer.device == "cpu":
-            from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
+            from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker, CpuTrainingWorker
 
             for role in self.role_worker_mapping:
-                self.role_worker_mapping[role] = ray.remote(CpuActorRolloutRefWorker)
+                worker = CpuTrainingWorker if role == Role.Critic else CpuActorRolloutRefWorker
+                self.role_worker_mapping[role] = ray.remote(worker)
 
     def _setup(self) -> None:
         super()._setup()
         ticket = self._context.ticket
+        find_writer = functools.partial(Recorder.find, ticket.recorder_name)
         self.actor_rollout_wg.set_loss_fn(
             ReportedLoss(
                 self._run.loss,
                 run_id=ticket.run_id,
                 attempt=ticket.attempt,
-                find_writer=functools.partial(Recorder.find, ticket.recorder_name),
+                find_writer=find_writer,
             )
         )
+        if self.use_critic:
+            self.critic_wg.set_loss_fn(
+                ReportedValueLoss(
+                    self._run.critic,
+                    run_id=ticket.run_id,
+                    attempt=ticket.attempt,
+                    find_writer=find_writer,
+                )
+            )
 
     # One training step
 
@@ -251,7 +270,7 @@ class LonghaulTrainer(PPOTrainer):
         """Credit the episodes, drop what cannot be trained on, pad each optimizer step's rows."""
         run = self._run
         self._record_decisions(metrics)
-        fetched = self._fetch_notes(batch)
+        fetched, finals = without_final(self._fetch_notes(batch))
         notes, self._greedy = without_greedy(fetched)
         self._notes = notes
         if len(notes) < len(fetched):
@@ -266,6 +285,8 @@ class LonghaulTrainer(PPOTrainer):
             tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
         metrics.update(_episode_metrics(credit, notes))
         ranks = self._num_ranks()
+        self._finals = self._rows_of_finals(batch, finals)
+        self._values: CriticValues | None = None
         self._parts: dict[int, KVBatchMeta] = {}
         for part in range(run.optimizer.optimizer_steps_per_training_step):
             keys = credit.keys_of(part)
@@ -283,13 +304,14 @@ class LonghaulTrainer(PPOTrainer):
             extra_info=batch.extra_info,
         )
 
-    def _credit_of(self, notes: RowNotes) -> StepCredit:
+    def _credit_of(self, notes: RowNotes, values: CriticValues | None = None) -> StepCredit:
         return credit_training_step(
             notes,
             algorithm=self._run.algorithm,
             num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
             groups=[str(group) for group in self.replay_buffer.taken],
             greedy=self._greedy if self._run.algorithm.name == "remax" else None,
+            values=values,
         )
 
     def _record_decisions(self, metrics: dict[str, Any]) -> None:
@@ -321,6 +343,48 @@ class LonghaulTrainer(PPOTrainer):
         for group in decided:
             self._waiting.pop(group)
 
+    def _rows_of_finals(
+        self, batch: KVBatchMeta, finals: Mapping[Episode, str]
+    ) -> tuple[list[Episode], KVBatchMeta | None]:
+        """The rows that the critic alone reads, of the trained episodes; the others are dropped."""
+        assert self._credit is not None
+        trained = {RowKey.parse(episode.row_keys[0])[:2] for episode in self._credit.episodes}
+        unread = [key for episode, key in finals.items() if episode not in trained]
+        if unread:
+            tq.kv_clear(keys=unread, partition_id=PARTITION)
+        kept = [episode for episode in finals if episode in trained]
+        rows = batch.select_keys([finals[episode] for episode in kept]) if kept else None
+        return kept, rows
+
+    def _compute_values(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """What the critic says of every row, and of what truncated episodes ended with."""
+        self._context.stages.enter("values", training_step=self.global_steps)
+        batch = super()._compute_values(batch, metrics)
+        episodes, rows = self._finals
+        finals: dict[Episode, float] = {}
+        if rows is not None:
+            rows = upsample_batch_to_divisible_size(
+                rows, self._num_ranks(), self.tokenizer.eos_token_id
+            )
+            rows.extra_info = dict(rows.extra_info or {})  # verl adds to it
+            super()._compute_values(rows, metrics)
+            said = self._fetch("values", rows.keys)
+            finals = {
+                episode: float(said[key][0])
+                for episode, key in zip(episodes, rows.keys, strict=False)
+            }
+            tq.kv_clear(keys=rows.keys, partition_id=PARTITION)
+        self._values = CriticValues(
+            {key: row.double().numpy() for key, row in self._fetch("values", batch.keys).items()},
+            finals,
+        )
+        return batch
+
+    def _fetch(self, field: str, keys: Sequence[str]) -> dict[str, torch.Tensor]:
+        """A field of rows, by their keys."""
+        data = tq.kv_batch_get(keys=list(keys), partition_id=PARTITION, select_fields=[field])
+        return dict(zip(keys, data[field].unbind(0), strict=True))
+
     def _num_ranks(self) -> int:
         worker_group: Any = self.actor_rollout_wg
         if "actor" not in worker_group._dispatch_info:
@@ -345,8 +409,7 @@ class LonghaulTrainer(PPOTrainer):
             select_fields=["responses", "rollout_log_probs", "old_log_probs"],
         )
         policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
-        if self._run.algorithm.reward_kl_coefficient > 0:
-            self._credit_with_reference_kl(policy, metrics)
+        self._credit_again(policy, metrics)
         by_row = self._credit.steps_by_row()
         rows = [by_row.get(key, []) for key in batch.keys]
         lengths = [len(row) for row in data["responses"].unbind(0)]
@@ -356,6 +419,12 @@ class LonghaulTrainer(PPOTrainer):
             "returns": advantages,
             "loss_weights": _nested(rows, lengths, _weights),
         }
+        if self.use_critic:
+            fields |= {
+                "values": _nested(rows, lengths, lambda step: step.token_values),
+                "returns": _nested(rows, lengths, _targets),
+                "value_weights": _nested(rows, lengths, lambda step: step.value_weights),
+            }
         batch = tq.kv_batch_put(
             keys=batch.keys,
             partition_id=PARTITION,
@@ -372,10 +441,19 @@ class LonghaulTrainer(PPOTrainer):
         self._context.stages.enter("update", training_step=self.global_steps)
         return batch
 
-    def _credit_with_reference_kl(
+    def _credit_again(self, policy: dict[str, torch.Tensor], metrics: dict[str, Any]) -> None:
+        """Credit the same episodes again where values, or the divergence in rewards, came since."""
+        notes: RowNotes = self._notes
+        if self._run.algorithm.reward_kl_coefficient > 0:
+            notes = self._notes_with_reference_kl(policy, metrics)
+        elif self._values is None:
+            return
+        self._credit = self._credit_of(notes, self._values)
+        metrics["groups/without_signal"] = self._credit.groups_without_signal
+
+    def _notes_with_reference_kl(
         self, policy: dict[str, torch.Tensor], metrics: dict[str, Any]
-    ) -> None:
-        """Credit the same episodes again, now that the divergence in their rewards is known."""
+    ) -> RowNotes:
         assert self._credit is not None
         keys = [key for episode in self._credit.episodes for key in episode.rows]
         data = tq.kv_batch_get(keys=keys, partition_id=PARTITION, select_fields=["ref_log_prob"])
@@ -385,12 +463,11 @@ class LonghaulTrainer(PPOTrainer):
             reference=dict(zip(keys, data["ref_log_prob"].unbind(0), strict=True)),
             kind=self._run.algorithm.reward_kl_kind,
         )
-        self._credit = self._credit_of(notes)
         trained = [note for key in keys for note in notes[key]]
-        metrics["groups/without_signal"] = self._credit.groups_without_signal
         metrics["episodes/reference_kl_per_token"] = sum(n.reference_kl for n in trained) / sum(
             n.action_tokens for n in trained
         )
+        return notes
 
     def _record_credit(self, policy_logprobs: dict[str, torch.Tensor]) -> None:
         assert self._credit is not None
@@ -416,12 +493,45 @@ class LonghaulTrainer(PPOTrainer):
                         for step in episode.steps
                     ),
                     split_reasons=tuple(note.split_reason for note in episode.notes),
-                    trained=True,
+                    trained=self.global_steps > self._run.critic.warmup_training_steps,
                     optimizer_step_index=episode.optimizer_step,
+                    values=episode.step_values,
+                    value_targets=episode.credit.value_targets,
+                    final_value=None if episode.values is None else episode.values.final,
+                    token_values=episode.token_values,
+                    token_advantages=episode.credit.token_advantages,
                 )
                 for episode in self._credit.episodes
             ]
         )
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """One call of the critic's worker per optimizer step, each with its own episodes' rows."""
+        outputs: list[dict[str, Any]] = []
+        for optimizer_step, rows in self._parts.items():
+            rows.extra_info = (rows.extra_info or {}) | self._update_info(rows, optimizer_step)
+            output = self.critic_wg.train_mini_batch(rows).get()
+            outputs.append(reduce_metrics(rename_dict(output["metrics"], "critic/")))
+        metrics["critic/optimizer_steps"] = len(outputs)
+        metrics["perf/mfu/critic"] = float(np.mean([o.pop("critic/mfu") for o in outputs]))
+        for name in outputs[-1]:
+            metrics[name] = float(np.mean([output[name] for output in outputs]))
+        if self.global_steps <= self._run.critic.warmup_training_steps:
+            metrics["actor/optimizer_steps"] = 0
+        return batch
+
+    def _update_info(self, rows: KVBatchMeta, optimizer_step: int) -> dict[str, Any]:
+        """What a worker is told of an update: all rows at once, in their order, once."""
+        return {
+            "global_batch_size": len(rows),
+            "mini_batch_size": len(rows),
+            "epochs": 1,
+            "seed": self._run.seed,
+            "dataloader_kwargs": {"shuffle": False},
+            "temperature": self._run.rollout.temperature,
+            TRAINING_STEP: self.global_steps,
+            OPTIMIZER_STEP: optimizer_step,
+        }
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the worker per optimizer step, each with its own episodes' rows."""
@@ -432,14 +542,7 @@ class LonghaulTrainer(PPOTrainer):
                 "calculate_entropy": self._run.loss.entropy_coefficient > 0,
                 "distillation_use_topk": False,
                 "distillation_only": False,
-                "global_batch_size": len(rows),
-                "mini_batch_size": len(rows),
-                "epochs": 1,
-                "seed": self._run.seed,
-                "dataloader_kwargs": {"shuffle": False},
-                "temperature": self._run.rollout.temperature,
-                TRAINING_STEP: self.global_steps,
-                OPTIMIZER_STEP: optimizer_step,
+                **self._update_info(rows, optimizer_step),
             }
             output = self.actor_rollout_wg.update_actor(rows)
             outputs.append(weighted_means(reduce_metrics(rename_dict(output["metrics"], "actor/"))))
@@ -503,7 +606,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _policy_version(self, training_step: int) -> int:
         """Optimizer steps behind the weights that a training step left."""
-        return training_step * self._run.optimizer.optimizer_steps_per_training_step
+        return self._run.policy_version(training_step)
 
     def _record_policy_version(self) -> None:
         self._context.recorder.put(
@@ -666,6 +769,8 @@ class LonghaulTrainer(PPOTrainer):
         folder = context.checkpoints.begin(self.global_steps)
         with self._learner_has_the_card():
             self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, self.global_steps)
+            if self.use_critic:
+                self.critic_wg.save_checkpoint(str(folder / "critic"), None, self.global_steps)
         # The step is in the store before its checkpoint exists: a kill between the two repeats
         # a training step, and never leaves a hole.
         context.recorder.flush()
@@ -702,6 +807,8 @@ class LonghaulTrainer(PPOTrainer):
         self._context.stages.enter("loading the checkpoint", training_step=checkpoint.training_step)
         self.global_steps = checkpoint.training_step
         self.actor_rollout_wg.load_checkpoint(str(checkpoint.folder / "actor"))
+        if self.use_critic:
+            self.critic_wg.load_checkpoint(str(checkpoint.folder / "critic"))
         state = checkpoint.state()
         self.scores = {int(step): PanelScore(**score) for step, score in state["scores"].items()}
         self._horizon_state = HorizonState.from_json(state["horizon"])
@@ -783,6 +890,11 @@ def _objects(values: Sequence[object]) -> np.ndarray:
 def _weights(step: TrainedStep) -> FloatArray:
     """The weight of each token of the step's action."""
     return np.full(step.note.action_tokens, step.loss_weight)
+
+
+def _targets(step: TrainedStep) -> FloatArray:
+    """What the critic should have said of each token of the step's action."""
+    return np.full(step.note.action_tokens, step.value_target)
 
 
 def _nested(

@@ -1,6 +1,15 @@
 """The rules, each a small function over the evidence of one training step."""
 
-from longhaul_core.audit.rules import consumed, credit, episodes, greedy, replies, rows, updates
+from longhaul_core.audit.rules import (
+    consumed,
+    credit,
+    episodes,
+    greedy,
+    replies,
+    rows,
+    updates,
+    values,
+)
 from longhaul_core.audit.rules.base import Rule
 
 __all__ = ["RULES", "Rule"]
@@ -10,6 +19,7 @@ RULES: tuple[Rule, ...] = (
     *replies.RULES,
     *greedy.RULES,
     *credit.RULES,
+    *values.RULES,
     *updates.RULES,
     *rows.RULES,
     *consumed.RULES,

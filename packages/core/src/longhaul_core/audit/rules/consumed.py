@@ -62,10 +62,11 @@ def check_advantage(evidence: Evidence, tally: Tally) -> None:
         if row.num_tokens == 0:
             continue
         tally.checked()
-        if not (_is(row.advantage_low, step.advantage) and _is(row.advantage_high, step.advantage)):
+        low, high = evidence.read_advantages(step)
+        if not (_is(row.advantage_low, low) and _is(row.advantage_high, high)):
             tally.found(
                 f"advantages {_range(row.advantage_low, row.advantage_high)}",
-                expected=step.advantage,
+                expected=step.advantage if low == high else _range(low, high),
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
@@ -145,7 +146,7 @@ def check_all(evidence: Evidence, tally: Tally) -> None:
     for episode in evidence.trained:
         tally.checked(len(episode.steps))
         for step in episode.steps:
-            due = evidence.intent.reads_every_row or step.advantage
+            due = evidence.intent.reads_every_row or any(evidence.read_advantages(step))
             due = due and step.trained and step.num_action_tokens
             if due and (step.episode_id, step.step_index) not in read:
                 tally.found(

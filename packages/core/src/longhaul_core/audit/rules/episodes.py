@@ -112,14 +112,17 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
 def check_trained_episodes(evidence: Evidence, tally: Tally) -> None:
     """Trained are the episodes that ended, in groups that have enough of them to compare."""
     meant = {episode.numbers.episode_id for episode in evidence.meant}
+    learns = evidence.intent.trains_policy(evidence.training_step)
     for episode in evidence.ended:
         tally.checked()
-        should = episode.numbers.episode_id in meant
+        should = learns and episode.numbers.episode_id in meant
         if episode.numbers.trained != should:
             tally.found(
                 "trained" if episode.numbers.trained else "not trained",
                 expected="trained"
                 if should
+                else "not trained: the critic alone learns"
+                if not learns
                 else f"left out: fewer than {evidence.intent.smallest_group} of its group ended"
                 + (", or no greedy one" if evidence.intent.needs_greedy_episode else ""),
                 training_step=evidence.training_step,

@@ -106,7 +106,7 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
 def _check_measured_agreement(evidence: Evidence, tally: Tally, largest: float) -> None:
     """What the store's logprobs differ by is what the trainer measured before it updated."""
     measured = evidence.metrics.get("agreement/logprob_difference_max")
-    if measured is None or any(reply.pruned for reply in evidence.replies):
+    if measured is None or not evidence.replies or any(r.pruned for r in evidence.replies):
         return
     tally.checked()
     if abs(measured - largest) > 1e-6 + 1e-3 * measured:

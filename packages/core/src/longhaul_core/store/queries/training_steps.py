@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import (
     ConsumedStepRow,
+    ConsumedValueRow,
     EpisodeRow,
     GroupRow,
     MetricRow,
@@ -21,6 +22,7 @@ from longhaul_core.store.models import (
 
 __all__ = [
     "ConsumedNumbers",
+    "ConsumedValueNumbers",
     "DiscardedGroup",
     "EpisodeNumbers",
     "GroupNumbers",
@@ -28,8 +30,10 @@ __all__ = [
     "PromptTokens",
     "ReplyLogprobs",
     "StepNumbers",
+    "TokenCredit",
     "anchor_texts",
     "consumed_numbers",
+    "consumed_value_numbers",
     "discarded_groups",
     "episode_numbers",
     "group_numbers",
@@ -39,6 +43,7 @@ __all__ = [
     "prompt_tokens",
     "reply_logprobs",
     "step_numbers",
+    "token_credits",
     "training_steps",
 ]
 
@@ -86,6 +91,7 @@ class EpisodeNumbers(NamedTuple):
     trained: bool
     episode_advantage: float | None
     optimizer_step_index: int | None
+    final_value: float | None
 
 
 class HorizonOutcomes(NamedTuple):
@@ -129,6 +135,20 @@ class StepNumbers(NamedTuple):
     num_prompt_tokens: int
     num_action_tokens: int
     policy_version: int
+    value: float | None
+    """None without a critic."""
+    value_target: float | None
+    """None without a critic."""
+
+
+class TokenCredit(NamedTuple):
+    """What each token of a step's action was credited with, packed float32."""
+
+    episode_id: str
+    step_index: int
+    token_values: bytes | None
+    """None where values are by step, or were pruned."""
+    token_advantages: bytes | None
 
 
 class ReplyLogprobs(NamedTuple):
@@ -157,6 +177,21 @@ class PromptTokens(NamedTuple):
     other_prompt_tokens: bytes | None
     """The rest of the prompt."""
     action_tokens: bytes | None
+
+
+class ConsumedValueNumbers(NamedTuple):
+    """A step in one row of a micro-batch, as the critic's loss read it."""
+
+    episode_id: str
+    step_index: int
+    optimizer_step_index: int
+    num_tokens: int
+    first_token: int | None
+    """None without tokens, as are the extremes."""
+    target_low: float | None
+    target_high: float | None
+    weight_low: float | None
+    weight_high: float | None
 
 
 class ConsumedNumbers(NamedTuple):
@@ -280,6 +315,7 @@ def episode_numbers(
             EpisodeRow.trained,
             EpisodeRow.episode_advantage,
             EpisodeRow.optimizer_step_index,
+            EpisodeRow.final_value,
         )
         .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step, phase))
@@ -309,6 +345,8 @@ def step_numbers(
             StepRow.num_prompt_tokens,
             StepRow.num_action_tokens,
             StepRow.policy_version,
+            StepRow.value,
+            StepRow.value_target,
         )
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
         .join(GroupRow, _IN_GROUP)
@@ -427,6 +465,54 @@ def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> li
         .order_by(*key)
     )
     return [ConsumedNumbers(*row) for row in rows]
+
+
+def consumed_value_numbers(
+    session: Session, *, run_id: str, training_step: int
+) -> list[ConsumedValueNumbers]:
+    """What the critic's loss read in a training step, by episode, step and time."""
+    rows = session.execute(
+        select(
+            ConsumedValueRow.episode_id,
+            ConsumedValueRow.step_index,
+            ConsumedValueRow.optimizer_step_index,
+            ConsumedValueRow.num_tokens,
+            ConsumedValueRow.first_token,
+            ConsumedValueRow.target_low,
+            ConsumedValueRow.target_high,
+            ConsumedValueRow.weight_low,
+            ConsumedValueRow.weight_high,
+        )
+        .join(EpisodeRow, EpisodeRow.id == ConsumedValueRow.episode_id)
+        .join(GroupRow, _IN_GROUP)
+        .where(*_of(run_id, training_step))
+        .order_by(
+            ConsumedValueRow.episode_id,
+            ConsumedValueRow.step_index,
+            ConsumedValueRow.optimizer_step_index,
+            ConsumedValueRow.rank,
+            ConsumedValueRow.micro_batch,
+            ConsumedValueRow.row_index,
+        )
+    )
+    return [ConsumedValueNumbers(*row) for row in rows]
+
+
+def token_credits(session: Session, *, run_id: str, training_step: int) -> list[TokenCredit]:
+    """Values and advantages of the tokens of a training step, by episode and index."""
+    rows = session.execute(
+        select(
+            StepContentRow.episode_id,
+            StepContentRow.step_index,
+            StepContentRow.token_values,
+            StepContentRow.token_advantages,
+        )
+        .join(EpisodeRow, EpisodeRow.id == StepContentRow.episode_id)
+        .join(GroupRow, _IN_GROUP)
+        .where(*_of(run_id, training_step))
+        .order_by(StepContentRow.episode_id, StepContentRow.step_index)
+    )
+    return [TokenCredit(*row) for row in rows]
 
 
 def has_consumed_steps(session: Session, *, run_id: str) -> bool:

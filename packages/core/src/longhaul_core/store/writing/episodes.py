@@ -8,6 +8,7 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
 from longhaul_core.store.models import (
     ConsumedStepRow,
+    ConsumedValueRow,
     EpisodeRow,
     FailureRow,
     GroupRow,
@@ -19,6 +20,7 @@ from longhaul_core.store.models import (
 from longhaul_core.store.packing import pack_logprobs
 from longhaul_core.store.records import (
     ConsumedSteps,
+    ConsumedValues,
     EpisodeCredit,
     EpisodeRecord,
     GroupDecision,
@@ -31,6 +33,7 @@ from longhaul_core.types import FailedEpisode, Message, Task
 __all__ = [
     "episode_lengths",
     "write_consumed_steps",
+    "write_consumed_values",
     "write_credit",
     "write_decisions",
     "write_episodes",
@@ -181,6 +184,7 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
                 "new_trained": trained,
                 "new_trained_training_step": int(credit.trained_training_step) if trained else None,
                 "new_episode_advantage": float(credit.episode_advantage),
+                "new_final_value": rows.final_value(credit),
                 "new_optimizer_step_index": credit.optimizer_step_index,
             }
         )
@@ -193,9 +197,22 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
                 }
             )
     update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
+    tokens: list[Row] = [
+        {
+            "of_episode": key,
+            "of_step": index,
+            "new_token_values": pack_logprobs(values),
+            "new_token_advantages": pack_logprobs(advantages),
+        }
+        for key in sorted(credits)
+        for index, (values, advantages) in enumerate(
+            zip(credits[key].token_values or (), credits[key].token_advantages or (), strict=True)
+        )
+    ]
     one_step = {"episode_id": "of_episode", "step_index": "of_step"}
     update_all(connection, StepRow, steps, where=one_step)
     update_all(connection, StepContentRow, logprobs, where=one_step)
+    update_all(connection, StepContentRow, tokens, where=one_step)
 
 
 def write_consumed_steps(connection: Connection, records: Sequence[ConsumedSteps]) -> None:
@@ -206,6 +223,34 @@ def write_consumed_steps(connection: Connection, records: Sequence[ConsumedSteps
     """
     new = [row for record in records for row in rows.consumed_step_rows(record)]
     steps = {(record.episode_id(row), row.step_index) for record in records for row in record.rows}
+    _require_steps(connection, steps)
+    insert_new(connection, ConsumedStepRow, new, key=_CONSUMED_KEY)
+
+
+def write_consumed_values(connection: Connection, records: Sequence[ConsumedValues]) -> None:
+    """Put in what the critic's loss read of steps that are in the store.
+
+    Raises:
+        StoreError: An episode is not there or has no such step, or a number is not finite.
+    """
+    new = [row for record in records for row in rows.consumed_value_rows(record)]
+    steps = {(record.episode_id(row), row.step_index) for record in records for row in record.rows}
+    _require_steps(connection, steps)
+    insert_new(connection, ConsumedValueRow, new, key=_CONSUMED_KEY)
+
+
+_CONSUMED_KEY = (
+    "episode_id",
+    "step_index",
+    "training_step",
+    "optimizer_step_index",
+    "rank",
+    "micro_batch",
+    "row_index",
+)
+
+
+def _require_steps(connection: Connection, steps: set[tuple[str, int]]) -> None:
     lengths = episode_lengths(connection, sorted({key for key, _ in steps}))
     for key, step_index in sorted(steps):
         if key not in lengths:
@@ -214,20 +259,6 @@ def write_consumed_steps(connection: Connection, records: Sequence[ConsumedSteps
             raise StoreError(
                 f"consumed step {step_index}, but episode {key} has {lengths[key]} steps"
             )
-    insert_new(
-        connection,
-        ConsumedStepRow,
-        new,
-        key=(
-            "episode_id",
-            "step_index",
-            "training_step",
-            "optimizer_step_index",
-            "rank",
-            "micro_batch",
-            "row_index",
-        ),
-    )
 
 
 def episode_lengths(connection: Connection, episode_ids: Sequence[str]) -> dict[str, int]:

@@ -7,9 +7,14 @@ import importlib
 from omegaconf import DictConfig
 from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.config import DistillationConfig
-from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.workers.engine_workers import (
+    ActorRolloutRefWorker,
+    TrainingWorker,
+    TrainingWorkerConfig,
+)
 
-importlib.import_module("longhaul_trainer.verl.cpu.learner")  # registers the engine with verl
+for _engine in ("learner", "valuer"):  # register the engines with verl
+    importlib.import_module(f"longhaul_trainer.verl.cpu.{_engine}")
 
 
 class CpuActorRolloutRefWorker(ActorRolloutRefWorker):
@@ -28,3 +33,11 @@ class CpuActorRolloutRefWorker(ActorRolloutRefWorker):
     ) -> None:
         super().__init__(config, role, distillation_config, **others)
         initialize_global_process_group_ray(backend="gloo")
+
+
+class CpuTrainingWorker(TrainingWorker):
+    """verl's worker of the critic, on the same process group."""
+
+    def __init__(self, config: TrainingWorkerConfig) -> None:
+        initialize_global_process_group_ray(backend="gloo")
+        super().__init__(config)

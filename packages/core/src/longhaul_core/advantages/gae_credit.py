@@ -1,0 +1,122 @@
+"""GAE as an estimator: a critic's values in, whitened advantages and value targets out.
+
+Shapes: N steps of all episodes, M action tokens of all of them.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from longhaul_core.advantages.credit import EpisodeCredit, FloatArray, split_by_episode
+from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
+from longhaul_core.advantages.returns import returns_to_go
+from longhaul_core.advantages.whiten import Whiten, step_counts, whitened
+
+GaeLevel = Literal["step", "token"]
+"""What has a value and an advantage of its own.
+
+`"step"`: an action, whose value is read before its first token.
+`"token"`: each token of an action; discount and decay apply once a step all the same.
+"""
+
+
+def gae_credit(
+    step_rewards: Sequence[FloatArray],
+    token_values: Sequence[Sequence[FloatArray]],
+    final_values: Sequence[float | None],
+    *,
+    level: GaeLevel,
+    discount: float,
+    trace_decay: float,
+    whiten: Whiten = "token",
+) -> tuple[EpisodeCredit, ...]:
+    r"""Credit of each episode of one training step, whatever its tasks.
+
+        A = (A' - mean) / sqrt(variance + 1e-8)
+
+    with A' of `gae_over_steps` or `gae_over_tokens`, and mean and variance over all the training
+    step's actions; see `whiten`. Value targets are not whitened: they are what A' aims at.
+
+    Args:
+        step_rewards: Rewards of each episode's steps, in the environment's units.
+        token_values: For each episode and step, the critic's value before each token of the
+            action, in the environment's units; at least one. By `"step"` only the first is read.
+        final_values: For each episode None if it terminated, or the value of its last
+            observation's prompt if it was truncated.
+        level: See `GaeLevel`.
+        discount: Per step, in [0, 1].
+        trace_decay: Lambda, per step, in [0, 1].
+        whiten: What counts the same in mean and variance; see `Whiten`.
+
+    Returns:
+        One credit per episode, in the order given, with a step part alone. By `"token"` it has
+        an advantage for each token, and for each step their mean.
+
+    Raises:
+        ValueError: As `gae_over_steps`, or if a step has no value, or if there are fewer than
+            two tokens (or episodes, as `whiten` says) to compare.
+
+    Source:
+        Schulman et al. 2015, arXiv:1506.02438. Whitening is PPO's practice (arXiv:2006.05990,
+        section 3.2), and is over the training step as in REINFORCE++.
+    """
+    if any(len(values_T) == 0 for episode in token_values for values_T in episode):
+        raise ValueError("every step needs a value for each token of its action, at least one")
+    to_go = returns_to_go(step_rewards, discount=discount)
+    num_tokens = [[len(values_T) for values_T in episode] for episode in token_values]
+    num_steps = [len(episode) for episode in token_values]
+    counts_N = step_counts(num_tokens, whiten=whiten)
+    if level == "step":
+        by_step = gae_over_steps(
+            step_rewards,
+            [np.array([values_T[0] for values_T in episode]) for episode in token_values],
+            final_values,
+            discount=discount,
+            trace_decay=trace_decay,
+        )
+        advantages_N = whitened(np.concatenate([c.advantages for c in by_step]), counts_N)
+        return tuple(
+            _credit(steps, rewards_to_go, targets=credit.value_targets)
+            for steps, rewards_to_go, credit in zip(
+                split_by_episode(advantages_N, num_steps), to_go, by_step, strict=True
+            )
+        )
+    by_token = gae_over_tokens(
+        step_rewards, token_values, final_values, discount=discount, trace_decay=trace_decay
+    )
+    lengths_N = np.array([count for episode in num_tokens for count in episode])
+    counts_M = np.repeat(counts_N / lengths_N, lengths_N)  # a step's count is shared by its tokens
+    advantages_M = whitened(
+        np.concatenate([a for credit in by_token for a in credit.advantages]), counts_M
+    )
+    tokens = iter(np.split(advantages_M, np.cumsum(lengths_N)[:-1]))
+    found: list[EpisodeCredit] = []
+    for credit, rewards_to_go in zip(by_token, to_go, strict=True):
+        of_episode = [next(tokens) for _ in credit.advantages]
+        found.append(
+            _credit(
+                tuple(float(tokens_T.mean()) for tokens_T in of_episode),
+                rewards_to_go,
+                targets=np.array([targets_T[0] for targets_T in credit.value_targets]),
+                token_advantages=tuple(tuple(tokens_T.tolist()) for tokens_T in of_episode),
+            )
+        )
+    return tuple(found)
+
+
+def _credit(
+    steps: tuple[float, ...],
+    rewards_to_go: FloatArray,
+    *,
+    targets: FloatArray,
+    token_advantages: tuple[tuple[float, ...], ...] | None = None,
+) -> EpisodeCredit:
+    return EpisodeCredit(
+        episode_advantage=0.0,
+        step_advantages=steps,
+        returns_to_go=tuple(rewards_to_go.tolist()),
+        advantages=steps,
+        token_advantages=token_advantages,
+        value_targets=tuple(targets.tolist()),
+    )

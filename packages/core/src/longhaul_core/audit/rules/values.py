@@ -1,0 +1,171 @@
+"""Rules about a critic: what it said, what it should have said, and what its loss read."""
+
+from collections import Counter
+
+from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.report import Tally
+from longhaul_core.audit.rules.base import Rule
+
+__all__ = ["RULES"]
+
+FLOAT32 = 1e-6
+"""Relative rounding of what is kept, or read by the loss, in float32."""
+
+
+def _far(found: float | None, expected: float, rounding: float) -> bool:
+    return found is None or not abs(found - expected) <= rounding + FLOAT32 * abs(expected)
+
+
+def check_values(evidence: Evidence, tally: Tally) -> None:
+    """Each credited step has a value, and so has the end of a truncated episode alone."""
+    if not evidence.intent.has_critic:
+        return
+    for episode in evidence.meant:
+        numbers = episode.numbers
+        tally.checked(1 + len(episode.steps))
+        if (numbers.final_value is None) != episode.terminated:
+            tally.found(
+                "no final value"
+                if numbers.final_value is None
+                else f"a final value of {numbers.final_value:.9g}",
+                expected="none: the task itself ended"
+                if episode.terminated
+                else f"the value of the last observation: {numbers.stop_reason} cut it short",
+                training_step=evidence.training_step,
+                episode_id=numbers.episode_id,
+            )
+        for step in episode.steps:
+            if step.value is None:
+                tally.found(
+                    "no value",
+                    expected="what the critic said of its prompt",
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_targets(evidence: Evidence, tally: Tally) -> None:
+    """A value target is the unwhitened advantage plus the value."""
+    if not evidence.intent.has_critic:
+        return
+    for episode in evidence.meant:
+        credit = evidence.credit.get(episode.numbers.episode_id)
+        if credit is None or credit.value_targets is None:
+            reason = evidence.uncreditable.get(episode.numbers.episode_id)
+            tally.skip(reason or "fewer than two tokens or episodes to whiten over")
+            continue
+        tally.checked(len(episode.steps))
+        for step, expected in zip(episode.steps, credit.value_targets, strict=True):
+            if _far(step.value_target, expected, evidence.rounding):
+                tally.found(
+                    step.value_target,
+                    expected=expected,
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
+    """Each token has the advantage of its place in the chain of its episode's tokens."""
+    if not (evidence.intent.has_critic and evidence.intent.gae_level == "token"):
+        return
+    for episode in evidence.meant:
+        credit = evidence.credit.get(episode.numbers.episode_id)
+        if credit is None or credit.token_advantages is None:
+            continue  # told by value_targets
+        for step, expected in zip(episode.steps, credit.token_advantages, strict=True):
+            found = evidence.token_credit[step.episode_id, step.step_index]
+            tally.checked(len(expected))
+            wrong = [
+                place
+                for place, value in enumerate(expected)
+                if place >= len(found.advantages)
+                or _far(found.advantages[place], value, evidence.rounding)
+            ]
+            if wrong:
+                place = wrong[0]
+                value = found.advantages[place] if place < len(found.advantages) else None
+                tally.found(
+                    f"token {place}: {'no advantage' if value is None else f'{value:.9g}'}",
+                    expected=expected[place],
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def check_consumed(evidence: Evidence, tally: Tally) -> None:
+    """The critic's loss read every credited step once, with its target and its weight."""
+    if not evidence.intent.has_critic:
+        return
+    times = Counter((row.episode_id, row.step_index) for row in evidence.consumed_values)
+    parts = {
+        episode.numbers.episode_id: evidence.intent.optimizer_step_of(episode.numbers.group_index)
+        for episode in evidence.meant
+    }
+    for episode in evidence.meant:
+        tally.checked(len(episode.steps))
+        for step in episode.steps:
+            number = times[step.episode_id, step.step_index]
+            if number != 1:
+                tally.found(
+                    f"read {number} times by the critic's loss",
+                    expected="once",
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+    by_token = evidence.intent.gae_level == "token"
+    for row in evidence.consumed_values:
+        step = evidence.steps.get((row.episode_id, row.step_index))
+        weights = evidence.value_weights.get(row.episode_id)
+        wrong: list[str] = []
+        if step is None or row.episode_id not in parts:
+            wrong = [f"{row.num_tokens} values"] if row.num_tokens else []
+            expected = "nothing: the step was not to be credited"
+        else:
+            num_tokens = step.num_action_tokens if by_token else 1
+            target, weight = step.value_target, None if weights is None else weights[row.step_index]
+            expected = f"{num_tokens} from the first token on, target {target}, weight {weight}"
+            if (row.num_tokens, row.first_token) != (num_tokens, 0):
+                wrong.append(f"{row.num_tokens} values from token {row.first_token} on")
+            if target is not None and any(
+                _far(found, target, 0.0) for found in (row.target_low, row.target_high)
+            ):
+                wrong.append(f"targets {row.target_low} to {row.target_high}")
+            if weight is not None and any(
+                _far(found, weight, 0.0) for found in (row.weight_low, row.weight_high)
+            ):
+                wrong.append(f"weights {row.weight_low} to {row.weight_high}")
+            if row.optimizer_step_index != parts[row.episode_id]:
+                wrong.append(f"optimizer step {row.optimizer_step_index}")
+        if wrong:
+            tally.found(
+                ", ".join(wrong),
+                expected=expected,
+                training_step=evidence.training_step,
+                episode_id=row.episode_id,
+                step_index=row.step_index,
+            )
+
+
+RULES = (
+    Rule(
+        name="values",
+        claim="steps have values, and so has the end of a truncated episode alone",
+        check=check_values,
+    ),
+    Rule(name="value_targets", claim="value targets follow their definition", check=check_targets),
+    Rule(
+        name="token_advantages",
+        claim="each token's advantage follows its definition",
+        check=check_token_advantages,
+    ),
+    Rule(
+        name="consumed_values",
+        claim="the critic's loss read each step once, as it was meant",
+        check=check_consumed,
+    ),
+)

@@ -1,0 +1,158 @@
+"""The critic's loss as verl's worker calls it, and what it read, told to the store.
+
+It is a weighted sum over the values of an optimizer step, like the policy's (see `loss`), and
+is reported in the same way (see `consumption`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from tensordict import TensorDict
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.padding import no_padding_2_padding
+
+from longhaul_core.store.records import ConsumedValue, ConsumedValues
+from longhaul_trainer.config.critic import CriticConfig
+from longhaul_trainer.losses import value_loss
+from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, RecordWriter
+from longhaul_trainer.verl.notes import StepNote, read_notes
+
+
+class ReportedValueLoss:
+    """The critic's loss, and a report of every micro-batch that went through it."""
+
+    def __init__(
+        self,
+        settings: CriticConfig,
+        *,
+        run_id: str,
+        attempt: int,
+        find_writer: Callable[[], RecordWriter],
+    ) -> None:
+        """Nothing happens before the first micro-batch, so this can be sent to the workers.
+
+        Args:
+            settings: Of the critic.
+            run_id: The run.
+            attempt: Its attempt.
+            find_writer: Gives the way to the store, in the process of the worker.
+        """
+        self._settings = settings
+        self._run_id = run_id
+        self._attempt = attempt
+        self._find_writer = find_writer
+        self._writer: RecordWriter | None = None
+        self._update: tuple[int, int] | None = None
+        self._num_micro_batches = 0
+
+    def __call__(
+        self, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: object = None
+    ) -> tuple[torch.Tensor, dict[str, Metric]]:
+        """Loss and metrics of one micro-batch; what was read is in the store when it returns.
+
+        Raises:
+            StoreError: The report could not be written.
+        """
+        loss = critic_loss(model_output, data, dp_group, settings=self._settings)
+        self._report(data)
+        return loss
+
+    def _report(self, data: TensorDict) -> None:
+        update = int(data[TRAINING_STEP]), int(data[OPTIMIZER_STEP])
+        if self._update != update:
+            self._update = update
+            self._num_micro_batches = 0
+        if self._writer is None:
+            self._writer = self._find_writer()
+        self._writer.write(
+            [
+                ConsumedValues(
+                    run_id=self._run_id,
+                    attempt=self._attempt,
+                    training_step=update[0],
+                    optimizer_step_index=update[1],
+                    rank=torch.distributed.get_rank(),
+                    micro_batch=self._num_micro_batches,
+                    rows=consumed_values(data),
+                )
+            ]
+        )
+        self._num_micro_batches += 1
+
+
+def critic_loss(
+    model_output: dict[str, torch.Tensor],
+    data: TensorDict,
+    dp_group: object = None,
+    *,
+    settings: CriticConfig,
+) -> tuple[torch.Tensor, dict[str, Metric]]:
+    """Loss of one micro-batch and its metrics, each a sum over micro-batches and ranks."""
+    values_BT = no_padding_2_padding(model_output["values"], data)
+    padded = data.select("values", "returns", "value_weights").to_padded_tensor()
+    weights_BT = padded["value_weights"]
+    value = value_loss(
+        values_BT,
+        old_values_BT=padded["values"],
+        targets_BT=padded["returns"],
+        weights_BT=weights_BT,
+        clip_range=settings.clip_range,
+    )
+    counted_BT = weights_BT > 0
+    sums = {
+        "value_loss": value.loss,
+        "value_clip_fraction": value.clipped,
+        "value_mean": (weights_BT * torch.where(counted_BT, values_BT, 0.0)).sum(),
+        "value_target_mean": (weights_BT * padded["returns"]).sum(),
+    }
+    ranks: int = data["dp_size"]
+    metrics = {
+        name: Metric(value=number.detach() * ranks, aggregation=AggregationType.SUM)
+        for name, number in sums.items()
+    }
+    return value.loss * ranks, metrics
+
+
+def consumed_values(data: TensorDict) -> tuple[ConsumedValue, ...]:
+    """What the critic's loss reads of each step of a micro-batch, padding rows left out."""
+    padded = data.select("returns", "value_weights", "loss_mask").to_padded_tensor()
+    # One transfer from the device.
+    numbers = torch.stack(
+        [padded[name].double() for name in ("returns", "value_weights", "loss_mask")]
+    ).cpu()
+    return tuple(
+        _consumed(note, row_index, row)
+        for row_index, (notes, row) in enumerate(
+            zip(read_notes(data.get("extra_fields").tolist()), numbers.unbind(1), strict=True)
+        )
+        if row[2].any()  # not in the rows that verl fills up with
+        for note in notes
+    )
+
+
+def _consumed(note: StepNote, row_index: int, row: torch.Tensor) -> ConsumedValue:
+    targets, weights, _ = row[:, note.start : note.stop]
+    places = weights.nonzero().flatten()
+    counted: Mapping[str, float | None] = dict.fromkeys(
+        ("target_low", "target_high", "weight_low", "weight_high")
+    )
+    if len(places):
+        counted = {
+            "target_low": targets[places].min().item(),
+            "target_high": targets[places].max().item(),
+            "weight_low": weights[places].min().item(),
+            "weight_high": weights[places].max().item(),
+        }
+    return ConsumedValue(
+        training_step=note.training_step,
+        group_index=note.group_index,
+        position=note.position,
+        retry=note.retry,
+        step_index=note.step,
+        row_index=row_index,
+        num_tokens=len(places),
+        first_token=int(places[0]) if len(places) else None,
+        **counted,
+    )
