@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM
 from audited_run import (
     RUN,
     PlayedStep,
+    consume_values,
     credit,
     credited,
     logprobs_of,
@@ -444,6 +445,9 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     with StoreWriter(store) as writer:
         writer.write([run_started(config)])
         writer.write([*played.episodes, *played.greedy, *played.credits])
+        if config.algorithm.uses_critic:  # another worker reads values: see test_critic_worker
+            consume_values(played)
+            writer.write(played.consumed_values)
         seen, metrics = train(worker, config, found, rows, writer=writer)
         values = {
             "actor/optimizer_steps": float(metrics["actor/optimizer_steps"]),
