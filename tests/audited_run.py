@@ -293,6 +293,9 @@ def row_notes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowNotes:
         f"train-{r.training_step}-{r.group_index}_{session(r)}_{number}": tuple(
             note._replace(
                 greedy=r.phase == "baseline",
+                hook_reward=note.reward - 0.1 * note.step
+                if config.algorithm.reward_shaping is not None
+                else None,
                 reference_kl=0.3 * note.step if config.algorithm.reward_kl_coefficient > 0 else 0.0,
             )
             for note in notes_of(
@@ -463,6 +466,7 @@ def _credit_record(
         retry=record.retry,
         episode_advantage=episode.credit.episode_advantage,
         step_advantages=episode.credit.step_advantages,
+        shaped_rewards=episode.shaped_rewards,
         returns_to_go=episode.credit.returns_to_go,
         advantages=episode.credit.advantages,
         loss_weights=episode.loss_weights,

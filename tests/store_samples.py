@@ -184,6 +184,7 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
         retry=record.retry,
         episode_advantage=episode_advantage,
         step_advantages=tuple(index / 10 for index in range(count)),
+        shaped_rewards=tuple(step.reward for step in steps),
         returns_to_go=tuple(sum(step.reward for step in steps[index:]) for index in range(count)),
         advantages=tuple(episode_advantage + index / 10 for index in range(count)),
         loss_weights=(1 / count,) * count,

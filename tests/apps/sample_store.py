@@ -287,6 +287,7 @@ class SampleRun:
                 retry=retries[group_index, trajectory.position],
                 episode_advantage=credit.episode_advantage,
                 step_advantages=credit.step_advantages,
+                shaped_rewards=tuple(step.reward for step in trajectory.steps),
                 returns_to_go=credit.returns_to_go,
                 advantages=credit.advantages,
                 loss_weights=next(weights),

@@ -51,6 +51,7 @@ def intent(**settings: object) -> Intent:
         "overlong_end_tokens": None,
         "overlong_unit": "step",
         "reward_kl_coefficient": 0.0,
+        "reward_shaping": None,
         "reads_every_row": False,
         "tasks_per_training_step": 2,
         "group_size": 2,

@@ -18,6 +18,7 @@ from audited_run import (
     RUN,
     PlayedStep,
     make_config,
+    outcome_of,
     play,
     play_ahead,
     run_started,
@@ -279,7 +280,25 @@ def test_with_a_divergence_in_the_reward_all_but_the_reward_itself_is_checked(
     report = audited(empty_store, config, [played])
 
     assert report.clean
-    assert {one.rule for one in report.not_checked} == {"return_to_go"}
+    assert {one.rule for one in report.not_checked} == {"shaped_reward"}
+
+
+def test_what_a_function_of_the_run_gives_is_taken_from_the_store(empty_store: Path) -> None:
+    config = make_config(algorithm__reward_shaping="mine:shape", algorithm__discount=0.5)
+    played = play(config, 1)
+    assert any(
+        shaped != step.reward
+        for one in played.credits
+        for shaped, step in zip(one.shaped_rewards, outcome_of(played, one).steps, strict=True)
+    )
+
+    report = audited(empty_store, config, [played])
+
+    assert report.clean
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    assert checked["return_to_go"] > 0
+    assert checked["shaped_reward"] == 0
+    assert {one.rule for one in report.not_checked} == {"shaped_reward"}
 
 
 def test_a_run_that_trained_nothing_is_said_to_be_so(empty_store: Path) -> None:

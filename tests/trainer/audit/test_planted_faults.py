@@ -1041,3 +1041,48 @@ def test_a_policy_that_learns_while_the_critic_warms_up_is_found(audit: Audit) -
     report = audit([run_started(config), *played.records()])
 
     assert {"trained_episodes", "optimizer_steps"} <= rules_of(report)
+
+
+# Shaped rewards
+
+
+def test_a_penalty_that_the_configuration_does_not_have_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    credit(config, played, as_if=make_config(algorithm__invalid_action_penalty=0.5))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"shaped_reward"}
+    assert all(finding.step_index is not None for finding in report.findings)
+
+
+def test_a_reward_of_the_function_that_credit_did_not_see_is_found(audit: Audit) -> None:
+    config = make_config(algorithm__reward_shaping="mine:shape")
+    played = play(config, 1)
+    changed = played.credits[long_credit(played)].episode_id
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE steps SET shaped_reward = shaped_reward + 1 "
+        f"WHERE episode_id = '{changed}' AND step_index = 1",
+    )
+
+    assert rules_of(report) == {"return_to_go", "episode_part", "step_part", "advantage"}
+    assert {f.step_index for f in of_rule(report, "return_to_go")} == {0, 1}
+
+
+def test_a_trained_step_without_a_shaped_reward_is_found(audit: Audit) -> None:
+    config = make_config(algorithm__reward_shaping="mine:shape")
+    played = play(config, 1)
+    changed = played.credits[long_credit(played)].episode_id
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE steps SET shaped_reward = NULL WHERE episode_id = '{changed}' AND step_index = 1",
+    )
+
+    assert "shaped_reward" in rules_of(report)
+    [finding] = of_rule(report, "shaped_reward")
+    assert (finding.episode_id, finding.step_index) == (changed, 1)

@@ -8,9 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.verl.notes import StepNote
-from longhaul_trainer.verl.rewards import overlong_share, shaped_rewards, with_reference_kl
+from longhaul_trainer.verl.rewards import (
+    overlong_share,
+    refuse_hook_errors,
+    shaped_rewards,
+    with_reference_kl,
+)
 
 
 def note(
@@ -147,3 +153,23 @@ def test_the_kind_of_estimate_is_the_one_asked_for() -> None:
 
     # 1/2 - 1 + log 2
     assert found["a"][0].reference_kl == pytest.approx(math.log(2) - 0.5)
+
+
+def test_the_runs_own_reward_takes_the_place_of_the_environments_and_pays_penalties() -> None:
+    steps = [
+        note(1.0)._replace(hook_reward=0.25),
+        note(1.0, valid=False)._replace(hook_reward=-0.5),
+    ]
+
+    found = shaped_rewards(steps, algorithm(invalid_action_penalty=0.1))
+
+    assert found == pytest.approx([0.25, -0.6])
+
+
+def test_what_the_runs_own_function_did_not_give_ends_the_run() -> None:
+    refuse_hook_errors({"a": (note(1.0),)})
+
+    with pytest.raises(ConfigError, match="mine:shape gave 1 rewards"):
+        refuse_hook_errors(
+            {"a": (note(1.0), note(1.0)._replace(hook_error="mine:shape gave 1 rewards"))}
+        )

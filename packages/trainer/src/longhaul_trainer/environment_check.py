@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import gymnasium
@@ -28,14 +29,8 @@ def require_known(environment: EnvironmentConfig) -> None:
     register_all()
     module_of_id, colon, name = environment.id.partition(":")  # Gymnasium's `module:Name-v0`
     modules = [*environment.import_modules, *([module_of_id] if colon else [])]
-    if modules:
-        _make_importable(Path.cwd())
     for module in modules:
-        try:
-            with attributed_to(EnvironmentFailure, f"importing {module}"):
-                importlib.import_module(module)
-        except EnvironmentFailure as error:
-            raise ConfigError(f"environment.id or environment.import_modules: {error}") from error
+        import_of_users(module, setting="environment.id or environment.import_modules")
     try:
         gymnasium.spec(name if colon else environment.id)
     except gymnasium.error.Error as error:
@@ -43,6 +38,24 @@ def require_known(environment: EnvironmentConfig) -> None:
             f"environment.id = {environment.id!r}: {error}; an environment of your own is "
             "registered by a module that environment.import_modules names"
         ) from error
+
+
+def import_of_users(module: str, *, setting: str) -> ModuleType:
+    """Import a module that the run names; it may lie in the working folder.
+
+    Args:
+        module: Its name.
+        setting: What named it, for the message.
+
+    Raises:
+        ConfigError: If it cannot be imported.
+    """
+    _make_importable(Path.cwd())
+    try:
+        with attributed_to(EnvironmentFailure, f"importing {module}"):
+            return importlib.import_module(module)
+    except EnvironmentFailure as error:
+        raise ConfigError(f"{setting}: {error}") from error
 
 
 def _make_importable(folder: Path) -> None:

@@ -99,10 +99,12 @@ class Step(Answer):
     action_valid: bool
     reward: float
     """Paid for this step alone."""
+    shaped_reward: float | None
+    """What credit was given for: the reward, shaped and less penalties."""
     value: float | None
     """The critic's; null without one."""
     return_to_go: float | None
-    """Discounted sum of the rewards from this step on."""
+    """Discounted sum of the shaped rewards from this step on."""
     episode_advantage: float | None
     step_advantage: float | None
     advantage: float | None

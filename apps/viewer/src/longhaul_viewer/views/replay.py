@@ -287,9 +287,14 @@ def credit(step: StepDetail) -> None:
     lines = [
         Fact("Reward", blocks.number(step.reward, signed=True), signed=step.reward),
         Fact(
+            "Shaped reward",
+            blocks.number(step.shaped_reward, signed=True),
+            explanation="What credit is given for: the reward, shaped and less penalties",
+        ),
+        Fact(
             "Return-to-go",
             blocks.number(step.return_to_go),
-            explanation="Discounted sum of the rewards from this step on",
+            explanation="Discounted sum of the shaped rewards from this step on",
         ),
         Fact(
             "Advantage, episode part",

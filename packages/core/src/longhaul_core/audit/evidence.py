@@ -278,18 +278,18 @@ class Evidence:
         return None if greedy is None else self.rewards(greedy)
 
     def rewards(self, episode: AuditedEpisode) -> list[float]:
-        """Rewards of the episode's steps as credit sees them.
+        """Rewards of the episode's steps as credit saw them.
 
-        The divergence in the reward needs logprobs that the store does not have. There they are
-        taken from the stored returns-to-go instead, `r_t = R_t - discount * R_{t+1}`, so that
-        what follows from them can be checked all the same.
+        The stored ones, which have a rule of their own, or else what they should be.
         """
-        if self.intent.reward_kl_coefficient > 0:
-            to_go = [step.return_to_go or 0.0 for step in episode.steps]
-            after = [*to_go[1:], 0.0]
-            return [
-                now - self.intent.discount * later for now, later in zip(to_go, after, strict=True)
-            ]
+        stored = [step.shaped_reward for step in episode.steps]
+        known = [reward for reward in stored if reward is not None]
+        if len(known) == len(stored):
+            return known
+        return self.penalised(episode)
+
+    def penalised(self, episode: AuditedEpisode) -> list[float]:
+        """Rewards of the episode's steps less penalties, but for a divergence in the reward."""
         return penalised_rewards(
             [step.reward for step in episode.steps],
             [step.action_valid for step in episode.steps],
@@ -342,10 +342,8 @@ class Evidence:
             return lacking
         if None in episode.anchors:
             return "the text of an anchor state is not in the store"
-        if self.intent.reward_kl_coefficient > 0 and any(
-            step.return_to_go is None for step in episode.steps
-        ):
-            return "the divergence in its reward is in its returns-to-go, and one is missing"
+        if not self.intent.rewards_follow and any(s.shaped_reward is None for s in episode.steps):
+            return "its shaped rewards do not follow from the store, and one is missing"
         return None
 
     def _lacks_values(self, episode: AuditedEpisode) -> str | None:

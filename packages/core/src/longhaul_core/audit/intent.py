@@ -55,6 +55,8 @@ class Intent:
     overlong_end_tokens: int | None
     overlong_unit: str
     reward_kl_coefficient: float
+    reward_shaping: str | None
+    """A function of the run's own; what it says of a step is known from the store alone."""
     reads_every_row: bool
     """Rows without an advantage go through the loss too, for its divergence or entropy."""
     tasks_per_training_step: int
@@ -101,6 +103,11 @@ class Intent:
         """Whether a group is compared with a greedy episode of its task."""
         return self.estimator == "remax"
 
+    @property
+    def rewards_follow(self) -> bool:
+        """Whether shaped rewards follow from what the store has of the episodes."""
+        return self.reward_shaping is None and self.reward_kl_coefficient == 0
+
     def optimizer_step_of(self, group_index: int) -> int:
         """0-based optimizer step of the training step that a group belongs to."""
         return group_index // (self.tasks_per_training_step // self.optimizer_steps)
@@ -138,6 +145,7 @@ class Intent:
                 overlong_end_tokens=algorithm["overlong_end_tokens"],
                 overlong_unit=algorithm["overlong_unit"],
                 reward_kl_coefficient=algorithm["reward_kl_coefficient"],
+                reward_shaping=algorithm["reward_shaping"],
                 reads_every_row=loss["kl_coefficient"] > 0 or loss["entropy_coefficient"] > 0,
                 tasks_per_training_step=config["tasks_per_training_step"],
                 group_size=rollout["group_size"],

@@ -62,7 +62,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0006"
+SCHEMA_VERSION = "0007"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -309,12 +309,15 @@ class StepRow(Base):
     action_valid: Mapped[bool]
     reward: Mapped[float]
     """Paid for this step alone."""
+    shaped_reward: Mapped[float | None]
+    """What credit was given for: the environment's reward, or that of `algorithm.reward_shaping`,
+    less penalties; null without credit."""
     value: Mapped[float | None]
     """What the critic said of its prompt before the update; null without one."""
     value_target: Mapped[float | None]
     """What the critic should have said, at the first token of the action; null without one."""
     return_to_go: Mapped[float | None]
-    """Discounted sum of the rewards from this step on."""
+    """Discounted sum of the shaped rewards from this step on."""
     episode_advantage: Mapped[float | None]
     step_advantage: Mapped[float | None]
     advantage: Mapped[float | None]

@@ -231,6 +231,8 @@ class EpisodeCredit:
     """The episode part of the advantage, the same for all steps."""
     step_advantages: tuple[float, ...]
     """The step part of the advantage; zeros where the algorithm has none."""
+    shaped_rewards: tuple[float, ...]
+    """What credit is given for at each step: the rewards, less penalties."""
     returns_to_go: tuple[float, ...]
     advantages: tuple[float, ...]
     """The parts combined, as the loss used them; where tokens have their own, their mean."""
@@ -258,6 +260,7 @@ class EpisodeCredit:
     def __post_init__(self) -> None:
         lengths = {
             "step_advantages": len(self.step_advantages),
+            "shaped_rewards": len(self.shaped_rewards),
             "returns_to_go": len(self.returns_to_go),
             "advantages": len(self.advantages),
             "loss_weights": len(self.loss_weights),

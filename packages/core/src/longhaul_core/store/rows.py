@@ -225,6 +225,7 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
             "new_value_target": None
             if target is None
             else _finite(target, name="value target", owner=owner),
+            "new_shaped_reward": _finite(shaped, name="shaped reward", owner=owner),
             "new_return_to_go": _finite(return_to_go, name="return-to-go", owner=owner),
             "new_episode_advantage": episode_advantage,
             "new_step_advantage": _finite(step_advantage, name="step advantage", owner=owner),
@@ -236,6 +237,7 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
         for index, (
             value,
             target,
+            shaped,
             return_to_go,
             step_advantage,
             advantage,
@@ -245,6 +247,7 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
             zip(
                 values,
                 targets,
+                credit.shaped_rewards,
                 credit.returns_to_go,
                 credit.step_advantages,
                 credit.advantages,

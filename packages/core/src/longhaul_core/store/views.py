@@ -37,7 +37,7 @@ _STEP_DETAIL = """
 SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_index, e.position,
        t.environment, t.task_id, e.success, e.episode_return,
        c.observation, c.admissible_actions_json, c.reply, s.action, s.action_valid,
-       s.reward, s.return_to_go, s.value, s.value_target,
+       s.reward, s.shaped_reward, s.return_to_go, s.value, s.value_target,
        s.episode_advantage, s.step_advantage, s.advantage, s.loss_weight, s.trained,
        e.trained_training_step,
        s.anchor_hash, s.num_prompt_tokens, s.num_action_tokens, s.policy_version,

@@ -11,6 +11,7 @@ from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environment_check import require_known
 from longhaul_trainer.horizons import horizon_schedule
+from longhaul_trainer.reward_shaping import load_reward_shaping
 
 
 def check(
@@ -24,6 +25,8 @@ def check(
     """Check a run's description: every problem at once, or what the run will do."""
     config = read_description(file, further)
     require_known(config.environment)
+    if config.algorithm.reward_shaping is not None:
+        load_reward_shaping(config.algorithm.reward_shaping)
     console = console_of("stdout")
     if as_toml:
         console.print(config.to_toml(), end="", markup=False, highlight=False, soft_wrap=True)

@@ -27,6 +27,7 @@ from longhaul_trainer.config import RunConfig, load_config, load_default_config
 from longhaul_trainer.environment_check import require_known
 from longhaul_trainer.models import hash_model, prepare_model
 from longhaul_trainer.provenance import collect_provenance
+from longhaul_trainer.reward_shaping import load_reward_shaping
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 from longhaul_trainer.wheel_tag import mend_wheel_tag
 
@@ -152,6 +153,8 @@ def check_machine(config: RunConfig, *, skip: bool) -> None:
     from longhaul_trainer.doctor import require_ready
 
     require_known(config.environment)
+    if config.algorithm.reward_shaping is not None:
+        load_reward_shaping(config.algorithm.reward_shaping)
     if skip:
         return
     for warning in require_ready(config):

@@ -112,6 +112,9 @@ class AlgorithmConfig(Section):
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the reward of a step whose action is invalid, for advantages only; the
     environment's reward is stored as it was."""
+    reward_shaping: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*:\w+$")
+    """`package.module:function` of your own that gives each step the reward that credit is given
+    for; penalties are subtracted from it. The environment's reward is stored as it was."""
     overlong_penalty: float = Field(default=0.0, ge=0)
     """DAPO's soft overlong shaping: subtracted in the same way from the reward of a step whose
     reply has overlong_end_tokens or more, in proportion from overlong_start_tokens on."""
@@ -139,6 +142,11 @@ class AlgorithmConfig(Section):
         yield from self._meaningless_settings()
         yield from self._loss_unit_without_its_length()
         yield from self._overlong_penalty_without_its_lengths()
+        if self.reward_shaping is not None and self.name == "remax":
+            yield (
+                f'reward_shaping = "{self.reward_shaping}" with name = "remax": the greedy episode '
+                "that is the baseline keeps the environment's reward; take another estimator"
+            )
         if self.name == "remax" and self.reward_kl_coefficient > 0:
             yield (
                 f'reward_kl_coefficient = {self.reward_kl_coefficient:g} with name = "remax" needs '

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from verl.experimental.agent_loop import AgentLoopOutput
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.errors import ConfigError
 from longhaul_core.memory import build_memory
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout import (
@@ -30,12 +31,13 @@ from longhaul_core.rollout import (
     run_episode,
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
-from longhaul_core.types import FailedEpisode, Task
+from longhaul_core.types import FailedEpisode, Task, Trajectory
 from longhaul_trainer.environments import environment_factory, prompt_template
+from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.verl.notes import GroupName
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
-from longhaul_trainer.verl.rows import to_rows
+from longhaul_trainer.verl.rows import to_rows, with_hook
 from longhaul_trainer.verl.runtime import RunTicket
 
 GREEDY_SESSION = "greedy_session"
@@ -105,6 +107,8 @@ class EpisodeService:
         template = prompt_template(run)
         self._tokenizer = tokenizer
         self._known_tokens: set[int] = set()
+        shaping = run.algorithm.reward_shaping
+        self._shaping = None if shaping is None else load_reward_shaping(shaping)
         self._agent = {
             phase: Agent(
                 policy=EnginePolicy(
@@ -192,7 +196,8 @@ class EpisodeService:
             }
             await asyncio.to_thread(self.recorder.put, [*self._new_pieces(tokens), record])
             if not isinstance(outcome, FailedEpisode):
-                return to_rows(
+                rewards, problem = self._shaped(outcome) if phase == "train" else (None, "")
+                rows = to_rows(
                     outcome,
                     group=GroupName(training_step, group_index),
                     retry=retry,
@@ -201,7 +206,21 @@ class EpisodeService:
                     max_row_tokens=run.optimizer.max_row_tokens,
                     greedy=phase == "baseline",
                 )
+                return with_hook(rows, rewards, error=problem)
         return []
+
+    def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
+        """What the run's own function gives the steps, or why it gives nothing.
+
+        An error raised here would be verl's, which logs it and leaves the group out.
+        """
+        name = self.run.algorithm.reward_shaping
+        if self._shaping is None or name is None:
+            return None, ""
+        try:
+            return shaped_by(self._shaping, episode, name=name), ""
+        except ConfigError as error:
+            return None, str(error)
 
     def _new_pieces(self, tokens: set[int]) -> list[TokenPieces]:
         new = tokens - self._known_tokens

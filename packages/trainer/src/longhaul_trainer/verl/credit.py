@@ -69,6 +69,8 @@ class TrainedEpisode:
     """Key of the row that each step is in; merged steps have the same one."""
     notes: tuple[StepNote, ...]
     """Of each step, in order."""
+    shaped_rewards: tuple[float, ...]
+    """What credit is given for at each step: the rewards, less penalties."""
     credit: EpisodeCredit
     token_advantages: tuple[FloatArray, ...]
     """For each step, the advantage of each token of its action."""
@@ -219,6 +221,7 @@ def credit_training_step(
             TrainedEpisode(
                 row_keys=episodes[episode].row_keys,
                 notes=episodes[episode].notes,
+                shaped_rewards=tuple(shaped_rewards(episodes[episode].notes, algorithm).tolist()),
                 credit=credit,
                 token_advantages=_of_tokens(credit, episodes[episode].notes),
                 loss_weights=weights[episode],

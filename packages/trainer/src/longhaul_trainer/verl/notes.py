@@ -53,6 +53,10 @@ class StepNote(NamedTuple):
     """Whether a limit cut the episode short."""
     greedy: bool = False
     """Of the greedy episode that is the baseline of its group, and not trained."""
+    hook_reward: float | None = None
+    """What `algorithm.reward_shaping` gives the step; None without such a function."""
+    hook_error: str = ""
+    """Why it gave nothing; the trainer ends the run by it."""
     reference_kl: float = 0.0
     """Estimated divergence from the starting model, summed over the reply's tokens; known, and
     not 0, only where it is part of the reward and the learner has read the row."""

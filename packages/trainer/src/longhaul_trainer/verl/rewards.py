@@ -1,4 +1,4 @@
-"""The reward of each step as advantages see it: the environment's, less what a run adds.
+"""The reward of each step as advantages see it: the environment's or the run's own, less penalties.
 
 The environment's own reward is stored as it was. Nothing here knows about verl.
 """
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.losses import kl_estimate
 from longhaul_trainer.losses.kl import KlKind
@@ -24,11 +25,17 @@ def shaped_rewards(episode: Sequence[StepNote], algorithm: AlgorithmConfig) -> n
             − overlong_penalty · overlong share
             − reward_kl_coefficient · divergence from the starting model
 
+    with r_t from `algorithm.reward_shaping` where there is such a function, and else the
+    environment's.
+
     Args:
         episode: Notes of its steps, in order.
         algorithm: The penalties.
     """
-    rewards = np.array([note.reward for note in episode], dtype=np.float64)
+    rewards = np.array(
+        [note.reward if note.hook_reward is None else note.hook_reward for note in episode],
+        dtype=np.float64,
+    )
     rewards -= algorithm.invalid_action_penalty * np.array([not n.action_valid for n in episode])
     rewards -= algorithm.overlong_penalty * _overlong_shares(episode, algorithm)
     rewards -= algorithm.reward_kl_coefficient * np.array([n.reference_kl for n in episode])
@@ -87,6 +94,17 @@ def with_reference_kl(
         )
         for key, row in notes.items()
     }
+
+
+def refuse_hook_errors(notes: RowNotes) -> None:
+    """End the run where `algorithm.reward_shaping` did not give an episode its rewards.
+
+    Raises:
+        ConfigError: With the first such episode's message.
+    """
+    problem = next((n.hook_error for row in notes.values() for n in row if n.hook_error), "")
+    if problem:
+        raise ConfigError(problem)
 
 
 def _overlong_shares(episode: Sequence[StepNote], algorithm: AlgorithmConfig) -> np.ndarray:

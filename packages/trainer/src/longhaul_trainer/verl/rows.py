@@ -6,7 +6,7 @@ steps travels beside it as their `StepNote`s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
@@ -87,3 +87,20 @@ def _final_row(prompt_tokens: tuple[int, ...], *, like: AgentLoopOutput) -> Agen
         metrics=AgentLoopMetrics(),
         extra_fields=like.extra_fields | {NOTES: written([])},
     )
+
+
+def with_hook(
+    rows: list[AgentLoopOutput], rewards: Sequence[float] | None, *, error: str
+) -> list[AgentLoopOutput]:
+    """`rows` of one episode, each step told what `algorithm.reward_shaping` gives it.
+
+    Args:
+        rows: Of `to_rows`.
+        rewards: One for each step of the episode; None where the run has no such function.
+        error: Why it gave nothing.
+    """
+    for row in rows:
+        for note in row.extra_fields[NOTES]:
+            note["hook_reward"] = None if rewards is None else rewards[note["step"]]
+            note["hook_error"] = error
+    return rows

@@ -79,7 +79,7 @@ from longhaul_trainer.verl.notes import (
     without_greedy,
 )
 from longhaul_trainer.verl.recorder import Recorder
-from longhaul_trainer.verl.rewards import with_reference_kl
+from longhaul_trainer.verl.rewards import refuse_hook_errors, with_reference_kl
 from longhaul_trainer.verl.row_metrics import row_metrics
 from longhaul_trainer.verl.runtime import RunTicket
 from longhaul_trainer.verl.spans import FloatArray, in_response, of_action
@@ -271,6 +271,7 @@ class LonghaulTrainer(PPOTrainer):
         run = self._run
         self._record_decisions(metrics)
         fetched, finals = without_final(self._fetch_notes(batch))
+        refuse_hook_errors(fetched)
         notes, self._greedy = without_greedy(fetched)
         self._notes = notes
         if len(notes) < len(fetched):
@@ -485,6 +486,7 @@ class LonghaulTrainer(PPOTrainer):
                     retry=episode.notes[0].retry,
                     episode_advantage=episode.credit.episode_advantage,
                     step_advantages=episode.credit.step_advantages,
+                    shaped_rewards=episode.shaped_rewards,
                     returns_to_go=episode.credit.returns_to_go,
                     advantages=episode.credit.advantages,
                     loss_weights=episode.loss_weights,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from longhaul_core.audit.evidence import AuditedEpisode, Evidence
 from longhaul_core.audit.formulas import KNOWN_ESTIMATORS, Credit, returns_to_go
+from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
 
@@ -33,15 +34,42 @@ def _far(found: float | None, expected: float, rounding: float) -> bool:
     return found is None or not abs(found - expected) <= rounding + 1e-6 * abs(expected)
 
 
-def check_return_to_go(evidence: Evidence, tally: Tally) -> None:
-    """A return-to-go is the discounted sum of the rewards from its step on, less penalties."""
-    if evidence.intent.reward_kl_coefficient > 0:
-        tally.skip(
+def check_shaped_reward(evidence: Evidence, tally: Tally) -> None:
+    """A shaped reward is the environment's less penalties, unless the run shapes its own."""
+    unknown = _why_rewards_do_not_follow(evidence.intent)
+    for episode in evidence.trained:
+        if not episode.complete:
+            tally.skip("the episode's steps are not all there", len(episode.steps))
+            continue
+        expected = evidence.penalised(episode)
+        for step, value in zip(episode.steps, expected, strict=True):
+            if unknown and step.shaped_reward is not None:
+                tally.skip(unknown)
+                continue
+            tally.checked()
+            if _far(step.shaped_reward, value, 1e-9):
+                tally.found(
+                    step.shaped_reward,
+                    expected="a number" if unknown else value,
+                    training_step=evidence.training_step,
+                    episode_id=step.episode_id,
+                    step_index=step.step_index,
+                )
+
+
+def _why_rewards_do_not_follow(intent: Intent) -> str:
+    if intent.reward_shaping is not None:
+        return f"algorithm.reward_shaping = {intent.reward_shaping!r} is a function of the run's"
+    if intent.reward_kl_coefficient > 0:
+        return (
             "algorithm.reward_kl_coefficient > 0: the divergence in the reward needs reference "
-            "logprobs, which the store does not have",
-            sum(len(episode.steps) for episode in evidence.trained),
+            "logprobs, which the store does not have"
         )
-        return
+    return ""
+
+
+def check_return_to_go(evidence: Evidence, tally: Tally) -> None:
+    """A return-to-go is the discounted sum of the shaped rewards from its step on."""
     for episode in evidence.trained:
         if not episode.complete:
             tally.skip("the episode's steps are not all there", len(episode.steps))
@@ -128,8 +156,13 @@ def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
 
 RULES = (
     Rule(
+        name="shaped_reward",
+        claim="credit is given for the reward less penalties",
+        check=check_shaped_reward,
+    ),
+    Rule(
         name="return_to_go",
-        claim="returns-to-go add up the rewards, less penalties",
+        claim="returns-to-go add up the shaped rewards",
         check=check_return_to_go,
     ),
     Rule(

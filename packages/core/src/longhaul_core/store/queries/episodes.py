@@ -121,6 +121,7 @@ class StepDetail(NamedTuple):
     action: str
     action_valid: bool
     reward: float
+    shaped_reward: float | None
     value: float | None
     return_to_go: float | None
     episode_advantage: float | None
@@ -451,6 +452,7 @@ def _step_detail(
         action=step.action,
         action_valid=step.action_valid,
         reward=step.reward,
+        shaped_reward=step.shaped_reward,
         value=step.value,
         return_to_go=step.return_to_go,
         episode_advantage=step.episode_advantage,

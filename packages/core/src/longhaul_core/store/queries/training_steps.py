@@ -123,6 +123,7 @@ class StepNumbers(NamedTuple):
     step_index: int
     action_valid: bool
     reward: float
+    shaped_reward: float | None
     return_to_go: float | None
     episode_advantage: float | None
     step_advantage: float | None
@@ -334,6 +335,7 @@ def step_numbers(
             StepRow.step_index,
             StepRow.action_valid,
             StepRow.reward,
+            StepRow.shaped_reward,
             StepRow.return_to_go,
             StepRow.episode_advantage,
             StepRow.step_advantage,

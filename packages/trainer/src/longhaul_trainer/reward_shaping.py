@@ -1,0 +1,78 @@
+"""The reward-shaping hook: a function of the user's that says what credit is given for.
+
+The function is given an episode that ended, as the frozen `Trajectory` that the store keeps
+of it, and returns one reward for each of its steps. It must be pure: the same episode, the
+same rewards. It is called once an episode, in the process that played it. What the
+environment paid stays in the store beside what the function said.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+
+from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
+from longhaul_core.types import Trajectory
+from longhaul_trainer.environment_check import import_of_users
+
+__all__ = ["RewardShaping", "load_reward_shaping", "shaped_by"]
+
+RewardShaping = Callable[[Trajectory], Sequence[float]]
+"""One reward per step of an episode that ended, in step order."""
+
+SETTING = "algorithm.reward_shaping"
+
+
+def load_reward_shaping(name: str) -> RewardShaping:
+    """The function behind `package.module:function`.
+
+    Raises:
+        ConfigError: If the module cannot be imported, has no such function, or the function
+            does not take one episode.
+    """
+    module_name, _, function_name = name.partition(":")
+    told = f"{SETTING} = {name!r}"
+    module = import_of_users(module_name, setting=told)
+    function = getattr(module, function_name, None)
+    if function is None:
+        raise ConfigError(f"{told}: module {module_name} has no {function_name}")
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{told}: {function_name} is not a plain function")
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError as error:
+        raise ConfigError(
+            f"{told}: must take one argument, the episode, and takes "
+            f"{inspect.signature(function)}: {error}"
+        ) from error
+    return function
+
+
+def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tuple[float, ...]:
+    """What `function` gives the steps of `episode`: one finite reward each.
+
+    Args:
+        function: The user's.
+        episode: One that ended.
+        name: Of the function, for the message.
+
+    Raises:
+        ConfigError: If the function raises, or gives another number of rewards, or one that
+            is not a finite number. The message names the function and the episode.
+    """
+    told = f"{SETTING} = {name!r}, task {episode.task.task_id!r}, place {episode.position}"
+    try:
+        with attributed_to(EnvironmentFailure, told):
+            rewards = tuple(float(reward) for reward in function(episode))
+    except EnvironmentFailure as error:
+        raise ConfigError(str(error)) from error
+    if len(rewards) != len(episode.steps):
+        raise ConfigError(
+            f"{told}: gave {len(rewards)} rewards for an episode of {len(episode.steps)} steps; "
+            "each step needs one"
+        )
+    for step, reward in enumerate(rewards):
+        if not math.isfinite(reward):
+            raise ConfigError(f"{told}: the reward of step {step} must be finite, got {reward}")
+    return rewards
