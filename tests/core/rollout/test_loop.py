@@ -412,3 +412,90 @@ def test_prompts_of_a_window_stop_growing_while_full_history_does_not() -> None:
     assert len(set(lengths(lambda: WindowMemory(size=3, template=template))[3:])) == 1
     full = lengths(lambda: FullHistory(template=template))
     assert full == sorted(set(full))
+
+
+class WaitingPolicy:
+    """Answers until its `turn`-th call, and never from then on; says when it waits."""
+
+    def __init__(self, *, turn: int) -> None:
+        self._turn = turn
+        self._inner = ScriptedPolicy()
+        self.waits = asyncio.Event()
+        self.abandoned = False
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        if len(self._inner.prompts) == self._turn:
+            self.waits.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.abandoned = True
+                raise
+        return await self._inner.act(prompt, sampling, episode_id=episode_id)
+
+
+def test_an_episode_that_is_told_to_stop_gives_up_its_request_and_its_environment() -> None:
+    environment = ScriptedEnvironment(rewards=[0.5] * 5)
+
+    async def stop_in_mid_episode() -> tuple[EpisodeOutcome, bool]:
+        policy, stop = WaitingPolicy(turn=2), asyncio.Event()
+        episode = asyncio.create_task(
+            run_episode(
+                EpisodeSpec(task=make_task(), seed=1),
+                agent=make_agent(policy),
+                make_environment=lambda task: environment,
+                limits=limits(),
+                stop=stop,
+            )
+        )
+        await policy.waits.wait()
+        stop.set()
+        return await episode, policy.abandoned
+
+    outcome, abandoned = asyncio.run(stop_in_mid_episode())
+
+    failure = failure_of(outcome)
+    assert failure.cause is FailureCause.STOPPED_EARLY
+    assert [step.reward for step in failure.steps] == [0.5, 0.5]
+    assert abandoned
+    assert environment.num_closed == 1
+
+
+def test_an_episode_that_ended_before_it_was_told_to_stop_has_ended() -> None:
+    async def play_beside(stop: asyncio.Event) -> EpisodeOutcome:
+        return await run_episode(
+            EpisodeSpec(task=make_task(), seed=1),
+            agent=make_agent(),
+            make_environment=lambda task: ScriptedEnvironment(rewards=[1.0]),
+            limits=limits(),
+            stop=stop,
+        )
+
+    async def play_to_the_end() -> EpisodeOutcome:
+        return await play_beside(asyncio.Event())
+
+    assert trajectory_of(asyncio.run(play_to_the_end())).episode_return == 1.0
+
+
+def test_cancellation_passes_through_an_episode_that_may_be_stopped() -> None:
+    environment = ScriptedEnvironment(rewards=[0.0] * 5)
+
+    async def cancel_in_mid_episode() -> None:
+        policy = WaitingPolicy(turn=1)
+        episode = asyncio.create_task(
+            run_episode(
+                EpisodeSpec(task=make_task(), seed=1),
+                agent=make_agent(policy),
+                make_environment=lambda task: environment,
+                limits=limits(),
+                stop=asyncio.Event(),
+            )
+        )
+        await policy.waits.wait()
+        episode.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await episode
+        assert policy.abandoned
+
+    asyncio.run(cancel_in_mid_episode())
+    assert environment.num_closed == 1

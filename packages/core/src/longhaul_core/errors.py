@@ -11,7 +11,8 @@
         ├── PolicyFailure          sampling: transport, bad output
         │   └── PolicyTimeout          … missed its deadline
         ├── MemoryFailure          a memory's write or compose
-        └── RendererFailure        messages that no template renders
+        ├── RendererFailure        messages that no template renders
+        └── EpisodeStopped         nothing broke: it was not waited for
 
 The right-hand column is what a caller should do. Two rules keep the tree useful:
 an `EpisodeError` is data about one episode and never reaches the training loop
@@ -85,6 +86,12 @@ class RendererFailure(EpisodeError):
     """Messages could not be turned into prompt tokens."""
 
     cause = FailureCause.RENDERER_ERROR
+
+
+class EpisodeStopped(EpisodeError):
+    """The episode was stopped before its end, since what it was played for had enough others."""
+
+    cause = FailureCause.STOPPED_EARLY
 
 
 @contextmanager

@@ -92,6 +92,8 @@ class FailureCause(StrEnum):
     POLICY_TIMEOUT = "policy_timeout"
     MEMORY_ERROR = "memory_error"
     RENDERER_ERROR = "renderer_error"
+    STOPPED_EARLY = "stopped_early"
+    """Nothing broke: the training step had enough other groups, and did not wait for this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,16 @@
 
 The loop never raises for an episode's failure: whatever breaks in the environment,
 the policy, the memory or the renderer becomes a `FailedEpisode` with its cause and the
-steps finished before it. Cancellation passes, and so does anything that is a fault of
-ours. The environment is closed on every way out.
+steps finished before it, and so does an episode that is told to stop. Cancellation passes,
+and so does anything that is a fault of ours. The environment is closed on every way out.
 """
 
+import asyncio
 import logging
 import math
 import time
 from bisect import bisect_left
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 
 from longhaul_core.environment import Environment, EnvironmentFactory, StepResult
@@ -17,6 +19,7 @@ from longhaul_core.errors import (
     EnvironmentFailure,
     EnvironmentTimeout,
     EpisodeError,
+    EpisodeStopped,
     MemoryFailure,
     PolicyFailure,
     PolicyTimeout,
@@ -53,6 +56,7 @@ async def run_episode(
     make_environment: EnvironmentFactory,
     limits: EpisodeLimits,
     with_final_prompt: bool = False,
+    stop: asyncio.Event | None = None,
 ) -> EpisodeOutcome:
     """Play one episode and return its record.
 
@@ -63,17 +67,47 @@ async def run_episode(
         limits: Bounds of the episode.
         with_final_prompt: Compose the prompt of a truncated episode's final observation, which a
             critic values. Nobody answers it.
+        stop: Once it is set the episode gives up what it waits for, an answer of the policy
+            or of the environment, and closes; None for an episode that nobody stops.
 
     Returns:
         A `Trajectory` if the episode ended or a limit truncated it, a `FailedEpisode`
-        if something broke or missed its deadline.
+        if something broke or missed its deadline, or if it was stopped.
     """
     episode = _Episode(spec, agent=agent, limits=limits)
     try:
-        stop_reason = await episode.play(make_environment, with_final_prompt=with_final_prompt)
+        playing = episode.play(make_environment, with_final_prompt=with_final_prompt)
+        stop_reason = await (playing if stop is None else _until_stopped(playing, stop))
     except EpisodeError as failure:
         return episode.failed(failure)
     return episode.ended(stop_reason)
+
+
+async def _until_stopped(
+    playing: Coroutine[None, None, StopReason], stop: asyncio.Event
+) -> StopReason:
+    """Play to the end, or until `stop` is set.
+
+    An episode that has ended by the time it is stopped has ended.
+
+    Raises:
+        EpisodeStopped: It was stopped, and has closed its environment.
+    """
+    episode = asyncio.create_task(playing)
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({episode, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not episode.done():
+            episode.cancel()
+            await asyncio.wait({episode})
+        if episode.cancelled():
+            raise EpisodeStopped("enough other groups of the training step were whole")
+        return episode.result()
+    finally:
+        stopped.cancel()
+        if not episode.done():  # whoever waits for this one was cancelled
+            episode.cancel()
+            await asyncio.wait({episode})
 
 
 class _Episode:
