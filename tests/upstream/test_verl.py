@@ -292,6 +292,20 @@ def test_agent_loops_are_started_and_called_as_ours_expect() -> None:
     assert "await instance._init_agent_loop_workers()" in source(AgentLoopManagerTQ.create)
     for name in wanted:
         assert f"self.{name}" in source(AgentLoopManager), name
+    # workers that can stop groups are ours, made as verl makes its own
+    assert "self.agent_loop_workers_class.options(" in source(
+        AgentLoopManager._init_agent_loop_workers
+    )
+    assert "self.agent_loop_workers.append(" in source(AgentLoopManager._init_agent_loop_workers)
+    # a group is settled when each of its sessions is
+    assert "await _settle_session_tasks(tasks)" in source(worker._run_prompt)
+
+
+def test_abandoned_requests_can_be_ended_in_the_engine() -> None:
+    from verl.checkpoint_engine.base import CheckpointEngineManager
+
+    for name in ("abort_replicas", "resume_generation_replicas"):
+        assert callable(getattr(CheckpointEngineManager, name))
 
 
 def test_an_agent_loop_is_built_from_our_entry_and_given_the_columns_of_its_prompt() -> None:

@@ -31,7 +31,7 @@ from longhaul_core.rollout import (
     run_episode,
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
-from longhaul_core.types import FailedEpisode, Task, Trajectory
+from longhaul_core.types import FailedEpisode, FailureCause, Task, Trajectory
 from longhaul_trainer.environments import environment_factory, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.verl.notes import GroupName
@@ -39,6 +39,7 @@ from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
 from longhaul_trainer.verl.rows import to_rows, with_hook
 from longhaul_trainer.verl.runtime import RunTicket
+from longhaul_trainer.verl.stopping import EpisodesInFlight, Stopped
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
@@ -103,6 +104,7 @@ class EpisodeService:
         self.run = run
         self.recorder = Recorder.find(ticket.recorder_name)
         self._slots = asyncio.Semaphore(run.rollout.concurrent_episodes)
+        self.in_flight = EpisodesInFlight()
         self._make_environment = environment_factory(run)
         template = prompt_template(run)
         self._tokenizer = tokenizer
@@ -155,8 +157,12 @@ class EpisodeService:
         position: int,
         horizon: int,
     ) -> list[AgentLoopOutput]:
-        """Play one episode, retried as configured, and return its rows; none if all failed."""
+        """Play one episode, retried as configured, and return its rows; none if all failed.
+
+        One that is stopped has no rows either, and is not retried.
+        """
         run = self.run
+        group = f"{phase}-{training_step}-{group_index}"  # as its rows say
         tries = run.rollout.max_retries + 1 if run.rollout.on_failure == "retry" else 1
         seed = episode_seed(
             run.seed,
@@ -173,14 +179,17 @@ class EpisodeService:
                 position=position,
                 retry=retry,
             )
-            async with self._slots:
-                outcome = await run_episode(
-                    spec,
-                    agent=self._agent[phase],
-                    make_environment=self._make_environment,
-                    limits=self.limits(horizon),
-                    with_final_prompt=run.algorithm.uses_critic and phase == "train",
-                )
+            with self.in_flight.playing(group) as stop:
+                async with self._slots:
+                    outcome = await run_episode(
+                        spec,
+                        agent=self._agent[phase],
+                        make_environment=self._make_environment,
+                        limits=self.limits(horizon),
+                        with_final_prompt=run.algorithm.uses_critic and phase == "train",
+                        stop=stop,
+                    )
+            self.in_flight.note(group, outcome)
             record = EpisodeRecord(
                 run_id=self.ticket.run_id,
                 attempt=self.ticket.attempt,
@@ -207,6 +216,8 @@ class EpisodeService:
                     greedy=phase == "baseline",
                 )
                 return with_hook(rows, rewards, error=problem)
+            if outcome.cause is FailureCause.STOPPED_EARLY:
+                break
         return []
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
@@ -232,6 +243,15 @@ class EpisodeService:
 
 
 _services: dict[str, EpisodeService] = {}
+
+
+def stop_groups(groups: Sequence[str]) -> dict[str, Stopped]:
+    """Stop the episodes of `groups` that this process plays; see `EpisodesInFlight.stop`."""
+    return {
+        group: stopped
+        for service in _services.values()
+        for group, stopped in service.in_flight.stop(groups).items()
+    }
 
 
 class EpisodeAgentLoop:

@@ -1,20 +1,50 @@
-"""The agent-loop worker inside the trainer's process, for machines with few processors.
+"""verl's agent-loop workers, with a way to stop the episodes that they play.
 
 verl starts its workers as Ray actors, each of which imports verl, torch and transformers
 again (over ten seconds on two cores). With one worker on the trainer's own machine that
-buys nothing: the trainer sleeps while episodes are played.
+buys nothing, since the trainer sleeps while episodes are played: on a CPU it is a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import ray
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+from longhaul_trainer.verl.agent_loop import stop_groups
+from longhaul_trainer.verl.stopping import Stopped
+
+_actor_class: Any = AgentLoopWorkerTQ
+_WorkerTQ: Any = _actor_class.__ray_metadata__.modified_class
+
+
+class StoppableWorker(_WorkerTQ):
+    """verl's worker, which can be told to stop groups."""
+
+    async def stop_groups(self, groups: Sequence[str]) -> dict[str, Stopped]:
+        """See `longhaul_trainer.verl.agent_loop.stop_groups`."""
+        return stop_groups(groups)
+
+
+class StoppableAgentLoopManager(AgentLoopManagerTQ):
+    """verl's manager, which can stop the episodes of groups in all of its workers."""
+
+    async def _init_agent_loop_workers(self) -> None:
+        self.agent_loop_workers_class = ray.remote(StoppableWorker)
+        await super()._init_agent_loop_workers()
+
+    def stop_groups(self, groups: Sequence[str]) -> dict[str, Stopped]:
+        """Stop the episodes of `groups`; says what `EpisodesInFlight.stop` does."""
+        answers: list[dict[str, Stopped]] = ray.get(
+            [worker.stop_groups.remote(groups) for worker in self.agent_loop_workers]
+        )
+        return {group: stopped for answer in answers for group, stopped in answer.items()}
 
 
 class InProcessAgentLoopManager(AgentLoopManagerTQ):
@@ -23,11 +53,9 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
     async def _init_agent_loop_workers(self) -> None:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="episodes", daemon=True).start()
-        actor_class: Any = AgentLoopWorkerTQ
-        worker_class = actor_class.__ray_metadata__.modified_class
 
         async def build() -> object:
-            return worker_class(
+            return StoppableWorker(
                 self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
             )
 
@@ -41,6 +69,11 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
         asyncio.run_coroutine_threadsafe(
             self._worker.generate_sequences(prompts), self._loop
         ).result()
+
+    def stop_groups(self, groups: Sequence[str]) -> dict[str, Stopped]:
+        """See `StoppableAgentLoopManager.stop_groups`."""
+        stopping = self._worker.stop_groups(groups)
+        return asyncio.run_coroutine_threadsafe(stopping, self._loop).result()
 
     def stop(self) -> None:
         """Give up the episodes that are still being played, within a minute."""
@@ -67,7 +100,7 @@ def stop_agent_loops(manager: AgentLoopManagerTQ) -> None:
 def create_agent_loops(trainer: PPOTrainer, *, device: str) -> AgentLoopManagerTQ:
     """Agent loops of verl for a trainer that has been initialised: in this process on the CPU."""
     # `create` waits for its coroutine where no event loop runs; the types do not say so.
-    manager: Any = InProcessAgentLoopManager if device == "cpu" else AgentLoopManagerTQ
+    manager: Any = InProcessAgentLoopManager if device == "cpu" else StoppableAgentLoopManager
     return manager.create(
         config=trainer.config,
         llm_client=trainer.get_llm_client(),

@@ -1,0 +1,186 @@
+"""Which of the groups that were played are trained on: dynamic sampling and oversampling.
+
+A group whose episodes all come to the same return compares nothing: DAPO leaves it out and
+plays further tasks in its place. That happens in waves, each begun when the one before is
+whole, so what is played depends on the seed and the outcomes, and on no clock. Oversampling
+starts more tasks than are needed and stops those that are not done when enough groups are.
+
+Everything here is a pure function of what was played.
+
+Source: Yu et al., 2025, DAPO, arXiv:2503.14476, section 3.2, for what is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "Decision",
+    "GroupName",
+    "PlayedGroup",
+    "SamplingRules",
+    "Unusable",
+    "decide",
+    "first_wave",
+    "is_enough",
+    "next_wave",
+    "still_fresh",
+    "without_signal",
+]
+
+Unusable = Literal["no_signal", "too_small"]
+"""Why a whole group cannot be trained on: all its returns are equal, or too few episodes ended."""
+
+RETURN_ROUNDING = 1e-9
+"""Returns that differ by less, relatively to the largest or absolutely, are equal: sums of the
+same rewards in another order."""
+
+
+class GroupName(NamedTuple):
+    """What a group is called; sorts in the order that groups were asked for."""
+
+    training_step: int
+    """That plays it."""
+    group_index: int
+    """0-based place among the groups of that training step."""
+
+
+class PlayedGroup(NamedTuple):
+    """A whole group: each of its places has an episode that ended, or a failure."""
+
+    name: GroupName
+    returns: tuple[float, ...]
+    """Of the episodes that ended, in the environment's units, before any shaping."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingRules:
+    """How a run chooses its groups."""
+
+    num_groups: int
+    """Groups of an update, at least 1."""
+    smallest_group: int
+    """Fewest episodes that can be compared."""
+    dynamic: bool
+    """Groups without a signal are left out and replaced."""
+    max_refills: int
+    """Waves of further tasks in a training step, where `dynamic`."""
+    extra_tasks: int
+    """Tasks that each wave starts beyond what it needs."""
+    max_staleness: int
+    """Training steps that a group may wait; 0: none waits."""
+
+    def unusable(self, group: PlayedGroup) -> Unusable | None:
+        """Why a whole group is not trained on; None if it can be."""
+        if len(group.returns) < self.smallest_group:
+            return "too_small"
+        if self.dynamic and without_signal(group.returns):
+            return "no_signal"
+        return None
+
+
+class Decision(NamedTuple):
+    """What a training step does with the groups there are."""
+
+    taken: tuple[GroupName, ...]
+    """For its update, in the order of the update."""
+    thrown_away: Mapping[GroupName, str]
+    """And why: an `Unusable`, `stale`, `surplus` or `stopped_early`."""
+    waiting: tuple[GroupName, ...]
+    """For the next training step."""
+
+
+def without_signal(returns: Sequence[float]) -> bool:
+    """Whether all of the returns are equal.
+
+    Args:
+        returns: Of a group's episodes, at least one.
+    """
+    scale = max(1.0, *map(abs, returns))
+    return max(returns) - min(returns) <= RETURN_ROUNDING * scale
+
+
+def still_fresh(
+    rules: SamplingRules, waiting: Collection[GroupName], *, training_step: int
+) -> tuple[GroupName, ...]:
+    """Waiting groups that the update of `training_step` may take, the oldest first."""
+    return tuple(
+        name
+        for name in sorted(waiting)
+        if training_step - name.training_step <= rules.max_staleness
+    )
+
+
+def first_wave(rules: SamplingRules, *, num_waiting: int) -> int:
+    """Tasks that a training step begins with; 0 if enough groups wait for it."""
+    missing = rules.num_groups - num_waiting
+    return missing + rules.extra_tasks if missing > 0 else 0
+
+
+def next_wave(
+    rules: SamplingRules, *, num_waiting: int, played: Sequence[PlayedGroup], num_refills: int
+) -> int:
+    """Further tasks to play now that all of `played` are whole; 0 if no more are.
+
+    As many as should give the missing groups, if the share with a signal stays what it was:
+    `missing * (played + 2) / (with signal + 1)`, at most as many as an update takes.
+
+    Args:
+        rules: Of the run.
+        num_waiting: Groups of earlier training steps that are `still_fresh`.
+        played: Groups of this training step.
+        num_refills: Waves of further tasks there were in this training step.
+    """
+    usable = sum(rules.unusable(group) is None for group in played)
+    missing = rules.num_groups - num_waiting - usable
+    if missing <= 0 or not rules.dynamic or num_refills >= rules.max_refills:
+        return 0
+    expected = math.ceil(missing * (len(played) + 2) / (usable + 1))
+    return min(expected, rules.num_groups) + rules.extra_tasks
+
+
+def is_enough(rules: SamplingRules, *, num_waiting: int, played: Collection[PlayedGroup]) -> bool:
+    """Whether an update is full already."""
+    usable = sum(rules.unusable(group) is None for group in played)
+    return num_waiting + usable >= rules.num_groups
+
+
+def decide(
+    rules: SamplingRules,
+    *,
+    training_step: int,
+    waiting: Collection[GroupName],
+    played: Collection[PlayedGroup],
+    stopped: Collection[GroupName],
+) -> Decision:
+    """Take groups for the update of `training_step`, the oldest first.
+
+    Args:
+        rules: Of the run.
+        training_step: Whose update it is.
+        waiting: Usable groups of earlier training steps.
+        played: Whole groups of this training step.
+        stopped: Groups of this training step that are not whole, since they were stopped.
+    """
+    usable = list(still_fresh(rules, waiting, training_step=training_step))
+    thrown_away: dict[GroupName, str] = dict.fromkeys(stopped, "stopped_early")
+    thrown_away |= dict.fromkeys(set(waiting) - set(usable), "stale")
+    for group in played:
+        reason = rules.unusable(group)
+        if reason is None:
+            usable.append(group.name)
+        else:
+            thrown_away[group.name] = reason
+    usable.sort()
+    taken, left = usable[: rules.num_groups], usable[rules.num_groups :]
+    if rules.max_staleness == 0:
+        thrown_away |= dict.fromkeys(left, "surplus")
+        left = []
+    return Decision(
+        taken=tuple(taken),
+        thrown_away=dict(sorted(thrown_away.items())),
+        waiting=tuple(left),
+    )
