@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,12 +71,24 @@ def raises(episode: Trajectory) -> Sequence[float]:
     raise KeyError(episode.task.task_id)
 
 
+def too_few(episode: Trajectory) -> Sequence[float]:
+    return [1.0 for _ in episode.steps[1:]]
+
+
+def not_finite(episode: Trajectory) -> Sequence[float]:
+    return [1.0, *(float("nan") for _ in episode.steps[1:])]
+
+
+def no_number(episode: Trajectory) -> Sequence[Any]:
+    return ["much" for _ in episode.steps]
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda episode: [1.0], "gave 1 rewards for an episode of 2 steps"),
-        (lambda episode: [1.0, float("nan")], "the reward of step 1 must be finite, got nan"),
-        (lambda episode: [1.0, "much"], "ValueError"),
+        (too_few, "gave 1 rewards for an episode of 2 steps"),
+        (not_finite, "the reward of step 1 must be finite, got nan"),
+        (no_number, "ValueError"),
         (raises, "KeyError"),
     ],
 )

@@ -76,6 +76,14 @@ def test_there_are_recipes() -> None:
             "optimizer.optimizer_steps_per_training_step = 4 equal parts (6 mod 4 = 2)",
         ),
         (
+            {"sampling": {"max_refills": 5}},
+            "max_refills = 5 does nothing at dynamic = false; say dynamic = true",
+        ),
+        (
+            {"trainer": {"max_staleness": 1}},
+            'trainer.max_staleness = 1 with trainer.mode = "sync", where no group waits',
+        ),
+        (
             {
                 "rollout": {
                     "max_prompt_tokens": 512,
@@ -292,6 +300,12 @@ def test_contradictions_of_a_run_are_told_together() -> None:
     assert "micro_batch_tokens = 1 " in str(raised.value)
 
 
+def test_groups_may_wait_where_more_are_played_than_an_update_takes() -> None:
+    for sampling in ({"dynamic": True, "max_refills": 5}, {"extra_tasks": 1}):
+        table = SMALLEST | {"sampling": sampling, "trainer": {"max_staleness": 2}}
+        assert RunConfig.model_validate(table).sampling.chooses
+
+
 def test_what_just_fits_is_accepted() -> None:
     config = RunConfig.model_validate(
         SMALLEST
@@ -418,7 +432,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 17
+    assert len(sections) == 18
 
 
 def parse_smallest() -> RunConfig:
@@ -432,7 +446,7 @@ AHEAD = {"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1}
 @pytest.mark.parametrize(
     ("trainer", "words"),
     [
-        ({"max_staleness": 1}, r'max_staleness = 1 with mode = "sync"'),
+        ({"max_staleness": 1}, r'max_staleness = 1 with trainer.mode = "sync"'),
         ({"batches_ahead": 2}, r'batches_ahead = 2 with mode = "sync"'),
         (AHEAD | {"batches_ahead": 0}, "batches_ahead = 0 would play nothing ahead"),
         (AHEAD | {"batches_ahead": 2}, "max_staleness = 1 is less than batches_ahead = 2"),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longhaul_trainer.verl.notes import GroupName
 from longhaul_trainer.verl.sampling import (
-    GroupName,
     PlayedGroup,
     SamplingRules,
     decide,

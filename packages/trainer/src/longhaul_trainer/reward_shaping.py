@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.types import Trajectory
@@ -46,7 +47,7 @@ def load_reward_shaping(name: str) -> RewardShaping:
             f"{told}: must take one argument, the episode, and takes "
             f"{inspect.signature(function)}: {error}"
         ) from error
-    return function
+    return cast("RewardShaping", function)  # what it returns is looked at when it is called
 
 
 def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tuple[float, ...]:

@@ -34,6 +34,7 @@ from longhaul_core.store.queries import (
     EpisodeNumbers,
     FirstReply,
     GroupNumbers,
+    PlayedGroup,
     PromptTokens,
     ReplyLogprobs,
     StepNumbers,
@@ -151,6 +152,8 @@ class Evidence:
     """Whether the run recorded anywhere what the loss read."""
     metrics: Mapping[str, float | None]
     discarded: tuple[DiscardedGroup, ...]
+    played: tuple[PlayedGroup, ...]
+    """Groups that the training step played, whatever became of them."""
     horizons: Sequence[int]
     """Longest that an episode may be by the schedule, in steps, by training steps that play."""
 
@@ -329,8 +332,14 @@ class Evidence:
         """Episodes that were to be trained, by their optimizer step."""
         parts: dict[int, list[AuditedEpisode]] = defaultdict(list)
         for episode in self.meant:
-            parts[self.intent.optimizer_step_of(episode.numbers.group_index)].append(episode)
+            parts[self.optimizer_step_of(episode)].append(episode)
         return parts
+
+    def optimizer_step_of(self, episode: AuditedEpisode) -> int:
+        """0-based optimizer step that an episode of the update belongs to."""
+        return self.intent.optimizer_step_of(
+            episode.numbers.group_index, num_groups=len(self.groups)
+        )
 
     def _lacks(self, episode: AuditedEpisode) -> str | None:
         if not episode.complete:
@@ -441,6 +450,7 @@ def read_evidence(
         discarded=tuple(
             queries.discarded_groups(session, run_id=run_id, training_step=training_step)
         ),
+        played=tuple(queries.played_groups(session, run_id=run_id, training_step=training_step)),
         horizons=horizons,
     )
 

@@ -59,6 +59,12 @@ class Intent:
     """A function of the run's own; what it says of a step is known from the store alone."""
     reads_every_row: bool
     """Rows without an advantage go through the loss too, for its divergence or entropy."""
+    dynamic_sampling: bool
+    """Groups whose returns are all equal are left out and replaced."""
+    max_refills: int
+    """Waves of further tasks in a training step, with dynamic sampling."""
+    extra_tasks: int
+    """Tasks that each wave starts beyond what it needs."""
     tasks_per_training_step: int
     group_size: int
     max_staleness: int
@@ -108,9 +114,18 @@ class Intent:
         """Whether shaped rewards follow from what the store has of the episodes."""
         return self.reward_shaping is None and self.reward_kl_coefficient == 0
 
-    def optimizer_step_of(self, group_index: int) -> int:
-        """0-based optimizer step of the training step that a group belongs to."""
-        return group_index // (self.tasks_per_training_step // self.optimizer_steps)
+    @property
+    def chooses(self) -> bool:
+        """Whether more groups may be played than an update takes."""
+        return self.dynamic_sampling or self.extra_tasks > 0
+
+    def num_updates(self, num_groups: int) -> int:
+        """Optimizer steps of an update of so many groups; each takes one group at least."""
+        return min(self.optimizer_steps, num_groups)
+
+    def optimizer_step_of(self, place: int, *, num_groups: int) -> int:
+        """0-based optimizer step that the group at `place` of an update belongs to."""
+        return place * self.num_updates(num_groups) // num_groups
 
     @classmethod
     def from_json(cls, config_json: str, *, run_id: str) -> Self:
@@ -147,6 +162,9 @@ class Intent:
                 reward_kl_coefficient=algorithm["reward_kl_coefficient"],
                 reward_shaping=algorithm["reward_shaping"],
                 reads_every_row=loss["kl_coefficient"] > 0 or loss["entropy_coefficient"] > 0,
+                dynamic_sampling=config["sampling"]["dynamic"],
+                max_refills=config["sampling"]["max_refills"],
+                extra_tasks=config["sampling"]["extra_tasks"],
                 tasks_per_training_step=config["tasks_per_training_step"],
                 group_size=rollout["group_size"],
                 max_staleness=config["trainer"]["max_staleness"],

@@ -48,8 +48,10 @@ Phase = Literal["train", "baseline", "validation", "test"]
 """What an episode is played for. `baseline`: the greedy one that a group is compared with."""
 RunKind = Literal["train", "evaluate"]
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
-DiscardReason = Literal["stale"]
-"""Why a training step threw a group away: `stale`, its weights are too old to learn from."""
+DiscardReason = Literal["stale", "no_signal", "too_small", "surplus", "stopped_early"]
+"""Why a training step threw a group away: `stale`, its weights are too old to learn from;
+`no_signal`, its returns are all equal; `too_small`, too few of its episodes ended; `surplus`, the
+update was full; `stopped_early`, it was not waited for."""
 
 
 def episode_id(  # one argument per part of the key

@@ -25,6 +25,7 @@ from longhaul_trainer.config.load import (
 )
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
 from longhaul_trainer.config.run import RunConfig
+from longhaul_trainer.config.sampling import SamplingConfig
 from longhaul_trainer.config.trainer import TrainerConfig
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "ResourcesConfig",
     "RolloutConfig",
     "RunConfig",
+    "SamplingConfig",
     "TasksConfig",
     "TrainerConfig",
     "ValidationConfig",

@@ -33,6 +33,7 @@ from longhaul_trainer.config.learning import (
     ValidationConfig,
 )
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
+from longhaul_trainer.config.sampling import SamplingConfig
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import to_toml, toml_value
 from longhaul_trainer.config.trainer import TrainerConfig
@@ -61,6 +62,7 @@ class RunConfig(Section):
     environment: EnvironmentConfig = EnvironmentConfig()
     tasks: TasksConfig = TasksConfig()
     rollout: RolloutConfig = RolloutConfig()
+    sampling: SamplingConfig = SamplingConfig()
     horizon_schedule: HorizonScheduleConfig = HorizonScheduleConfig()
     memory: MemoryConfig = MemoryConfig()
     prompt: PromptConfig = PromptConfig()
@@ -105,6 +107,7 @@ class RunConfig(Section):
                 f"({self.tasks_per_training_step} mod {updates} = "
                 f"{self.tasks_per_training_step % updates}); a group must not straddle two updates"
             )
+        yield from self._what_choosing_needs()
         horizon, growth = self.rollout.horizon, self.horizon_schedule
         if growth.stages and growth.stages[-1] != horizon:
             yield (
@@ -240,6 +243,32 @@ class RunConfig(Section):
         """The last training step that `policy_version` optimizer steps can stand behind."""
         updates = self.optimizer.optimizer_steps_per_training_step
         return policy_version // updates + self.critic.warmup_training_steps
+
+    def _what_choosing_needs(self) -> Generator[str]:
+        """Groups are chosen, and wait, in synchronous training."""
+        mode, staleness = self.trainer.mode, self.trainer.max_staleness
+        if mode == "sync" and staleness > 0 and not self.sampling.chooses:
+            yield (
+                f'trainer.max_staleness = {staleness} with trainer.mode = "sync", where no group '
+                "waits for a later update; leave it out, say sampling.dynamic = true, or choose "
+                "another mode"
+            )
+        settings = "sampling.dynamic or sampling.extra_tasks"
+        if mode != "sync" and self.sampling.chooses:
+            yield (
+                f'{settings} with trainer.mode = "{mode}": a training step chooses among groups '
+                'that it has played itself, in mode = "sync"'
+            )
+        if self.algorithm.uses_critic and self.sampling.chooses:
+            yield (
+                f'{settings} with algorithm.name = "{self.algorithm.name}", which compares no '
+                "episodes and learns from equal returns too; take another estimator"
+            )
+        if self.algorithm.name == "remax" and self.sampling.chooses:
+            yield (
+                f'{settings} with algorithm.name = "remax", which learns from groups of equal '
+                "returns too; take another estimator"
+            )
 
     def with_absolute_paths(self, base: Path) -> Self:
         """The same run with its store, runs and model paths absolute.

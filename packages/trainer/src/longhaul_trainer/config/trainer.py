@@ -19,8 +19,8 @@ class TrainerConfig(Section):
     batches_ahead: int = Field(default=0, ge=0)
     """Training steps' worth of groups that are played ahead; 0 in `sync`."""
     max_staleness: int = Field(default=0, ge=0)
-    """Training steps by which the weights that sampled may be behind those that learn; 0 in
-    `sync`."""
+    """Training steps by which the weights that sampled may be behind those that learn; in `sync`
+    as long as surplus groups of `sampling` may wait for an update."""
     on_stale: Literal["drop", "wait"] = "drop"
     """`drop` throws a group away that came too late for `max_staleness`, and plays another task;
     `wait` lets the learner wait for it in time, so that nothing is thrown away."""
@@ -28,15 +28,11 @@ class TrainerConfig(Section):
     def contradictions(self) -> Generator[str]:
         """Nothing is stale that is not played ahead, and what is needs time to be learned from."""
         if self.mode == "sync":
-            for name, value in (
-                ("batches_ahead", self.batches_ahead),
-                ("max_staleness", self.max_staleness),
-            ):
-                if value > 0:
-                    yield (
-                        f'{name} = {value} with mode = "sync", which learns from the newest '
-                        "weights alone; leave it out, or choose another mode"
-                    )
+            if self.batches_ahead > 0:
+                yield (
+                    f'batches_ahead = {self.batches_ahead} with mode = "sync", which plays nothing '
+                    "ahead; leave it out, or choose another mode"
+                )
             return
         if self.batches_ahead == 0:
             yield (

@@ -168,7 +168,8 @@ def credit_training_step(
     Args:
         notes: Of all rows, padding rows not among them.
         algorithm: How to credit.
-        num_optimizer_steps: Equal parts that the groups are split into, in their order.
+        num_optimizer_steps: Parts that the groups are split into, in their order and as evenly
+            as they go; as many as there are groups where those are fewer.
         groups: Names of the groups that the update took, those whose episodes all failed too.
         greedy: Group → notes of its greedy episode's steps, in order, where groups are compared
             with one; None where they are not. A group without one is left out.
@@ -211,9 +212,9 @@ def credit_training_step(
         for members, group_credits in zip(kept.values(), estimated, strict=True)
         for episode, credit in zip(members, group_credits, strict=True)
     }
-    groups_per_part = len(groups) // num_optimizer_steps
-    places = {name: place for place, name in enumerate(groups)}
-    part_of = {episode: places[episode[0]] // groups_per_part for episode in credits}
+    num_parts = min(num_optimizer_steps, len(groups))
+    part = {name: place * num_parts // len(groups) for place, name in enumerate(groups)}
+    part_of = {episode: part[episode[0]] for episode in credits}
     weights = _weights(episodes, part_of, algorithm)
     value_weights = _value_weights(episodes, part_of, algorithm) if said else {}
     return StepCredit(

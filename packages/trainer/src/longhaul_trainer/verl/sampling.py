@@ -17,9 +17,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from longhaul_core.store.records import DiscardReason
+from longhaul_trainer.verl.notes import GroupName
+
 __all__ = [
     "Decision",
-    "GroupName",
     "PlayedGroup",
     "SamplingRules",
     "Unusable",
@@ -37,15 +39,6 @@ Unusable = Literal["no_signal", "too_small"]
 RETURN_ROUNDING = 1e-9
 """Returns that differ by less, relatively to the largest or absolutely, are equal: sums of the
 same rewards in another order."""
-
-
-class GroupName(NamedTuple):
-    """What a group is called; sorts in the order that groups were asked for."""
-
-    training_step: int
-    """That plays it."""
-    group_index: int
-    """0-based place among the groups of that training step."""
 
 
 class PlayedGroup(NamedTuple):
@@ -87,8 +80,8 @@ class Decision(NamedTuple):
 
     taken: tuple[GroupName, ...]
     """For its update, in the order of the update."""
-    thrown_away: Mapping[GroupName, str]
-    """And why: an `Unusable`, `stale`, `surplus` or `stopped_early`."""
+    thrown_away: Mapping[GroupName, DiscardReason]
+    """And why."""
     waiting: tuple[GroupName, ...]
     """For the next training step."""
 
@@ -166,7 +159,7 @@ def decide(
         stopped: Groups of this training step that are not whole, since they were stopped.
     """
     usable = list(still_fresh(rules, waiting, training_step=training_step))
-    thrown_away: dict[GroupName, str] = dict.fromkeys(stopped, "stopped_early")
+    thrown_away: dict[GroupName, DiscardReason] = dict.fromkeys(stopped, "stopped_early")
     thrown_away |= dict.fromkeys(set(waiting) - set(usable), "stale")
     for group in played:
         reason = rules.unusable(group)

@@ -42,6 +42,7 @@ from verl.utils.py_functional import rename_dict
 from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_core.horizons import HorizonState
 from longhaul_core.store.records import (
+    DiscardReason,
     EpisodeCredit,
     Evaluation,
     GroupDecision,
@@ -56,6 +57,7 @@ from longhaul_trainer.verl.agent_loop import GREEDY_SESSION
 from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
+from longhaul_trainer.verl.choosing import Choosing, ChoosingBuffer
 from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 from longhaul_trainer.verl.credit import (
     CriticValues,
@@ -82,6 +84,7 @@ from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.rewards import refuse_hook_errors, with_reference_kl
 from longhaul_trainer.verl.row_metrics import row_metrics
 from longhaul_trainer.verl.runtime import RunTicket
+from longhaul_trainer.verl.sampling import SamplingRules
 from longhaul_trainer.verl.spans import FloatArray, in_response, of_action
 from longhaul_trainer.verl.stages import StageClock
 
@@ -109,9 +112,9 @@ class LonghaulTrainer(PPOTrainer):
     """Trains episodes of many steps: credit per step, however the steps are put into rows."""
 
     def __init__(self, config: DictConfig, context: TrainingContext) -> None:
-        super().__init__(config)
         self._context = context
         self._run = context.ticket.config
+        super().__init__(config)
         self._credit: StepCredit | None = None
         self._outcomes: list[GroupOutcome] = []
         self._num_asked: Counter[int] = Counter()  # groups, by the training step that plays them
@@ -140,15 +143,53 @@ class LonghaulTrainer(PPOTrainer):
 
     def _build_replay_buffer(self) -> GroupBuffer:
         sampler = self.config.trainer.v1.sampler
-        return (GroupBuffer if self.trainer_mode == "sync" else AsyncGroupBuffer)(
-            trainer_mode=self.trainer_mode,
-            trainer_config=self.config.trainer.v1.get(self.trainer_mode, {}),
-            max_off_policy_threshold=sampler.max_off_policy_threshold,
-            max_off_policy_strategy=sampler.max_off_policy_strategy,
-            sampler_kwargs=sampler.sampler_kwargs,
-            poll_interval=POLL_SECONDS,
-            refill_fn=self._add_prompts_to_generate,
+        verls: dict[str, Any] = {
+            "trainer_mode": self.trainer_mode,
+            "trainer_config": self.config.trainer.v1.get(self.trainer_mode, {}),
+            "max_off_policy_threshold": sampler.max_off_policy_threshold,
+            "max_off_policy_strategy": sampler.max_off_policy_strategy,
+            "sampler_kwargs": sampler.sampler_kwargs,
+            "poll_interval": POLL_SECONDS,
+            "refill_fn": self._add_prompts_to_generate,
+        }
+        self._chooser = self._make_chooser(verls) if self._run.sampling.chooses else None
+        if self._chooser is not None:
+            return self._chooser
+        return (GroupBuffer if self.trainer_mode == "sync" else AsyncGroupBuffer)(**verls)
+
+    def _make_chooser(self, verls: dict[str, Any]) -> ChoosingBuffer:
+        run = self._run
+        rules = SamplingRules(
+            num_groups=run.tasks_per_training_step,
+            smallest_group=smallest_group(run.algorithm),
+            dynamic=run.sampling.dynamic,
+            max_refills=run.sampling.max_refills,
+            extra_tasks=run.sampling.extra_tasks,
+            max_staleness=run.trainer.max_staleness,
         )
+        choosing = Choosing(
+            rules=rules,
+            read_notes=self._notes_of,
+            start=self._add_prompts_to_generate,
+            stop=lambda groups: cast("Any", self.agent_loop_manager).stop_groups(groups),
+            end_requests=self._end_requests,
+        )
+        return ChoosingBuffer(choosing, verls)
+
+    def _end_requests(self) -> None:
+        """End what the engines still write for episodes that nobody waits for."""
+        engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves
+        engines.abort_replicas()
+        engines.resume_generation_replicas()
+
+    def prepare_step(self) -> dict[str, Any]:
+        """Start the training step's tasks: fewer than usual where groups wait for it."""
+        if self._chooser is None:
+            return super().prepare_step()
+        num_tasks = self._chooser.first_wave(self.global_steps)
+        if num_tasks:
+            self._add_prompts_to_generate(num_tasks)
+        return {}
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         number = num_prompts or self._run.tasks_per_training_step
@@ -270,21 +311,26 @@ class LonghaulTrainer(PPOTrainer):
         """Credit the episodes, drop what cannot be trained on, pad each optimizer step's rows."""
         run = self._run
         self._record_decisions(metrics)
-        fetched, finals = without_final(self._fetch_notes(batch))
-        refuse_hook_errors(fetched)
+        fetched, finals = without_final(self._notes_of(batch.keys))
         notes, self._greedy = without_greedy(fetched)
         self._notes = notes
         if len(notes) < len(fetched):
             tq.kv_clear(keys=[key for key in fetched if key not in notes], partition_id=PARTITION)
             metrics.update(_baseline_metrics(self._greedy))
+        played = notes
+        if self._chooser is not None and self._chooser.played_notes:
+            played = dict(self._chooser.played_notes)
+        refuse_hook_errors(played)
         credit = self._credit_of(notes)
         if not credit.episodes:
             raise GroupError(self._all_failed())
         self._credit = credit
-        self._outcomes = group_outcomes(notes)
+        self._outcomes = group_outcomes(
+            notes if self._chooser is None else self._chooser.played_notes
+        )
         if credit.left_out:
             tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
-        metrics.update(_episode_metrics(credit, notes))
+        metrics.update(_episode_metrics(credit, played))
         ranks = self._num_ranks()
         self._finals = self._rows_of_finals(batch, finals)
         self._values: CriticValues | None = None
@@ -317,32 +363,59 @@ class LonghaulTrainer(PPOTrainer):
 
     def _record_decisions(self, metrics: dict[str, Any]) -> None:
         """Tell the store which groups this training step took, and which it threw away."""
-        ticket, buffer = self._context.ticket, self.replay_buffer
-        metrics["groups/stale"] = len(buffer.discarded)
-        metrics["groups/waiting"] = len(self._waiting) - len(buffer.taken) - len(buffer.discarded)
+        buffer = self.replay_buffer
+        thrown_away: dict[GroupName, DiscardReason] = dict.fromkeys(buffer.discarded, "stale")
+        if self._chooser is not None:
+            thrown_away |= self._chooser.thrown_away
+            self._warn_of_few(len(buffer.taken))
         self._context.recorder.put(
             [
-                GroupDecision(
-                    run_id=ticket.run_id,
-                    attempt=ticket.attempt,
-                    training_step=group.training_step,
-                    group_index=group.group_index,
-                    decided_training_step=self.global_steps,
-                    update_index=place,
-                    discard_reason=None if place is not None else "stale",
-                )
-                for place, group in (
-                    *enumerate(buffer.taken),
-                    *((None, group) for group in buffer.discarded),
-                )
+                *(self._decision(group, place=place) for place, group in enumerate(buffer.taken)),
+                *(self._decision(group, reason=reason) for group, reason in thrown_away.items()),
             ]
         )
-        self._settle([*buffer.taken, *buffer.discarded])
+        self._settle([*buffer.taken, *thrown_away])
         buffer.discarded = ()
+        metrics["groups/stale"] = sum(reason == "stale" for reason in thrown_away.values())
+        metrics["groups/waiting"] = len(self._waiting)
+
+    def _decision(
+        self, group: GroupName, *, place: int | None = None, reason: DiscardReason | None = None
+    ) -> GroupDecision:
+        ticket = self._context.ticket
+        return GroupDecision(
+            run_id=ticket.run_id,
+            attempt=ticket.attempt,
+            training_step=group.training_step,
+            group_index=group.group_index,
+            decided_training_step=self.global_steps,
+            update_index=place,
+            discard_reason=reason,
+        )
 
     def _settle(self, decided: Sequence[GroupName]) -> None:
         for group in decided:
             self._waiting.pop(group)
+
+    def _warn_of_few(self, num_taken: int) -> None:
+        wanted = self._run.tasks_per_training_step
+        if num_taken < wanted:
+            self._context.stages.warn(
+                self.global_steps,
+                f"the update has {num_taken} groups of {wanted}: the others gave no signal or "
+                "failed, and sampling.max_refills was used up",
+            )
+
+    def _throw_away_waiting(self, metrics: dict[str, Any]) -> None:
+        """No group waits at a checkpoint, which could not keep it: a resume is exact."""
+        if self._chooser is None:
+            return
+        names, num_tokens = self._chooser.throw_away_waiting()
+        self._context.recorder.put([self._decision(name, reason="surplus") for name in names])
+        self._settle(names)
+        metrics["groups/waiting"] -= len(names)
+        metrics["sampling/groups_surplus"] += len(names)
+        metrics["sampling/tokens_surplus"] += num_tokens
 
     def _rows_of_finals(
         self, batch: KVBatchMeta, finals: Mapping[Episode, str]
@@ -392,13 +465,13 @@ class LonghaulTrainer(PPOTrainer):
             worker_group._dispatch_info["actor"] = worker_group._query_dispatch_info("actor")
         return max(worker_group._dispatch_info["actor"]) + 1
 
-    def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, tuple[StepNote, ...]]:
+    def _notes_of(
+        self, keys: Sequence[str], partition: str = PARTITION
+    ) -> dict[str, tuple[StepNote, ...]]:
         data = tq.kv_batch_get(
-            keys=batch.keys,
-            partition_id=batch.partition_id or PARTITION,
-            select_fields=["extra_fields"],
+            keys=list(keys), partition_id=partition, select_fields=["extra_fields"]
         )
-        return dict(zip(batch.keys, read_notes(data.pop("extra_fields").tolist()), strict=True))
+        return dict(zip(keys, read_notes(data.pop("extra_fields").tolist()), strict=True))
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Give every token of an action its advantage and weight; gaps and padding get zeros."""
@@ -632,10 +705,13 @@ class LonghaulTrainer(PPOTrainer):
         epoch: int,
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        self._checkpoint_is_due = self._checkpoint_is_due or self._is_best()
+        if self._checkpoint_is_due:
+            self._throw_away_waiting(metrics)
         self._record_metrics(metrics)
         self._audit_the_first()
         self._learn_from_outcomes()
-        if self._checkpoint_is_due or self._is_best():
+        if self._checkpoint_is_due:
             self._write_checkpoint()
         self._context.stages.finished(training_step=self.global_steps, metrics=metrics)
 
@@ -710,7 +786,7 @@ class LonghaulTrainer(PPOTrainer):
                 f"validation at training step {self.global_steps}: every episode failed; "
                 f"see the failures of run {self._context.ticket.run_id} in the store"
             )
-        notes = self._fetch_notes(rows)
+        notes = self._notes_of(rows.keys, "val")
         tq.kv_clear(keys=rows.keys, partition_id="val")
         last = list(last_steps(notes))
         score = PanelScore(

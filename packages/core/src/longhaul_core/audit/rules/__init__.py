@@ -7,6 +7,7 @@ from longhaul_core.audit.rules import (
     greedy,
     replies,
     rows,
+    sampling,
     updates,
     values,
 )
@@ -16,6 +17,7 @@ __all__ = ["RULES", "Rule"]
 
 RULES: tuple[Rule, ...] = (
     *episodes.RULES,
+    *sampling.RULES,
     *replies.RULES,
     *greedy.RULES,
     *credit.RULES,

@@ -84,7 +84,10 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
         ids[place] = episode.numbers.episode_id
         ended[place] += not episode.numbers.failed
     size = evidence.intent.group_size
-    for group in range(evidence.intent.tasks_per_training_step):
+    num_groups = evidence.intent.tasks_per_training_step
+    if evidence.intent.chooses:  # how many there may be is another rule's
+        num_groups = min(num_groups, len(evidence.groups))
+    for group in range(num_groups):
         tally.checked()
         if tried[group] != set(range(size)):
             tally.found(

@@ -62,7 +62,7 @@ def check_optimizer_step_of_episode(evidence: Evidence, tally: Tally) -> None:
     """An episode is in the optimizer step of its group, whole."""
     for episode in evidence.trained:
         tally.checked()
-        expected = evidence.intent.optimizer_step_of(episode.numbers.group_index)
+        expected = evidence.optimizer_step_of(episode)
         if episode.numbers.optimizer_step_index != expected:
             tally.found(
                 f"optimizer step {episode.numbers.optimizer_step_index}",
@@ -75,7 +75,7 @@ def check_optimizer_step_of_episode(evidence: Evidence, tally: Tally) -> None:
 def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
     """A training step has as many optimizer steps as configured."""
     learns = evidence.intent.trains_policy(evidence.training_step)
-    expected = evidence.intent.optimizer_steps if learns else 0
+    expected = evidence.intent.num_updates(len(evidence.groups)) if learns else 0
     reported = evidence.metrics.get("actor/optimizer_steps")
     if reported is None:
         tally.skip("the training step left no metric actor/optimizer_steps")

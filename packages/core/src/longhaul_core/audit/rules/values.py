@@ -102,7 +102,7 @@ def check_consumed(evidence: Evidence, tally: Tally) -> None:
         return
     times = Counter((row.episode_id, row.step_index) for row in evidence.consumed_values)
     parts = {
-        episode.numbers.episode_id: evidence.intent.optimizer_step_of(episode.numbers.group_index)
+        episode.numbers.episode_id: evidence.optimizer_step_of(episode)
         for episode in evidence.meant
     }
     for episode in evidence.meant:

@@ -14,11 +14,13 @@ from longhaul_core.store.models import (
     ConsumedStepRow,
     ConsumedValueRow,
     EpisodeRow,
+    FailureRow,
     GroupRow,
     MetricRow,
     StepContentRow,
     StepRow,
 )
+from longhaul_core.types import FailureCause
 
 __all__ = [
     "ConsumedNumbers",
@@ -27,6 +29,7 @@ __all__ = [
     "EpisodeNumbers",
     "GroupNumbers",
     "HorizonOutcomes",
+    "PlayedGroup",
     "PromptTokens",
     "ReplyLogprobs",
     "StepNumbers",
@@ -40,6 +43,7 @@ __all__ = [
     "has_consumed_steps",
     "horizon_outcomes",
     "metrics_of_training_step",
+    "played_groups",
     "prompt_tokens",
     "reply_logprobs",
     "step_numbers",
@@ -113,6 +117,26 @@ class DiscardedGroup(NamedTuple):
     discard_reason: str
     num_trained: int
     """Episodes that were trained all the same."""
+    first_episode_id: str
+
+
+class PlayedGroup(NamedTuple):
+    """A group that a training step played, and what became of it."""
+
+    group_index: int
+    """0-based place in the training step that played it."""
+    decided_training_step: int | None
+    """None while it waits."""
+    update_index: int | None
+    """0-based place in the update that took it; None if none did."""
+    discard_reason: str | None
+    num_ended: int
+    """Episodes that did not fail."""
+    num_stopped: int
+    """Episodes that were stopped before their end."""
+    least_return: float | None
+    """Of the ended episodes, added up from the rewards of their steps; None without any."""
+    greatest_return: float | None
     first_episode_id: str
 
 
@@ -225,11 +249,26 @@ def training_steps(session: Session, *, run_id: str) -> list[int]:
     return sorted({number for row in rows for number in row if number is not None})
 
 
-def horizon_outcomes(session: Session, *, run_id: str) -> list[HorizonOutcomes]:
-    """Outcomes of the groups that each training step took, by training step and horizon."""
+def horizon_outcomes(
+    session: Session, *, run_id: str, of_played: bool = False
+) -> list[HorizonOutcomes]:
+    """Outcomes of groups by training step and horizon.
+
+    Args:
+        session: Only read from.
+        run_id: The run asked about.
+        of_played: Of the groups that each training step played to their end, instead of those
+            that it took.
+    """
+    training_step = GroupRow.training_step if of_played else GroupRow.decided_training_step
+    counted = (
+        func.coalesce(GroupRow.discard_reason, "") != FailureCause.STOPPED_EARLY.value
+        if of_played
+        else GroupRow.update_index.is_not(None)
+    )
     rows = session.execute(
         select(
-            GroupRow.decided_training_step,
+            training_step,
             EpisodeRow.horizon,
             func.sum(case((EpisodeRow.success.is_(True), 1), else_=0)),
             func.count(),
@@ -238,12 +277,12 @@ def horizon_outcomes(session: Session, *, run_id: str) -> list[HorizonOutcomes]:
         .where(
             GroupRow.run_id == run_id,
             GroupRow.phase == "train",
-            GroupRow.update_index.is_not(None),
+            counted,
             ~GroupRow.superseded,
             ~EpisodeRow.failed,
         )
-        .group_by(GroupRow.decided_training_step, EpisodeRow.horizon)
-        .order_by(GroupRow.decided_training_step, EpisodeRow.horizon)
+        .group_by(training_step, EpisodeRow.horizon)
+        .order_by(training_step, EpisodeRow.horizon)
     )
     return [HorizonOutcomes(*row) for row in rows]
 
@@ -286,6 +325,48 @@ def discarded_groups(session: Session, *, run_id: str, training_step: int) -> li
         .order_by(GroupRow.training_step, GroupRow.group_index)
     )
     return [DiscardedGroup(*row) for row in rows]
+
+
+def played_groups(session: Session, *, run_id: str, training_step: int) -> list[PlayedGroup]:
+    """Groups that a training step played, in the order that they were asked for."""
+    of_step = (
+        EpisodeRow.run_id == run_id,
+        EpisodeRow.phase == "train",
+        EpisodeRow.training_step == training_step,
+        ~EpisodeRow.superseded,
+    )
+    returns = (
+        select(EpisodeRow.id.label("id"), func.sum(StepRow.reward).label("total"))
+        .join(StepRow, StepRow.episode_id == EpisodeRow.id)
+        .where(*of_step, ~EpisodeRow.failed)
+        .group_by(EpisodeRow.id)
+        .subquery()
+    )
+    rows = session.execute(
+        select(
+            GroupRow.group_index,
+            GroupRow.decided_training_step,
+            GroupRow.update_index,
+            GroupRow.discard_reason,
+            func.sum(case((EpisodeRow.failed, 0), else_=1)),
+            func.sum(case((FailureRow.cause == FailureCause.STOPPED_EARLY.value, 1), else_=0)),
+            func.min(returns.c.total),
+            func.max(returns.c.total),
+            func.min(EpisodeRow.id),
+        )
+        .join(EpisodeRow, _IN_GROUP)
+        .outerjoin(returns, returns.c.id == EpisodeRow.id)
+        .outerjoin(FailureRow, FailureRow.episode_id == EpisodeRow.id)
+        .where(*of_step, ~GroupRow.superseded)
+        .group_by(
+            GroupRow.group_index,
+            GroupRow.decided_training_step,
+            GroupRow.update_index,
+            GroupRow.discard_reason,
+        )
+        .order_by(GroupRow.group_index)
+    )
+    return [PlayedGroup(*row) for row in rows]
 
 
 def episode_numbers(

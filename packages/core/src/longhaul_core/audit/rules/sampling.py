@@ -1,0 +1,120 @@
+"""Rules about which groups an update takes, where more may be played than it needs."""
+
+from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.report import Tally
+from longhaul_core.audit.rules.base import Rule
+from longhaul_core.store.queries import PlayedGroup
+
+__all__ = ["RULES"]
+
+TAKEN = "taken"
+WAITING = "waiting"
+RETURN_ROUNDING = 1e-9
+"""Returns that differ by less, relatively to the largest or absolutely, are equal."""
+
+
+def _fate(group: PlayedGroup) -> str:
+    if group.update_index is not None:
+        return TAKEN
+    return WAITING if group.discard_reason is None else group.discard_reason
+
+
+def _fates(evidence: Evidence, group: PlayedGroup) -> tuple[str, ...]:
+    """What may become of a group, by its episodes alone."""
+    if group.num_stopped:
+        return ("stopped_early",)
+    if group.num_ended < evidence.intent.smallest_group:
+        return ("too_small",)
+    if evidence.intent.dynamic_sampling and _equal(group.least_return, group.greatest_return):
+        return ("no_signal",)
+    return (TAKEN, WAITING, "surplus", "stale")
+
+
+def _equal(least: float | None, greatest: float | None) -> bool:
+    if least is None or greatest is None:
+        return True
+    return greatest - least <= RETURN_ROUNDING * max(1.0, abs(least), abs(greatest))
+
+
+def check_fates(evidence: Evidence, tally: Tally) -> None:
+    """A group is taken if it can be learned from and the update has a place for it."""
+    if not evidence.intent.chooses:
+        return
+    taken_here = [
+        group.group_index
+        for group in evidence.played
+        if group.update_index is not None and group.decided_training_step == evidence.training_step
+    ]
+    full = len(evidence.groups) >= evidence.intent.tasks_per_training_step
+    for group in evidence.played:
+        tally.checked()
+        fate, allowed = _fate(group), _fates(evidence, group)
+        expected = ""
+        if fate not in allowed:
+            expected = " or ".join(allowed)
+        elif fate == "stopped_early" and not evidence.intent.extra_tasks:
+            expected = "played to its end: sampling.extra_tasks = 0"
+        elif TAKEN in allowed and group.group_index not in taken_here:
+            if not full:
+                expected = (
+                    f"taken: the update has {len(evidence.groups)} groups of "
+                    f"{evidence.intent.tasks_per_training_step}"
+                )
+            elif any(group.group_index < index for index in taken_here):
+                expected = "taken before groups that were asked for later"
+        if expected:
+            tally.found(
+                f"group {group.group_index}: {fate}",
+                expected=expected,
+                training_step=evidence.training_step,
+                episode_id=group.first_episode_id,
+            )
+
+
+def check_refills(evidence: Evidence, tally: Tally) -> None:
+    """Further tasks are played until the update is full or the refills are used up."""
+    intent = evidence.intent
+    if not intent.chooses:
+        return
+    tally.checked()
+    needed, found = intent.tasks_per_training_step, len(evidence.groups)
+    indices = [group.group_index for group in evidence.played]
+    if indices != list(range(len(indices))):
+        tally.found(
+            f"groups {indices}",
+            expected=f"0 to {len(indices) - 1}",
+            training_step=evidence.training_step,
+        )
+    waves = 1 + (intent.max_refills if intent.dynamic_sampling else 0)
+    most = waves * (needed + intent.extra_tasks)
+    if len(indices) > most:
+        tally.found(
+            f"{len(indices)} groups played",
+            expected=f"at most {most}",
+            training_step=evidence.training_step,
+        )
+    num_waited = found - sum(
+        group.decided_training_step == evidence.training_step and group.update_index is not None
+        for group in evidence.played
+    )
+    fewest = needed - num_waited + waves - 1 + waves * intent.extra_tasks
+    if found < needed and len(indices) < fewest:
+        tally.found(
+            f"an update of {found} groups after {len(indices)} were played",
+            expected=f"{needed} groups, or {waves - 1} refills: at least {fewest} played",
+            training_step=evidence.training_step,
+        )
+
+
+RULES = (
+    Rule(
+        name="group_fate",
+        claim="groups are taken if they can be learned from, the oldest first",
+        check=check_fates,
+    ),
+    Rule(
+        name="refills",
+        claim="an update is full, or the refills are used up",
+        check=check_refills,
+    ),
+)

@@ -1,0 +1,58 @@
+"""An environment in which a random model is right about every other time, and often all at once."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
+# Gymnasium is typed in part.
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from longhaul_core.types import Split, Task, Trajectory
+
+ID = "longhaul-tests/Coin-v0"
+PRICE = 0.125
+"""What `cheaper` takes for each step; a float has it exactly."""
+
+
+class CoinWorld(gymnasium.Env[str, str]):
+    """An action of an even number of characters ends the episode, and wins if by 4."""
+
+    observation_space = Text(200)
+    action_space = Text(200)
+
+    def tasks(self, split: Split, limit: int | None = None) -> Sequence[Task]:
+        offset = 1000 * list(Split).index(split)
+        listed = [
+            Task(
+                environment=ID,
+                version="1",
+                data_hash="",
+                task_id=f"{split}/{number}",
+                seed=offset + number,
+                split=split,
+                goal=f"throw a coin ({offset + number})",
+            )
+            for number in range(16)
+        ]
+        return listed[:limit]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        return "Throw a coin.", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        over, won = len(action) % 2 == 0, len(action) % 4 == 0
+        return "It fell.", float(won), over, False, {"success": won}
+
+
+def cheaper(episode: Trajectory) -> list[float]:
+    """Each step costs something."""
+    return [step.reward - PRICE for step in episode.steps]
+
+
+gymnasium.register(ID, entry_point=f"{__name__}:CoinWorld")

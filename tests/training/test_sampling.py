@@ -1,0 +1,101 @@
+"""Dynamic sampling, a reward of the run's own and oversampling through the whole stack."""
+
+from pathlib import Path
+
+import pytest
+
+from training.coin_world import ID, PRICE
+from training.launching import SMOKE, Launched, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+COMMON = (
+    'environment.import_modules=["training.coin_world"]',
+    'algorithm.reward_shaping="training.coin_world:cheaper"',
+    "algorithm.invalid_action_penalty=0.25",
+    "num_training_steps=3",
+    "rollout.group_size=2",
+    "validation.num_tasks=2",
+    "validation.every=0",
+    "validation.before=false",
+    "checkpoint.every=3",
+    "sampling.dynamic=true",
+)
+OPTIONS = {
+    "surplus waits": ("trainer.max_staleness=1",),
+    "stragglers are stopped": ("sampling.extra_tasks=2",),
+}
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def options(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(options: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder: Path = tmp_path_factory.mktemp("sampling")
+    description = folder / "coin.toml"
+    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
+    assert packaged in SMOKE.read_text(encoding="utf-8")
+    description.write_text(
+        SMOKE.read_text(encoding="utf-8").replace(packaged, f'id = "{ID}"'), encoding="utf-8"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        launched = run(folder, "train", str(description), *COMMON, *OPTIONS[options])
+    assert launched.returncode == 0, launched.output
+    return launched
+
+
+def test_only_groups_whose_returns_differ_are_trained(trained: Launched) -> None:
+    fates = trained.query(
+        """
+        SELECT g.discard_reason, max(e.episode_return) > min(e.episode_return), count(*)
+        FROM groups g JOIN episodes e ON e.run_id = g.run_id AND e.phase = g.phase
+            AND e.training_step = g.training_step AND e.group_index = g.group_index
+        WHERE g.phase = 'train' GROUP BY g.training_step, g.group_index
+        """
+    )
+
+    assert all(differ == 1 for reason, differ, _ in fates if reason is None)
+    assert all(differ == 0 for reason, differ, _ in fates if reason == "no_signal")
+    assert any(reason == "no_signal" for reason, _, _ in fates)
+    sizes = trained.query(
+        "SELECT decided_training_step, count(*) FROM groups "
+        "WHERE update_index IS NOT NULL GROUP BY 1"
+    )
+    assert sizes == [(1, 4), (2, 4), (3, 4)]
+
+
+def test_what_is_not_trained_on_waits_or_is_stopped(trained: Launched, options: str) -> None:
+    waited = trained.value(
+        "SELECT count(*) FROM groups WHERE decided_training_step > training_step"
+    )
+    stopped = trained.value("SELECT count(*) FROM failures WHERE cause = 'stopped_early'")
+    undecided = trained.value(
+        "SELECT count(*) FROM groups WHERE phase = 'train' AND decided_training_step IS NULL"
+    )
+
+    assert undecided == 0
+    assert trained.value("SELECT count(*) FROM episodes WHERE failed AND trained") == 0
+    if options == "surplus waits":
+        assert waited > 0
+        assert stopped == 0
+    else:
+        assert waited == 0
+        assert stopped > 0
+
+
+def test_credit_saw_the_runs_own_rewards_and_the_store_keeps_both(trained: Launched) -> None:
+    rows = trained.query("SELECT reward, shaped_reward, action_valid FROM steps WHERE trained")
+
+    assert rows
+    assert all(shaped == reward - PRICE - 0.25 * (not valid) for reward, shaped, valid in rows)
+
+
+def test_the_audit_finds_nothing(trained: Launched) -> None:
+    audited = run(trained.folder, "audit", trained.run_id)
+
+    assert audited.returncode == 0, audited.output
+    assert trained.value("SELECT sum(num_findings) FROM audits") == 0
