@@ -269,7 +269,8 @@ def values_of(notes: RowNotes) -> CriticValues:
 
     def said(name: str, number: int) -> np.ndarray:
         draw = Random(name)
-        return np.float32([draw.uniform(-1, 1) for _ in range(number)]).astype(np.float64)
+        drawn = np.array([draw.uniform(-1, 1) for _ in range(number)], dtype=np.float32)
+        return drawn.astype(np.float64)
 
     return CriticValues(
         {key: said(key, row[-1].stop) for key, row in notes.items()},
@@ -400,7 +401,7 @@ def consume_values(played: PlayedStep) -> None:
 def consumed_value(episode: TrainedEpisode, index: int) -> ConsumedValue:
     """One step as the critic's loss reads it, in float32."""
     note, step = episode.notes[index], episode.steps[index]
-    weights = np.float32(step.value_weights)
+    weights = step.value_weights.astype(np.float32)
     target = float(np.float32(step.value_target))
     (places,) = weights.nonzero()
     return ConsumedValue(
@@ -423,7 +424,9 @@ def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> Consu
     """One step as the loss reads it, in float32."""
     logprobs = np.array(logprobs_of(credit)[index], dtype=np.float32)
     tokens = credit.token_advantages
-    advantages = np.float32(tokens[index] if tokens else [credit.advantages[index]])
+    advantages = np.array(
+        tokens[index] if tokens else (credit.advantages[index],), dtype=np.float32
+    )
     weight = float(np.float32(credit.loss_weights[index]))
     return ConsumedStep(
         training_step=credit.training_step,

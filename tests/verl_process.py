@@ -72,9 +72,8 @@ def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
         model: Hugging Face folder of the weights.
     """
     import torch
-    from verl.utils.config import omega_conf_to_dataclass
-    from verl.workers.config import CriticConfig
-    from verl.workers.engine_workers import TrainingWorkerConfig
+    from verl.utils import config as verl_config
+    from verl.workers.config import TrainingWorkerConfig
 
     from longhaul_trainer.verl.cpu.worker import CpuTrainingWorker
     from longhaul_trainer.verl.settings import Paths, verl_settings
@@ -83,10 +82,9 @@ def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
     paths = Paths(
         model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml", critic=model
     )
-    critic: CriticConfig = omega_conf_to_dataclass(
-        verl_settings(run, paths=paths, device="cpu").critic
-    )
-    engine: Any = critic.engine
+    made_of: Any = verl_config
+    critic = made_of.omega_conf_to_dataclass(verl_settings(run, paths=paths, device="cpu").critic)
+    engine = critic.engine
     engine.infer_max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu
     engine.max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu
     with _process_of(rank=0, num_ranks=1, port=None):

@@ -25,8 +25,12 @@ from longhaul_trainer.verl.cpu.learner import ReplyLogitsEngine
 class ValueEngine(ReplyLogitsEngine):
     """A critic: the policy's kind of model, whose head gives one number for each token."""
 
+    # verl registers the classes through a decorator that hides their types.
+    model_config: Any
+    engine_config: Any
+
     def _build_module(self) -> torch.nn.Module:
-        settings: Any = self.model_config
+        settings = self.model_config
         config = settings.hf_config
         config.num_labels = 1
         config.classifier_dropout = 0.0
@@ -48,7 +52,8 @@ class ValueEngine(ReplyLogitsEngine):
         self, micro_batch: TensorDict
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Left-padded rows."""
-        model_inputs, output_args = super().prepare_model_inputs(micro_batch)
+        engine: Any = super()
+        model_inputs, output_args = engine.prepare_model_inputs(micro_batch)
         del model_inputs["logits_to_keep"]  # a critic's head is small: it reads every token
         return model_inputs, output_args
 

@@ -6,12 +6,8 @@ import importlib
 
 from omegaconf import DictConfig
 from verl.utils.distributed import initialize_global_process_group_ray
-from verl.workers.config import DistillationConfig
-from verl.workers.engine_workers import (
-    ActorRolloutRefWorker,
-    TrainingWorker,
-    TrainingWorkerConfig,
-)
+from verl.workers.config import DistillationConfig, TrainingWorkerConfig
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 for _engine in ("learner", "valuer"):  # register the engines with verl
     importlib.import_module(f"longhaul_trainer.verl.cpu.{_engine}")
