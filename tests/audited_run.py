@@ -354,7 +354,7 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
         for step, logprobs in zip(
             outcome_of(played, credit).steps, logprobs_of(credit), strict=True
         )
-        if step.policy_version == (played.training_step - 1) * updates
+        if step.policy_version == config.policy_version(played.training_step - 1)
         for behavior, policy in zip(step.behavior_logprobs, logprobs, strict=True)
     ]
     played.metrics = {
