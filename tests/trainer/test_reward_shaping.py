@@ -36,7 +36,7 @@ NUMBER = 3
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "mine_of_test.py").write_text(MINE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "mine_of_test", raising=False)
     return "mine_of_test"
 
@@ -104,7 +104,7 @@ def test_a_wrong_answer_names_the_function_and_the_episode(
 
 
 def test_the_example_makes_every_step_cost_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     function = load_reward_shaping("reward_shaping:shorter_is_better")
     episode = make_trajectory(rewards=(0.0, 1.0))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -124,17 +124,17 @@ def buffer_over(world: World, monkeypatch: pytest.MonkeyPatch, **settings: int) 
     from longhaul_trainer.verl.choosing import Choosing, ChoosingBuffer
 
     monkeypatch.setattr(replay_buffer, "tq", world)
-    rules: dict[str, Any] = {
-        "num_groups": 2,
-        "smallest_group": 2,
-        "dynamic": True,
-        "max_refills": 3,
-        "extra_tasks": 0,
-        "max_staleness": 0,
-    }
+    rules = SamplingRules(
+        num_groups=2,
+        smallest_group=2,
+        dynamic=True,
+        max_refills=3,
+        extra_tasks=0,
+        max_staleness=0,
+    )
     return ChoosingBuffer(
         Choosing(
-            rules=SamplingRules(**rules | settings),
+            rules=replace(rules, **settings),
             read_notes=world.read_notes,
             start=world.start,
             stop=world.stop,

@@ -1,6 +1,6 @@
 """What the loss read of a micro-batch, and who says so: tensors in, rows of the store out."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -302,14 +302,17 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
                 groups=[f"train-7-{group}" for group in range(3)],
             )
             taken = [GroupName(7, group) for group in range(3)]
-            self.replay_buffer = SimpleNamespace(taken=taken)
+            buffer: Any = SimpleNamespace(taken=taken)
+            self.replay_buffer = buffer
             self.global_steps = 7
             self.actor_rollout_wg = workers
             self.tokenizer = SimpleNamespace(eos_token_id=2)
 
         def _record_decisions(self, metrics: dict[str, object]) -> None: ...
 
-        def _fetch_notes(self, batch: KVBatchMeta) -> dict[str, tuple[StepNote, ...]]:
+        def _notes_of(
+            self, keys: Sequence[str], partition: str = "train"
+        ) -> dict[str, tuple[StepNote, ...]]:
             return notes
 
     batch = KVBatchMeta(keys=list(notes), tags=[{}] * 4, partition_id="train")
