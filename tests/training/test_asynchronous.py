@@ -36,6 +36,9 @@ SLOW_GOES_ON = {
 }
 
 
+ENGINES = {"colocate_async": (), "separate_async": ("resources.num_engine_workers=1",)}
+
+
 def launch(folder: Path, *, mode: str, on_stale: str, num_training_steps: int) -> Launched:
     description = folder / "slow.toml"
     packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
@@ -52,6 +55,7 @@ def launch(folder: Path, *, mode: str, on_stale: str, num_training_steps: int) -
             str(description),
             *COMMON,
             f'trainer.mode="{mode}"',
+            *ENGINES[mode],
             f'trainer.on_stale="{on_stale}"',
             f"num_training_steps={num_training_steps}",
         )
@@ -82,21 +86,16 @@ def versions_of_each_update(launched: Launched) -> list[tuple[int, int, int]]:
     )
 
 
-@pytest.fixture(scope="module", params=["colocate_async"])
-def mode(request: pytest.FixtureRequest) -> str:
-    return request.param
+@pytest.fixture(scope="module")
+def dropped(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("drop")
+    return launch(folder, mode="colocate_async", on_stale="drop", num_training_steps=4)
 
 
 @pytest.fixture(scope="module")
-def dropped(mode: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    folder = tmp_path_factory.mktemp(f"drop-{mode}")
-    return launch(folder, mode=mode, on_stale="drop", num_training_steps=4)
-
-
-@pytest.fixture(scope="module")
-def waited(mode: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    folder = tmp_path_factory.mktemp(f"wait-{mode}")
-    return launch(folder, mode=mode, on_stale="wait", num_training_steps=3)
+def waited(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("wait")
+    return launch(folder, mode="separate_async", on_stale="wait", num_training_steps=3)
 
 
 def test_an_update_learns_from_replies_of_several_policy_versions(dropped: Launched) -> None:
@@ -140,7 +139,8 @@ def test_the_learner_waits_for_a_group_that_would_be_too_old_later(waited: Launc
         (training_step, group_index): (taken, end)
         for training_step, group_index, taken, end in waited.query(
             "SELECT training_step, group_index, decided_training_step, "
-            "max(unixepoch(started, 'subsec') + duration_seconds) FROM episode_summary "
+            "max(started_at + duration_seconds) FROM episodes "
+            "JOIN groups USING (run_id, attempt, phase, training_step, group_index) "
             "WHERE phase = 'train' GROUP BY training_step, group_index"
         )
     }

@@ -7,6 +7,7 @@ them. Each class here takes the first from verl and the second from `LonghaulTra
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Generator
 from typing import Any, cast
 
@@ -46,6 +47,11 @@ class SeparateAsyncTrainer(LonghaulTrainer, PPOTrainerSeparateAsync):
     as so many of those. Here a training step takes all of its groups at once, as in the other
     modes, so that what credit compares, and the old logprobs, are of one training step.
     """
+
+    def _setup(self) -> None:
+        # verl hands its logger `print`'s argument `flush` there, which ends the run at level INFO.
+        logging.getLogger(PPOTrainerSeparateAsync.__module__).setLevel(logging.WARNING)
+        super()._setup()
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Under the weights that the update begins with, which the learner still has."""
