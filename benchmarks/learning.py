@@ -12,10 +12,11 @@ and verl, whose start-up alone would have spent the time. What is compared is th
 """
 
 import argparse
+import contextlib
 import itertools
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from learning_policy import warm_started
 from learning_run import OneProcessRun
 from sqlalchemy.orm import Session
 
-from longhaul_core.audit import audit_run
+from longhaul_core.audit import AuditReport, audit_run
 from longhaul_core.evaluation import (
     Interval,
     cluster_bootstrap_difference,
@@ -118,7 +119,6 @@ def main() -> None:
 def run_plan(folder: Path, *, num_processes: int) -> None:
     """Every run of the plan that the store does not hold as finished."""
     warm_started(folder, SokobanOptions(**OPTIONS))
-    StoreWriter(store_of(folder)).close()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         finish(pool, folder, TUNING)
@@ -142,35 +142,59 @@ def finish(pool: ProcessPoolExecutor, folder: Path, trials: Sequence[Trial]) -> 
         print(f"{trial.name}: {seconds:.0f} s", flush=True)
 
 
-def store_of(folder: Path) -> Path:
-    """The store of all runs."""
-    return folder / "learning.db"
+class Finished(NamedTuple):
+    """Where a finished run is."""
+
+    store: Path
+    run_id: str
 
 
-def finished(folder: Path) -> dict[str, str]:
-    """Name of each finished run, to its id."""
-    engine = read_only_engine(store_of(folder))
-    with Session(engine) as session:
-        runs = list_runs(session, status="finished", kind="train")
-        found = {get_run(session, run_id=run.run_id).summary.name: run.run_id for run in runs}
-    engine.dispose()
+def store_of(folder: Path, trial: Trial) -> Path:
+    """The store of one run: runs at once that share a SQLite file wait for each other."""
+    return folder / f"{trial.name}.db"
+
+
+def finished(folder: Path) -> dict[str, Finished]:
+    """Every finished run of the stores in `folder`, by its name."""
+    found: dict[str, Finished] = {}
+    for store in sorted(folder.glob("*.db")):
+        with opened(store) as session:
+            for run in list_runs(session, status="finished", kind="train"):
+                name = get_run(session, run_id=run.run_id).summary.name
+                found[name] = Finished(store, run.run_id)
     return found
+
+
+@contextlib.contextmanager
+def opened(store: Path) -> Generator[Session]:
+    """A session that reads a store."""
+    engine = read_only_engine(store)
+    try:
+        with Session(engine) as session:
+            yield session
+    finally:
+        engine.dispose()
 
 
 def chosen_rates(folder: Path) -> dict[str, float]:
     """The learning rate of each algorithm that did best in tuning; the smaller of equals."""
     done = finished(folder)
-    with Session(read_only_engine(store_of(folder))) as session:
-        rates: dict[str, float] = {}
-        for algorithm in ALGORITHMS:
-            scores = {
-                trial.learning_rate: evaluations(session, run_id=done[trial.name])[-1].success_rate
-                for trial in TUNING
-                if trial.algorithm == algorithm
-            }
-            print(f"tuning of {algorithm}: {scores}", flush=True)
-            rates[algorithm] = max(sorted(scores), key=lambda rate: scores[rate])
+    rates: dict[str, float] = {}
+    for algorithm in ALGORITHMS:
+        scores = {
+            trial.learning_rate: last_score(done[trial.name])
+            for trial in TUNING
+            if trial.algorithm == algorithm
+        }
+        print(f"tuning of {algorithm}: {scores}", flush=True)
+        rates[algorithm] = max(sorted(scores), key=lambda rate: scores[rate])
     return rates
+
+
+def last_score(run: Finished) -> float:
+    """Success rate on the run's panel after its last training step."""
+    with opened(run.store) as session:
+        return evaluations(session, run_id=run.run_id)[-1].success_rate
 
 
 def configuration(folder: Path, trial: Trial) -> RunConfig:
@@ -182,7 +206,7 @@ def configuration(folder: Path, trial: Trial) -> RunConfig:
             "seed": trial.seed,
             "num_training_steps": steps,
             "tasks_per_training_step": TASKS_PER_TRAINING_STEP,
-            "store": str(store_of(folder)),
+            "store": str(store_of(folder, trial)),
             "runs_directory": str(folder / "runs"),
             "model": {"path": str(folder / "model"), "engine_dtype": "float32"},
             "environment": {"id": "longhaul/Sokoban-v0", "options": OPTIONS},
@@ -216,7 +240,7 @@ def train(folder: Path, trial: Trial) -> float:
     """One run from its start to its end, into the store; seconds that it took."""
     started = time.monotonic()
     torch.set_num_threads(1)
-    with StoreWriter(store_of(folder)) as writer:
+    with StoreWriter(store_of(folder, trial)) as writer:
         panel = Split.TEST if trial.tuning else Split.VALIDATION
         OneProcessRun(configuration(folder, trial), writer, panel=panel).go()
     return time.monotonic() - started
@@ -226,45 +250,38 @@ def report(folder: Path, docs: Path) -> None:
     """Print the tables, audit every run, draw the plot."""
     rates = chosen_rates(folder)
     done = finished(folder)
-    with Session(read_only_engine(store_of(folder))) as session:
-        curves = [
-            read_curve(session, done[trial.name], trial)
-            for seed in SEEDS
-            for algorithm in ALGORITHMS
-            for trial in [Trial(algorithm, rates[algorithm], seed, tuning=False)]
-            if trial.name in done
-        ]
-        complete = [
-            seed for seed in SEEDS if sum(c.seed == seed for c in curves) == len(ALGORITHMS)
-        ]
-        print(f"seeds with all algorithms: {complete}")
-        curves = [curve for curve in curves if curve.seed in complete]
-        print_curves(curves)
-        differences = print_differences(curves)
-        print_audits(session, [curve.run_id for curve in curves])
+    runs = {
+        seed: [Trial(algorithm, rates[algorithm], seed, tuning=False) for algorithm in ALGORITHMS]
+        for seed in SEEDS
+    }
+    complete = [seed for seed in SEEDS if all(trial.name in done for trial in runs[seed])]
+    print(f"seeds with all algorithms: {complete}")
+    curves = [read_curve(done[trial.name], trial) for seed in complete for trial in runs[seed]]
+    print_curves(curves)
+    differences = print_differences(curves)
+    print_audits([run for name, run in done.items() if name.startswith("learning")])
     plot(curves, differences, docs / "images" / "learning_curves.png")
 
 
-def read_curve(session: Session, run_id: str, trial: Trial) -> Curve:
+def read_curve(run: Finished, trial: Trial) -> Curve:
     """The curve of one run."""
-    success = {
-        score.training_step: panel_success(session, run_id, score.training_step)
-        for score in evaluations(session, run_id=run_id)
-    }
-    summary = get_run(session, run_id=run_id).summary
-    assert summary.ended_at is not None
-    return Curve(
-        run_id=run_id,
-        algorithm=trial.algorithm,
-        seed=trial.seed,
-        success=success,
-        training=[
-            (point.training_step, point.success_rate)
-            for point in training_curve(session, run_id=run_id, phase="train")
-            if point.success_rate is not None
-        ],
-        minutes=(summary.ended_at - summary.started_at) / 60,
-    )
+    with opened(run.store) as session:
+        summary = get_run(session, run_id=run.run_id).summary
+        assert summary.ended_at is not None
+        return Curve(
+            algorithm=trial.algorithm,
+            seed=trial.seed,
+            success={
+                score.training_step: panel_success(session, run.run_id, score.training_step)
+                for score in evaluations(session, run_id=run.run_id)
+            },
+            training=[
+                (point.training_step, point.success_rate)
+                for point in training_curve(session, run_id=run.run_id, phase="train")
+                if point.success_rate is not None
+            ],
+            minutes=(summary.ended_at - summary.started_at) / 60,
+        )
 
 
 def panel_success(session: Session, run_id: str, training_step: int) -> dict[str, float]:
@@ -335,9 +352,12 @@ def mean_difference(gigpo: Curve, other: Curve, training_steps: Sequence[int]) -
     return np.stack(each).mean(axis=0)
 
 
-def print_audits(session: Session, run_ids: Sequence[str]) -> None:
+def print_audits(runs: Sequence[Finished]) -> None:
     """Audit every run, whole."""
-    reports = [audit_run(session, run_id) for run_id in run_ids]
+    reports: list[AuditReport] = []
+    for run in runs:
+        with opened(run.store) as session:
+            reports.append(audit_run(session, run.run_id))
     print(
         f"\naudit: {len(reports)} runs, {sum(r.num_steps for r in reports):,} trained steps, "
         f"{sum(rule.num_checked for r in reports for rule in r.rules):,} checks, "

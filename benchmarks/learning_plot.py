@@ -23,7 +23,6 @@ LABELS = {"gigpo": "GiGPO", "grpo": "GRPO", "rloo": "RLOO"}
 class Curve(NamedTuple):
     """What the store says of one finished run."""
 
-    run_id: str
     algorithm: str
     seed: int
     success: dict[int, dict[str, float]]
