@@ -1,10 +1,10 @@
 """Does credit per step pay? GiGPO beside GRPO and RLOO on Sokoban, learning curves over seeds.
 
-    python benchmarks/learning.py run FOLDER       warm-starts, tunes and trains; about an hour
+    python benchmarks/learning.py run FOLDER       warm-starts, tunes and trains
     python benchmarks/learning.py report FOLDER    prints the tables and draws the plot
 
-A second `run` goes on where the first was stopped. The plan is the constants below, told in
-docs/learning.md; both were committed before the first run.
+A second `run` skips the runs that are finished and begins the others anew. The plan is the
+constants below, told in docs/learning.md; both were committed before the first run.
 
 Each run is one process: episodes by `run_episode`, credit by `credit_training_step`, the loss by
 `ppo_loss`, the store by `StoreWriter`, and a plain torch sampler and AdamW in the place of vLLM
@@ -18,6 +18,7 @@ import multiprocessing
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ FloatArray = npt.NDArray[np.float64]
 
 # The plan
 
-OPTIONS = {"size": 6, "num_boxes": 1, "min_pushes": 2}
+LEVELS = SokobanOptions(size=6, num_boxes=1, min_pushes=2)
 """Of `longhaul/Sokoban-v0`. Its reward is 1 for the step that solves the level, else 0."""
 HORIZON = 40
 TASKS_PER_TRAINING_STEP = 16
@@ -118,7 +119,7 @@ def main() -> None:
 
 def run_plan(folder: Path, *, num_processes: int) -> None:
     """Every run of the plan that the store does not hold as finished."""
-    warm_started(folder, SokobanOptions(**OPTIONS))
+    warm_started(folder, LEVELS)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         finish(pool, folder, TUNING)
@@ -209,7 +210,7 @@ def configuration(folder: Path, trial: Trial) -> RunConfig:
             "store": str(store_of(folder, trial)),
             "runs_directory": str(folder / "runs"),
             "model": {"path": str(folder / "model"), "engine_dtype": "float32"},
-            "environment": {"id": "longhaul/Sokoban-v0", "options": OPTIONS},
+            "environment": {"id": "longhaul/Sokoban-v0", "options": asdict(LEVELS)},
             "rollout": {
                 "group_size": GROUP_SIZE,
                 "horizon": HORIZON,
@@ -256,10 +257,13 @@ def report(folder: Path, docs: Path) -> None:
     }
     complete = [seed for seed in SEEDS if all(trial.name in done for trial in runs[seed])]
     print(f"seeds with all algorithms: {complete}")
+    print_audits(list(done.values()))
+    if len(complete) < 2:
+        print("fewer than two seeds are complete: there is nothing to compare")
+        return
     curves = [read_curve(done[trial.name], trial) for seed in complete for trial in runs[seed]]
     print_curves(curves)
     differences = print_differences(curves)
-    print_audits([run for name, run in done.items() if name.startswith("learning")])
     plot(curves, differences, docs / "images" / "learning_curves.png")
 
 

@@ -94,7 +94,15 @@ def plot(
             row=1,
             col=3,
         )
-    figure.add_hline(y=0, line_dash="dot", line_color="gray", row=1, col=3)
+    figure.add_scatter(
+        x=[LABELS[other] for other in differences],
+        y=[0.0] * len(differences),
+        mode="lines",
+        line={"color": "gray", "dash": "dot"},
+        showlegend=False,
+        row=1,
+        col=3,
+    )
     figure.update_xaxes(title_text="training step", row=1, col=1)
     figure.update_xaxes(title_text="training step", row=1, col=2)
     figure.update_yaxes(title_text="success rate", row=1, col=1)

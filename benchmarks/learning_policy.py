@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
-from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.types import Message, Split
@@ -99,7 +99,7 @@ def imitate_expert(folder: Path, options: SokobanOptions) -> None:
     """Random weights, trained for a while to make the expert's moves, into `folder`."""
     torch.set_num_threads(1)
     torch.manual_seed(WARM_START_SEED)
-    model = LlamaForCausalLM(LlamaForCausalLM.config_class.from_pretrained(folder))
+    model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder))
     examples = list(expert_examples(options))
     prompts_NT = torch.tensor([prompt for prompt, _ in examples])
     actions_N = torch.tensor([action for _, action in examples])
@@ -145,7 +145,7 @@ class TorchPolicy:
 
     def __init__(self, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model = model
-        self._words = [tokenizer.decode([token]) for token in range(len(WORDS))]
+        self._words = [str(tokenizer.decode([token])) for token in range(len(WORDS))]
         self._logprobs: dict[tuple[int, ...], FloatArray] = {}
         """Of each prompt met since the last update; the same prompt is read once."""
         self._waiting: dict[tuple[int, ...], asyncio.Future[None]] = {}

@@ -26,7 +26,7 @@ from learning_policy import WORDS, CachedRenderer, TorchPolicy, next_token_logit
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from longhaul_core.actions import ActionFormat, ActionParser
-from longhaul_core.environment import Environment, StepResult
+from longhaul_core.environment import StepResult
 from longhaul_core.errors import LonghaulError
 from longhaul_core.gym.convert import to_observation, to_step_result
 from longhaul_core.memory import build_memory
@@ -121,9 +121,7 @@ class OneProcessRun:
             )
             for temperature in (0.0, run.rollout.temperature)
         }
-        make = environment_spec(run).make
-        self._make_environment: Callable[[Task], Environment] = lambda task: QuickEnvironment(make)
-        self._seconds: dict[str, float] = {}
+        self._environment = environment_spec(run)
 
     def go(self) -> None:
         """Train, validate, write everything down."""
@@ -193,7 +191,7 @@ class OneProcessRun:
                     task=task, seed=seed, group_index=group_index, position=position, retry=0
                 ),
                 agent=agent,
-                make_environment=self._make_environment,
+                make_environment=lambda task: QuickEnvironment(self._environment.make),
                 limits=limits,
             )
             if isinstance(outcome, FailedEpisode):

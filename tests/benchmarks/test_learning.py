@@ -34,7 +34,7 @@ def make_rows(*, num_prompts: int, num_rows: int) -> list[Row]:
 
 
 def make_model() -> LlamaForCausalLM:
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]: torch's own
     return LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(WORDS),
@@ -63,7 +63,7 @@ def add_gradient_row_by_row(model: LlamaForCausalLM, rows: Sequence[Row]) -> Non
         )
         ppo_loss(
             tokens, clip_low=LOSS.clip_low, clip_high=LOSS.clip_high, dual_clip=LOSS.dual_clip
-        ).loss.backward()
+        ).loss.backward()  # pyright: ignore[reportUnknownMemberType]: torch's own
 
 
 @pytest.mark.parametrize("num_prompts", [1, 5, 40])
