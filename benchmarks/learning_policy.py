@@ -23,7 +23,7 @@ from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from longhaul_core.policy import Completion, Prompt, Sampling
-from longhaul_core.types import Message, Split
+from longhaul_core.types import Message, Split, Step
 from longhaul_envs.sokoban.board import ACTIONS
 from longhaul_envs.sokoban.tasks import SokobanOptions, level_of, tasks
 from longhaul_trainer.models.folder import (
@@ -202,8 +202,8 @@ class CachedRenderer(ChatTemplateRenderer):
         super().__init__(tokenizer)
         self._rendered: dict[tuple[Message, ...], tuple[int, ...]] = {}
 
-    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """See `Renderer.render`."""
+    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
+        """See `Renderer.render`; no prompt goes on from an earlier one here."""
         key = tuple(messages)
         if key not in self._rendered:
             self._rendered[key] = super().render(messages)

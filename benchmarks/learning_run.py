@@ -38,6 +38,7 @@ from longhaul_core.store.records import (
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
+    GroupDecision,
     Metrics,
     PanelTasks,
     Phase,
@@ -59,7 +60,8 @@ from longhaul_trainer.environments import (
 )
 from longhaul_trainer.losses import ActionTokens, ppo_loss
 from longhaul_trainer.verl.credit import StepCredit, TrainedEpisode, credit_training_step
-from longhaul_trainer.verl.notes import RowNote
+from longhaul_trainer.verl.merging import cut_into_rows, notes_of
+from longhaul_trainer.verl.notes import GroupName, StepNote
 from longhaul_trainer.verl.renderer import token_pieces
 
 PROMPTS_AT_ONCE = 1024
@@ -228,10 +230,10 @@ class OneProcessRun:
         played = time.perf_counter()
         outcomes = [trajectory_of(record) for record in episodes]
         credit = credit_training_step(
-            notes_of(episodes),
+            row_notes(run, episodes),
             algorithm=run.algorithm,
             num_optimizer_steps=run.optimizer.optimizer_steps_per_training_step,
-            num_groups=run.tasks_per_training_step,
+            groups=[str(GroupName(training_step, place)) for place in range(len(batch))],
         )
         by_place = {
             (record.group_index, record.outcome.position): trajectory_of(record)
@@ -239,6 +241,7 @@ class OneProcessRun:
         }
         records: list[Record] = [
             *episodes,
+            *(self._decision(training_step, place) for place in range(len(batch))),
             *(
                 self._credit_record(e, by_place[place_of(e)], training_step)
                 for e in credit.episodes
@@ -288,6 +291,16 @@ class OneProcessRun:
         self._optimizer.step()
         return float(norm)
 
+    def _decision(self, training_step: int, group_index: int) -> GroupDecision:
+        return GroupDecision(
+            run_id=self._id,
+            attempt=0,
+            training_step=training_step,
+            group_index=group_index,
+            decided_training_step=training_step,
+            update_index=group_index,
+        )
+
     def _credit_record(
         self, episode: TrainedEpisode, outcome: Trajectory, training_step: int
     ) -> EpisodeCredit:
@@ -297,15 +310,18 @@ class OneProcessRun:
             attempt=0,
             phase="train",
             training_step=training_step,
+            trained_training_step=training_step,
             group_index=note.group_index,
             position=note.position,
             retry=0,
             episode_advantage=episode.credit.episode_advantage,
             step_advantages=episode.credit.step_advantages,
+            shaped_rewards=episode.shaped_rewards,
             returns_to_go=episode.credit.returns_to_go,
             advantages=episode.credit.advantages,
             loss_weights=episode.loss_weights,
             policy_logprobs=tuple(step.behavior_logprobs for step in outcome.steps),
+            split_reasons=tuple(each.split_reason for each in episode.notes),
             trained=True,
             optimizer_step_index=episode.optimizer_step,
         )
@@ -347,6 +363,7 @@ class Row(NamedTuple):
     old_logprob: float
     advantage: float
     weight: float
+    training_step: int
     group_index: int
     position: int
     step_index: int
@@ -355,6 +372,7 @@ class Row(NamedTuple):
         """For the store, in the precision of the tensors."""
         advantage, weight = float(np.float32(self.advantage)), float(np.float32(self.weight))
         return ConsumedStep(
+            training_step=self.training_step,
             group_index=self.group_index,
             position=self.position,
             retry=0,
@@ -380,29 +398,16 @@ def place_of(episode: TrainedEpisode) -> tuple[int, int]:
     return episode.notes[0].group_index, episode.notes[0].position
 
 
-def notes_of(episodes: Sequence[EpisodeRecord]) -> dict[str, RowNote]:
-    """What credit is worked out from, by row key."""
-    return {
-        f"{record.group_index}_{record.outcome.position}_{step.index}": RowNote(
-            task_id=outcome.task.task_id,
-            group_index=record.group_index,
-            position=outcome.position,
-            retry=0,
-            horizon=outcome.horizon,
-            step=step.index,
-            num_steps=len(outcome.steps),
-            reward=step.reward,
-            action_valid=step.action_valid,
-            anchor=step.observation.anchor,
-            success=outcome.success,
-            episode_return=outcome.episode_return,
-            prompt_tokens=len(step.prompt_tokens),
-            action_tokens=len(step.action_tokens),
-        )
-        for record in episodes
-        for outcome in [trajectory_of(record)]
-        for step in outcome.steps
-    }
+def row_notes(run: RunConfig, episodes: Sequence[EpisodeRecord]) -> dict[str, Sequence[StepNote]]:
+    """What credit is worked out from, by row key; a row is a step here."""
+    notes: dict[str, Sequence[StepNote]] = {}
+    for record in episodes:
+        outcome = trajectory_of(record)
+        group = GroupName(record.training_step, record.group_index)
+        for place, row in enumerate(cut_into_rows(outcome.steps, form=run.optimizer.rows)):
+            key = f"{group}_{outcome.position}_{place}"
+            notes[key] = notes_of(row, outcome, group=group, retry=0)
+    return notes
 
 
 def rows_of(
@@ -416,6 +421,7 @@ def rows_of(
             old_logprob=step.behavior_logprobs[0],
             advantage=advantage,
             weight=weight,
+            training_step=episode.notes[0].training_step,
             group_index=episode.notes[0].group_index,
             position=episode.notes[0].position,
             step_index=step.index,
@@ -463,6 +469,7 @@ def add_gradient(
             old_logprobs_BT=torch.tensor([[row.old_logprob] for row in chosen]),
             advantages_BT=torch.tensor([[row.advantage] for row in chosen]),
             loss_weights_BT=torch.tensor([[row.weight] for row in chosen]),
+            actions_BT=torch.zeros(len(chosen), 1, dtype=torch.int64),
         )
         ppo_loss(
             tokens, clip_low=loss.clip_low, clip_high=loss.clip_high, dual_clip=loss.dual_clip

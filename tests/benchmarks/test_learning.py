@@ -25,6 +25,7 @@ def make_rows(*, num_prompts: int, num_rows: int) -> list[Row]:
             old_logprob=-2.7 + draw.gauss(0, 0.3),
             advantage=draw.gauss(0, 1),
             weight=draw.random() / num_rows,
+            training_step=1,
             group_index=0,
             position=0,
             step_index=place,
@@ -60,6 +61,7 @@ def add_gradient_row_by_row(model: LlamaForCausalLM, rows: Sequence[Row]) -> Non
             old_logprobs_BT=torch.tensor([[row.old_logprob]]),
             advantages_BT=torch.tensor([[row.advantage]]),
             loss_weights_BT=torch.tensor([[row.weight]]),
+            actions_BT=torch.zeros(1, 1, dtype=torch.int64),
         )
         ppo_loss(
             tokens, clip_low=LOSS.clip_low, clip_high=LOSS.clip_high, dual_clip=LOSS.dual_clip
