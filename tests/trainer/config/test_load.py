@@ -53,7 +53,7 @@ def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
         "wings",
     ]
     assert "did you mean 'rollout.horizon'?" in told[0]
-    assert "did you mean 'optimizer.learning_rate'?" in told[1]
+    assert "did you mean 'critic.learning_rate' or 'optimizer.learning_rate'?" in told[1]
     assert "must be greater than or equal to 1" in told[4]
     assert "a group of one has no comparison" in told[4]
     assert "must be 'none', 'window' or 'full'" in told[6]

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.verl.columns import responses, token_weights
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
+from longhaul_trainer.verl.metrics import agreement, row_metrics
 from longhaul_trainer.verl.notes import StepNote
 
 pytestmark = [
@@ -80,13 +82,11 @@ def credit() -> StepCredit:
 
 
 def test_advantages_and_weights_are_where_the_actions_are_and_nowhere_else() -> None:
-    from longhaul_trainer.verl import trainer
-
     by_row = credit().steps_by_row()
     rows = [by_row["train-1-0_0_0"], [], by_row["train-1-0_2_0"]]
 
-    advantages = trainer._nested(rows, [5, 1, 4], lambda step: step.token_advantages)
-    weights = trainer._nested(rows, [5, 1, 4], trainer._weights)
+    advantages = responses(rows, [5, 1, 4], lambda step: step.token_advantages)
+    weights = responses(rows, [5, 1, 4], token_weights)
 
     # returns-to-go 0.95 * 2 and 0 from the same state
     assert advantages[0].tolist() == pytest.approx([0.95, 0.95, 0, 0, 0])
@@ -98,8 +98,6 @@ def test_advantages_and_weights_are_where_the_actions_are_and_nowhere_else() -> 
 
 
 def test_agreement_is_over_the_tokens_that_were_sampled() -> None:
-    from longhaul_trainer.verl.trainer import agreement
-
     steps = [step for episode in credit().episodes[:1] for step in episode.steps]
     behavior = {"train-1-0_0_0": torch.tensor([-1.0, -1.0, 0.0, 0.0, -1.0])}
     policy = {"train-1-0_0_0": torch.tensor([-1.0, -1.5, -90.0, -90.0, -0.75])}
@@ -137,8 +135,6 @@ def test_a_row_stays_in_the_update_if_one_of_its_steps_has_an_advantage(
 
 
 def test_the_rows_of_a_training_step_are_measured() -> None:
-    from longhaul_trainer.verl.row_metrics import row_metrics
-
     assert row_metrics(credit(), num_rows=4) == {
         "rows/count": 3,
         "rows/per_episode": 1.0,

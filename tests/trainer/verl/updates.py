@@ -79,7 +79,7 @@ class Row:
         """What the row was given when its episode was played."""
         return StepNote(
             task_id="train/00000",
-            training_step=3,
+            training_step=1,
             group_index=self.group,
             policy_version=0,
             position=self.position,

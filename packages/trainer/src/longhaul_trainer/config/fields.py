@@ -63,11 +63,15 @@ def suggestion(key: str) -> str:
     inside = [name for name in config_fields() if name.startswith(f"{key}.")]
     if inside:
         return f"; it is a section, and its fields are set one by one, e.g. {inside[0]!r}"
+    last = key.rpartition(".")[2]
+    namesakes = [name for name in config_fields() if name.rpartition(".")[2] == last]
+    if namesakes:
+        return f"; did you mean {' or '.join(map(repr, namesakes))}?"
     sections = dict.fromkeys(name.partition(".")[0] for name in config_fields())
     known = [*config_fields(), *sections]
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if not close:
         last_parts = {name.rpartition(".")[2]: name for name in known}
-        part = difflib.get_close_matches(key.rpartition(".")[2], list(last_parts), n=1, cutoff=0.75)
+        part = difflib.get_close_matches(last, list(last_parts), n=1, cutoff=0.75)
         close = [last_parts[name] for name in part]
     return f"; did you mean {close[0]!r}?" if close else ""

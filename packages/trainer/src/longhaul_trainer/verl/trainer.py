@@ -17,9 +17,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -43,11 +42,6 @@ from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_core.horizons import HorizonState
 from longhaul_core.store.records import (
     DiscardReason,
-    EpisodeCredit,
-    Evaluation,
-    GroupDecision,
-    Metrics,
-    PolicyVersion,
 )
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import GroupOutcome, Split, Task
@@ -58,16 +52,18 @@ from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.choosing import Choosing, ChoosingBuffer
+from longhaul_trainer.verl.columns import objects, responses, token_targets, token_weights
 from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
 from longhaul_trainer.verl.credit import (
     CriticValues,
     StepCredit,
-    TrainedStep,
     credit_training_step,
 )
 from longhaul_trainer.verl.critic import ReportedValueLoss
 from longhaul_trainer.verl.estimators import smallest_group
+from longhaul_trainer.verl.ledger import Ledger
 from longhaul_trainer.verl.loss import weighted_means
+from longhaul_trainer.verl.metrics import agreement, baseline_metrics, episode_metrics, row_metrics
 from longhaul_trainer.verl.notes import (
     Episode,
     GroupName,
@@ -82,10 +78,8 @@ from longhaul_trainer.verl.notes import (
 )
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.rewards import refuse_hook_errors, with_reference_kl
-from longhaul_trainer.verl.row_metrics import row_metrics
 from longhaul_trainer.verl.runtime import RunTicket
 from longhaul_trainer.verl.sampling import SamplingRules
-from longhaul_trainer.verl.spans import FloatArray, in_response, of_action
 from longhaul_trainer.verl.stages import StageClock
 
 ENGINE_SECONDS = 120.0
@@ -114,6 +108,7 @@ class LonghaulTrainer(PPOTrainer):
     def __init__(self, config: DictConfig, context: TrainingContext) -> None:
         self._context = context
         self._run = context.ticket.config
+        self._ledger = Ledger(context.ticket, context.recorder)
         super().__init__(config)
         self._credit: StepCredit | None = None
         self._outcomes: list[GroupOutcome] = []
@@ -222,7 +217,7 @@ class LonghaulTrainer(PPOTrainer):
         }
         # An array of objects is what verl's own loader gives, although the signature says lists.
         batch = tu.get_tensordict(
-            {name: cast("list[object]", _objects(values)) for name, values in columns.items()}
+            {name: cast("list[object]", objects(values)) for name, values in columns.items()}
         )
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
@@ -316,7 +311,7 @@ class LonghaulTrainer(PPOTrainer):
         self._notes = notes
         if len(notes) < len(fetched):
             tq.kv_clear(keys=[key for key in fetched if key not in notes], partition_id=PARTITION)
-            metrics.update(_baseline_metrics(self._greedy))
+            metrics.update(baseline_metrics(self._greedy))
         played = notes
         if self._chooser is not None and self._chooser.played_notes:
             played = dict(self._chooser.played_notes)
@@ -330,7 +325,7 @@ class LonghaulTrainer(PPOTrainer):
         )
         if credit.left_out:
             tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
-        metrics.update(_episode_metrics(credit, played))
+        metrics.update(episode_metrics(credit, played))
         ranks = self._num_ranks()
         self._finals = self._rows_of_finals(batch, finals)
         self._values: CriticValues | None = None
@@ -368,30 +363,11 @@ class LonghaulTrainer(PPOTrainer):
         if self._chooser is not None:
             thrown_away |= self._chooser.thrown_away
             self._warn_of_few(len(buffer.taken))
-        self._context.recorder.put(
-            [
-                *(self._decision(group, place=place) for place, group in enumerate(buffer.taken)),
-                *(self._decision(group, reason=reason) for group, reason in thrown_away.items()),
-            ]
-        )
+        self._ledger.decisions(self.global_steps, taken=buffer.taken, thrown_away=thrown_away)
         self._settle([*buffer.taken, *thrown_away])
         buffer.discarded = ()
         metrics["groups/stale"] = sum(reason == "stale" for reason in thrown_away.values())
         metrics["groups/waiting"] = len(self._waiting)
-
-    def _decision(
-        self, group: GroupName, *, place: int | None = None, reason: DiscardReason | None = None
-    ) -> GroupDecision:
-        ticket = self._context.ticket
-        return GroupDecision(
-            run_id=ticket.run_id,
-            attempt=ticket.attempt,
-            training_step=group.training_step,
-            group_index=group.group_index,
-            decided_training_step=self.global_steps,
-            update_index=place,
-            discard_reason=reason,
-        )
 
     def _settle(self, decided: Sequence[GroupName]) -> None:
         for group in decided:
@@ -411,7 +387,7 @@ class LonghaulTrainer(PPOTrainer):
         if self._chooser is None:
             return
         names, num_tokens = self._chooser.throw_away_waiting()
-        self._context.recorder.put([self._decision(name, reason="surplus") for name in names])
+        self._ledger.decisions(self.global_steps, thrown_away=dict.fromkeys(names, "surplus"))
         self._settle(names)
         metrics["groups/waiting"] -= len(names)
         metrics["sampling/groups_surplus"] += len(names)
@@ -487,17 +463,17 @@ class LonghaulTrainer(PPOTrainer):
         by_row = self._credit.steps_by_row()
         rows = [by_row.get(key, []) for key in batch.keys]
         lengths = [len(row) for row in data["responses"].unbind(0)]
-        advantages = _nested(rows, lengths, lambda step: step.token_advantages)
+        advantages = responses(rows, lengths, lambda step: step.token_advantages)
         fields = {
             "advantages": advantages,
             "returns": advantages,
-            "loss_weights": _nested(rows, lengths, _weights),
+            "loss_weights": responses(rows, lengths, token_weights),
         }
         if self.use_critic:
             fields |= {
-                "values": _nested(rows, lengths, lambda step: step.token_values),
-                "returns": _nested(rows, lengths, _targets),
-                "value_weights": _nested(rows, lengths, lambda step: step.value_weights),
+                "values": responses(rows, lengths, lambda step: step.token_values),
+                "returns": responses(rows, lengths, token_targets),
+                "value_weights": responses(rows, lengths, lambda step: step.value_weights),
             }
         batch = tq.kv_batch_put(
             keys=batch.keys,
@@ -506,12 +482,14 @@ class LonghaulTrainer(PPOTrainer):
         )
         behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
         trained = [step for episode in self._credit.episodes for step in episode.steps]
-        version = self._policy_version(self.global_steps - 1)
+        version = self._run.policy_version(self.global_steps - 1)
         fresh = [step for step in trained if step.note.policy_version == version]
         if fresh:
             metrics.update(agreement(policy, behavior, steps=fresh))
         metrics["steps/stale_rate"] = 1 - len(fresh) / len(trained)
-        self._record_credit(policy)
+        self._ledger.credit(
+            self.global_steps, episodes=self._credit.episodes, policy_logprobs=policy
+        )
         self._context.stages.enter("update", training_step=self.global_steps)
         return batch
 
@@ -542,43 +520,6 @@ class LonghaulTrainer(PPOTrainer):
             n.action_tokens for n in trained
         )
         return notes
-
-    def _record_credit(self, policy_logprobs: dict[str, torch.Tensor]) -> None:
-        assert self._credit is not None
-        ticket = self._context.ticket
-        self._context.recorder.put(
-            [
-                EpisodeCredit(
-                    run_id=ticket.run_id,
-                    attempt=ticket.attempt,
-                    phase="train",
-                    training_step=episode.notes[0].training_step,
-                    trained_training_step=self.global_steps,
-                    group_index=episode.notes[0].group_index,
-                    position=episode.notes[0].position,
-                    retry=episode.notes[0].retry,
-                    episode_advantage=episode.credit.episode_advantage,
-                    step_advantages=episode.credit.step_advantages,
-                    shaped_rewards=episode.shaped_rewards,
-                    returns_to_go=episode.credit.returns_to_go,
-                    advantages=episode.credit.advantages,
-                    loss_weights=episode.loss_weights,
-                    policy_logprobs=tuple(
-                        tuple(of_action(step.note, policy_logprobs[step.row]).tolist())
-                        for step in episode.steps
-                    ),
-                    split_reasons=tuple(note.split_reason for note in episode.notes),
-                    trained=self.global_steps > self._run.critic.warmup_training_steps,
-                    optimizer_step_index=episode.optimizer_step,
-                    values=episode.step_values,
-                    value_targets=episode.credit.value_targets,
-                    final_value=None if episode.values is None else episode.values.final,
-                    token_values=episode.token_values,
-                    token_advantages=episode.credit.token_advantages,
-                )
-                for episode in self._credit.episodes
-            ]
-        )
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the critic's worker per optimizer step, each with its own episodes' rows."""
@@ -653,7 +594,7 @@ class LonghaulTrainer(PPOTrainer):
         self._context.stages.enter("weight sync", training_step=self.global_steps)
         self._check_engines()
         super().on_step_end()
-        self._record_policy_version()
+        self._ledger.policy_version(self.global_steps)
 
     def _check_engines(self) -> None:
         """Ask each engine for a sign of life: verl sends weights to a dead one and waits for ever.
@@ -677,24 +618,7 @@ class LonghaulTrainer(PPOTrainer):
         self._context.stages.enter("weight sync", training_step=self.global_steps)
         super().on_init_end()
         if self.global_steps == 0:  # a checkpoint's version was recorded with its training step
-            self._record_policy_version()
-
-    def _policy_version(self, training_step: int) -> int:
-        """Optimizer steps behind the weights that a training step left."""
-        return self._run.policy_version(training_step)
-
-    def _record_policy_version(self) -> None:
-        self._context.recorder.put(
-            [
-                PolicyVersion(
-                    run_id=self._context.ticket.run_id,
-                    attempt=self._context.ticket.attempt,
-                    version=self._policy_version(self.global_steps),
-                    training_step=self.global_steps,
-                    created_at=time.time(),
-                )
-            ]
-        )
+            self._ledger.policy_version(self.global_steps)
 
     def _compute_metrics(
         self,
@@ -708,7 +632,7 @@ class LonghaulTrainer(PPOTrainer):
         self._checkpoint_is_due = self._checkpoint_is_due or self._is_best()
         if self._checkpoint_is_due:
             self._throw_away_waiting(metrics)
-        self._record_metrics(metrics)
+        self._ledger.metrics(self.global_steps, metrics)
         self._audit_the_first()
         self._learn_from_outcomes()
         if self._checkpoint_is_due:
@@ -737,25 +661,6 @@ class LonghaulTrainer(PPOTrainer):
         """Let what the episodes came to decide what the next training step plays."""
         self._context.stream.record(self._outcomes)
         self._horizon_state = self._horizons.after(self._horizon_state, self._outcomes)
-
-    def _record_metrics(self, metrics: dict[str, Any]) -> None:
-        ticket = self._context.ticket
-        values = {
-            name: float(value)
-            for name, value in metrics.items()
-            if isinstance(value, (int, float, np.number)) and np.isfinite(value)
-        }
-        values["store/writer_seconds"] = self._context.recorder.processor_seconds
-        self._context.recorder.put(
-            [
-                Metrics(
-                    run_id=ticket.run_id,
-                    attempt=ticket.attempt,
-                    training_step=self.global_steps,
-                    values=values,
-                )
-            ]
-        )
 
     # Validation
 
@@ -795,30 +700,13 @@ class LonghaulTrainer(PPOTrainer):
             success_rate=float(np.mean([note.success for note in last])),
         )
         self.scores[self.global_steps] = score
-        self._record_score(score)
+        self._ledger.score(self.global_steps, score, panel=self._context.panel)
         return {
             "validation/mean_return": score.mean_return,
             "validation/success_rate": score.success_rate,
             "validation/num_episodes": score.num_episodes,
             "validation/mean_steps": float(np.mean([note.num_steps for note in last])),
         }
-
-    def _record_score(self, score: PanelScore) -> None:
-        ticket = self._context.ticket
-        self._context.recorder.put(
-            [
-                Evaluation(
-                    run_id=ticket.run_id,
-                    attempt=ticket.attempt,
-                    training_step=self.global_steps,
-                    panel=self._context.panel.split.value,
-                    split=self._context.panel.split,
-                    num_episodes=score.num_episodes,
-                    mean_return=score.mean_return,
-                    success_rate=score.success_rate,
-                )
-            ]
-        )
 
     # Checkpoints
 
@@ -859,7 +747,7 @@ class LonghaulTrainer(PPOTrainer):
                 "stream": context.stream.state(),
                 "waiting": [asdict(task) for task in [*self._waiting.values(), *self._again]],
                 "horizon": self._horizon_state.to_json(),
-                "scores": {step: _plain(score) for step, score in self.scores.items()},
+                "scores": {step: asdict(score) for step, score in self.scores.items()},
             },
         )
         context.checkpoints.prune(
@@ -893,98 +781,3 @@ class LonghaulTrainer(PPOTrainer):
         self._again = [
             Task(**task | {"split": Split(task["split"])}) for task in state.get("waiting", [])
         ]
-
-
-def agreement(
-    policy: dict[str, torch.Tensor],
-    behavior: dict[str, torch.Tensor],
-    *,
-    steps: Sequence[TrainedStep],
-) -> dict[str, float]:
-    """How far sampler and learner are apart on the tokens that were sampled.
-
-    `steps` were sampled by the learner's weights, so what is left is arithmetic:
-    different kernels, in the precision of `model.engine_dtype`.
-    """
-    difference = torch.cat(
-        [
-            of_action(step.note, policy[step.row]).float()
-            - of_action(step.note, behavior[step.row]).float()
-            for step in steps
-        ]
-    )
-    return {
-        "agreement/logprob_difference_mean": difference.abs().mean().item(),
-        "agreement/logprob_difference_max": difference.abs().max().item(),
-        "agreement/probability_ratio_mean": difference.exp().mean().item(),
-    }
-
-
-def _episode_metrics(credit: StepCredit, notes: RowNotes) -> dict[str, float]:
-    last = list(last_steps(notes))
-    steps = [note for row in notes.values() for note in row]
-    groups = {(note.training_step, note.group_index) for note in last}
-    return {
-        "episodes/mean_return": float(np.mean([note.episode_return for note in last])),
-        "episodes/success_rate": float(np.mean([note.success for note in last])),
-        "episodes/mean_steps": float(np.mean([note.num_steps for note in last])),
-        "episodes/horizon": float(np.mean([note.horizon for note in last])),
-        "episodes/count": len(last),
-        "episodes/invalid_action_rate": float(np.mean([not note.action_valid for note in steps])),
-        "episodes/prompt_tokens_mean": float(np.mean([note.prompt_tokens for note in steps])),
-        "episodes/action_tokens_mean": float(np.mean([note.action_tokens for note in steps])),
-        "groups/count": len(groups),
-        "groups/without_signal": credit.groups_without_signal,
-        "groups/left_out": credit.num_groups
-        - len({RowKey.parse(e.row_keys[0]).group for e in credit.episodes}),
-    }
-
-
-def _baseline_metrics(greedy: dict[str, tuple[StepNote, ...]]) -> dict[str, float]:
-    """What greedy episodes came to, and cost: their tokens are in no other count."""
-    steps = [note for episode in greedy.values() for note in episode]
-    return {
-        "baseline/count": len(greedy),
-        "baseline/mean_return": float(np.mean([e[0].episode_return for e in greedy.values()])),
-        "baseline/prompt_tokens": sum(note.prompt_tokens for note in steps),
-        "baseline/action_tokens": sum(note.action_tokens for note in steps),
-    }
-
-
-def _plain(score: PanelScore) -> dict[str, float]:
-    return {
-        "num_episodes": score.num_episodes,
-        "mean_return": score.mean_return,
-        "success_rate": score.success_rate,
-    }
-
-
-def _objects(values: Sequence[object]) -> np.ndarray:
-    column = np.empty(len(values), dtype=object)
-    column[:] = list(values)
-    return column
-
-
-def _weights(step: TrainedStep) -> FloatArray:
-    """The weight of each token of the step's action."""
-    return np.full(step.note.action_tokens, step.loss_weight)
-
-
-def _targets(step: TrainedStep) -> FloatArray:
-    """What the critic should have said of each token of the step's action."""
-    return np.full(step.note.action_tokens, step.value_target)
-
-
-def _nested(
-    rows: Sequence[Sequence[TrainedStep]],
-    lengths: Sequence[int],
-    values: Callable[[TrainedStep], FloatArray],
-) -> torch.Tensor:
-    """A jagged tensor of responses, each of its length, with the values of its steps' actions."""
-    responses = [
-        in_response([step.note for step in steps], [values(s) for s in steps], num_tokens=length)
-        for steps, length in zip(rows, lengths, strict=True)
-    ]
-    return torch.nested.as_nested_tensor(
-        [torch.from_numpy(response).float() for response in responses], layout=torch.jagged
-    )
