@@ -295,6 +295,7 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
     class Given(LonghaulTrainer):
         def __init__(self) -> None:
             self._run = run
+            self._chooser = None
             self._credit = credit_training_step(
                 notes,
                 algorithm=run.algorithm,
