@@ -444,7 +444,7 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
 
     with StoreWriter(store) as writer:
         writer.write([run_started(config)])
-        writer.write([*played.episodes, *played.greedy, *played.credits])
+        writer.write([*played.episodes, *played.greedy, *played.decisions, *played.credits])
         if config.algorithm.uses_critic:  # another worker reads values: see test_critic_worker
             consume_values(played)
             writer.write(played.consumed_values)
