@@ -94,6 +94,11 @@ def test_an_upgraded_store_has_the_schema_of_a_new_one(upgraded: Engine, tmp_pat
     new.dispose()
 
 
+def test_sqlite_finds_nothing_wrong_with_an_upgraded_store(upgraded: Engine) -> None:
+    with upgraded.connect() as connection:
+        assert connection.execute(text("PRAGMA integrity_check")).scalars().all() == ["ok"]
+
+
 def schema(engine: Engine) -> dict[str, str]:
     with engine.connect() as connection:
         rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
