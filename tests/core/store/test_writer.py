@@ -295,10 +295,16 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
 
     writer.write([run_started(), record, consumed])
 
-    rows = session.execute(text("SELECT * FROM consumed_steps ORDER BY step_index DESC")).all()
+    rows = session.execute(
+        text(
+            "SELECT episode_id, step_index, training_step, optimizer_step_index, rank, "
+            "micro_batch, row_index, num_tokens, advantage_low, advantage_high, weight_low, "
+            "weight_high, old_logprob_sum FROM consumed_steps ORDER BY step_index DESC"
+        )
+    ).all()
     assert [tuple(row) for row in rows] == [
-        ("run/0/train/1/3/0/1", 1, 2, 4, 5, 6, 7, -0.5, 0.25, 0.125, 0.75, -3.5, 4),
-        ("run/0/train/1/3/0/1", 0, 2, 4, 5, 7, 0, None, None, None, None, 0.0, 4),
+        ("run/0/train/1/3/0/1", 1, 4, 2, 4, 5, 6, 7, -0.5, 0.25, 0.125, 0.75, -3.5),
+        ("run/0/train/1/3/0/1", 0, 4, 2, 4, 5, 7, 0, None, None, None, None, 0.0),
     ]
 
 
