@@ -484,8 +484,10 @@ class LonghaulTrainer(PPOTrainer):
         trained = [step for episode in self._credit.episodes for step in episode.steps]
         version = self._run.policy_version(self.global_steps - 1)
         fresh = [step for step in trained if step.note.policy_version == version]
-        if fresh:
-            metrics.update(agreement(policy, behavior, steps=fresh))
+        # Where nothing may be stale, what is stale all the same must show.
+        compared = trained if self._run.trainer.max_staleness == 0 else fresh
+        if compared:
+            metrics.update(agreement(policy, behavior, steps=compared))
         metrics["steps/stale_rate"] = 1 - len(fresh) / len(trained)
         self._ledger.credit(
             self.global_steps, episodes=self._credit.episodes, policy_logprobs=policy
