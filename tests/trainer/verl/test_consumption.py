@@ -210,9 +210,11 @@ def report_one_row(loss: "ReportedLoss", note: StepNote, *, optimizer_step: int 
 
 
 def reported_loss(writer: StoreWriter) -> "ReportedLoss":
-    from longhaul_trainer.verl.consumption import ReportedLoss
+    from longhaul_trainer.verl.consumption import MicroBatchReports, ReportedLoss
 
-    return ReportedLoss(LossConfig(), run_id="run", attempt=0, find_writer=lambda: writer)
+    return ReportedLoss(
+        LossConfig(), MicroBatchReports(run_id="run", attempt=0, find_writer=lambda: writer)
+    )
 
 
 def consumed(store: Path, columns: str) -> list[tuple[Any, ...]]:

@@ -204,6 +204,7 @@ def update(
     """Gradients just before the optimizer's step, and the metrics of the update."""
     from verl.utils import tensordict_utils as tu
 
+    from longhaul_trainer.verl.consumption import MicroBatchReports
     from longhaul_trainer.verl.critic import ReportedValueLoss
 
     found: Gradients = {}
@@ -214,7 +215,8 @@ def update(
 
     worker.set_loss_fn(
         ReportedValueLoss(
-            settings, run_id="run", attempt=0, find_writer=lambda: writer or Reports()
+            settings,
+            MicroBatchReports(run_id="run", attempt=0, find_writer=lambda: writer or Reports()),
         )
     )
     hook = worker.engine.optimizer.register_step_pre_hook(keep)

@@ -158,7 +158,7 @@ def train(
     """
     from transfer_queue import KVBatchMeta
 
-    from longhaul_trainer.verl.consumption import ReportedLoss
+    from longhaul_trainer.verl.consumption import MicroBatchReports, ReportedLoss
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
     trainer: Any = LonghaulTrainer.__new__(LonghaulTrainer)  # no cluster, no engine
@@ -170,7 +170,10 @@ def train(
         for part, keys in enumerate(map(found.keys_of, range(updates)))
     }
     worker.set_loss_fn(
-        ReportedLoss(config.loss, run_id=RUN, attempt=0, find_writer=lambda: writer or Reports())
+        ReportedLoss(
+            config.loss,
+            MicroBatchReports(run_id=RUN, attempt=0, find_writer=lambda: writer or Reports()),
+        )
     )
     metrics: dict[str, Any] = {}
     with watched(worker) as seen:

@@ -300,7 +300,12 @@ def update_of(
     """`update` with rows of any number of steps."""
     from verl.utils import tensordict_utils as tu
 
-    from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
+    from longhaul_trainer.verl.consumption import (
+        OPTIMIZER_STEP,
+        TRAINING_STEP,
+        MicroBatchReports,
+        ReportedLoss,
+    )
 
     batch = tu.get_tensordict(
         columns_of(rows),
@@ -327,7 +332,10 @@ def update_of(
             found[name] = parameter.grad.full_tensor().clone()
 
     worker.set_loss_fn(
-        ReportedLoss(loss, run_id="run", attempt=0, find_writer=lambda: writer or Reports())
+        ReportedLoss(
+            loss,
+            MicroBatchReports(run_id="run", attempt=0, find_writer=lambda: writer or Reports()),
+        )
     )
     hook = engine.optimizer.register_step_pre_hook(keep)
     try:

@@ -44,32 +44,67 @@ class RecordWriter(Protocol):
         ...
 
 
-class ReportedLoss:
-    """`policy_loss`, and a report of every micro-batch that went through it."""
+class MicroBatchReports:
+    """The way to the store from a loss; counts the micro-batches of each update."""
 
     def __init__(
-        self,
-        settings: LossConfig,
-        *,
-        run_id: str,
-        attempt: int,
-        find_writer: Callable[[], RecordWriter],
+        self, *, run_id: str, attempt: int, find_writer: Callable[[], RecordWriter]
     ) -> None:
         """Nothing happens before the first micro-batch, so this can be sent to the workers.
 
         Args:
-            settings: Of the loss.
             run_id: The run.
             attempt: Its attempt.
             find_writer: Gives the way to the store, in the process of the worker.
         """
-        self._settings = settings
         self._run_id = run_id
         self._attempt = attempt
         self._find_writer = find_writer
         self._writer: RecordWriter | None = None
         self._update: tuple[int, int] | None = None
         self._num_micro_batches = 0
+
+    def write(
+        self, data: TensorDict, record: Callable[..., Record], rows: tuple[object, ...]
+    ) -> None:
+        """Tell the store what was read of a micro-batch, and wait until it is there.
+
+        Args:
+            data: The micro-batch.
+            record: `ConsumedSteps` or `ConsumedValues`.
+            rows: What it holds.
+
+        Raises:
+            StoreError: The report could not be written.
+        """
+        update = int(data[TRAINING_STEP]), int(data[OPTIMIZER_STEP])
+        if self._update != update:
+            self._update = update
+            self._num_micro_batches = 0
+        if self._writer is None:
+            self._writer = self._find_writer()
+        self._writer.write(
+            [
+                record(
+                    run_id=self._run_id,
+                    attempt=self._attempt,
+                    training_step=update[0],
+                    optimizer_step_index=update[1],
+                    rank=torch.distributed.get_rank(),
+                    micro_batch=self._num_micro_batches,
+                    rows=rows,
+                )
+            ]
+        )
+        self._num_micro_batches += 1
+
+
+class ReportedLoss:
+    """`policy_loss`, and a report of every micro-batch that went through it."""
+
+    def __init__(self, settings: LossConfig, reports: MicroBatchReports) -> None:
+        self._settings = settings
+        self._reports = reports
 
     def __call__(
         self, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: object = None
@@ -80,30 +115,8 @@ class ReportedLoss:
             StoreError: The report could not be written.
         """
         loss = policy_loss(model_output, data, dp_group, settings=self._settings)
-        self._report(data)
+        self._reports.write(data, ConsumedSteps, consumed_steps(data))
         return loss
-
-    def _report(self, data: TensorDict) -> None:
-        training_step, optimizer_step = int(data[TRAINING_STEP]), int(data[OPTIMIZER_STEP])
-        if self._update != (training_step, optimizer_step):
-            self._update = training_step, optimizer_step
-            self._num_micro_batches = 0
-        if self._writer is None:
-            self._writer = self._find_writer()
-        self._writer.write(
-            [
-                ConsumedSteps(
-                    run_id=self._run_id,
-                    attempt=self._attempt,
-                    training_step=training_step,
-                    optimizer_step_index=optimizer_step,
-                    rank=torch.distributed.get_rank(),
-                    micro_batch=self._num_micro_batches,
-                    rows=consumed_steps(data),
-                )
-            ]
-        )
-        self._num_micro_batches += 1
 
 
 def consumed_steps(data: TensorDict) -> tuple[ConsumedStep, ...]:

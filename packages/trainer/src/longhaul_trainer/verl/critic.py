@@ -6,7 +6,7 @@ is reported in the same way (see `consumption`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from tensordict import TensorDict
@@ -16,36 +16,16 @@ from verl.workers.utils.padding import no_padding_2_padding
 from longhaul_core.store.records import ConsumedValue, ConsumedValues
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.losses import value_loss
-from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, RecordWriter
+from longhaul_trainer.verl.consumption import MicroBatchReports
 from longhaul_trainer.verl.notes import StepNote, read_notes
 
 
 class ReportedValueLoss:
     """The critic's loss, and a report of every micro-batch that went through it."""
 
-    def __init__(
-        self,
-        settings: CriticConfig,
-        *,
-        run_id: str,
-        attempt: int,
-        find_writer: Callable[[], RecordWriter],
-    ) -> None:
-        """Nothing happens before the first micro-batch, so this can be sent to the workers.
-
-        Args:
-            settings: Of the critic.
-            run_id: The run.
-            attempt: Its attempt.
-            find_writer: Gives the way to the store, in the process of the worker.
-        """
+    def __init__(self, settings: CriticConfig, reports: MicroBatchReports) -> None:
         self._settings = settings
-        self._run_id = run_id
-        self._attempt = attempt
-        self._find_writer = find_writer
-        self._writer: RecordWriter | None = None
-        self._update: tuple[int, int] | None = None
-        self._num_micro_batches = 0
+        self._reports = reports
 
     def __call__(
         self, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: object = None
@@ -56,30 +36,8 @@ class ReportedValueLoss:
             StoreError: The report could not be written.
         """
         loss = critic_loss(model_output, data, dp_group, settings=self._settings)
-        self._report(data)
+        self._reports.write(data, ConsumedValues, consumed_values(data))
         return loss
-
-    def _report(self, data: TensorDict) -> None:
-        update = int(data[TRAINING_STEP]), int(data[OPTIMIZER_STEP])
-        if self._update != update:
-            self._update = update
-            self._num_micro_batches = 0
-        if self._writer is None:
-            self._writer = self._find_writer()
-        self._writer.write(
-            [
-                ConsumedValues(
-                    run_id=self._run_id,
-                    attempt=self._attempt,
-                    training_step=update[0],
-                    optimizer_step_index=update[1],
-                    rank=torch.distributed.get_rank(),
-                    micro_batch=self._num_micro_batches,
-                    rows=consumed_values(data),
-                )
-            ]
-        )
-        self._num_micro_batches += 1
 
 
 def critic_loss(

@@ -53,7 +53,12 @@ from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffe
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.choosing import Choosing, ChoosingBuffer
 from longhaul_trainer.verl.columns import objects, responses, token_targets, token_weights
-from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP, ReportedLoss
+from longhaul_trainer.verl.consumption import (
+    OPTIMIZER_STEP,
+    TRAINING_STEP,
+    MicroBatchReports,
+    ReportedLoss,
+)
 from longhaul_trainer.verl.credit import (
     CriticValues,
     StepCredit,
@@ -246,24 +251,15 @@ class LonghaulTrainer(PPOTrainer):
     def _setup(self) -> None:
         super()._setup()
         ticket = self._context.ticket
-        find_writer = functools.partial(Recorder.find, ticket.recorder_name)
-        self.actor_rollout_wg.set_loss_fn(
-            ReportedLoss(
-                self._run.loss,
-                run_id=ticket.run_id,
-                attempt=ticket.attempt,
-                find_writer=find_writer,
-            )
+        reports = functools.partial(
+            MicroBatchReports,
+            run_id=ticket.run_id,
+            attempt=ticket.attempt,
+            find_writer=functools.partial(Recorder.find, ticket.recorder_name),
         )
+        self.actor_rollout_wg.set_loss_fn(ReportedLoss(self._run.loss, reports()))
         if self.use_critic:
-            self.critic_wg.set_loss_fn(
-                ReportedValueLoss(
-                    self._run.critic,
-                    run_id=ticket.run_id,
-                    attempt=ticket.attempt,
-                    find_writer=find_writer,
-                )
-            )
+            self.critic_wg.set_loss_fn(ReportedValueLoss(self._run.critic, reports()))
 
     # One training step
 
