@@ -26,9 +26,9 @@ class Curve(NamedTuple):
     algorithm: str
     seed: int
     success: dict[int, dict[str, float]]
-    """Training step, then task, to 1 or 0: the panel, greedy."""
+    """Training step, then task, to 1 or 0: the panel."""
     training: list[tuple[int, float]]
-    """Training step and success rate of the episodes trained on, sampled."""
+    """Training step and success rate of the episodes trained on."""
     minutes: float
 
     def rate(self, training_step: int) -> float:
@@ -53,9 +53,9 @@ def plot(
         cols=3,
         column_widths=[0.38, 0.38, 0.24],
         subplot_titles=(
-            "128 held-out levels, greedy",
-            "training episodes, sampled",
-            "last validation, GiGPO less …",
+            "256 held-out layouts",
+            "training episodes",
+            "mean of validations, GiGPO less …",
         ),
         horizontal_spacing=0.07,
     )

@@ -9,6 +9,7 @@ Shapes: N examples, B of a batch, T tokens of a prompt (the same for all), V wor
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,15 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from key_door import ACTIONS, KeyDoor
+from key_door import WORDS as OBSERVATION_WORDS
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from longhaul_core.policy import Completion, Prompt, Sampling
+from longhaul_core.tasks import TaskSource
 from longhaul_core.types import Message, Split, Step
-from longhaul_envs.sokoban.board import ACTIONS
-from longhaul_envs.sokoban.tasks import SokobanOptions, level_of, tasks
 from longhaul_trainer.models.folder import (
     MESSAGE_END,
     MESSAGE_START,
@@ -38,28 +40,28 @@ from longhaul_trainer.verl.renderer import ChatTemplateRenderer
 FloatArray = npt.NDArray[np.float32]
 
 SHAPE = LlamaShape(
-    num_layers=3,
+    num_layers=2,
     hidden_size=64,
     intermediate_size=192,
     num_heads=2,
     num_key_value_heads=2,
-    vocabulary_size=15,
+    vocabulary_size=32,
     context_tokens=128,
     rope_theta=10000.0,
 )
-"""0.16 million parameters."""
+"""0.11 million parameters."""
 WARM_START_SEED = 0
-WARM_START_UPDATES = 400
+WARM_START_UPDATES = 300
+DEMONSTRATED_STEPS = 50
+ATTENTION = 0.25
 WARM_START_BATCH = 128
 WARM_START_RATE = 2e-3
 
-OPENING = "Goal: push every box onto a target\n# # # # # #\n"
-"""Begins every observation, and is one token: the upper wall says nothing."""
-WORDS = (PAD, MESSAGE_START, MESSAGE_END, "#", "@", "$", ".", "*", "+", "_", *ACTIONS, OPENING)
+WORDS = (PAD, MESSAGE_START, MESSAGE_END, *ACTIONS, *OBSERVATION_WORDS)
 """The vocabulary, in the order of its ids."""
 
 
-def warm_started(folder: Path, options: SokobanOptions) -> Path:
+def warm_started(folder: Path, source: TaskSource) -> Path:
     """Folder of the policy that every run starts from; the first call trains it."""
     model = folder / "model"
     if not (model / "model.safetensors").exists():
@@ -67,20 +69,18 @@ def warm_started(folder: Path, options: SokobanOptions) -> Path:
         started = time.monotonic()
         write_config(model, SHAPE, dtype="float32")
         write_tokenizer(model)
-        imitate_expert(model, options)
+        imitate(model, source)
         print(f"warm start: {time.monotonic() - started:.0f} s", flush=True)
     return model
 
 
 def write_tokenizer(folder: Path) -> None:
-    """One token for the opening, for each cell and for each action."""
+    """One token for each word."""
     vocabulary = {word: number for number, word in enumerate(WORDS)}
-    del vocabulary[OPENING]
     tokenizer: Any = Tokenizer(WordLevel(vocab=vocabulary, unk_token=PAD))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = [AddedToken(word, special=True, normalized=False) for word in WORDS[:3]]
     tokenizer.add_special_tokens(special)
-    tokenizer.add_tokens([AddedToken(OPENING, normalized=False)])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -95,12 +95,12 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
 
 
-def imitate_expert(folder: Path, options: SokobanOptions) -> None:
+def imitate(folder: Path, source: TaskSource) -> None:
     """Random weights, trained for a while to make the expert's moves, into `folder`."""
     torch.set_num_threads(1)
     torch.manual_seed(WARM_START_SEED)
     model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder))
-    examples = list(expert_examples(options))
+    examples = list(distracted_examples(source))
     prompts_NT = torch.tensor([prompt for prompt, _ in examples])
     actions_N = torch.tensor([action for _, action in examples])
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
@@ -123,16 +123,29 @@ def imitate_expert(folder: Path, options: SokobanOptions) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def expert_examples(options: SokobanOptions) -> Iterator[tuple[list[int], int]]:
-    """Every board of the solutions of the training tasks as a prompt, with the move made there."""
+def distracted_examples(source: TaskSource) -> Iterator[tuple[list[int], int]]:
+    """A distracted expert's episodes on the training tasks: each observation and the action there.
+
+    At the start and wherever it arrives it heads with probability `ATTENTION` for the place to go
+    to, else for a corner of the room, drawn evenly.
+    """
     number = {word: place for place, word in enumerate(WORDS)}
-    for task in tasks(Split.TRAIN, options):
-        level = level_of(task.task_id)
-        position = level.start
-        for action in level.solution:
-            cells = "".join(level.board.rows(position)[1:])
-            yield [number[word] for word in (OPENING, *cells, MESSAGE_END)], number[action]
-            position = level.board.move(position, action)
+    draw = random.Random(WARM_START_SEED)
+    world = KeyDoor()
+    for task in source.tasks(Split.TRAIN):
+        observation, _ = world.reset(seed=task.seed)
+        heading, over = world.at, False
+        for _ in range(DEMONSTRATED_STEPS):
+            there = world.at == heading == world.place_to_go()
+            while world.at == heading and not there:
+                attentive = draw.random() < ATTENTION
+                heading = world.place_to_go() if attentive else draw.choice(world.room_corners())
+                there = world.at == heading == world.place_to_go()
+            action = world.action_toward(heading)
+            yield [number[word] for word in (*observation.split(), MESSAGE_END)], number[action]
+            observation, _, over, _, _ = world.step(action)
+            if over:
+                break
 
 
 def next_token_logits(model: LlamaForCausalLM, prompts_BT: torch.Tensor) -> torch.Tensor:

@@ -68,7 +68,7 @@ PROMPTS_AT_ONCE = 1024
 
 
 class QuickEnvironment:
-    """A Gymnasium environment that is called where the episode is; Sokoban never waits."""
+    """A Gymnasium environment that is called where the episode is; it never waits."""
 
     def __init__(self, make: Callable[[], gymnasium.Env[str, str]]) -> None:
         self._make = make
@@ -112,17 +112,14 @@ class OneProcessRun:
         self._policy = TorchPolicy(self._model, tokenizer)
         renderer = CachedRenderer(tokenizer)
         template = prompt_template(run)
-        self._agent = {
-            temperature: Agent(
-                policy=self._policy,
-                renderer=renderer,
-                parser=ActionParser(format=ActionFormat(run.actions.format)),
-                build_memory=functools.partial(build_memory, run.memory.kind, template=template),
-                temperature=temperature,
-                max_reply_tokens=run.rollout.max_reply_tokens,
-            )
-            for temperature in (0.0, run.rollout.temperature)
-        }
+        self._agent = Agent(
+            policy=self._policy,
+            renderer=renderer,
+            parser=ActionParser(format=ActionFormat(run.actions.format)),
+            build_memory=functools.partial(build_memory, run.memory.kind, template=template),
+            temperature=run.rollout.temperature,
+            max_reply_tokens=run.rollout.max_reply_tokens,
+        )
         self._environment = environment_spec(run)
 
     def go(self) -> None:
@@ -175,7 +172,6 @@ class OneProcessRun:
     ) -> list[EpisodeRecord]:
         """`group_size` episodes of each task, all at once."""
         run = self._run
-        agent = self._agent[run.rollout.temperature if phase == "train" else 0.0]
         limits = EpisodeLimits(
             horizon=run.rollout.horizon, max_prompt_tokens=run.rollout.max_prompt_tokens
         )
@@ -192,7 +188,7 @@ class OneProcessRun:
                 EpisodeSpec(
                     task=task, seed=seed, group_index=group_index, position=position, retry=0
                 ),
-                agent=agent,
+                agent=self._agent,
                 make_environment=lambda task: QuickEnvironment(self._environment.make),
                 limits=limits,
             )
@@ -338,7 +334,7 @@ class OneProcessRun:
         )
 
     def _validate(self, panel: Panel, *, training_step: int) -> None:
-        """Greedy episodes on the panel."""
+        """One sampled episode of each task of the panel."""
         phase: Phase = "test" if panel.split is Split.TEST else "validation"
         episodes = self._play(panel.tasks, phase=phase, training_step=training_step, group_size=1)
         outcomes = [trajectory_of(record) for record in episodes]
