@@ -322,8 +322,8 @@ def print_differences(curves: Sequence[Curve]) -> dict[str, tuple[Interval, list
     """The comparisons of the plan.
 
     Returns:
-        Other algorithm, to the primary comparison with it: the bootstrap's interval, and the
-        difference of each seed.
+        Other algorithm, to the primary comparison with it: the t interval, and the difference of
+        each seed.
     """
     steps = sorted(curves[0].success)
     primary: dict[str, tuple[Interval, list[float]]] = {}
@@ -335,7 +335,7 @@ def print_differences(curves: Sequence[Curve]) -> dict[str, tuple[Interval, list
             drawn = cluster_bootstrap_difference(found, seed=0, confidence=CONFIDENCE)
             t = cluster_t_difference(found, confidence=CONFIDENCE)
             if measure == "mean of all":
-                primary[other] = drawn, [float(values.mean()) for values in found]
+                primary[other] = t, [float(values.mean()) for values in found]
             counts = all(i.low > 0 or i.high < 0 for i in (drawn, t))
             print(
                 f"| {LABELS[other]} | {measure} | {t.estimate:+.3f} | "

@@ -55,7 +55,7 @@ def plot(
         subplot_titles=(
             "256 held-out layouts",
             "training episodes",
-            "mean of validations, GiGPO less …",
+            "GiGPO less …, t interval",
         ),
         horizontal_spacing=0.07,
     )
