@@ -14,6 +14,7 @@ from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.fields import config_fields
 from longhaul_trainer.config.learning import CLIP_RANGES, READ_BY, AlgorithmConfig, EstimatorName
 from longhaul_trainer.config.run import dotted
+from longhaul_trainer.config.toml import to_toml
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
@@ -50,6 +51,28 @@ def test_every_algorithm_lies_over_every_synchronous_recipe(file: Path) -> None:
         assert all(config == other for other in others)
     for run in trained.values():
         assert run.algorithm.name == algorithm["algorithm"]["name"]
+
+
+@pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.stem)
+def test_a_recipe_below_an_algorithm_changes_nothing_but_what_is_the_environments(
+    file: Path, tmp_path: Path
+) -> None:
+    base = CONFIGS / "qwen2.5-1.5b-1gpu.toml"
+    described = tomllib.loads(base.read_text(encoding="utf-8"))
+    own = {name: described.pop(name) for name in ("algorithm", "loss")}
+    bare = tmp_path / "bare.toml"
+    bare.write_text(to_toml(described), encoding="utf-8")
+
+    over_bare, over_base = (load_config(below, layers=[file]) for below in (bare, base))
+
+    assert own["loss"]["entropy_coefficient"] != 0
+    assert over_bare.loss == over_base.loss
+    assert (
+        over_bare.algorithm.model_copy(
+            update={"invalid_action_penalty": over_base.algorithm.invalid_action_penalty}
+        )
+        == over_base.algorithm
+    )
 
 
 def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
