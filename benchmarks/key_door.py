@@ -27,7 +27,7 @@ WORDS = (
     *("key", "taken", "-", "door", "shut", "open", "goal", "level"),
     *map(str, range(NUM_COLUMNS)),
 )
-"""Of the observations."""
+"""Of the observations, beside the moves."""
 
 Cell = tuple[int, int]
 
