@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from longhaul_core.types import Split, Task
+from training.task_lists import numbered_tasks
 
 ID = "longhaul-tests/Faulty-v0"
 KINDS = ("sound", "raises in reset", "raises in step", "never returns", *["sound"] * 4)
@@ -24,22 +25,9 @@ class FaultyWorld(gymnasium.Env[str, str]):
     action_space = Text(200)
 
     def tasks(self, split: Split, limit: int | None = None) -> Sequence[Task]:
-        offset = 1000 * list(Split).index(split)
         # Held-out tasks are all sound: a panel must not fail as a whole.
         kinds = KINDS if split is Split.TRAIN else KINDS[:1]
-        listed = [
-            Task(
-                environment=ID,
-                version="1",
-                data_hash="",
-                task_id=f"{split}/{number}/{kinds[number % len(kinds)]}",
-                seed=offset + number,
-                split=split,
-                goal=f"write words ({offset + number})",
-            )
-            for number in range(16)
-        ]
-        return listed[:limit]
+        return numbered_tasks(ID, split, limit, goal="write words", kinds=kinds)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

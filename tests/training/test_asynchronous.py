@@ -1,13 +1,28 @@
-"""Runs that play ahead: what is learned from is never too old, and the store says what it was."""
+"""Runs that play ahead: what is learned from is never too old, and the store says what it was.
 
-import subprocess
-import sys
+With `test_options` these cover every pair of: a critic or none, an adapter or all weights, rows
+of one step or merged, and the three modes.
+"""
+
+import json
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from training.launching import SMOKE, Launched, run
-from training.slow_world import FOLDER, ID, UNTIL
+from training import slow_world, wordy_world
+from training.launching import (
+    Launched,
+    described,
+    finish,
+    kill_group,
+    path_with_tests,
+    run,
+    trainer,
+    wait_for_the_dead,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -22,11 +37,15 @@ COMMON = (
     "validation.num_tasks=2",
     "validation.before=false",
     "validation.every=0",
-    "checkpoint.every=2",
     'loss.importance_sampling="token"',
     "trainer.batches_ahead=1",
     "trainer.max_staleness=1",
 )
+ADAPTER = "model.lora_rank=4"
+MERGED = ('memory.kind="full"', 'optimizer.rows="merged"')
+COLOCATED = ('trainer.mode="colocate_async"',)
+SEPARATE = ('trainer.mode="separate_async"', "resources.num_engine_workers=1")
+CRITIC = ('algorithm.name="gae"', "critic.learning_rate=1e-3")
 SLOW_GOES_ON = {
     # The update of training step 2 is over: the group, of training step 1, is too old by then.
     "drop": "SELECT count(*) FROM metrics WHERE training_step = 2",
@@ -36,26 +55,25 @@ SLOW_GOES_ON = {
 }
 
 
-ENGINES = {"colocate_async": (), "separate_async": ("resources.num_engine_workers=1",)}
-
-
-def launch(folder: Path, *, mode: str, on_stale: str, num_training_steps: int) -> Launched:
-    description = folder / "slow.toml"
-    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
-    text = SMOKE.read_text(encoding="utf-8")
-    assert packaged in text
-    description.write_text(text.replace(packaged, f'id = "{ID}"'), encoding="utf-8")
+@pytest.fixture(scope="module", autouse=True)
+def worlds_are_found() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setenv(FOLDER, str(folder))
-        patch.setenv(UNTIL, SLOW_GOES_ON[on_stale])
+        patch.setenv("PYTHONPATH", path_with_tests())
+        yield
+
+
+def launch(folder: Path, *options: str, on_stale: str, num_training_steps: int) -> Launched:
+    description = described(folder, slow_world.ID)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(slow_world.FOLDER, str(folder))
+        patch.setenv(slow_world.UNTIL, SLOW_GOES_ON[on_stale])
         launched = run(
             folder,
             "train",
             str(description),
             *COMMON,
-            f'trainer.mode="{mode}"',
-            *ENGINES[mode],
+            *options,
+            "checkpoint.every=2",
             f'trainer.on_stale="{on_stale}"',
             f"num_training_steps={num_training_steps}",
         )
@@ -64,14 +82,8 @@ def launch(folder: Path, *, mode: str, on_stale: str, num_training_steps: int) -
 
 
 def assert_audit_is_clean(launched: Launched, *, num_training_steps: int) -> None:
-    ended = subprocess.run(
-        [str(Path(sys.executable).with_name("trainer")), "audit", launched.run_id],
-        cwd=launched.folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = run(launched.folder, "audit", launched.run_id)
+    assert ended.returncode == 0, ended.output
     audited = launched.query(
         "SELECT num_training_steps, num_findings FROM audits ORDER BY audited_at DESC LIMIT 1"
     )
@@ -86,16 +98,70 @@ def versions_of_each_update(launched: Launched) -> list[tuple[int, int, int]]:
     )
 
 
+class Killed(NamedTuple):
+    """A run that was killed and went on, and the tasks that waited at its checkpoint."""
+
+    launched: Launched
+    waiting: list[str]
+
+
 @pytest.fixture(scope="module")
 def dropped(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("drop")
-    return launch(folder, mode="colocate_async", on_stale="drop", num_training_steps=4)
+    options = (*COLOCATED, ADAPTER, *MERGED)
+    return launch(folder, *options, on_stale="drop", num_training_steps=4)
 
 
 @pytest.fixture(scope="module")
 def waited(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("wait")
-    return launch(folder, mode="separate_async", on_stale="wait", num_training_steps=3)
+    options = (*SEPARATE, ADAPTER, *MERGED, *CRITIC)
+    return launch(folder, *options, on_stale="wait", num_training_steps=3)
+
+
+@pytest.fixture(scope="module")
+def greedy(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """With a greedy episode beside each group."""
+    folder = tmp_path_factory.mktemp("greedy")
+    launched = run(
+        folder,
+        "train",
+        str(described(folder, wordy_world.ID)),
+        *COMMON,
+        *SEPARATE,
+        'trainer.on_stale="wait"',
+        'algorithm.name="remax"',
+        "num_training_steps=3",
+        "checkpoint.every=3",
+    )
+    assert launched.returncode == 0, launched.output
+    return launched
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """With a critic; killed after the first checkpoint, while groups wait, and resumed."""
+    folder = tmp_path_factory.mktemp("killed")
+    process = trainer(
+        folder,
+        "train",
+        str(described(folder, wordy_world.ID)),
+        *COMMON,
+        *COLOCATED,
+        *CRITIC,
+        'trainer.on_stale="wait"',
+        "num_training_steps=3",
+        "checkpoint.every=1",
+    )
+    state = "runs/*/checkpoints/global_step_1/longhaul.json"
+    wait_until(process, lambda: any(folder.glob(state)), every=0.002)
+    (checkpoint,) = folder.glob(state)
+    waiting = json.loads(checkpoint.read_text(encoding="utf-8"))["waiting"]
+    kill_group(process)
+    wait_for_the_dead(folder)
+    launched = finish(trainer(folder, "resume", "last"), folder)
+    assert launched.returncode == 0, launched.output
+    return Killed(launched, [task["task_id"] for task in waiting])
 
 
 def test_an_update_learns_from_replies_of_several_policy_versions(dropped: Launched) -> None:
@@ -154,8 +220,59 @@ def test_the_learner_waits_for_a_group_that_would_be_too_old_later(waited: Launc
     assert all(end < slow_end for end in younger), ends
 
 
-@pytest.mark.parametrize("ended", ["dropped", "waited"])
-def test_the_audit_finds_nothing(ended: str, request: pytest.FixtureRequest) -> None:
-    launched: Launched = request.getfixturevalue(ended)
+def test_what_waited_at_a_checkpoint_is_played_again_first(killed: Killed) -> None:
+    asked = killed.launched.query(
+        "SELECT DISTINCT training_step, group_index, task_id FROM episode_summary "
+        "WHERE phase = 'train' AND attempt = 1 ORDER BY training_step, group_index"
+    )
+    updates = killed.launched.query(
+        "SELECT trained_training_step, count(DISTINCT task_id), count(*) FROM episode_summary "
+        "WHERE trained GROUP BY 1 ORDER BY 1"
+    )
+    trained = killed.launched.value(
+        "SELECT count(DISTINCT task_id) FROM episode_summary WHERE trained"
+    )
 
-    assert_audit_is_clean(launched, num_training_steps=4 if ended == "dropped" else 3)
+    assert len(killed.waiting) >= 4
+    assert [task for _, _, task in asked[: len(killed.waiting)]] == killed.waiting
+    assert updates == [(1, 4, 8), (2, 4, 8), (3, 4, 8)]
+    assert trained == 12, "a task was learned from twice, or left out"
+
+
+def test_a_critic_goes_on_where_it_stood(killed: Killed) -> None:
+    steps = killed.launched.query(
+        "SELECT attempt, trained_training_step, count(*), count(value), count(value_target), "
+        "max(abs(value)) > 0 FROM steps JOIN episodes ON episodes.id = episode_id "
+        "WHERE episodes.trained GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+
+    # A fresh critic says 0 of everything: one that had forgotten would say so in step 2.
+    assert [(*who, learned) for *who, _, _, _, learned in steps] == [
+        (0, 1, 0),
+        (1, 2, 1),
+        (1, 3, 1),
+    ]
+    assert all(number == values == targets for _, _, number, values, targets, _ in steps)
+
+
+def test_a_greedy_episode_may_be_as_old_as_its_group(greedy: Launched) -> None:
+    played = greedy.query(
+        "SELECT count(*), sum(trained) FROM episodes WHERE phase = 'baseline' AND NOT failed"
+    )
+    versions = versions_of_each_update(greedy)
+
+    assert played[0][0] >= 12
+    assert played[0][1] == 0
+    assert any(oldest < (number - 1) * 2 for number, oldest, _ in versions), versions
+
+
+@pytest.mark.parametrize(
+    ("ended", "num_training_steps"), [("dropped", 4), ("waited", 3), ("greedy", 3), ("killed", 3)]
+)
+def test_the_audit_finds_nothing(
+    ended: str, num_training_steps: int, request: pytest.FixtureRequest
+) -> None:
+    found: Any = request.getfixturevalue(ended)
+    launched: Launched = found.launched if isinstance(found, Killed) else found
+
+    assert_audit_is_clean(launched, num_training_steps=num_training_steps)

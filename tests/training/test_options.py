@@ -42,7 +42,8 @@ OPTIONS = {
         'loss.kl_kind="k2"',
         'tasks.order="difficulty"',
     ),
-    "a critic of steps, and horizons that cut": (
+    "a critic of steps, an adapter, and horizons that cut": (
+        "model.lora_rank=4",
         'algorithm.name="gae"',
         "algorithm.trace_decay=0.9",
         "critic.learning_rate=1e-3",
@@ -67,7 +68,8 @@ OPTIONS = {
         'algorithm.name="remax"',
         "rollout.group_size=2",
     ),
-    "merged rows, ratios of whole actions": (
+    "an adapter, merged rows, ratios of whole actions": (
+        "model.lora_rank=4",
         'memory.kind="full"',
         'optimizer.rows="merged"',
         "optimizer.max_row_tokens=160",
@@ -79,7 +81,7 @@ OPTIONS = {
 }
 ONE_ROW_PER_STEP = {"first_step", "one_row_per_step"}
 SPLIT_REASONS = dict.fromkeys(OPTIONS, ONE_ROW_PER_STEP) | {
-    "merged rows, ratios of whole actions": {"first_step", "row_full", None},
+    "an adapter, merged rows, ratios of whole actions": {"first_step", "row_full", None},
     "a critic of tokens that learns alone first, merged rows": {"first_step", None},
 }
 """Why rows began; None where a step continued one."""

@@ -11,6 +11,7 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from longhaul_core.types import Split, Task
+from training.task_lists import numbered_tasks
 
 ID = "longhaul-tests/Wordy-v0"
 
@@ -22,20 +23,7 @@ class WordyWorld(gymnasium.Env[str, str]):
     action_space = Text(200)
 
     def tasks(self, split: Split, limit: int | None = None) -> Sequence[Task]:
-        offset = 1000 * list(Split).index(split)
-        listed = [
-            Task(
-                environment=ID,
-                version="1",
-                data_hash="",
-                task_id=f"{split}/{number}",
-                seed=offset + number,
-                split=split,
-                goal=f"write words ({offset + number})",
-            )
-            for number in range(16)
-        ]
-        return listed[:limit]
+        return numbered_tasks(ID, split, limit, goal="write words")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

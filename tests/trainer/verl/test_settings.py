@@ -231,18 +231,25 @@ def test_learner_and_reference_compute_in_the_precision_that_samples(role: str) 
 
 
 @pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
-def test_verl_itself_accepts_every_mode_laid_over_a_recipe(mode: str) -> None:
+@pytest.mark.parametrize("file", [None, *ALGORITHMS], ids=lambda file: file.stem if file else "own")
+def test_verl_itself_accepts_every_algorithm_in_every_mode(file: Path | None, mode: str) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    for recipe in ("qwen2.5-1.5b-4gpu", "qwen2.5-7b-8gpu"):
-        layer = CONFIGS / "modes" / f"{mode}.toml"
-        run = load_config(CONFIGS / f"{recipe}.toml", layers=[layer])
-        config = settings_of(run, device="gpu")
-        OmegaConf.resolve(config)
+    algorithm = [] if file is None else [file]
+    layers = [*algorithm, CONFIGS / "modes" / f"{mode}.toml"]
+    recipe = CONFIGS / ("qwen2.5-7b-8gpu.toml" if file is None else "qwen2.5-1.5b-4gpu.toml")
+    if load_config(recipe, layers=algorithm).sampling.chooses:
+        with pytest.raises(ConfigError, match="chooses among groups"):
+            load_config(recipe, layers=layers)
+        return
+    run = load_config(recipe, layers=layers)
+    config = settings_of(run, device="gpu")
+    OmegaConf.resolve(config)
 
-        validate_config(config, need_reference_policy(config), need_critic(config))
-        assert value(config, "trainer.v1.trainer_mode") == mode
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    assert need_critic(config) == run.algorithm.uses_critic
+    assert value(config, "trainer.v1.trainer_mode") == mode
 
 
 PLAYS_AHEAD: dict[str, object] = {"batches_ahead": 1, "max_staleness": 2, "on_stale": "wait"}
