@@ -1,5 +1,9 @@
 """The world of the learning benchmark: it can be solved, it pays once, and its words are known."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# Gymnasium is typed in part.
+
 import pytest
 from key_door import ACTIONS, ID, MOVES, WORDS, KeyDoor
 from learning_policy import distracted_examples

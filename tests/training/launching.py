@@ -69,10 +69,10 @@ def trainer(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def finish(
     process: subprocess.Popen[str], folder: Path, *, limit_seconds: float = TIME_LIMIT_SECONDS
 ) -> Launched:
-    """Wait for the end of a run, whatever it is."""
+    """Wait for the end of a run, whatever it is; an interrupted wait ends the run too."""
     try:
         returncode = process.wait(limit_seconds)
-    except subprocess.TimeoutExpired:
+    except BaseException:
         kill_group(process)
         raise
     return Launched(folder, returncode, (folder / "output.txt").read_text(encoding="utf-8"))
