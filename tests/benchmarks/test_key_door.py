@@ -56,7 +56,7 @@ def test_splits_share_no_layout() -> None:
     assert len(set().union(*starts)) == 1536
 
 
-def test_the_distracted_expert_only_does_what_can_be_done() -> None:
+def test_the_distracted_expert_is_shown_in_known_words() -> None:
     examples = list(distracted_examples(SOURCE))
 
     words = len(WORDS) + len(ACTIONS) + 3

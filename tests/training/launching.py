@@ -1,5 +1,6 @@
 """Runs of the real command line, in processes of their own, on a store and folder of their own."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -101,7 +102,8 @@ def described(folder: Path, environment: str) -> Path:
 
 def kill_group(process: subprocess.Popen[str]) -> None:
     """Kill -9 of the whole process group."""
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait(60)
 
 

@@ -37,6 +37,8 @@ COMMON = (
     "validation.num_tasks=2",
     "validation.before=false",
     "validation.every=0",
+    "num_training_steps=3",
+    "checkpoint.every=3",
     'loss.importance_sampling="token"',
     "trainer.batches_ahead=1",
     "trainer.max_staleness=1",
@@ -62,21 +64,17 @@ def worlds_are_found() -> Generator[None]:
         yield
 
 
-def launch(folder: Path, *options: str, on_stale: str, num_training_steps: int) -> Launched:
-    description = described(folder, slow_world.ID)
+def arguments(folder: Path, world: str, *options: str, on_stale: str = "wait") -> list[str]:
+    """What `trainer` is called with to train in `world`; later options win."""
+    stale = f'trainer.on_stale="{on_stale}"'
+    return ["train", str(described(folder, world)), *COMMON, stale, *options]
+
+
+def launch(folder: Path, *options: str, on_stale: str) -> Launched:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(slow_world.FOLDER, str(folder))
         patch.setenv(slow_world.UNTIL, SLOW_GOES_ON[on_stale])
-        launched = run(
-            folder,
-            "train",
-            str(description),
-            *COMMON,
-            *options,
-            "checkpoint.every=2",
-            f'trainer.on_stale="{on_stale}"',
-            f"num_training_steps={num_training_steps}",
-        )
+        launched = run(folder, *arguments(folder, slow_world.ID, *options, on_stale=on_stale))
     assert launched.returncode == 0, launched.output
     return launched
 
@@ -108,32 +106,22 @@ class Killed(NamedTuple):
 @pytest.fixture(scope="module")
 def dropped(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("drop")
-    options = (*COLOCATED, ADAPTER, *MERGED)
-    return launch(folder, *options, on_stale="drop", num_training_steps=4)
+    options = (*COLOCATED, ADAPTER, *MERGED, "num_training_steps=4")
+    return launch(folder, *options, on_stale="drop")
 
 
 @pytest.fixture(scope="module")
 def waited(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("wait")
-    options = (*SEPARATE, ADAPTER, *MERGED, *CRITIC)
-    return launch(folder, *options, on_stale="wait", num_training_steps=3)
+    return launch(folder, *SEPARATE, ADAPTER, *MERGED, *CRITIC, on_stale="wait")
 
 
 @pytest.fixture(scope="module")
-def greedy(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """With a greedy episode beside each group."""
-    folder = tmp_path_factory.mktemp("greedy")
-    launched = run(
-        folder,
-        "train",
-        str(described(folder, wordy_world.ID)),
-        *COMMON,
-        *SEPARATE,
-        'trainer.on_stale="wait"',
-        'algorithm.name="remax"',
-        "num_training_steps=3",
-        "checkpoint.every=3",
-    )
+def separate(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """All weights, no critic, a row for each step."""
+    folder = tmp_path_factory.mktemp("separate")
+    options = (*SEPARATE, 'algorithm.name="rloo"')
+    launched = run(folder, *arguments(folder, wordy_world.ID, *options))
     assert launched.returncode == 0, launched.output
     return launched
 
@@ -142,17 +130,8 @@ def greedy(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """With a critic; killed after the first checkpoint, while groups wait, and resumed."""
     folder = tmp_path_factory.mktemp("killed")
-    process = trainer(
-        folder,
-        "train",
-        str(described(folder, wordy_world.ID)),
-        *COMMON,
-        *COLOCATED,
-        *CRITIC,
-        'trainer.on_stale="wait"',
-        "num_training_steps=3",
-        "checkpoint.every=1",
-    )
+    options = (*COLOCATED, *CRITIC, "checkpoint.every=1")
+    process = trainer(folder, *arguments(folder, wordy_world.ID, *options))
     state = "runs/*/checkpoints/global_step_1/longhaul.json"
     wait_until(process, lambda: any(folder.glob(state)), every=0.002)
     (checkpoint,) = folder.glob(state)
@@ -255,19 +234,17 @@ def test_a_critic_goes_on_where_it_stood(killed: Killed) -> None:
     assert all(number == values == targets for _, _, number, values, targets, _ in steps)
 
 
-def test_a_greedy_episode_may_be_as_old_as_its_group(greedy: Launched) -> None:
-    played = greedy.query(
-        "SELECT count(*), sum(trained) FROM episodes WHERE phase = 'baseline' AND NOT failed"
-    )
-    versions = versions_of_each_update(greedy)
+def test_engines_of_their_own_play_ahead_by_the_limit_and_no_more(separate: Launched) -> None:
+    versions = versions_of_each_update(separate)
 
-    assert played[0][0] >= 12
-    assert played[0][1] == 0
+    assert [number for number, _, _ in versions] == [1, 2, 3]
     assert any(oldest < (number - 1) * 2 for number, oldest, _ in versions), versions
+    assert all((number - 2) * 2 <= oldest for number, oldest, _ in versions), versions
+    assert separate.value("SELECT count(*) FROM policy_versions") == 4
 
 
 @pytest.mark.parametrize(
-    ("ended", "num_training_steps"), [("dropped", 4), ("waited", 3), ("greedy", 3), ("killed", 3)]
+    ("ended", "num_training_steps"), [("dropped", 4), ("waited", 3), ("separate", 3), ("killed", 3)]
 )
 def test_the_audit_finds_nothing(
     ended: str, num_training_steps: int, request: pytest.FixtureRequest

@@ -1008,6 +1008,38 @@ def test_the_discount_of_another_run_is_found(audit: Audit) -> None:
     assert {"value_targets", "step_part", "advantage"} <= rules_of(report)
 
 
+def test_values_that_the_critic_learnt_in_another_update_are_found(audit: Audit) -> None:
+    config, played = critic_run()
+    first, *others = played.consumed_values
+    played.consumed_values = [replace(first, training_step=7), *others]
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"consumed_values"}
+    assert all(f.found.endswith(" of training step 7") for f in report.findings)
+
+
+def test_values_that_the_critic_learnt_of_a_group_that_was_thrown_away_are_found(
+    audit: Audit,
+) -> None:
+    config = make_config(algorithm__name="gae", trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    assert audit([run_started(config), *(r for one in played for r in one.records())]).clean
+    lost = next(
+        r for r in played[2].episodes if r.group_index == 6 and isinstance(r.outcome, Trajectory)
+    )
+    read = played[2].consumed_values[0]
+    row = replace(
+        read.rows[0], training_step=1, group_index=6, position=lost.outcome.position, step_index=0
+    )
+    played[2].consumed_values.append(replace(read, micro_batch=99, rows=(row,)))
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == {"consumed_values"}
+    assert [f.episode_id for f in report.findings] == [lost.episode_id]
+
+
 def test_values_that_the_critic_learnt_elsewhere_or_not_at_all_are_found(audit: Audit) -> None:
     config, played = critic_run()
     first, *others = played.consumed_values

@@ -54,7 +54,7 @@ def test_every_algorithm_lies_over_every_synchronous_recipe(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.stem)
-def test_a_recipe_below_an_algorithm_changes_nothing_but_what_is_the_environments(
+def test_the_algorithm_of_a_recipe_below_leaves_only_what_is_the_environments(
     file: Path, tmp_path: Path
 ) -> None:
     base = CONFIGS / "qwen2.5-1.5b-1gpu.toml"

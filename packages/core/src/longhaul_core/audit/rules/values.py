@@ -139,8 +139,9 @@ def check_consumed(evidence: Evidence, tally: Tally) -> None:
                 _far(found, weight, 0.0) for found in (row.weight_low, row.weight_high)
             ):
                 wrong.append(f"weights {row.weight_low} to {row.weight_high}")
-            if row.optimizer_step_index != parts[row.episode_id]:
-                wrong.append(f"optimizer step {row.optimizer_step_index}")
+            update = row.optimizer_step_index, row.training_step
+            if update != (parts[row.episode_id], evidence.training_step):
+                wrong.append("optimizer step {} of training step {}".format(*update))
         if wrong:
             tally.found(
                 ", ".join(wrong),

@@ -209,6 +209,8 @@ class ConsumedValueNumbers(NamedTuple):
 
     episode_id: str
     step_index: int
+    training_step: int
+    """Whose update read it."""
     optimizer_step_index: int
     num_tokens: int
     first_token: int | None
@@ -536,15 +538,7 @@ def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> li
         )
         .join(EpisodeRow, EpisodeRow.id == ConsumedStepRow.episode_id)
         .join(GroupRow, _IN_GROUP)
-        .where(
-            GroupRow.run_id == run_id,
-            GroupRow.phase == "train",
-            (GroupRow.decided_training_step == training_step)
-            | (
-                GroupRow.decided_training_step.is_(None) & (GroupRow.training_step == training_step)
-            ),
-            ~GroupRow.superseded,
-        )
+        .where(*_settled(run_id, training_step))
         .order_by(*key)
     )
     return [ConsumedNumbers(*row) for row in rows]
@@ -553,11 +547,12 @@ def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> li
 def consumed_value_numbers(
     session: Session, *, run_id: str, training_step: int
 ) -> list[ConsumedValueNumbers]:
-    """What the critic's loss read in a training step, by episode, step and time."""
+    """What the critic's loss read of a training step's groups; see `consumed_numbers`."""
     rows = session.execute(
         select(
             ConsumedValueRow.episode_id,
             ConsumedValueRow.step_index,
+            ConsumedValueRow.training_step,
             ConsumedValueRow.optimizer_step_index,
             ConsumedValueRow.num_tokens,
             ConsumedValueRow.first_token,
@@ -568,10 +563,11 @@ def consumed_value_numbers(
         )
         .join(EpisodeRow, EpisodeRow.id == ConsumedValueRow.episode_id)
         .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step))
+        .where(*_settled(run_id, training_step))
         .order_by(
             ConsumedValueRow.episode_id,
             ConsumedValueRow.step_index,
+            ConsumedValueRow.training_step,
             ConsumedValueRow.optimizer_step_index,
             ConsumedValueRow.rank,
             ConsumedValueRow.micro_batch,
@@ -644,5 +640,16 @@ def _of(run_id: str, training_step: int, phase: str = "train") -> tuple[ColumnEl
         GroupRow.run_id == run_id,
         GroupRow.phase == phase,
         *which,
+        ~GroupRow.superseded,
+    )
+
+
+def _settled(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
+    """Groups that the training step took or threw away, or played and left waiting."""
+    return (
+        GroupRow.run_id == run_id,
+        GroupRow.phase == "train",
+        (GroupRow.decided_training_step == training_step)
+        | (GroupRow.decided_training_step.is_(None) & (GroupRow.training_step == training_step)),
         ~GroupRow.superseded,
     )
