@@ -402,6 +402,13 @@ class LonghaulTrainer(PPOTrainer):
         rows = batch.select_keys([finals[episode] for episode in kept]) if kept else None
         return kept, rows
 
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """The reference's, which is the policy without its adapter where it has one."""
+        batch = super()._compute_ref_log_prob(batch, metrics)
+        # verl leaves this on, and the critic, who is asked next, has no adapter to leave out.
+        (batch.extra_info or {}).pop("no_lora_adapter", None)
+        return batch
+
     def _compute_values(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """What the critic says of every row, and of what truncated episodes ended with."""
         self._context.stages.enter("values", training_step=self.global_steps)
