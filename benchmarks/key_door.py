@@ -79,16 +79,13 @@ class KeyDoor(gymnasium.Env[str, str]):
         """The next step of a shortest way, rows before columns; what is to be done there if there.
 
         Args:
-            place: A cell of this room, or, with the door open, of the other one.
+            place: A cell of this room, or, with the door open, of the right one.
         """
         if self.at == place:
             return "unlock" if self.key is None else "take"
-        if self.at == self.door:
-            return "east" if place[1] > DOOR_COLUMN else "west"
-        if (self.at[1] > DOOR_COLUMN) != (place[1] > DOOR_COLUMN):
-            out = "east" if place[1] > DOOR_COLUMN else "west"
-            gate = _beside(self.door, "west" if out == "east" else "east")
-            return out if self.at == gate else _toward(self.at, gate)
+        if self.at[1] <= DOOR_COLUMN < place[1]:
+            west_of_it = _beside(self.door, "west")
+            return "east" if self.at in (west_of_it, self.door) else _toward(self.at, west_of_it)
         return _toward(self.at, place)
 
     def _is_free(self, cell: Cell) -> bool:

@@ -134,7 +134,7 @@ def distracted_examples(source: TaskSource) -> Iterator[tuple[list[int], int]]:
     world = KeyDoor()
     for task in source.tasks(Split.TRAIN):
         observation, _ = world.reset(seed=task.seed)
-        heading, over = world.at, False
+        heading = world.at
         for _ in range(DEMONSTRATED_STEPS):
             there = world.at == heading == world.place_to_go()
             while world.at == heading and not there:
