@@ -137,6 +137,7 @@ HOOKS = {
     "on_sample_end": [],
     "on_step_end": [],
     "_balance_batch": ["batch", "metrics", "logging_prefix", "keep_minibatch"],
+    "_compute_ref_log_prob": ["batch", "metrics"],
     "_compute_values": ["batch", "metrics"],
     "_compute_advantage": ["batch", "metrics"],
     "_update_critic": ["batch", "metrics"],
@@ -187,6 +188,15 @@ def test_a_training_step_calls_the_hooks_in_the_order_that_ours_count_on() -> No
     ]
     places = [text.index(call) for call in calls]
     assert places == sorted(places)
+
+
+def test_the_reference_s_pass_leaves_its_word_on_adapters_in_the_batch() -> None:
+    """`LonghaulTrainer._compute_ref_log_prob` takes it out; it may go when verl does so."""
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    text = source(PPOTrainer._compute_ref_log_prob)
+    assert text.count("no_lora_adapter") == 1
+    assert text.index('metadata["no_lora_adapter"] = True') < text.index("extra_info.update(")
 
 
 def test_the_trainer_has_what_ours_reads() -> None:
