@@ -202,6 +202,14 @@ def play_ahead(config: RunConfig) -> list[PlayedStep]:
                 )
             ],
         )
+        if config.algorithm.name == "remax":
+            played.greedy = [
+                record
+                for training_step, group in [*groups, *thrown_away]
+                for record in _greedy_tries(
+                    config, draw, (training_step, group, 0), failure_rate=0.2, attempt=0
+                )
+            ]
         played.decisions = [
             GroupDecision(
                 run_id=RUN,
@@ -250,10 +258,12 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
 def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
     """What the trainer makes of the episodes that ended."""
     taken = [(d.training_step, d.group_index) for d in played.decisions if not d.discard_reason]
-    episodes = [r for r in played.episodes if (r.training_step, r.group_index) in taken]
-    notes, greedy = without_greedy(
-        {**row_notes(config, episodes), **row_notes(config, played.greedy)}
-    )
+    episodes = [
+        record
+        for record in (*played.episodes, *played.greedy)
+        if (record.training_step, record.group_index) in taken
+    ]
+    notes, greedy = without_greedy(row_notes(config, episodes))
     return credit_training_step(
         notes,
         algorithm=config.algorithm,

@@ -118,9 +118,9 @@ def waited(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """All weights, no critic, a row for each step."""
+    """All weights, no critic, a row for each step; a greedy episode beside each group."""
     folder = tmp_path_factory.mktemp("separate")
-    options = (*SEPARATE, 'algorithm.name="rloo"')
+    options = (*SEPARATE, 'algorithm.name="remax"')
     launched = run(folder, *arguments(folder, wordy_world.ID, *options))
     assert launched.returncode == 0, launched.output
     return launched
@@ -241,6 +241,23 @@ def test_engines_of_their_own_play_ahead_by_the_limit_and_no_more(separate: Laun
     assert any(oldest < (number - 1) * 2 for number, oldest, _ in versions), versions
     assert all((number - 2) * 2 <= oldest for number, oldest, _ in versions), versions
     assert separate.value("SELECT count(*) FROM policy_versions") == 4
+
+
+def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_it(
+    separate: Launched,
+) -> None:
+    pairs = separate.query(
+        "SELECT groups.decided_training_step, groups.task_hash = greedy.task_hash, greedy.trained, "
+        "sampled.episode_advantage - (sampled.episode_return - greedy.episode_return) "
+        "FROM groups JOIN episodes AS sampled USING (run_id, attempt, training_step, group_index) "
+        "JOIN episodes AS greedy USING (run_id, attempt, training_step, group_index) "
+        "WHERE groups.phase = 'train' AND update_index IS NOT NULL "
+        "AND sampled.phase = 'train' AND greedy.phase = 'baseline' ORDER BY 1"
+    )
+
+    assert [number for number, *_ in pairs] == [1] * 8 + [2] * 8 + [3] * 8
+    assert all(same and not trained for _, same, trained, _ in pairs)
+    assert all(abs(difference) < 1e-9 for *_, difference in pairs), pairs
 
 
 @pytest.mark.parametrize(

@@ -490,6 +490,9 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
 ) -> None:
     fates = {0: 2, 1: 3, 2: None, 3: 2, 4: 3}  # group of training step 1 → decided in
     records = [make_record(make_trajectory(), group_index=group) for group in fates]
+    greedy = [
+        make_record(make_trajectory(), phase="baseline", group_index=group) for group in fates
+    ]
     decisions = [
         decide(record, at=at, discarded=record.group_index >= 3)
         for record in records
@@ -500,9 +503,10 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         for record in records[:2]
         if (at := fates[record.group_index]) is not None
     ]
-    writer.write([run_started(), *records, *decisions, *credits])
+    writer.write([run_started(), *records, *greedy, *decisions, *credits])
     columns = "SELECT group_index, superseded, trained, trained_training_step FROM episodes"
-    order = " ORDER BY group_index"
+    order = " WHERE phase = 'train' ORDER BY group_index"
+    beside = order.replace("train", "baseline")
     assert [tuple(row) for row in session.execute(text(columns + order))] == [
         (0, 0, 1, 2),
         (1, 0, 1, 3),
@@ -524,18 +528,26 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
     ]
     groups = session.execute(text("SELECT superseded FROM groups" + order))
     assert [bool(row[0]) for row in groups] == [False, True, True, False, True]
+    for table in ("groups", "episodes"):
+        shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
+        assert [bool(row[0]) for row in shared] == [False, True, True, False, True]
     trained = session.execute(text("SELECT DISTINCT episode_id FROM steps WHERE trained"))
     assert trained.scalars().all() == ["run/0/train/1/0/0/0"]
     session.rollback()
 
     # The writer's queue may bring all of it again, and what it had not brought before.
     late = make_record(make_trajectory(), group_index=5)
-    writer.write([late, *records, decide(late, at=2), *decisions, *credits])
+    late_greedy = make_record(make_trajectory(), group_index=5, phase="baseline")
+    again = [late, late_greedy, *records, *greedy, decide(late, at=2), *decisions, *credits]
+    writer.write(again)
 
     assert [tuple(row) for row in session.execute(text(columns + order))] == [
         *kept,
         (5, 0, 0, None),
     ]
+    for table in ("groups", "episodes"):
+        shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
+        assert [bool(row[0]) for row in shared] == [False, True, True, False, True, False]
     assert queries.violations(session, run_id="run") == []
 
 

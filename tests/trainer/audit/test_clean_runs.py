@@ -142,6 +142,22 @@ def test_a_group_of_one_has_its_greedy_episode_to_be_compared_with(empty_store: 
     assert report.num_episodes == config.tasks_per_training_step
 
 
+def test_greedy_episodes_are_checked_where_their_group_was_learned_from(
+    empty_store: Path,
+) -> None:
+    config = make_config(algorithm__name="remax", trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    late = [r for r in played[1].greedy if r.training_step == 1]
+
+    report = audited(empty_store, config, played)
+
+    assert len(late) >= 2
+    assert [told(finding) for finding in report.findings] == []
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    taken = [d.group_index for one in played for d in one.decisions if not d.discard_reason]
+    assert checked["greedy_untrained"] >= len(taken) == 12
+
+
 def test_training_steps_of_the_critic_alone_are_known(empty_store: Path) -> None:
     config = make_config(algorithm__name="gae", critic__warmup_training_steps=2)
     played = [play(config, k) for k in (1, 2, 3)]

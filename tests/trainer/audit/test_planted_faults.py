@@ -825,6 +825,10 @@ def test_findings_are_listed_up_to_a_limit_and_counted_beyond(audit: Audit) -> N
 # Greedy episodes
 
 
+def is_ended(record: EpisodeRecord) -> bool:
+    return isinstance(record.outcome, Trajectory)
+
+
 def remax_run() -> tuple[RunConfig, PlayedStep]:
     config = make_config(algorithm__name="remax")
     return config, play(config, 1)
@@ -857,6 +861,40 @@ def test_a_baseline_that_was_sampled_is_found(audit: Audit) -> None:
     assert {f.episode_id for f in report.findings} == {record.episode_id}
 
 
+def test_a_greedy_reply_is_compared_with_those_of_the_same_weights_alone(audit: Audit) -> None:
+    config = make_config(algorithm__name="remax", trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    place = next(
+        place
+        for place, record in enumerate(played[1].greedy)
+        if record.training_step == 2 and is_ended(record) and len(record.outcome.steps) >= 2
+    )
+    record = played[1].greedy[place]
+    first, *others = record.outcome.steps
+    sampled = replace(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
+    played[1].greedy[place] = replace(
+        record, outcome=replace(record.outcome, steps=(sampled, *others))
+    )
+    records = [run_started(config), *(r for one in played for r in one.records())]
+    older = "UPDATE steps SET policy_version = 0 WHERE "
+
+    found = audit(records)
+    of_older_weights = audit(records, older + f"episode_id = '{record.episode_id}'")
+    # The weights of the next step may have sampled the end of the first reply.
+    group = (
+        f"SELECT id FROM episodes WHERE training_step = 2 AND group_index = {record.group_index}"
+    )
+    across_an_update = audit(records, older + f"step_index = 0 AND episode_id IN ({group})")
+
+    assert {(f.rule, f.episode_id) for f in found.findings} == {
+        ("greedy_replies", record.episode_id)
+    }
+    for report in (of_older_weights, across_an_update):
+        assert report.findings == ()
+        [skipped] = [one for one in report.not_checked if one.rule == "greedy_replies"]
+        assert "of different weights" in skipped.reason
+
+
 def test_a_greedy_episode_of_another_task_or_older_weights_is_found(audit: Audit) -> None:
     config, played = remax_run()
     first, second = played.greedy[0].episode_id, played.greedy[1].episode_id
@@ -868,10 +906,26 @@ def test_a_greedy_episode_of_another_task_or_older_weights_is_found(audit: Audit
         f"UPDATE steps SET policy_version = 7 WHERE episode_id = '{second}'",
     )
 
-    assert rules_of(report) == {"greedy_episodes"}
+    assert rules_of(report) == {"greedy_episodes", "policy_version"}
     found = {f.episode_id: f.found for f in report.findings}
     assert "another task" in found[first]
-    assert "other weights" in found[second]
+    assert found[second] == "policy version 7"
+
+
+def test_the_greedy_episode_of_a_group_that_was_played_ahead_is_looked_at(audit: Audit) -> None:
+    config = make_config(algorithm__name="remax", trainer=ONE_AHEAD)
+    played = play_ahead(config)
+    early = [r for r in played[1].greedy if r.training_step == 1 and is_ended(r)]
+    first, second = (record.episode_id for record in early[:2])
+
+    report = audit(
+        [run_started(config), *(r for one in played for r in one.records())],
+        f"UPDATE episodes SET trained = 1 WHERE id = '{first}'",
+        f"UPDATE episodes SET horizon = 99 WHERE id = '{second}'",
+    )
+
+    assert rules_of(report) == {"greedy_untrained", "greedy_episodes"}
+    assert {(f.training_step, f.episode_id) for f in report.findings} == {(2, first), (2, second)}
 
 
 def test_a_group_mean_in_the_place_of_the_greedy_return_is_found(audit: Audit) -> None:

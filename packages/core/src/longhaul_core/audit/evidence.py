@@ -96,6 +96,17 @@ class AuditedEpisode(NamedTuple):
         """Whether the task itself ended, so that nothing was to come after the last step."""
         return self.numbers.stop_reason in TERMINATED
 
+    def version_of_first_reply(self, newest: int) -> int | None:
+        """Policy version of the weights that sampled its first reply; None if they changed.
+
+        Args:
+            newest: Of any weights that sampled the episode. A step knows its oldest alone.
+        """
+        if not self.steps:
+            return None
+        first, *later = (step.policy_version for step in self.steps[:2])
+        return first if first == (later[0] if later else newest) else None
+
     @property
     def complete(self) -> bool:
         """Whether the steps are 0, 1, 2 ... to the last."""
@@ -116,12 +127,8 @@ class GreedyEvidence:
 
     episodes: tuple[AuditedEpisode, ...] = ()
     """By group and retry, failed tries included."""
-    first_replies: tuple[FirstReply, ...] = ()
-    """Of the sampled episodes and of the greedy ones."""
-    tasks: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Task of each group's sampled episodes."""
-    greedy_tasks: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Task of each group's greedy episode."""
+    first_replies: Mapping[str, FirstReply] = field(default_factory=dict[str, FirstReply])
+    """Of the sampled episodes and of the greedy ones, by episode."""
 
     @cached_property
     def ended(self) -> dict[int, AuditedEpisode]:
@@ -458,13 +465,9 @@ def read_evidence(
 def _read_greedy(session: Session, *, run_id: str, training_step: int) -> GreedyEvidence:
     steps: dict[str, list[StepNumbers]] = defaultdict(list)
     for step in queries.step_numbers(
-        session, run_id=run_id, training_step=training_step, phase="baseline"
+        session, run_id=run_id, training_step=training_step, greedy=True
     ):
         steps[step.episode_id].append(step)
-    tasks, greedy_tasks = (
-        queries.task_of_groups(session, run_id=run_id, training_step=training_step, phase=phase)
-        for phase in ("train", "baseline")
-    )
     return GreedyEvidence(
         episodes=tuple(
             AuditedEpisode(
@@ -473,14 +476,10 @@ def _read_greedy(session: Session, *, run_id: str, training_step: int) -> Greedy
                 anchors=tuple(step.anchor_hash for step in steps[numbers.episode_id]),
             )
             for numbers in queries.episode_numbers(
-                session, run_id=run_id, training_step=training_step, phase="baseline"
+                session, run_id=run_id, training_step=training_step, greedy=True
             )
         ),
-        first_replies=tuple(
-            queries.first_replies(session, run_id=run_id, training_step=training_step)
-        ),
-        tasks=tasks,
-        greedy_tasks=greedy_tasks,
+        first_replies=queries.first_replies(session, run_id=run_id, training_step=training_step),
     )
 
 

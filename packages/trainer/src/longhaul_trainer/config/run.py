@@ -187,11 +187,6 @@ class RunConfig(Section):
 
     def _engines_beside_the_learner(self) -> Generator[str]:
         engines, mode = self.resources.num_engine_workers, self.trainer.mode
-        if mode != "sync" and self.algorithm.name == "remax":
-            yield (
-                f'algorithm.name = "remax" with trainer.mode = "{mode}" would compare episodes '
-                'with a greedy one of other weights; say trainer.mode = "sync"'
-            )
         if mode == "separate_async" and engines == 0:
             yield (
                 'trainer.mode = "separate_async" needs engines beside the learner, and '

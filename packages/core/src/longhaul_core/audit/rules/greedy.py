@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.evidence import AuditedEpisode, Evidence
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
 from longhaul_core.audit.rules.replies import EXACT_AGREEMENT, PRUNED, ROUGH_AGREEMENT
@@ -19,23 +19,19 @@ def check_played(evidence: Evidence, tally: Tally) -> None:
     if not evidence.intent.needs_greedy_episode:
         return
     tried = {episode.numbers.group_index for episode in evidence.greedy.episodes}
-    for group in range(evidence.intent.tasks_per_training_step):
+    for group in evidence.groups:
         tally.checked()
-        if group not in tried:
+        if group.group_index not in tried:
             tally.found(
-                f"group {group} without a greedy episode",
+                f"group {group.group_index} without a greedy episode",
                 expected="one, or a recorded failure",
                 training_step=evidence.training_step,
             )
     horizons = {e.numbers.group_index: e.numbers.horizon for e in evidence.episodes}
-    versions: dict[int, set[int]] = defaultdict(set)
-    for episode in evidence.ended:
-        versions[episode.numbers.group_index] |= {step.policy_version for step in episode.steps}
+    tasks = {e.numbers.group_index: e.numbers.task_hash for e in evidence.episodes}
     seen: set[int] = set()
     for episode in evidence.greedy.episodes:
         numbers = episode.numbers
-        used = {step.policy_version for step in episode.steps}
-        of_group = versions[numbers.group_index]
         wrong = [
             what
             for what, there in (
@@ -45,12 +41,7 @@ def check_played(evidence: Evidence, tally: Tally) -> None:
                     f"a horizon of {numbers.horizon}",
                     numbers.horizon != horizons.get(numbers.group_index),
                 ),
-                (
-                    "another task",
-                    evidence.greedy.greedy_tasks.get(numbers.group_index)
-                    != evidence.greedy.tasks.get(numbers.group_index),
-                ),
-                ("other weights", bool(of_group) and not used <= of_group),
+                ("another task", numbers.task_hash != tasks.get(numbers.group_index)),
             )
             if there
         ]
@@ -59,7 +50,7 @@ def check_played(evidence: Evidence, tally: Tally) -> None:
         if wrong:
             tally.found(
                 f"a greedy episode with {', '.join(wrong)}",
-                expected="one whole episode of the group's task, at its horizon and by its weights",
+                expected="one whole episode of the group's task, at its horizon",
                 training_step=evidence.training_step,
                 episode_id=numbers.episode_id,
             )
@@ -92,7 +83,8 @@ def check_untrained(evidence: Evidence, tally: Tally) -> None:
 def check_greedy(evidence: Evidence, tally: Tally) -> None:
     """No sampled reply to the prompt that a greedy one answered has a likelier token.
 
-    Compared is the first step, whose prompt a group shares, up to the first token that differs.
+    Compared is the first step, whose prompt a group shares, up to the first token that differs,
+    where the same weights sampled both.
     """
     if not evidence.intent.needs_greedy_episode:
         return
@@ -118,20 +110,24 @@ def check_greedy(evidence: Evidence, tally: Tally) -> None:
 
 
 def _same_prompt(evidence: Evidence, tally: Tally) -> Iterator[tuple[FirstReply, FirstReply]]:
-    """Each group's greedy first reply, with each sampled one to the same prompt."""
-    groups: dict[int, list[FirstReply]] = defaultdict(list)
-    for reply in evidence.greedy.first_replies:
-        groups[reply.group_index].append(reply)
-    for replies in groups.values():
-        for greedy in replies:
-            if greedy.phase != "baseline":
+    """Each group's greedy first reply, with each sampled one of the same weights and prompt."""
+    groups: dict[int, list[AuditedEpisode]] = defaultdict(list)
+    for episode in evidence.ended:
+        groups[episode.numbers.group_index].append(episode)
+    replies = evidence.greedy.first_replies
+    for group, episode in evidence.greedy.ended.items():
+        greedy = replies.get(episode.numbers.episode_id)
+        if greedy is None or greedy.action_tokens is None or greedy.behavior_logprobs is None:
+            tally.skip(PRUNED)
+            continue
+        version = episode.version_of_first_reply(evidence.first_version)
+        for other in groups[group]:
+            if version is None or other.version_of_first_reply(evidence.first_version) != version:
+                tally.skip("the greedy reply and a sampled one are of different weights")
                 continue
-            if greedy.action_tokens is None or greedy.behavior_logprobs is None:
-                tally.skip(PRUNED)
-                continue
-            for sampled in replies:
-                if sampled.phase == "train" and sampled.prompt_tokens == greedy.prompt_tokens:
-                    yield greedy, sampled
+            sampled = replies.get(other.numbers.episode_id)
+            if sampled is not None and sampled.prompt_tokens == greedy.prompt_tokens:
+                yield greedy, sampled
 
 
 def _lead(greedy: FirstReply, sampled: FirstReply) -> float:

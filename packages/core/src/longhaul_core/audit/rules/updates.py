@@ -104,7 +104,7 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
     oldest = max(0, newest - evidence.intent.max_staleness * updates)
     allowed = range(oldest, newest + 1, updates)
     told = f"policy version {newest}" + (f", or from {oldest} on" if oldest < newest else "")
-    for episode in evidence.ended:
+    for episode in (*evidence.ended, *evidence.greedy.ended.values()):
         tally.checked(len(episode.steps))
         for step in episode.steps:
             if step.policy_version not in allowed:

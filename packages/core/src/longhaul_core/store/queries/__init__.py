@@ -5,7 +5,6 @@ result stays valid after its session has closed. Nothing here writes; see `maint
 """
 
 from longhaul_core.store.queries.audits import AuditDetail, list_audits
-from longhaul_core.store.queries.baselines import FirstReply, first_replies, task_of_groups
 from longhaul_core.store.queries.episodes import (
     EpisodeDetail,
     EpisodeFilter,
@@ -53,6 +52,7 @@ from longhaul_core.store.queries.training_steps import (
     ConsumedValueNumbers,
     DiscardedGroup,
     EpisodeNumbers,
+    FirstReply,
     GroupNumbers,
     HorizonOutcomes,
     PlayedGroup,
@@ -65,6 +65,7 @@ from longhaul_core.store.queries.training_steps import (
     consumed_value_numbers,
     discarded_groups,
     episode_numbers,
+    first_replies,
     group_numbers,
     has_consumed_steps,
     horizon_outcomes,
@@ -141,7 +142,6 @@ __all__ = [
     "search_steps",
     "step_numbers",
     "storage_stats",
-    "task_of_groups",
     "token_credits",
     "token_pieces",
     "training_curve",

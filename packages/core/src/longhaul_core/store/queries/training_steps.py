@@ -1,7 +1,7 @@
 """Training steps: everything stored of one that says what was trained, for an audit of it.
 
 A training step here is its update: the groups it took, whichever training step played them.
-All of it is of the surviving line and, where no other phase is asked for, of training episodes.
+All of it is of the surviving line and, where no greedy ones are asked for, of training episodes.
 """
 
 from collections.abc import Collection, Iterator
@@ -27,6 +27,7 @@ __all__ = [
     "ConsumedValueNumbers",
     "DiscardedGroup",
     "EpisodeNumbers",
+    "FirstReply",
     "GroupNumbers",
     "HorizonOutcomes",
     "PlayedGroup",
@@ -39,6 +40,7 @@ __all__ = [
     "consumed_value_numbers",
     "discarded_groups",
     "episode_numbers",
+    "first_replies",
     "group_numbers",
     "has_consumed_steps",
     "horizon_outcomes",
@@ -54,15 +56,15 @@ __all__ = [
 _BATCH = 2_000
 """Replies fetched at once."""
 
-_IN_GROUP = (
+_SAME_PLACE = (
     (EpisodeRow.run_id == GroupRow.run_id)
-    & (EpisodeRow.phase == GroupRow.phase)
     & (EpisodeRow.training_step == GroupRow.training_step)
     & (EpisodeRow.group_index == GroupRow.group_index)
     & (EpisodeRow.attempt == GroupRow.attempt)
 )
-
-_PLACE = func.coalesce(GroupRow.update_index, GroupRow.group_index)
+_IN_GROUP = _SAME_PLACE & (EpisodeRow.phase == GroupRow.phase)
+_BESIDE_GROUP = _SAME_PLACE & (EpisodeRow.phase == "baseline") & (GroupRow.phase == "train")
+"""Of a greedy episode and the group that is compared with it, whose fate it shares."""
 
 
 class GroupNumbers(NamedTuple):
@@ -78,6 +80,7 @@ class EpisodeNumbers(NamedTuple):
     """An episode that ended or failed, failed tries included."""
 
     episode_id: str
+    task_hash: str
     played_training_step: int
     trained_training_step: int | None
     """None if untrained."""
@@ -202,6 +205,18 @@ class PromptTokens(NamedTuple):
     other_prompt_tokens: bytes | None
     """The rest of the prompt."""
     action_tokens: bytes | None
+
+
+class FirstReply(NamedTuple):
+    """The first step of an episode that did not fail; None where it was pruned."""
+
+    episode_id: str
+    prompt_tokens: bytes | None
+    """Packed int32."""
+    action_tokens: bytes | None
+    """Packed int32."""
+    behavior_logprobs: bytes | None
+    """Packed float32."""
 
 
 class ConsumedValueNumbers(NamedTuple):
@@ -372,7 +387,7 @@ def played_groups(session: Session, *, run_id: str, training_step: int) -> list[
 
 
 def episode_numbers(
-    session: Session, *, run_id: str, training_step: int, phase: str = "train"
+    session: Session, *, run_id: str, training_step: int, greedy: bool = False
 ) -> list[EpisodeNumbers]:
     """Episodes of a training step, by group, position and retry.
 
@@ -380,14 +395,15 @@ def episode_numbers(
         session: Only read from.
         run_id: The run asked about.
         training_step: Which.
-        phase: Of the sampled episodes, or `baseline` for the greedy ones beside them.
+        greedy: Of the greedy episodes beside the groups, instead of the sampled ones.
     """
     rows = session.execute(
         select(
             EpisodeRow.id,
+            EpisodeRow.task_hash,
             EpisodeRow.training_step,
             EpisodeRow.trained_training_step,
-            _PLACE,
+            GroupRow.update_index,
             EpisodeRow.position,
             EpisodeRow.retry,
             EpisodeRow.failed,
@@ -401,15 +417,15 @@ def episode_numbers(
             EpisodeRow.optimizer_step_index,
             EpisodeRow.final_value,
         )
-        .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step, phase))
-        .order_by(_PLACE, EpisodeRow.position, EpisodeRow.retry)
+        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
+        .where(*_of(run_id, training_step))
+        .order_by(GroupRow.update_index, EpisodeRow.position, EpisodeRow.retry)
     )
     return [EpisodeNumbers(*row) for row in rows]
 
 
 def step_numbers(
-    session: Session, *, run_id: str, training_step: int, phase: str = "train"
+    session: Session, *, run_id: str, training_step: int, greedy: bool = False
 ) -> list[StepNumbers]:
     """Steps of a training step's episodes, by episode and index; see `episode_numbers`."""
     rows = session.execute(
@@ -434,11 +450,31 @@ def step_numbers(
             StepRow.value_target,
         )
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
-        .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step, phase))
+        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
+        .where(*_of(run_id, training_step))
         .order_by(StepRow.episode_id, StepRow.step_index)
     )
     return [StepNumbers(*row) for row in rows]
+
+
+def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[str, FirstReply]:
+    """The first reply of each sampled and each greedy episode of a training step, by episode."""
+    rows = session.execute(
+        select(
+            EpisodeRow.id,
+            StepContentRow.prompt_tokens,
+            StepContentRow.action_tokens,
+            StepContentRow.behavior_logprobs,
+        )
+        .join(GroupRow, _SAME_PLACE & EpisodeRow.phase.in_(("train", "baseline")))
+        .join(StepContentRow, StepContentRow.episode_id == EpisodeRow.id)
+        .where(
+            *_of(run_id, training_step),
+            ~EpisodeRow.failed,
+            StepContentRow.step_index == 0,
+        )
+    )
+    return {row.id: FirstReply(*row) for row in rows}
 
 
 def anchor_texts(
@@ -627,19 +663,13 @@ def metrics_of_training_step(
     return {row.name: row.value for row in rows}
 
 
-def _of(run_id: str, training_step: int, phase: str = "train") -> tuple[ColumnElement[bool], ...]:
-    """Groups that the update took; of another phase, those that the training step played."""
-    if phase != "train":
-        which = (GroupRow.training_step == training_step,)
-    else:
-        which = (
-            GroupRow.decided_training_step == training_step,
-            GroupRow.update_index.is_not(None),
-        )
+def _of(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
+    """Groups that the update took."""
     return (
         GroupRow.run_id == run_id,
-        GroupRow.phase == phase,
-        *which,
+        GroupRow.phase == "train",
+        GroupRow.decided_training_step == training_step,
+        GroupRow.update_index.is_not(None),
         ~GroupRow.superseded,
     )
 

@@ -26,7 +26,7 @@ from longhaul_core.store.records import (
     GroupDecision,
 )
 from longhaul_core.store.rows import Row
-from longhaul_core.store.writing.runs import Lines
+from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lines
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
 from longhaul_core.types import FailedEpisode, Message, Task
 
@@ -55,8 +55,8 @@ def write_episodes(connection: Connection, records: Sequence[EpisodeRecord], lin
     for record in records:
         episodes.setdefault(record.episode_id, record)
     superseded = {
-        # A training episode survives by the decision on its group, which comes later.
-        key: lines.given_up(record) if record.phase == "train" else lines.superseded(record)
+        # The decision on a group, which comes later, says whether its episodes survive.
+        key: lines.given_up(record) if record.phase in FATE_OF_GROUP else lines.superseded(record)
         for key, record in episodes.items()
     }
     write_tasks(connection, [record.outcome.task for record in episodes.values()])
@@ -122,7 +122,7 @@ def write_decisions(connection: Connection, records: Sequence[GroupDecision], li
         superseded = lines.superseded(decision, training_step=decision.decided_training_step)
         written = connection.execute(
             update(GroupRow)
-            .where(*_group(GroupRow, decision))
+            .where(*_group(GroupRow, decision), GroupRow.phase == "train")
             .values(
                 decided_training_step=int(decision.decided_training_step),
                 update_index=decision.update_index,
@@ -133,11 +133,12 @@ def write_decisions(connection: Connection, records: Sequence[GroupDecision], li
         if written.rowcount != 1:
             raise StoreError(f"decision on a group that is not in the store: {key}")
         if lines.given_up(decision):
-            connection.execute(
-                update(EpisodeRow)
-                .where(*_group(EpisodeRow, decision))
-                .values(superseded=superseded)
-            )
+            for model in (EpisodeRow, GroupRow):
+                connection.execute(
+                    update(model)
+                    .where(*_group(model, decision), model.phase.in_(FATE_OF_GROUP))
+                    .values(superseded=superseded)
+                )
 
 
 def _group(
@@ -146,7 +147,6 @@ def _group(
     return (
         model.run_id == decision.run_id,
         model.attempt == decision.attempt,
-        model.phase == "train",
         model.training_step == decision.training_step,
         model.group_index == decision.group_index,
     )

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection, exists, func, select, update
+from sqlalchemy.orm import aliased
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import (
@@ -22,7 +23,11 @@ from longhaul_core.store.redaction import redacted
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.statements import insert_new
 
-__all__ = ["Lines", "beat", "end_run", "start_run", "supersede", "surviving_lines"]
+__all__ = ["FATE_OF_GROUP", "Lines", "beat", "end_run", "start_run", "supersede", "surviving_lines"]
+
+FATE_OF_GROUP = ("train", "baseline")
+"""Phases whose episodes survive by what a training step decided on their group: those that are
+trained, and the greedy one beside them."""
 
 
 class _OfAnAttempt(Protocol):
@@ -157,7 +162,8 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
     """Mark rows of attempts before `attempt` that are beyond training step `after`.
 
     A training episode is beyond it if no training step up to `after` decided on its group: one
-    that was played ahead, and waited at the checkpoint, is played again.
+    that was played ahead, and waited at the checkpoint, is played again. So is the greedy episode
+    beside the group.
 
     Raises:
         StoreError: `attempt` is the first, or went on from another training step.
@@ -191,24 +197,26 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
         )
         .values(superseded=True)
     )
-    undone = exists().where(
-        GroupRow.run_id == run_id,
-        GroupRow.attempt == EpisodeRow.attempt,
-        GroupRow.phase == "train",
-        GroupRow.training_step == EpisodeRow.training_step,
-        GroupRow.group_index == EpisodeRow.group_index,
-        GroupRow.superseded,
-    )
-    connection.execute(
-        update(EpisodeRow)
-        .where(
-            EpisodeRow.run_id == run_id,
-            EpisodeRow.attempt < attempt,
-            EpisodeRow.phase == "train",
-            undone,
+    group = aliased(GroupRow)
+    for model in (EpisodeRow, GroupRow):
+        undone = exists().where(
+            group.run_id == run_id,
+            group.attempt == model.attempt,
+            group.phase == "train",
+            group.training_step == model.training_step,
+            group.group_index == model.group_index,
+            group.superseded,
         )
-        .values(superseded=True)
-    )
+        connection.execute(
+            update(model)
+            .where(
+                model.run_id == run_id,
+                model.attempt < attempt,
+                model.phase.in_(FATE_OF_GROUP),
+                undone,
+            )
+            .values(superseded=True)
+        )
     lost = select(EpisodeRow.id).where(
         EpisodeRow.run_id == run_id, EpisodeRow.superseded, EpisodeRow.trained
     )
