@@ -1,4 +1,4 @@
-"""What `verl/buffer.py`, `modes.py` and `weight_transfer.py` take for granted of verl's V1."""
+"""What `buffer.py`, `filtering.py`, `modes.py` and `weight_transfer.py` take for granted of V1."""
 
 import inspect
 from collections.abc import Callable
@@ -32,9 +32,11 @@ def test_the_buffer_decides_by_what_ours_overrides(name: str) -> None:
     from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
     from longhaul_trainer.verl.buffer import AsyncGroupBuffer
+    from longhaul_trainer.verl.filtering import FilteringBuffer
 
     assert parameters(getattr(ReplayBufferAsync, name)) == BUFFER_HOOKS[name]
     assert parameters(getattr(AsyncGroupBuffer, name)) == BUFFER_HOOKS[name]
+    assert parameters(getattr(FilteringBuffer, name)) == BUFFER_HOOKS[name]
     text = inspect.getsource(ReplayBufferAsync.sample) + inspect.getsource(
         ReplayBufferAsync.wait_for_sampleable
     )
@@ -47,6 +49,22 @@ def test_a_group_is_stale_by_the_training_steps_that_it_spans() -> None:
     text = inspect.getsource(ReplayBufferAsync._stale_terminal_keys)
     expected = "global_steps - prompt_global_steps.get(uid, global_steps) + 1 > "
     assert f"{expected}self.max_off_policy_threshold" in text
+
+
+def test_one_task_is_asked_for_in_the_place_of_each_group_that_eviction_returns() -> None:
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
+
+    text = inspect.getsource(ReplayBufferAsync.wait_for_sampleable)
+    assert "self.refill_fn(len(evicted_uids))" in text
+    assert text.count("refill_fn(") == 1
+    for function in (
+        ReplayBufferAsync._sampleable_terminal_keys,
+        ReplayBufferAsync._evict_terminal_groups,
+    ):
+        source = inspect.getsource(function)
+        assert "= eviction_reasons" in source
+        assert source.index("stale_uids, dapo_uids, failed_uids") < source.index("= eviction_r")
+    assert parameters(ReplayBufferAsync._clear_groups) == ["partition_id", "uids"]
 
 
 def test_each_trainer_is_its_mode_of_verls() -> None:

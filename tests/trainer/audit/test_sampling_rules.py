@@ -13,12 +13,14 @@ import pytest
 from sqlalchemy.orm import Session
 
 from audited_run import (
+    ONE_AHEAD,
     RUN,
     PlayedStep,
     consume,
     credit,
     make_config,
     play,
+    play_ahead,
     run_started,
 )
 from longhaul_core.audit import AuditReport, audit_run, told
@@ -28,6 +30,7 @@ from longhaul_core.store import (
     GroupDecision,
     StoreWriter,
     open_store,
+    queries,
     read_only_engine,
 )
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
@@ -353,3 +356,110 @@ def test_a_group_in_the_wrong_optimizer_step_is_found(audit: Audit) -> None:
     report = audit(config, [played])
 
     assert rules_broken(report) >= {"optimizer_step_of_episode", "optimizer_steps"}
+
+
+# Groups that were played ahead
+
+
+def play_filtered() -> tuple[RunConfig, list[PlayedStep]]:
+    """Three training steps with a batch ahead, the second of which left a group out."""
+    config = make_config(sampling__dynamic=True, trainer=ONE_AHEAD)
+    steps = play_ahead(config)
+    late = steps[2]
+    useless = GroupName(1, 6)
+    steps[1].episodes += [flat(r) for r in records_of(useless, late.episodes)]
+    late.episodes = [r for r in late.episodes if (r.training_step, r.group_index) != useless]
+    decision = next(d for d in late.decisions if (d.training_step, d.group_index) == useless)
+    late.decisions.remove(decision)
+    steps[1].decisions.append(
+        replace(decision, decided_training_step=2, discard_reason="no_signal")
+    )
+    return config, steps
+
+
+def test_a_group_that_was_played_ahead_and_left_out_is_looked_at(audit: Audit) -> None:
+    config, steps = play_filtered()
+
+    report = audit(config, steps)
+
+    assert [told(finding) for finding in report.findings] == []
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    assert checked["group_fate"] == sum(len(step.decisions) for step in steps) == 14
+    assert checked["refills"] == 3
+
+
+def test_a_group_that_was_left_out_though_its_returns_differ_is_found(audit: Audit) -> None:
+    config, steps = play_filtered()
+    differing = next(
+        d for d in steps[2].decisions if d.discard_reason == "stale" and d.group_index == 7
+    )
+
+    report = audit(
+        config,
+        steps,
+        "UPDATE groups SET discard_reason = 'no_signal' "
+        f"WHERE training_step = 1 AND group_index = {differing.group_index}",
+    )
+
+    assert [(f.rule, f.found, f.expected) for f in report.findings] == [
+        ("group_fate", "group 7: no_signal", "taken or waiting or stale")
+    ]
+
+
+def test_a_group_without_a_signal_that_was_taken_is_found(audit: Audit) -> None:
+    config, steps = play_filtered()
+
+    report = audit(
+        config,
+        steps,
+        "UPDATE groups SET discard_reason = 'surplus' WHERE discard_reason = 'no_signal'",
+    )
+
+    assert [(f.rule, f.found, f.expected) for f in report.findings] == [
+        ("group_fate", "group 6: surplus", "no_signal or waiting or stale")
+    ]
+
+
+def test_an_update_that_is_not_full_though_groups_could_be_replaced_is_found(
+    audit: Audit,
+) -> None:
+    config, steps = play_filtered()
+    lost = steps[1].decisions[3]
+
+    report = audit(
+        config,
+        steps,
+        "UPDATE groups SET decided_training_step = NULL, update_index = NULL "
+        f"WHERE training_step = {lost.training_step} AND group_index = {lost.group_index}",
+    )
+
+    [finding] = [f for f in report.findings if f.rule == "refills"]
+    assert finding.training_step == 2
+    assert finding.found == "an update of 3 groups, and 1 left out"
+
+
+def test_the_outcomes_of_an_update_are_those_of_what_it_took_and_of_what_it_left_out(
+    empty_store: Path, tmp_path: Path
+) -> None:
+    config, steps = play_filtered()
+    store = shutil.copy(empty_store, tmp_path / "store.db")
+    with StoreWriter(store) as writer:
+        writer.write([run_started(config), *(r for step in steps for r in step.records())])
+    engine = read_only_engine(store)
+
+    with Session(engine) as session:
+        outcomes = queries.horizon_outcomes(session, run_id=RUN)
+    engine.dispose()
+
+    ended = {
+        step.training_step: sum(
+            isinstance(record.outcome, Trajectory)
+            for decision in step.decisions
+            if decision.discard_reason != "stale"
+            for record in records_of(
+                GroupName(decision.training_step, decision.group_index), step.episodes
+            )
+        )
+        for step in steps
+    }
+    assert {one.training_step: one.num_episodes for one in outcomes} == ended

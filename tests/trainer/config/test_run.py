@@ -103,6 +103,13 @@ def test_there_are_recipes() -> None:
             "max_refills = 5 does nothing at dynamic = false; say dynamic = true",
         ),
         (
+            {
+                "trainer": {"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1},
+                "sampling": {"extra_tasks": 2},
+            },
+            'sampling.extra_tasks = 2 with trainer.mode = "colocate_async", where an update does',
+        ),
+        (
             {"trainer": {"max_staleness": 1}},
             'trainer.max_staleness = 1 with trainer.mode = "sync", where no group waits',
         ),

@@ -111,7 +111,7 @@ def test_what_is_too_old_is_told_before_it_is_gone(monkeypatch: pytest.MonkeyPat
     evicted, *_ = buffer._evict_terminal_groups(3, "train", reasons)
 
     assert evicted == {"train-1-0"}
-    assert buffer.discarded == (GroupName(1, 0),)
+    assert buffer.thrown_away == {GroupName(1, 0): "stale"}
     assert set(cleared) == {"train-1-0", "train-1-0_0_0"}
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from longhaul_core.errors import GroupError
-from longhaul_trainer.verl.notes import GroupName, RowNotes, StepNote
+from longhaul_trainer.verl.notes import GroupName
 from longhaul_trainer.verl.sampling import SamplingRules
-from longhaul_trainer.verl.stopping import Stopped
+from trainer.verl.queue_in_memory import FLAT, GOOD, GROUP_TOKENS, PARTITION, World, groups_of
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.choosing import ChoosingBuffer
@@ -23,99 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
     pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
 ]
-
-PARTITION = "train"
-GOOD, FLAT = (0.0, 1.0), (1.0, 1.0)
-
-
-@dataclass
-class World:
-    """A TransferQueue in memory, and the workers that fill it.
-
-    A group has the returns that `returns` says of it; one of `slow` stays in flight until it is
-    stopped, with one of its episodes ended.
-    """
-
-    returns: Callable[[GroupName], tuple[float, ...]]
-    slow: frozenset[GroupName] = frozenset()
-    training_step: int = 0
-    num_started: int = 0
-    tags: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    notes: dict[str, tuple[StepNote, ...]] = field(default_factory=dict[str, tuple[StepNote, ...]])
-    told_to_stop: list[str] = field(default_factory=list[str])
-    num_ended_requests: int = 0
-
-    # what verl's buffer asks of TransferQueue
-
-    def kv_list(self) -> dict[str, dict[str, dict[str, Any]]]:
-        return {PARTITION: {key: dict(tag) for key, tag in self.tags.items()}}
-
-    def kv_clear(self, *, partition_id: str, keys: Sequence[str]) -> None:
-        assert partition_id == PARTITION
-        for key in keys:
-            self.tags.pop(key, None)
-            self.notes.pop(key, None)
-
-    # what the trainer does
-
-    def begin(self, training_step: int, num_tasks: int) -> None:
-        self.training_step, self.num_started = training_step, 0
-        self.start(num_tasks)
-
-    def start(self, num_tasks: int) -> None:
-        for place in range(self.num_started, self.num_started + num_tasks):
-            name = GroupName(self.training_step, place)
-            whole = name not in self.slow
-            self.tags[str(name)] = {
-                "is_prompt": True,
-                "status": "finished" if whole else "running",
-                "global_steps": self.training_step,
-            }
-            returns = self.returns(name)
-            for position, value in enumerate(returns if whole else returns[:1]):
-                for step in range(2):
-                    key = f"{name}_{position}_{step}"
-                    self.tags[key] = {"status": "success"}
-                    self.notes[key] = (note(name, position, step, value),)
-        self.num_started += num_tasks
-
-    def read_notes(self, keys: Sequence[str]) -> RowNotes:
-        return {key: self.notes[key] for key in keys}
-
-    def stop(self, groups: Sequence[str]) -> Mapping[str, Stopped]:
-        for group in groups:
-            self.told_to_stop.append(group)
-            self.tags[group]["status"] = "finished"
-        return dict.fromkeys(groups, Stopped(num_episodes=1, num_tokens=7))
-
-    def end_requests(self) -> None:
-        self.num_ended_requests += 1
-
-
-def note(name: GroupName, position: int, step: int, value: float) -> StepNote:
-    return StepNote(
-        task_id=f"task {name}",
-        training_step=name.training_step,
-        group_index=name.group_index,
-        position=position,
-        retry=0,
-        horizon=9,
-        step=step,
-        num_steps=2,
-        reward=value / 2,
-        action_valid=True,
-        anchor="",
-        success=value > 0,
-        episode_return=value,
-        prompt_tokens=10,
-        action_tokens=3,
-        start=0,
-        split_reason=None,
-        policy_version=0,
-    )
-
-
-GROUP_TOKENS = 2 * 2 * (10 + 3)
 
 
 def buffer_over(world: World, monkeypatch: pytest.MonkeyPatch, **settings: int) -> ChoosingBuffer:
@@ -152,10 +58,6 @@ def buffer_over(world: World, monkeypatch: pytest.MonkeyPatch, **settings: int) 
     )
 
 
-def groups_of(keys: Sequence[str]) -> list[str]:
-    return sorted({key.split("_")[0] for key in keys})
-
-
 def test_groups_without_a_signal_are_replaced_and_their_rows_are_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,7 +74,7 @@ def test_groups_without_a_signal_are_replaced_and_their_rows_are_gone(
     assert buffer.thrown_away == {GroupName(5, 0): "no_signal", GroupName(5, 2): "no_signal"}
     assert groups_of(list(world.tags)) == ["train-5-1", "train-5-3"]
     assert "train-5-1" not in world.tags  # the prompts of what was taken are cleared, as verl does
-    assert groups_of(list(buffer.played_notes)) == [f"train-5-{place}" for place in range(4)]
+    assert groups_of(list(buffer.outcome_notes({}))) == [f"train-5-{place}" for place in range(4)]
     assert metrics["sampling/groups_played"] == 4
     assert metrics["sampling/groups_no_signal"] == 2
     assert metrics["sampling/tokens_no_signal"] == 2 * GROUP_TOKENS
@@ -196,7 +98,7 @@ def test_surplus_waits_for_the_next_update_which_starts_fewer_tasks(
     assert groups_of(rows.keys)[0] == "train-5-5"
     assert buffer.taken[0] == GroupName(5, 5)
     assert second["sampling/groups_that_waited"] == 1
-    assert all(key.startswith("train-6-") for key in buffer.played_notes)
+    assert all(key.startswith("train-6-") for key in buffer.outcome_notes({}))
 
 
 def test_what_waits_can_be_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +131,7 @@ def test_episodes_in_flight_are_stopped_when_enough_groups_are_whole(
     assert set(world.told_to_stop) == {str(slow)}
     assert world.num_ended_requests == 1
     assert buffer.thrown_away == {slow: "stopped_early"}
-    assert all("train-5-1" not in key for key in [*world.tags, *buffer.played_notes])
+    assert all("train-5-1" not in key for key in [*world.tags, *buffer.outcome_notes({})])
     assert metrics["sampling/groups_stopped_early"] == 1
     # what was stopped, and the episode of the group that had ended before
     assert metrics["sampling/tokens_stopped_early"] == 7 + GROUP_TOKENS // 2

@@ -239,11 +239,6 @@ def test_verl_itself_accepts_every_algorithm_in_every_mode(file: Path | None, mo
     algorithm = [] if file is None else [file]
     layers = [*algorithm, CONFIGS / "modes" / f"{mode}.toml"]
     recipe = CONFIGS / ("qwen2.5-7b-8gpu.toml" if file is None else "qwen2.5-1.5b-4gpu.toml")
-    alone = load_config(recipe, layers=algorithm)
-    if alone.sampling.chooses:
-        with pytest.raises(ConfigError, match="chooses among groups"):
-            load_config(recipe, layers=layers)
-        return
     run = load_config(recipe, layers=layers)
     config = settings_of(run, device="gpu")
     OmegaConf.resolve(config)

@@ -67,6 +67,9 @@ class Intent:
     """Tasks that each wave starts beyond what it needs."""
     tasks_per_training_step: int
     group_size: int
+    plays_ahead: bool
+    """Groups may be taken by a later training step than the one that asked for them, whichever
+    comes first."""
     max_staleness: int
     """Training steps that the weights which sampled may be behind those that learn."""
     optimizer_steps: int
@@ -167,6 +170,7 @@ class Intent:
                 extra_tasks=config["sampling"]["extra_tasks"],
                 tasks_per_training_step=config["tasks_per_training_step"],
                 group_size=rollout["group_size"],
+                plays_ahead=config["trainer"]["mode"] != "sync",
                 max_staleness=config["trainer"]["max_staleness"],
                 optimizer_steps=config["optimizer"]["optimizer_steps_per_training_step"],
                 temperature=rollout["temperature"],

@@ -54,7 +54,9 @@ def audit_run(
     consumption_recorded = queries.has_consumed_steps(session, run_id=run_id)
     horizons = scheduled_horizons(
         intent.horizons,
-        queries.horizon_outcomes(session, run_id=run_id, of_played=intent.chooses)
+        queries.horizon_outcomes(
+            session, run_id=run_id, of_played=intent.chooses and not intent.plays_ahead
+        )
         if intent.horizons.kind == "success_gated"
         else (),
         num_training_steps=there[-1] if there else 0,

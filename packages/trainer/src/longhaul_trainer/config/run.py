@@ -234,7 +234,7 @@ class RunConfig(Section):
         return policy_version // updates + self.critic.warmup_training_steps
 
     def _what_choosing_needs(self) -> Generator[str]:
-        """Groups are chosen, and wait, in synchronous training."""
+        """Only what compares episodes has groups to choose; stragglers are of `sync` alone."""
         mode, staleness = self.trainer.mode, self.trainer.max_staleness
         if mode == "sync" and staleness > 0 and not self.sampling.chooses:
             yield (
@@ -242,12 +242,13 @@ class RunConfig(Section):
                 "waits for a later update; leave it out, say sampling.dynamic = true, or choose "
                 "another mode"
             )
-        settings = "sampling.dynamic or sampling.extra_tasks"
-        if mode != "sync" and self.sampling.chooses:
+        if mode != "sync" and self.sampling.extra_tasks:
             yield (
-                f'{settings} with trainer.mode = "{mode}": a training step chooses among groups '
-                'that it has played itself, in mode = "sync"'
+                f"sampling.extra_tasks = {self.sampling.extra_tasks} with trainer.mode = "
+                f'"{mode}", where an update does not wait for stragglers and a later one takes '
+                "them; leave it out"
             )
+        settings = "sampling.dynamic or sampling.extra_tasks"
         if self.algorithm.uses_critic and self.sampling.chooses:
             yield (
                 f'{settings} with algorithm.name = "{self.algorithm.name}", which compares no '

@@ -13,17 +13,22 @@ learned from later than the limit; here it waits until every group can be taken 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from longhaul_core.errors import LonghaulError
-from longhaul_trainer.verl.notes import GroupName
+from longhaul_core.store.records import DiscardReason
+from longhaul_trainer.verl.notes import GroupName, RowKey, RowNotes
 
 PARTITION = "train"
 """Where verl keeps the rows of training episodes in TransferQueue; validation has its own."""
+
+ReadNotes = Callable[[Sequence[str]], RowNotes]
+"""Notes of rows, by their keys."""
 
 
 class GroupBuffer(ReplayBuffer):
@@ -31,8 +36,29 @@ class GroupBuffer(ReplayBuffer):
 
     taken: tuple[GroupName, ...] = ()
     """Groups of the newest training batch, in the order that they were asked for."""
-    discarded: tuple[GroupName, ...] = ()
-    """Groups that were thrown away, and not yet told of, because they were too old."""
+    thrown_away: Mapping[GroupName, DiscardReason] = MappingProxyType({})
+    """Groups that were thrown away, and not yet told of, and why."""
+
+    def outcome_notes(self, taken: RowNotes) -> RowNotes:
+        """Notes that say how the groups ended which this training step tells the outcomes of.
+
+        Args:
+            taken: Of the rows of the newest training batch.
+        """
+        return taken
+
+    def _notes_of_groups(
+        self, names: Collection[GroupName], read_notes: ReadNotes
+    ) -> dict[GroupName, RowNotes]:
+        """Of whole groups; a group without any episode that ended has none."""
+        keys: dict[GroupName, list[str]] = {name: [] for name in names}
+        for key in self.partitions[PARTITION]:
+            name = GroupName.parse(RowKey.parse(key).group)
+            if name in keys:
+                keys[name].append(key)
+        every = [key for of_group in keys.values() for key in of_group]
+        found = read_notes(every) if every else {}
+        return {name: {key: found[key] for key in of_group} for name, of_group in keys.items()}
 
     def _materialize_batch(
         self,
@@ -66,8 +92,8 @@ class AsyncGroupBuffer(GroupBuffer, ReplayBufferAsync):
         partition_id: str,
         eviction_reasons: tuple[set[str], set[str], set[str], Counter[Any]],
     ) -> tuple[set[str], int, int, dict[str, object]]:
-        stale = eviction_reasons[0]
-        self.discarded += tuple(sorted(map(GroupName.parse, stale)))
+        stale = sorted(map(GroupName.parse, eviction_reasons[0]))
+        self.thrown_away = {**self.thrown_away, **dict.fromkeys(stale, "stale")}
         return super()._evict_terminal_groups(global_steps, partition_id, eviction_reasons)
 
     def _has_enough_samples(

@@ -16,8 +16,7 @@ from typing import Any
 from transfer_queue import KVBatchMeta
 
 from longhaul_core.errors import GroupError
-from longhaul_core.store.records import DiscardReason
-from longhaul_trainer.verl.buffer import PARTITION, GroupBuffer
+from longhaul_trainer.verl.buffer import PARTITION, GroupBuffer, ReadNotes
 from longhaul_trainer.verl.notes import GroupName, RowKey, RowNotes
 from longhaul_trainer.verl.sampling import (
     Decision,
@@ -27,6 +26,9 @@ from longhaul_trainer.verl.sampling import (
     first_wave,
     is_enough,
     next_wave,
+    nothing_to_learn_from,
+    num_tokens,
+    played_group,
     still_fresh,
 )
 from longhaul_trainer.verl.stopping import Stopped
@@ -37,8 +39,7 @@ class Choosing:
     """What a choosing buffer is given beside what verl gives it."""
 
     rules: SamplingRules
-    read_notes: Callable[[Sequence[str]], RowNotes]
-    """Notes of rows, by their keys."""
+    read_notes: ReadNotes
     start: Callable[[int], object]
     """Starts so many further tasks."""
     stop: Callable[[Sequence[str]], Mapping[str, Stopped]]
@@ -58,15 +59,16 @@ class ChoosingBuffer(GroupBuffer):
             verls: What `ReplayBuffer` takes, by its names there.
         """
         super().__init__(**verls)
-        self.thrown_away: Mapping[GroupName, DiscardReason] = {}
-        """By the newest training step, and why."""
         self.waiting: tuple[GroupName, ...] = ()
         """Usable groups that the newest update had no place for."""
-        self.played_notes: RowNotes = {}
-        """Of all rows of the whole groups that the newest training step played, in order."""
+        self._played_notes: RowNotes = {}
         self._choosing = choosing
         self._rules = choosing.rules
         self._tokens: dict[GroupName, int] = {}
+
+    def outcome_notes(self, taken: RowNotes) -> RowNotes:
+        """Of the whole groups that the newest training step played, in order."""
+        return self._played_notes
 
     def first_wave(self, training_step: int) -> int:
         """Tasks that a training step begins with; see `sampling.first_wave`."""
@@ -91,7 +93,7 @@ class ChoosingBuffer(GroupBuffer):
             stopped=list(stopped),
         )
         if not decision.taken:
-            raise GroupError(_nothing_to_learn_from(global_steps, list(played.values())))
+            raise GroupError(nothing_to_learn_from(global_steps, list(played.values())))
         metrics = self._metrics(global_steps, decision, num_played=len(played))
         metrics["sampling/tokens_stopped_early"] = self._cost_of(stopped)
         self._clear_groups(PARTITION, set(map(str, decision.thrown_away)))
@@ -139,7 +141,7 @@ class ChoosingBuffer(GroupBuffer):
                 num_refills += 1
                 self._choosing.start(size)
             time.sleep(self.poll_interval)
-        self.played_notes = {
+        self._played_notes = {
             key: row for name in sorted(notes) for key, row in sorted(notes[name].items())
         }
         return played, stopped
@@ -160,17 +162,10 @@ class ChoosingBuffer(GroupBuffer):
             for name in map(GroupName.parse, whole)
             if name.training_step == training_step and name not in played and name not in except_for
         }
-        keys: dict[GroupName, list[str]] = {name: [] for name in new}
-        for key in self.partitions[PARTITION]:
-            name = GroupName.parse(RowKey.parse(key).group)
-            if name in new:
-                keys[name].append(key)
-        every = [key for of_group in keys.values() for key in of_group]
-        found = self._choosing.read_notes(every) if every else {}
-        for name, of_group in keys.items():
-            notes[name] = {key: found[key] for key in of_group}
-            played[name] = played_group(name, notes[name])
-            self._tokens[name] = _num_tokens(notes[name])
+        for name, found in self._notes_of_groups(new, self._choosing.read_notes).items():
+            notes[name] = found
+            played[name] = played_group(name, found)
+            self._tokens[name] = num_tokens(found)
         return self.pending_keys[PARTITION] | self.running_keys[PARTITION]
 
     def _stop(self, groups: set[str]) -> dict[GroupName, Stopped]:
@@ -194,7 +189,7 @@ class ChoosingBuffer(GroupBuffer):
             if GroupName.parse(RowKey.parse(key).group) in stopped
         ]
         notes = self._choosing.read_notes(ended) if ended else {}
-        return sum(what.num_tokens for what in stopped.values()) + _num_tokens(notes)
+        return sum(what.num_tokens for what in stopped.values()) + num_tokens(notes)
 
     def _metrics(
         self, training_step: int, decision: Decision, *, num_played: int
@@ -216,29 +211,3 @@ class ChoosingBuffer(GroupBuffer):
             "sampling/tokens_no_signal": tokens["no_signal"] + tokens["too_small"],
             "sampling/tokens_surplus": tokens["surplus"] + tokens["stale"],
         }
-
-
-def _num_tokens(notes: RowNotes) -> int:
-    """Read and written by the engine."""
-    return sum(note.prompt_tokens + note.action_tokens for row in notes.values() for note in row)
-
-
-def played_group(name: GroupName, notes: RowNotes) -> PlayedGroup:
-    """A whole group, from the notes of its rows; failed episodes have none."""
-    returns = {RowKey.parse(key).position: row[-1].episode_return for key, row in notes.items()}
-    return PlayedGroup(name, tuple(returns[position] for position in sorted(returns)))
-
-
-def _nothing_to_learn_from(training_step: int, played: Sequence[PlayedGroup]) -> str:
-    ended = sum(len(group.returns) > 1 for group in played)
-    if not ended:
-        return (
-            f"training step {training_step}: no task has two episodes that did not fail; "
-            f"ask the store why: SELECT cause, message, count(*) FROM failures GROUP BY 1, 2"
-        )
-    return (
-        f"training step {training_step}: in none of {len(played)} groups did the returns differ, "
-        f"and sampling.max_refills is used up; the tasks are too easy or too hard for the policy, "
-        'or it has collapsed: look at the returns, take other tasks (tasks.order = "difficulty"), '
-        "raise rollout.temperature or rollout.group_size, or say sampling.dynamic = false"
-    )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from longhaul_core.store.records import DiscardReason
-from longhaul_trainer.verl.notes import GroupName
+from longhaul_trainer.verl.notes import GroupName, RowKey, RowNotes
 
 __all__ = [
     "Decision",
@@ -29,6 +29,9 @@ __all__ = [
     "first_wave",
     "is_enough",
     "next_wave",
+    "nothing_to_learn_from",
+    "num_tokens",
+    "played_group",
     "still_fresh",
     "without_signal",
 ]
@@ -176,4 +179,36 @@ def decide(
         taken=tuple(taken),
         thrown_away=dict(sorted(thrown_away.items())),
         waiting=tuple(left),
+    )
+
+
+def num_tokens(notes: RowNotes) -> int:
+    """Read and written by the engine."""
+    return sum(note.prompt_tokens + note.action_tokens for row in notes.values() for note in row)
+
+
+def played_group(name: GroupName, notes: RowNotes) -> PlayedGroup:
+    """A whole group, from the notes of its rows; failed episodes have none."""
+    returns = {RowKey.parse(key).position: row[-1].episode_return for key, row in notes.items()}
+    return PlayedGroup(name, tuple(returns[position] for position in sorted(returns)))
+
+
+def nothing_to_learn_from(training_step: int, played: Sequence[PlayedGroup]) -> str:
+    """Why the run ends in a training step whose update has no group.
+
+    Args:
+        training_step: Which.
+        played: Groups that were looked at for it.
+    """
+    ended = sum(len(group.returns) > 1 for group in played)
+    if not ended:
+        return (
+            f"training step {training_step}: no task has two episodes that did not fail; "
+            f"ask the store why: SELECT cause, message, count(*) FROM failures GROUP BY 1, 2"
+        )
+    return (
+        f"training step {training_step}: in none of {len(played)} groups did the returns differ, "
+        f"and sampling.max_refills is used up; the tasks are too easy or too hard for the policy, "
+        'or it has collapsed: look at the returns, take other tasks (tasks.order = "difficulty"), '
+        "raise rollout.temperature or rollout.group_size, or say sampling.dynamic = false"
     )

@@ -40,9 +40,6 @@ from verl.utils.py_functional import rename_dict
 
 from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_core.horizons import HorizonState
-from longhaul_core.store.records import (
-    DiscardReason,
-)
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import GroupOutcome, Split, Task
 from longhaul_trainer.horizons import horizon_schedule
@@ -66,6 +63,7 @@ from longhaul_trainer.verl.credit import (
 )
 from longhaul_trainer.verl.critic import ReportedValueLoss
 from longhaul_trainer.verl.estimators import smallest_group
+from longhaul_trainer.verl.filtering import FilteringBuffer
 from longhaul_trainer.verl.ledger import Ledger
 from longhaul_trainer.verl.loss import weighted_means
 from longhaul_trainer.verl.metrics import agreement, baseline_metrics, episode_metrics, row_metrics
@@ -152,14 +150,24 @@ class LonghaulTrainer(PPOTrainer):
             "poll_interval": POLL_SECONDS,
             "refill_fn": self._add_prompts_to_generate,
         }
-        self._chooser = self._make_chooser(verls) if self._run.sampling.chooses else None
-        if self._chooser is not None:
-            return self._chooser
-        return (GroupBuffer if self.trainer_mode == "sync" else AsyncGroupBuffer)(**verls)
+        self._chooser: ChoosingBuffer | None = None
+        if not self._run.sampling.chooses:
+            return (GroupBuffer if self.trainer_mode == "sync" else AsyncGroupBuffer)(**verls)
+        if self.trainer_mode != "sync":
+            return FilteringBuffer(self._sampling_rules(), self._notes_of, verls)
+        choosing = Choosing(
+            rules=self._sampling_rules(),
+            read_notes=self._notes_of,
+            start=self._add_prompts_to_generate,
+            stop=lambda groups: cast("Any", self.agent_loop_manager).stop_groups(groups),
+            end_requests=self._end_requests,
+        )
+        self._chooser = ChoosingBuffer(choosing, verls)
+        return self._chooser
 
-    def _make_chooser(self, verls: dict[str, Any]) -> ChoosingBuffer:
+    def _sampling_rules(self) -> SamplingRules:
         run = self._run
-        rules = SamplingRules(
+        return SamplingRules(
             num_groups=run.tasks_per_training_step,
             smallest_group=smallest_group(run.algorithm),
             dynamic=run.sampling.dynamic,
@@ -167,14 +175,6 @@ class LonghaulTrainer(PPOTrainer):
             extra_tasks=run.sampling.extra_tasks,
             max_staleness=run.trainer.max_staleness,
         )
-        choosing = Choosing(
-            rules=rules,
-            read_notes=self._notes_of,
-            start=self._add_prompts_to_generate,
-            stop=lambda groups: cast("Any", self.agent_loop_manager).stop_groups(groups),
-            end_requests=self._end_requests,
-        )
-        return ChoosingBuffer(choosing, verls)
 
     def _end_requests(self) -> None:
         """End what the engines still write for episodes that nobody waits for."""
@@ -308,17 +308,14 @@ class LonghaulTrainer(PPOTrainer):
         if len(notes) < len(fetched):
             tq.kv_clear(keys=[key for key in fetched if key not in notes], partition_id=PARTITION)
             metrics.update(baseline_metrics(self._greedy))
-        played = notes
-        if self._chooser is not None and self._chooser.played_notes:
-            played = dict(self._chooser.played_notes)
+        told = self.replay_buffer.outcome_notes(notes)
+        played = told or notes  # where enough groups waited, none was played
         refuse_hook_errors(played)
         credit = self._credit_of(notes)
         if not credit.episodes:
             raise GroupError(self._all_failed())
         self._credit = credit
-        self._outcomes = group_outcomes(
-            notes if self._chooser is None else self._chooser.played_notes
-        )
+        self._outcomes = group_outcomes(told)
         if credit.left_out:
             tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
         metrics.update(episode_metrics(credit, played))
@@ -355,13 +352,10 @@ class LonghaulTrainer(PPOTrainer):
     def _record_decisions(self, metrics: dict[str, Any]) -> None:
         """Tell the store which groups this training step took, and which it threw away."""
         buffer = self.replay_buffer
-        thrown_away: dict[GroupName, DiscardReason] = dict.fromkeys(buffer.discarded, "stale")
-        if self._chooser is not None:
-            thrown_away |= self._chooser.thrown_away
-            self._warn_of_few(len(buffer.taken))
+        thrown_away, buffer.thrown_away = buffer.thrown_away, {}
+        self._warn_of_few(len(buffer.taken))
         self._ledger.decisions(self.global_steps, taken=buffer.taken, thrown_away=thrown_away)
         self._settle([*buffer.taken, *thrown_away])
-        buffer.discarded = ()
         metrics["groups/stale"] = sum(reason == "stale" for reason in thrown_away.values())
         metrics["groups/waiting"] = len(self._waiting)
 

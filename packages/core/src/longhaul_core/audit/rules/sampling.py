@@ -9,6 +9,8 @@ __all__ = ["RULES"]
 
 TAKEN = "taken"
 WAITING = "waiting"
+LEFT_OUT = ("no_signal", "too_small")
+"""Reasons of groups that are replaced by further ones."""
 RETURN_ROUNDING = 1e-9
 """Returns that differ by less, relatively to the largest or absolutely, are equal."""
 
@@ -21,13 +23,15 @@ def _fate(group: PlayedGroup) -> str:
 
 def _fates(evidence: Evidence, group: PlayedGroup) -> tuple[str, ...]:
     """What may become of a group, by its episodes alone."""
+    ahead = evidence.intent.plays_ahead
     if group.num_stopped:
         return ("stopped_early",)
+    undecided = (WAITING, "stale") if ahead else ()
     if group.num_ended < evidence.intent.smallest_group:
-        return ("too_small",)
+        return ("too_small", *undecided)
     if evidence.intent.dynamic_sampling and _equal(group.least_return, group.greatest_return):
-        return ("no_signal",)
-    return (TAKEN, WAITING, "surplus", "stale")
+        return ("no_signal", *undecided)
+    return (TAKEN, WAITING, "stale") if ahead else (TAKEN, WAITING, "surplus", "stale")
 
 
 def _equal(least: float | None, greatest: float | None) -> bool:
@@ -37,7 +41,11 @@ def _equal(least: float | None, greatest: float | None) -> bool:
 
 
 def check_fates(evidence: Evidence, tally: Tally) -> None:
-    """A group is taken if it can be learned from and the update has a place for it."""
+    """A group is taken if it can be learned from and the update has a place for it.
+
+    Where groups are played ahead the store does not say which were whole when an update began,
+    and so not which had a place.
+    """
     if not evidence.intent.chooses:
         return
     taken_here = [
@@ -54,7 +62,11 @@ def check_fates(evidence: Evidence, tally: Tally) -> None:
             expected = " or ".join(allowed)
         elif fate == "stopped_early" and not evidence.intent.extra_tasks:
             expected = "played to its end: sampling.extra_tasks = 0"
-        elif TAKEN in allowed and group.group_index not in taken_here:
+        elif (
+            TAKEN in allowed
+            and group.group_index not in taken_here
+            and not evidence.intent.plays_ahead
+        ):
             if not full:
                 expected = (
                     f"taken: the update has {len(evidence.groups)} groups of "
@@ -78,6 +90,9 @@ def check_refills(evidence: Evidence, tally: Tally) -> None:
         return
     tally.checked()
     needed, found = intent.tasks_per_training_step, len(evidence.groups)
+    if intent.plays_ahead:
+        _check_refills_ahead(evidence, tally)
+        return
     indices = [group.group_index for group in evidence.played]
     if indices != list(range(len(indices))):
         tally.found(
@@ -102,6 +117,19 @@ def check_refills(evidence: Evidence, tally: Tally) -> None:
         tally.found(
             f"an update of {found} groups after {len(indices)} were played",
             expected=f"{needed} groups, or {waves - 1} refills: at least {fewest} played",
+            training_step=evidence.training_step,
+        )
+
+
+def _check_refills_ahead(evidence: Evidence, tally: Tally) -> None:
+    """An update is full, or more groups were left out than could be replaced."""
+    needed, found = evidence.intent.tasks_per_training_step, len(evidence.groups)
+    refills = evidence.intent.max_refills * needed
+    left_out = sum(group.discard_reason in LEFT_OUT for group in evidence.discarded)
+    if found < needed and left_out <= refills:
+        tally.found(
+            f"an update of {found} groups, and {left_out} left out",
+            expected=f"{needed} groups, or more left out than the {refills} that are replaced",
             training_step=evidence.training_step,
         )
 

@@ -67,6 +67,10 @@ _BESIDE_GROUP = _SAME_PLACE & (EpisodeRow.phase == "baseline") & (GroupRow.phase
 """Of a greedy episode and the group that is compared with it, whose fate it shares."""
 
 
+_LEFT_OUT = ("no_signal", "too_small")
+"""Why groups are thrown away whose outcomes count all the same."""
+
+
 class GroupNumbers(NamedTuple):
     """A group that was taken for the update."""
 
@@ -275,13 +279,13 @@ def horizon_outcomes(
         session: Only read from.
         run_id: The run asked about.
         of_played: Of the groups that each training step played to their end, instead of those
-            that it took.
+            that it took, or looked at and left out.
     """
     training_step = GroupRow.training_step if of_played else GroupRow.decided_training_step
     counted = (
         func.coalesce(GroupRow.discard_reason, "") != FailureCause.STOPPED_EARLY.value
         if of_played
-        else GroupRow.update_index.is_not(None)
+        else GroupRow.update_index.is_not(None) | GroupRow.discard_reason.in_(_LEFT_OUT)
     )
     rows = session.execute(
         select(

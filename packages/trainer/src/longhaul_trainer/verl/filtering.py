@@ -1,0 +1,134 @@
+"""verl's asynchronous replay buffer where groups without a signal are left out.
+
+The tasks are played ahead, so no engine waits for a wave: verl asks for a further task as
+soon as a group turns out to be of no use. It would do so for ever where a policy always
+succeeds or always fails; here a training step's refills end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from transfer_queue import KVBatchMeta
+
+from longhaul_core.errors import GroupError
+from longhaul_core.store.records import DiscardReason
+from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, ReadNotes
+from longhaul_trainer.verl.notes import GroupName, RowNotes
+from longhaul_trainer.verl.sampling import (
+    PlayedGroup,
+    SamplingRules,
+    nothing_to_learn_from,
+    num_tokens,
+    played_group,
+)
+
+
+class FilteringBuffer(AsyncGroupBuffer):
+    """Takes groups that can be learned from, of those that were played ahead."""
+
+    def __init__(
+        self, rules: SamplingRules, read_notes: ReadNotes, verls: Mapping[str, Any]
+    ) -> None:
+        """Begin with nothing played.
+
+        Args:
+            rules: A training step plays `max_refills * num_groups` further tasks at most.
+            read_notes: See there.
+            verls: What `ReplayBufferAsync` takes, by its names there.
+        """
+        super().__init__(**verls)
+        self._rules = rules
+        self._read_notes = read_notes
+        self._whole: dict[GroupName, PlayedGroup] = {}
+        self._useless: dict[GroupName, RowNotes] = {}  # of this training step
+        self._useless_notes: RowNotes = {}  # of the newest training batch's
+        self._num_refills = 0
+
+    def outcome_notes(self, taken: RowNotes) -> RowNotes:
+        """Of the groups that were taken, and of those that were looked at and left out."""
+        return {**self._useless_notes, **taken}
+
+    def sample(
+        self, global_steps: int, partition_id: str, batch_size: int
+    ) -> tuple[KVBatchMeta, dict[str, float]]:
+        """Rows of the next update, and what was left out; validation is verl's.
+
+        Raises:
+            GroupError: No group can be learned from, though the refills are used up.
+        """
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        if partition_id != PARTITION:
+            return batch, metrics
+        reasons = Counter(self.thrown_away.values())
+        self._useless_notes = {
+            key: row for name in sorted(self._useless) for key, row in self._useless[name].items()
+        }
+        metrics |= {
+            "sampling/groups_taken": len(self.taken),
+            "sampling/groups_no_signal": reasons["no_signal"],
+            "sampling/groups_too_small": reasons["too_small"],
+            "sampling/tokens_no_signal": num_tokens(self._useless_notes),
+        }
+        self._useless, self._num_refills = {}, 0
+        return batch, metrics
+
+    def _terminal_eviction_reasons(
+        self, global_steps: int, partition_id: str
+    ) -> tuple[set[str], set[str], set[str], Counter[Any]]:
+        stale, _, failed, counts = super()._terminal_eviction_reasons(global_steps, partition_id)
+        if partition_id != PARTITION:
+            return stale, set(), failed, counts
+        finished = {GroupName.parse(name) for name in self.finished_keys[PARTITION]}
+        notes = self._notes_of_groups(finished - self._whole.keys(), self._read_notes)
+        self._whole = {
+            name: self._whole[name] if name in self._whole else played_group(name, notes[name])
+            for name in finished
+        }
+        useless = {str(g.name) for g in self._whole.values() if self._rules.unusable(g) is not None}
+        return stale, useless - stale, failed, counts
+
+    def _evict_terminal_groups(
+        self,
+        global_steps: int,
+        partition_id: str,
+        eviction_reasons: tuple[set[str], set[str], set[str], Counter[Any]],
+    ) -> tuple[set[str], int, int, dict[str, object]]:
+        """Throw groups away; only those that are returned are played anew."""
+        stale, useless, failed, counts = eviction_reasons
+        names = sorted(map(GroupName.parse, useless))
+        self._useless |= self._notes_of_groups(names, self._read_notes)
+        reasons: dict[GroupName, DiscardReason] = {
+            name: reason
+            for name in names
+            if (reason := self._rules.unusable(self._whole[name])) is not None
+        }
+        self.thrown_away = {**self.thrown_away, **reasons}
+        evicted, num_stale, _, metrics = super()._evict_terminal_groups(
+            global_steps, partition_id, (stale, set(), failed, counts)
+        )
+        self._clear_groups(partition_id, useless)
+        left = self._most_refills - self._num_refills
+        replaced = {str(name) for name in names[:left]}
+        self._num_refills += len(replaced)
+        return evicted | replaced, num_stale, 0, metrics
+
+    def _has_enough_samples(
+        self, global_steps: int, partition_id: str, batch_size: int, sampleable_keys: set[str]
+    ) -> bool:
+        if super()._has_enough_samples(global_steps, partition_id, batch_size, sampleable_keys):
+            return True
+        if partition_id != PARTITION or self._num_refills < self._most_refills:
+            return False
+        if self.pending_keys[PARTITION] or self.running_keys[PARTITION]:
+            return False
+        if not sampleable_keys:
+            looked_at = [played_group(name, notes) for name, notes in self._useless.items()]
+            raise GroupError(nothing_to_learn_from(global_steps, looked_at))
+        return len(sampleable_keys) < batch_size
+
+    @property
+    def _most_refills(self) -> int:
+        return self._rules.max_refills * self._rules.num_groups
