@@ -97,9 +97,7 @@ def test_what_is_not_trained_on_waits_or_is_stopped(trained: Launched, options: 
         assert stopped == 0
 
 
-def test_a_horizon_grows_by_the_outcomes_of_groups_that_were_left_out_too(
-    trained: Launched, options: str
-) -> None:
+def test_a_horizon_grows_where_groups_are_left_out(trained: Launched, options: str) -> None:
     horizons = trained.query(
         "SELECT DISTINCT training_step, horizon FROM episodes "
         "WHERE phase = 'train' AND training_step <= 2 ORDER BY 1"

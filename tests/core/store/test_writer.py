@@ -491,7 +491,8 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
     fates = {0: 2, 1: 3, 2: None, 3: 2, 4: 3}  # group of training step 1 → decided in
     records = [make_record(make_trajectory(), group_index=group) for group in fates]
     greedy = [
-        make_record(make_trajectory(), phase="baseline", group_index=group) for group in fates
+        make_record(make_trajectory(), phase="baseline", group_index=group)
+        for group in (*fates, 9)  # none of the last one's sampled episodes was over
     ]
     decisions = [
         decide(record, at=at, discarded=record.group_index >= 3)
@@ -530,7 +531,7 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
     assert [bool(row[0]) for row in groups] == [False, True, True, False, True]
     for table in ("groups", "episodes"):
         shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
-        assert [bool(row[0]) for row in shared] == [False, True, True, False, True]
+        assert [bool(row[0]) for row in shared] == [False, True, True, False, True, True]
     trained = session.execute(text("SELECT DISTINCT episode_id FROM steps WHERE trained"))
     assert trained.scalars().all() == ["run/0/train/1/0/0/0"]
     session.rollback()
@@ -547,7 +548,7 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
     ]
     for table in ("groups", "episodes"):
         shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
-        assert [bool(row[0]) for row in shared] == [False, True, True, False, True, False]
+        assert [bool(row[0]) for row in shared] == [False, True, True, False, True, False, True]
     assert queries.violations(session, run_id="run") == []
 
 

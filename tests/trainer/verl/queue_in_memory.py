@@ -26,6 +26,8 @@ class World:
     training_step: int = 0
     num_started: int = 0
     tags: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    panel: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Tags of validation episodes."""
     notes: dict[str, tuple[StepNote, ...]] = field(default_factory=dict[str, tuple[StepNote, ...]])
     told_to_stop: list[str] = field(default_factory=list[str])
     num_ended_requests: int = 0
@@ -33,12 +35,12 @@ class World:
     # what verl's buffer asks of TransferQueue
 
     def kv_list(self) -> dict[str, dict[str, dict[str, Any]]]:
-        return {PARTITION: {key: dict(tag) for key, tag in self.tags.items()}}
+        partitions = {PARTITION: self.tags, "val": self.panel}
+        return {name: {key: dict(tags[key]) for key in tags} for name, tags in partitions.items()}
 
     def kv_clear(self, *, partition_id: str, keys: Sequence[str]) -> None:
-        assert partition_id == PARTITION
         for key in keys:
-            self.tags.pop(key, None)
+            (self.tags if partition_id == PARTITION else self.panel).pop(key, None)
             self.notes.pop(key, None)
 
     # what the trainer does

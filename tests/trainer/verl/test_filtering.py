@@ -146,6 +146,36 @@ def test_each_training_step_has_its_own_refills(monkeypatch: pytest.MonkeyPatch)
         world.kv_clear(partition_id=PARTITION, keys=list(world.tags))
 
 
+def test_validation_is_left_alone_whatever_lies_in_the_training_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(returns=lambda name: FLAT)
+    buffer = buffer_over(world, monkeypatch)
+    world.begin(5, 2)
+    world.tags["pad7f_0_0"] = {"status": "success"}  # of the update whose weights are validated
+    world.panel = {
+        "validation-5-0": {"is_prompt": True, "status": "finished", "global_steps": 5},
+        "validation-5-0_0_0": {"status": "success"},
+    }
+
+    rows, metrics = buffer.sample(5, "val", 1)
+
+    assert rows.keys == ["validation-5-0_0_0"]
+    assert metrics == {}
+    assert buffer.thrown_away == {}
+
+
+def test_padding_rows_of_an_update_are_of_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(returns=lambda name: GOOD)
+    buffer = buffer_over(world, monkeypatch)
+    world.begin(5, 2)
+    world.tags["pad7f_0_0"] = {"status": "success"}
+
+    buffer.sample(5, PARTITION, 2)
+
+    assert buffer.taken == (GroupName(5, 0), GroupName(5, 1))
+
+
 @pytest.mark.parametrize(
     ("returns", "message"),
     [(FLAT, "in none of 8 groups did the returns differ"), ((1.0,), "no task has two episodes")],

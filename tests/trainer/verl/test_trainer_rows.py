@@ -10,7 +10,8 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.verl.columns import responses, token_weights
 from longhaul_trainer.verl.credit import StepCredit, credit_training_step
 from longhaul_trainer.verl.metrics import agreement, row_metrics
-from longhaul_trainer.verl.notes import StepNote
+from longhaul_trainer.verl.notes import GroupName, StepNote
+from store_samples import make_task
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -132,6 +133,35 @@ def test_a_row_stays_in_the_update_if_one_of_its_steps_has_an_advantage(
     part = KVBatchMeta(keys=list(NOTES), tags=[{}] * 3, partition_id="train")
 
     assert Given()._rows_with_gradient(part).keys == kept
+
+
+@pytest.mark.parametrize(("num_waiting", "further"), [(6, []), (4, [2]), (0, [6])])
+def test_what_is_missing_of_the_batches_ahead_is_asked_for(
+    num_waiting: int, further: list[int]
+) -> None:
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    asked: list[int] = []
+
+    class Given(LonghaulTrainer):
+        def __init__(self) -> None:
+            self._chooser = None
+            self._run = run(
+                tasks_per_training_step=3,
+                sampling={"dynamic": True},
+                trainer={"mode": "colocate_async", "batches_ahead": 2, "max_staleness": 2},
+            )
+            self._waiting = {GroupName(1, place): make_task(place) for place in range(num_waiting)}
+
+        def _add_prompts_to_generate(self, num_prompts: int) -> int:
+            asked.append(num_prompts)
+            return num_prompts
+
+        def _add_batch_to_generate(self) -> None:
+            asked.append(3)  # verl's own, of a training step
+
+    assert Given().prepare_step() == {}
+    assert asked == [*further, 3]
 
 
 def test_the_rows_of_a_training_step_are_measured() -> None:

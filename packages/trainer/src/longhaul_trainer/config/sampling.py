@@ -15,8 +15,8 @@ class SamplingConfig(Section):
     left out, and further tasks are played in its place."""
     max_refills: int = Field(default=3, ge=1)
     """Times in a training step that `dynamic` plays further tasks; after the last one the update
-    takes the groups there are, and without any the run ends. Unless trainer.mode = "sync", a group
-    is replaced at once, and this is how many training steps' worth of tasks replace others."""
+    takes the groups there are, and without any the run ends. Unless trainer.mode = "sync", each
+    group has its own replacement, and this is how many training steps' worth of them there are."""
     extra_tasks: int = Field(default=0, ge=0)
     """Tasks started beyond those that an update takes: when enough groups are whole, the episodes
     still in flight are stopped. Quicker, and biased towards tasks with short episodes."""

@@ -51,14 +51,16 @@ class GroupBuffer(ReplayBuffer):
         self, names: Collection[GroupName], read_notes: ReadNotes
     ) -> dict[GroupName, RowNotes]:
         """Of whole groups; a group without any episode that ended has none."""
-        keys: dict[GroupName, list[str]] = {name: [] for name in names}
-        for key in self.partitions[PARTITION]:
-            name = GroupName.parse(RowKey.parse(key).group)
-            if name in keys:
-                keys[name].append(key)
+        if not names:
+            return {}
+        keys: dict[str, list[str]] = {str(name): [] for name in names}
+        for key in self.partitions[PARTITION]:  # padding rows of the newest batch among them
+            group = RowKey.parse(key).group
+            if group in keys:
+                keys[group].append(key)
         every = [key for of_group in keys.values() for key in of_group]
         found = read_notes(every) if every else {}
-        return {name: {key: found[key] for key in of_group} for name, of_group in keys.items()}
+        return {name: {key: found[key] for key in keys[str(name)]} for name in names}
 
     def _materialize_batch(
         self,

@@ -1,29 +1,33 @@
 """verl's asynchronous replay buffer where groups without a signal are left out.
 
-The tasks are played ahead, so no engine waits for a wave: verl asks for a further task as
-soon as a group turns out to be of no use. It would do so for ever where a policy always
-succeeds or always fails; here a training step's refills end.
+The tasks are played ahead, so no engine waits for a wave: while the learner waits for its
+groups, verl asks for a further task for each that turns out to be of no use. It would do so
+for ever where a policy always succeeds or always fails; here a training step's refills end.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from transfer_queue import KVBatchMeta
 
 from longhaul_core.errors import GroupError
-from longhaul_core.store.records import DiscardReason
 from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, ReadNotes
 from longhaul_trainer.verl.notes import GroupName, RowNotes
 from longhaul_trainer.verl.sampling import (
-    PlayedGroup,
     SamplingRules,
+    Unusable,
     nothing_to_learn_from,
     num_tokens,
     played_group,
 )
+
+
+class _LeftOut(NamedTuple):
+    reason: Unusable
+    notes: RowNotes
 
 
 class FilteringBuffer(AsyncGroupBuffer):
@@ -42,7 +46,7 @@ class FilteringBuffer(AsyncGroupBuffer):
         super().__init__(**verls)
         self._rules = rules
         self._read_notes = read_notes
-        self._whole: dict[GroupName, PlayedGroup] = {}
+        self._seen: dict[GroupName, _LeftOut | None] = {}  # whole groups that are still there
         self._useless: dict[GroupName, RowNotes] = {}  # of this training step
         self._useless_notes: RowNotes = {}  # of the newest training batch's
         self._num_refills = 0
@@ -78,16 +82,17 @@ class FilteringBuffer(AsyncGroupBuffer):
     def _terminal_eviction_reasons(
         self, global_steps: int, partition_id: str
     ) -> tuple[set[str], set[str], set[str], Counter[Any]]:
-        stale, _, failed, counts = super()._terminal_eviction_reasons(global_steps, partition_id)
+        reasons = super()._terminal_eviction_reasons(global_steps, partition_id)
         if partition_id != PARTITION:
-            return stale, set(), failed, counts
+            return reasons
+        stale, _, failed, counts = reasons
         finished = {GroupName.parse(name) for name in self.finished_keys[PARTITION]}
-        notes = self._notes_of_groups(finished - self._whole.keys(), self._read_notes)
-        self._whole = {
-            name: self._whole[name] if name in self._whole else played_group(name, notes[name])
-            for name in finished
-        }
-        useless = {str(g.name) for g in self._whole.values() if self._rules.unusable(g) is not None}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in finished}
+        new = finished - self._seen.keys()
+        for name, notes in self._notes_of_groups(new, self._read_notes).items():
+            reason = self._rules.unusable(played_group(name, notes))
+            self._seen[name] = None if reason is None else _LeftOut(reason, notes)
+        useless = {str(name) for name, seen in self._seen.items() if seen is not None}
         return stale, useless - stale, failed, counts
 
     def _evict_terminal_groups(
@@ -98,20 +103,17 @@ class FilteringBuffer(AsyncGroupBuffer):
     ) -> tuple[set[str], int, int, dict[str, object]]:
         """Throw groups away; only those that are returned are played anew."""
         stale, useless, failed, counts = eviction_reasons
-        names = sorted(map(GroupName.parse, useless))
-        self._useless |= self._notes_of_groups(names, self._read_notes)
-        reasons: dict[GroupName, DiscardReason] = {
-            name: reason
-            for name in names
-            if (reason := self._rules.unusable(self._whole[name])) is not None
-        }
-        self.thrown_away = {**self.thrown_away, **reasons}
         evicted, num_stale, _, metrics = super()._evict_terminal_groups(
             global_steps, partition_id, (stale, set(), failed, counts)
         )
+        names = sorted(map(GroupName.parse, useless))
+        for name in names:
+            seen = self._seen[name]
+            assert seen is not None
+            self._useless[name] = seen.notes
+            self.thrown_away = {**self.thrown_away, name: seen.reason}
         self._clear_groups(partition_id, useless)
-        left = self._most_refills - self._num_refills
-        replaced = {str(name) for name in names[:left]}
+        replaced = {str(name) for name in names[: self._most_refills - self._num_refills]}
         self._num_refills += len(replaced)
         return evicted | replaced, num_stale, 0, metrics
 

@@ -115,7 +115,7 @@ class LonghaulTrainer(PPOTrainer):
         super().__init__(config)
         self._credit: StepCredit | None = None
         self._outcomes: list[GroupOutcome] = []
-        self._num_asked: Counter[int] = Counter()  # groups, by the training step that plays them
+        self._num_asked: Counter[int] = Counter()  # groups of the newest training step
         self._waiting: dict[GroupName, Task] = {}
         self._again: list[Task] = []  # waited at the checkpoint that this attempt went on from
         self._horizons = horizon_schedule(self._run)
@@ -183,8 +183,14 @@ class LonghaulTrainer(PPOTrainer):
         engines.resume_generation_replicas()
 
     def prepare_step(self) -> dict[str, Any]:
-        """Start the training step's tasks: fewer than usual where groups wait for it."""
+        """Start the training step's tasks: fewer than usual where groups wait for it.
+
+        More than usual where fewer are played ahead, since groups were left out and not replaced.
+        """
         if self._chooser is None:
+            ahead = self._run.trainer.batches_ahead * self._run.tasks_per_training_step
+            if (missing := ahead - len(self._waiting)) > 0:
+                self._add_prompts_to_generate(missing)
             return super().prepare_step()
         num_tasks = self._chooser.first_wave(self.global_steps)
         if num_tasks:
@@ -197,7 +203,7 @@ class LonghaulTrainer(PPOTrainer):
         tasks = [*again, *self._context.stream.next(number - len(again))]
         horizon = self._horizons.horizon(self.global_steps, self._horizon_state)
         first = self._num_asked[self.global_steps]
-        self._num_asked[self.global_steps] += len(tasks)
+        self._num_asked = Counter({self.global_steps: first + len(tasks)})
         self._waiting |= {
             GroupName(self.global_steps, place): task for place, task in enumerate(tasks, first)
         }

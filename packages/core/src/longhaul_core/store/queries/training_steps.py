@@ -7,8 +7,8 @@ All of it is of the surviving line and, where no greedy ones are asked for, of t
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, case, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, CompoundSelect, case, func, literal, select
+from sqlalchemy.orm import Session, aliased
 
 from longhaul_core.store.models import (
     ConsumedStepRow,
@@ -668,22 +668,38 @@ def metrics_of_training_step(
 
 
 def _of(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
-    """Groups that the update took."""
+    """Episodes of groups that the update took."""
     return (
         GroupRow.run_id == run_id,
         GroupRow.phase == "train",
         GroupRow.decided_training_step == training_step,
         GroupRow.update_index.is_not(None),
         ~GroupRow.superseded,
+        EpisodeRow.training_step.in_(_played_for(run_id, training_step)),
     )
 
 
 def _settled(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
-    """Groups that the training step took or threw away, or played and left waiting."""
+    """Episodes of groups that the training step took or threw away, or played and left waiting."""
     return (
         GroupRow.run_id == run_id,
         GroupRow.phase == "train",
         (GroupRow.decided_training_step == training_step)
         | (GroupRow.decided_training_step.is_(None) & (GroupRow.training_step == training_step)),
         ~GroupRow.superseded,
+        EpisodeRow.training_step.in_(_played_for(run_id, training_step)),
+    )
+
+
+def _played_for(run_id: str, training_step: int) -> CompoundSelect[int]:
+    """Training steps that played what `training_step` decided on, and itself.
+
+    They follow from what else is asked for. A database without statistics would begin with all
+    episodes of the run if it were not told.
+    """
+    group = aliased(GroupRow)
+    return (
+        select(group.training_step)
+        .where(group.run_id == run_id, group.decided_training_step == training_step)
+        .union(select(literal(training_step)))
     )

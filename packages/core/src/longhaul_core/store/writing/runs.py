@@ -199,13 +199,13 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
     )
     group = aliased(GroupRow)
     for model in (EpisodeRow, GroupRow):
-        undone = exists().where(
+        kept = exists().where(
             group.run_id == run_id,
             group.attempt == model.attempt,
             group.phase == "train",
             group.training_step == model.training_step,
             group.group_index == model.group_index,
-            group.superseded,
+            ~group.superseded,
         )
         connection.execute(
             update(model)
@@ -213,7 +213,7 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
                 model.run_id == run_id,
                 model.attempt < attempt,
                 model.phase.in_(FATE_OF_GROUP),
-                undone,
+                ~kept,
             )
             .values(superseded=True)
         )
