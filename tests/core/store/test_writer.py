@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -550,6 +551,32 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
         assert [bool(row[0]) for row in shared] == [False, True, True, False, True, False, True]
     assert queries.violations(session, run_id="run") == []
+
+
+def test_an_update_is_the_groups_that_it_took_whichever_training_step_played_them(
+    writer: StoreWriter, session: Session
+) -> None:
+    taken = {(1, 0): 1, (1, 1): 2, (2, 0): 2, (2, 1): 3}
+    sampled, greedy = (
+        [
+            make_record(make_trajectory(), phase=phase, training_step=step, group_index=group)
+            for step, group in taken
+        ]
+        for phase in ("train", "baseline")
+    )
+    decisions = [decide(record, at=at) for record, at in zip(sampled, taken.values(), strict=True)]
+    writer.write([run_started(), *sampled, *greedy, *decisions])
+    update: dict[str, Any] = {"run_id": "run", "training_step": 2}
+
+    found = queries.episode_numbers(session, **update)
+    beside = queries.episode_numbers(session, **update, greedy=True)
+    steps = queries.step_numbers(session, **update, greedy=True)
+    replies = queries.first_replies(session, **update)
+
+    assert {one.episode_id for one in found} == {one.episode_id for one in sampled[1:3]}
+    assert {one.episode_id for one in beside} == {one.episode_id for one in greedy[1:3]}
+    assert {one.episode_id for one in steps} == {one.episode_id for one in beside}
+    assert replies.keys() == {one.episode_id for one in (*found, *beside)}
 
 
 def test_a_decision_on_an_unknown_group_is_refused(writer: StoreWriter) -> None:
