@@ -56,6 +56,7 @@ def intent(**settings: object) -> Intent:
         "dynamic_sampling": False,
         "max_refills": 3,
         "extra_tasks": 0,
+        "plays_ahead": False,
         "tasks_per_training_step": 2,
         "group_size": 2,
         "max_staleness": 0,

@@ -272,6 +272,7 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
     from transfer_queue import KVBatchMeta
 
     from longhaul_trainer.config import RunConfig
+    from longhaul_trainer.verl.buffer import GroupBuffer
     from longhaul_trainer.verl.credit import credit_training_step
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
@@ -304,9 +305,8 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
                 num_optimizer_steps=3,
                 groups=[f"train-7-{group}" for group in range(3)],
             )
-            taken = [GroupName(7, group) for group in range(3)]
-            buffer: Any = SimpleNamespace(taken=taken)
-            self.replay_buffer = buffer
+            self.replay_buffer = GroupBuffer.__new__(GroupBuffer)
+            self.replay_buffer.taken = tuple(GroupName(7, group) for group in range(3))
             self.global_steps = 7
             self.actor_rollout_wg = workers
             self.tokenizer = SimpleNamespace(eos_token_id=2)
