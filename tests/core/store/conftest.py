@@ -1,5 +1,6 @@
 """Both databases for every test of the store: a SQLite file and a real PostgreSQL server."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.engine import URL
@@ -37,8 +39,8 @@ def postgresql_server() -> Iterator[URL]:
         yield make_url(server.get_uri()).set(drivername="postgresql+psycopg")
         os.kill(pid, signal.SIGQUIT)  # an orderly end writes out a hundred databases first
         server.cleanup()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has gone already
+        psutil.Process(pid).wait(timeout=60)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from longhaul_core.store import (
     queries,
 )
 from longhaul_core.store.maintenance import PruneRule
+from longhaul_core.store.models import Base
 from longhaul_core.types import Split
 from store_samples import make_audit, make_consumed, make_training_step, run_started
 
@@ -197,6 +198,21 @@ def test_collecting_garbage_shrinks_the_file(tmp_path: Path) -> None:
     maintenance.collect_garbage(engine)
     engine.dispose()
     assert path.stat().st_size < before
+
+
+def test_what_refers_to_a_deleted_row_is_found_by_an_index(sqlite_template: Path) -> None:
+    # Deleting a row, a database looks for others that refer to it: without an index, through all.
+    engine = open_store(sqlite_template)
+    with engine.connect() as connection:
+        for table in Base.metadata.sorted_tables:
+            for key in table.foreign_key_constraints:
+                same = " AND ".join(f"{column} = 'x'" for column in key.column_keys)
+                found = connection.execute(
+                    text(f"EXPLAIN QUERY PLAN SELECT 1 FROM {table.name} WHERE {same}")
+                )
+                [plan] = [row.detail for row in found]
+                assert all(f"{column}=?" in plan for column in key.column_keys), plan
+    engine.dispose()
 
 
 def test_the_ids_of_the_text_index_outlive_the_collection(

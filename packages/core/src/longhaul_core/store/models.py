@@ -62,7 +62,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0007"
+SCHEMA_VERSION = "0008"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -194,14 +194,14 @@ class PanelTaskRow(Base):
 
     content_hash: Mapped[str] = mapped_column(Hash, primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
-    task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"))
+    task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
 
 
 class GroupRow(Base):
     """Attempts at one task, made to be compared with each other."""
 
     __tablename__ = "groups"
-    __table_args__ = (Index(None, "run_id", "decided_training_step"),)
+    __table_args__ = (Index(None, "run_id", "decided_training_step", "phase", "attempt"),)
 
     run_id: Mapped[str] = mapped_column(
         RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
@@ -210,7 +210,7 @@ class GroupRow(Base):
     phase: Mapped[str] = mapped_column(String(16), primary_key=True)
     training_step: Mapped[int] = mapped_column(primary_key=True)
     group_index: Mapped[int] = mapped_column(primary_key=True)
-    task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"))
+    task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
     group_size: Mapped[int | None]
     """Episodes asked for; null if the trainer did not say."""
     decided_training_step: Mapped[int | None]

@@ -1,9 +1,9 @@
 """Runs and their attempts: start, resume, sign of life, end."""
 
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, get_args
 
-from sqlalchemy import Connection, exists, func, select, update
+from sqlalchemy import Connection, Select, exists, func, select, union, update
 from sqlalchemy.orm import aliased
 
 from longhaul_core.errors import StoreError
@@ -18,7 +18,7 @@ from longhaul_core.store.models import (
     StepRow,
 )
 from longhaul_core.store.packing import storable_text
-from longhaul_core.store.records import Heartbeat, RunEnded, RunStarted
+from longhaul_core.store.records import Heartbeat, Phase, RunEnded, RunStarted
 from longhaul_core.store.redaction import redacted
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.statements import insert_new
@@ -28,6 +28,9 @@ __all__ = ["FATE_OF_GROUP", "Lines", "beat", "end_run", "start_run", "supersede"
 FATE_OF_GROUP = ("train", "baseline")
 """Phases whose episodes survive by what a training step decided on their group: those that are
 trained, and the greedy one beside them."""
+
+# Named in a query, they let the database go by training step in an index that has the phase first.
+_PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class _OfAnAttempt(Protocol):
@@ -165,6 +168,9 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
     that was played ahead, and waited at the checkpoint, is played again. So is the greedy episode
     beside the group.
 
+    What lies up to `after` is not read, but for the groups of greedy episodes: one that stands
+    alone may be anywhere.
+
     Raises:
         StoreError: `attempt` is the first, or went on from another training step.
     """
@@ -181,51 +187,82 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
             f"not from {after}"
         )
     connection.execute(update(AttemptRow).where(*this).values(resumes_after_training_step=after))
-    for model in (EpisodeRow, GroupRow, MetricRow, EvaluationRow, PolicyVersionRow):
+    earlier = select(AttemptRow.attempt).where(
+        AttemptRow.run_id == run_id, AttemptRow.attempt < attempt
+    )
+    for model in (MetricRow, EvaluationRow, PolicyVersionRow):
         connection.execute(
             update(model)
-            .where(model.run_id == run_id, model.attempt < attempt, model.training_step > after)
+            .where(model.run_id == run_id, model.attempt.in_(earlier), model.training_step > after)
             .values(superseded=True)
         )
-    connection.execute(
-        update(GroupRow)
-        .where(
-            GroupRow.run_id == run_id,
-            GroupRow.attempt < attempt,
-            GroupRow.phase == "train",
-            func.coalesce(GroupRow.decided_training_step, after + 1) > after,
-        )
-        .values(superseded=True)
+    _supersede_groups(connection, run_id, earlier=earlier, after=after)
+    _supersede_episodes(connection, run_id, earlier=earlier, after=after)
+
+
+def _supersede_groups(
+    connection: Connection, run_id: str, *, earlier: Select[int], after: int
+) -> None:
+    """Mark the groups, each kind of them through an index of its own."""
+    sampled = aliased(GroupRow)
+    kept = exists().where(
+        sampled.run_id == run_id,
+        sampled.attempt == GroupRow.attempt,
+        sampled.phase == "train",
+        sampled.training_step == GroupRow.training_step,
+        sampled.group_index == GroupRow.group_index,
+        ~sampled.superseded,
     )
+    for beyond in (
+        (GroupRow.phase.in_(_PHASES), GroupRow.training_step > after),
+        (GroupRow.phase == "train", GroupRow.decided_training_step > after),
+        (GroupRow.phase == "train", GroupRow.decided_training_step.is_(None)),
+        (GroupRow.phase == "baseline", ~kept),
+    ):
+        connection.execute(
+            update(GroupRow)
+            .where(GroupRow.run_id == run_id, GroupRow.attempt.in_(earlier), *beyond)
+            .values(superseded=True)
+        )
+
+
+def _supersede_episodes(
+    connection: Connection, run_id: str, *, earlier: Select[int], after: int
+) -> None:
+    """Mark the episodes of superseded groups; none of them is trained any more."""
     group = aliased(GroupRow)
-    for model in (EpisodeRow, GroupRow):
-        kept = exists().where(
-            group.run_id == run_id,
-            group.attempt == model.attempt,
-            group.phase == "train",
-            group.training_step == model.training_step,
-            group.group_index == model.group_index,
-            ~group.superseded,
+    taken_back = (group.run_id == run_id, group.superseded)
+    played_ahead = union(
+        select(group.training_step).where(*taken_back, group.decided_training_step > after),
+        select(group.training_step).where(
+            *taken_back, group.decided_training_step.is_(None), group.phase.in_(FATE_OF_GROUP)
+        ),
+    )
+    of_superseded_group = exists().where(
+        *taken_back,
+        group.attempt == EpisodeRow.attempt,
+        group.phase == EpisodeRow.phase,
+        group.training_step == EpisodeRow.training_step,
+        group.group_index == EpisodeRow.group_index,
+    )
+    for beyond in (
+        (EpisodeRow.phase.in_(_PHASES), EpisodeRow.training_step > after),
+        (
+            EpisodeRow.phase.in_(FATE_OF_GROUP),
+            EpisodeRow.training_step.in_(played_ahead),
+            of_superseded_group,
+        ),
+    ):
+        lost = (EpisodeRow.run_id == run_id, EpisodeRow.attempt.in_(earlier), *beyond)
+        trained = select(EpisodeRow.id).where(*lost, EpisodeRow.trained)
+        connection.execute(
+            update(StepRow).where(StepRow.episode_id.in_(trained)).values(trained=False)
         )
         connection.execute(
-            update(model)
-            .where(
-                model.run_id == run_id,
-                model.attempt < attempt,
-                model.phase.in_(FATE_OF_GROUP),
-                ~kept,
-            )
-            .values(superseded=True)
+            update(EpisodeRow)
+            .where(*lost)
+            .values(superseded=True, trained=False, trained_training_step=None)
         )
-    lost = select(EpisodeRow.id).where(
-        EpisodeRow.run_id == run_id, EpisodeRow.superseded, EpisodeRow.trained
-    )
-    connection.execute(update(StepRow).where(StepRow.episode_id.in_(lost)).values(trained=False))
-    connection.execute(
-        update(EpisodeRow)
-        .where(EpisodeRow.run_id == run_id, EpisodeRow.superseded)
-        .values(trained=False, trained_training_step=None)
-    )
 
 
 def end_run(connection: Connection, record: RunEnded) -> None:
