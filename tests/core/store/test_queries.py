@@ -296,6 +296,14 @@ def test_liveness_counts_from_the_last_heartbeat(session: Session) -> None:
     assert alive == ("running", 30.0, "host", 4711)
 
 
+def test_the_newest_attempt_of_a_run_is_found(writer: StoreWriter, session: Session) -> None:
+    writer.write([run_started("other"), run_started("other", attempt=4)])
+
+    assert queries.newest_attempt(session, run_id="run") == 0
+    assert queries.newest_attempt(session, run_id="other") == 4
+    assert queries.newest_attempt(session, run_id="nobody") is None
+
+
 def test_storage_is_measured_per_episode(session: Session) -> None:
     stats = queries.storage_stats(session)
     assert (stats.num_runs, stats.num_episodes, stats.num_steps) == (1, 17, 57)

@@ -13,7 +13,12 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, check_store, open_store, queries, read_only_engine
-from longhaul_core.store.addresses import describe_store, store_errors, store_url
+from longhaul_core.store.addresses import (
+    describe_store,
+    is_temporary,
+    store_errors,
+    store_url,
+)
 from longhaul_core.store.models import SCHEMA_VERSION
 from longhaul_core.store.session import write_transaction
 from store_samples import make_training_step, run_started
@@ -161,6 +166,52 @@ def test_a_locked_store_says_who_is_to_blame(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="locked: another program held it"):
             check_store(str(path))
     assert check_store(str(path)).endswith(f"writable, schema {SCHEMA_VERSION}")
+
+
+def test_a_store_that_another_program_holds_is_so_for_a_while(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longhaul_core.store.session.LOCK_WAIT_SECONDS", 0.1)
+    engine = open_store(store)
+    with write_transaction(engine) as holder:
+        if holder.dialect.name == "postgresql":
+            holder.execute(text("LOCK TABLE runs"))
+        with pytest.raises(StoreError, match=r"locked|lock timeout") as raised:
+            with write_transaction(engine) as connection:
+                if connection.dialect.name == "postgresql":
+                    connection.execute(text("SET LOCAL lock_timeout = '100ms'"))
+                connection.execute(text("DELETE FROM runs"))
+    engine.dispose()
+
+    assert is_temporary(raised.value)
+
+
+def test_a_connection_that_is_lost_is_so_for_a_while(postgresql_engine: Engine) -> None:
+    with pytest.raises(StoreError, match="terminating connection") as lost:
+        with write_transaction(postgresql_engine) as connection:
+            connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+    with pytest.raises(StoreError, match="check the address") as unreachable:
+        open_store("postgresql://ann@127.0.0.1:1/runs")
+
+    assert is_temporary(lost.value)
+    assert is_temporary(unreachable.value)
+    with write_transaction(postgresql_engine) as connection:
+        connection.execute(text("SELECT 1"))  # on a connection of its own
+
+
+def test_what_a_store_refuses_it_refuses_later_too(store: str, tmp_path: Path) -> None:
+    engine = open_store(store)
+    with pytest.raises(StoreError) as wrong:
+        with write_transaction(engine) as connection:
+            connection.execute(text("DELETE FROM nowhere"))
+    engine.dispose()
+    (tmp_path / "notes.txt").write_text("not a database " * 1_000, encoding="utf-8")
+    with pytest.raises(StoreError) as damaged:
+        open_store(tmp_path / "notes.txt")
+    with StoreWriter(store) as writer, pytest.raises(StoreError) as unknown:
+        writer.write(make_training_step(1))
+
+    assert not any(is_temporary(each.value) for each in (wrong, damaged, unknown))
 
 
 def test_a_full_disk_says_so_and_loses_nothing_committed(tmp_path: Path) -> None:

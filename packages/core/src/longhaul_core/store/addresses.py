@@ -4,20 +4,33 @@ An address may hold a password. `describe_store` gives the form that may be show
 else of an address reaches a message.
 """
 
+import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.redaction import redacted
 
-__all__ = ["LOCK_WAIT_SECONDS", "describe_store", "store_errors", "store_url"]
+__all__ = ["LOCK_WAIT_SECONDS", "describe_store", "is_temporary", "store_errors", "store_url"]
 
 LOCK_WAIT_SECONDS = 30
 """How long a transaction waits for another program's before it gives up."""
+
+_TEMPORARY_STATES = {
+    "08",  # the connection
+    "40001",  # two transactions in each other's way
+    "40P01",  # two transactions that wait for each other
+    "53300",  # too many connections
+    "55P03",  # a lock that did not come in time
+    "57P01",  # the server is stopped,
+    "57P02",  # has crashed,
+    "57P03",  # or is starting
+}
+"""PostgreSQL's codes, or their first two letters, of what passes."""
 
 _SERVER_ADVICE = "check the address, that the server runs, and the user's rights"
 
@@ -71,6 +84,24 @@ def store_errors(where: str) -> Generator[None]:
     except DBAPIError as error:
         reason = redacted(str(error.orig).strip())
         raise StoreError(f"{where}: {reason}: {_advice(reason)}") from error
+
+
+def is_temporary(error: StoreError) -> bool:
+    """Whether the same may work in a while: another program holds the store, or a server is away.
+
+    Args:
+        error: As `store_errors` raises it.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError):
+        return False
+    if isinstance(cause.orig, sqlite3.Error):
+        code = getattr(cause.orig, "sqlite_errorcode", 0)  # a mistake in its use has none
+        return code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    state: str | None = getattr(cause.orig, "sqlstate", None)
+    if state is None:  # a connection that broke, or was never made
+        return isinstance(cause, OperationalError)
+    return not _TEMPORARY_STATES.isdisjoint({state, state[:2]})
 
 
 def _advice(reason: str) -> str:

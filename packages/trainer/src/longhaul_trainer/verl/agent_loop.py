@@ -203,7 +203,9 @@ class EpisodeService:
             tokens = {
                 t for step in outcome.steps for t in (*step.prompt_tokens, *step.action_tokens)
             }
-            await asyncio.to_thread(self.recorder.put, [*self._new_pieces(tokens), record])
+            # Its rows are not trained on before the store has it: what the trainer then says of
+            # it may come from another process, and is not held back behind it.
+            await self.recorder.commit([*self._new_pieces(tokens), record])
             if not isinstance(outcome, FailedEpisode):
                 rewards, problem = self._shaped(outcome) if phase == "train" else (None, "")
                 rows = to_rows(

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Literal
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import ConfigError, MachineError
-from longhaul_core.store.queries import get_run
+from longhaul_core.store.queries import get_run, newest_attempt
 from longhaul_core.store.records import PanelTasks, RunEnded, RunStarted
-from longhaul_core.store.session import read_only_engine
+from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
@@ -164,7 +164,7 @@ class _Launch:
                     self.config,
                     device=self.device,
                     python=python,
-                    files=(self.run.config_file, model / "config.json"),
+                    files=self._files_of_nodes(model),
                 )
             )
             ticket = self._ticket()
@@ -199,6 +199,12 @@ class _Launch:
         self._keep_models()
         return self._outcome(trainer, status, message)
 
+    def _files_of_nodes(self, model: Path) -> tuple[Path, ...]:
+        """What every node must see under the same path."""
+        critic = self._critic()
+        models = (model,) if critic is None else (model, critic)
+        return (self.run.config_file, *(folder / "config.json" for folder in models))
+
     def _tasks(self) -> tuple[TaskStream, Panel]:
         state = self.checkpoint.state()["stream"] if self.checkpoint is not None else None
         return task_stream(self.config, state=state), task_panel(
@@ -206,10 +212,9 @@ class _Launch:
         )
 
     def _ticket(self) -> RunTicket:
-        earlier = len(list(self.run.path.glob("scratch/ticket-*.json")))
         return RunTicket(
             run_id=self.run.run_id,
-            attempt=earlier,
+            attempt=next_attempt(self.run, store=self.config.store),
             recorder_name=f"longhaul-store-{self.run.run_id}",
             config=self.config,
         )
@@ -354,6 +359,23 @@ class _Launch:
             after=after,
             message=message,
         )
+
+
+def next_attempt(run: RunDirectory, *, store: str) -> int:
+    """The number of a run's next attempt: above all that left a ticket or are in the store.
+
+    Creates the store, or brings it up to date.
+
+    Raises:
+        StoreError: If the store cannot be opened for writing.
+    """
+    tickets = run.path.glob("scratch/ticket-*.json")
+    earlier = [int(path.stem.removeprefix("ticket-")) for path in tickets]
+    engine = open_store(store)
+    with Session(engine) as session:
+        stored = newest_attempt(session, run_id=run.run_id)
+    engine.dispose()
+    return max([*earlier, -1 if stored is None else stored], default=-1) + 1
 
 
 def _merge_adapter(folder: Path, meta: Path) -> None:

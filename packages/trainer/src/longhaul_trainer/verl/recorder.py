@@ -7,29 +7,44 @@ reads it there instead of asking every worker.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from longhaul_core.errors import StoreError
+from longhaul_core.store.addresses import is_temporary
 from longhaul_core.store.maintenance import cancel_requested
 from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Trajectory
 
+logger = logging.getLogger(__name__)
+
 Pending = ray.ObjectRef[Any]
 """An answer of the writer that has not come yet."""
 
 MAX_PENDING = 64
 """Batches on the way before a caller waits: the bound on the memory they take."""
+
+LONGEST_AWAY_SECONDS = 480.0
+"""How long the writer tries again where another program holds the store, or its server is away.
+Deleting runs, `VACUUM` and a restart of the server take minutes. Ranks of an update wait ten
+minutes for one that waits here; the last try comes before that, so the run ends by name."""
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 30.0
+"""Between two tries; each pause is twice the one before, up to the longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +79,15 @@ class _Writer:
         self._attempt = attempt
         self._engine = read_only_engine(store)
         self._tally = Tally(phase="", training_step=-1)
+        self._away_since: float | None = None
+        """When the store was first found held or away, since it last took something."""
 
     def write(self, records: Sequence[Record]) -> None:
         for record in records:
             # A baseline episode is played beside the group's and counts as none of them.
             if isinstance(record, EpisodeRecord) and record.phase != "baseline":
                 self._tally = _add(self._tally, record)
-        self._writer.write(records)
+        self._keep_trying(lambda: self._writer.write(records))
 
     def alive(self) -> Answer:
         """Leave a sign of life of the run, and say whether somebody wants it to end."""
@@ -82,7 +99,32 @@ class _Writer:
         )
 
     def flush(self) -> None:
-        self._writer.flush()
+        self._keep_trying(self._writer.flush)
+
+    def _keep_trying(self, action: Callable[[], None]) -> None:
+        """Do `action`, over and over while the store is held or away: twice is as good as once.
+
+        Raises:
+            StoreError: The store refused, or has been away for `LONGEST_AWAY_SECONDS`.
+        """
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                action()
+            except StoreError as error:
+                if not is_temporary(error):
+                    raise
+                self._away_since = began if self._away_since is None else self._away_since
+                away = time.monotonic() - self._away_since
+                if away > LONGEST_AWAY_SECONDS:
+                    raise
+                logger.warning("no record was taken for %.0f s, trying again: %s", away, error)
+            else:
+                self._away_since = None
+                return
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def close(self) -> None:
         self._writer.close()
@@ -117,6 +159,8 @@ class Recorder:
         self._pending: list[Pending] = []
         self._lock = threading.Lock()
         self._asked: Pending | None = None
+        self._silent = False
+        self._places = asyncio.Semaphore(MAX_PENDING)
 
     @classmethod
     def start(cls, store: str, *, name: str, run_id: str, attempt: int) -> Recorder:
@@ -171,6 +215,20 @@ class Recorder:
         if records:
             _raise_failures([self._actor.write.remote(list(records))])
 
+    async def commit(self, records: Sequence[Record]) -> None:
+        """As `write`, while the event loop goes on; batches beyond `MAX_PENDING` are not sent yet.
+
+        Raises:
+            StoreError: If the writer failed on them.
+        """
+        if not records:
+            return
+        async with self._places:
+            # Long episodes are pickled beside the event loop.
+            pending = await asyncio.to_thread(self._actor.write.remote, list(records))
+            with _failures_by_name():
+                await pending
+
     def flush(self) -> None:
         """Wait until everything handed over by this process is committed.
 
@@ -182,7 +240,12 @@ class Recorder:
         _raise_failures([*pending, self._actor.flush.remote()])
 
     def alive(self) -> Answer | None:
-        """Say that the run is alive, and learn what the writer has seen; None if it is busy."""
+        """Say that the run is alive, and learn what the writer has seen.
+
+        Returns:
+            None if the writer is busy, or could not say it this time; the log then says why, once
+            until it answers again.
+        """
         try:
             if self._asked is None:
                 self._asked = self._actor.alive.remote()
@@ -191,10 +254,16 @@ class Recorder:
                 return None
             self._asked = None
             answer: Answer = ray.get(done[0])
-            self.processor_seconds = answer.processor_seconds
-            return answer
-        except RayActorError:
-            return None  # the next record that is put says so by name
+        except RayError as error:
+            # What lasts is raised by name for the next record.
+            if not self._silent:
+                reason = error.cause if isinstance(error, RayTaskError) else error
+                logger.warning("the run could not give a sign of life, trying again: %s", reason)
+            self._silent = True
+            return None
+        self._silent = False
+        self.processor_seconds = answer.processor_seconds
+        return answer
 
     def close(self) -> None:
         """Flush and end the writer's process."""
@@ -210,8 +279,15 @@ def _settled(pending: list[Pending]) -> tuple[list[Pending], list[Pending]]:
 
 
 def _raise_failures(settled: Sequence[Pending]) -> None:
-    try:
+    with _failures_by_name():
         ray.get(list(settled))
+
+
+@contextmanager
+def _failures_by_name() -> Generator[None]:
+    """Raise the writer's own error, or that it is gone."""
+    try:
+        yield
     except RayTaskError as error:
         raise error.as_instanceof_cause() from None
     except RayActorError as error:

@@ -44,6 +44,7 @@ from longhaul_core.store.queries.runs import (
     get_run,
     list_runs,
     liveness,
+    newest_attempt,
 )
 from longhaul_core.store.queries.search import SearchHit, search_steps
 from longhaul_core.store.queries.storage import StorageStats, storage_stats
@@ -136,6 +137,7 @@ __all__ = [
     "metric_names",
     "metric_series",
     "metrics_of_training_step",
+    "newest_attempt",
     "played_groups",
     "prompt_tokens",
     "reply_logprobs",

@@ -22,6 +22,7 @@ __all__ = [
     "get_run",
     "list_runs",
     "liveness",
+    "newest_attempt",
 ]
 
 
@@ -176,6 +177,11 @@ def liveness(session: Session, *, run_id: str, now: float) -> Liveness:
         host=row.host,
         pid=row.pid,
     )
+
+
+def newest_attempt(session: Session, *, run_id: str) -> int | None:
+    """The number of a run's newest attempt; None if the run is not in the store."""
+    return session.scalar(select(func.max(AttemptRow.attempt)).where(AttemptRow.run_id == run_id))
 
 
 def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:

@@ -1,0 +1,60 @@
+"""Tests for `longhaul_trainer.verl.launch`: the number of an attempt."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from longhaul_core.store.writer import StoreWriter
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.verl.launch import next_attempt
+from longhaul_trainer.verl.runtime import RunTicket
+from store_samples import run_started
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = RunDirectory(path=tmp_path / "run")
+    (run.path / "scratch").mkdir(parents=True)
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "longhaul.db")
+
+
+def leave_ticket(run: RunDirectory, attempt: int) -> None:
+    config = RunConfig(num_training_steps=2, tasks_per_training_step=2)
+    ticket = RunTicket(run_id=run.run_id, attempt=attempt, recorder_name="none", config=config)
+    ticket.write(run.path / "scratch")
+
+
+def test_a_run_that_nobody_knows_begins_with_attempt_0(run: RunDirectory, store: str) -> None:
+    assert next_attempt(run, store=store) == 0
+    with StoreWriter(store) as writer:
+        writer.write([run_started("another"), run_started("another", attempt=3)])
+    assert next_attempt(run, store=store) == 0
+
+
+def test_an_attempt_that_only_the_store_knows_is_not_taken_again(
+    run: RunDirectory, store: str
+) -> None:
+    with StoreWriter(store) as writer:
+        writer.write([run_started("run"), run_started("run", attempt=1)])
+
+    assert next_attempt(run, store=store) == 2
+    leave_ticket(run, 0)
+    assert next_attempt(run, store=store) == 2
+    shutil.rmtree(run.path / "scratch")
+    assert next_attempt(run, store=store) == 2
+
+
+def test_an_attempt_that_only_left_a_ticket_is_not_taken_again(
+    run: RunDirectory, store: str
+) -> None:
+    leave_ticket(run, 10)
+    leave_ticket(run, 9)
+
+    assert next_attempt(run, store=store) == 11

@@ -1,0 +1,60 @@
+"""Tests for `longhaul_trainer.verl.progress`: the watch over a run, when its store is away."""
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from longhaul_core.store.maintenance import request_cancel
+from longhaul_core.store.queries import liveness
+from longhaul_core.store.session import open_store
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.verl import progress as progress_module
+from longhaul_trainer.verl.progress import RunProgress
+from longhaul_trainer.verl.stages import StageClock
+from trainer.verl.local_ray import ray_here, recorder_of, refusing, wait_for
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # Ray takes seconds to start
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # of Ray's own imports
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray(cpu_run: None) -> Generator[None]:
+    with ray_here():
+        yield
+
+
+def silent_seconds(engine: Engine) -> float:
+    with Session(engine) as session:
+        return liveness(session, run_id="run", now=time.time()).silent_seconds
+
+
+def test_the_watch_goes_on_after_a_sign_of_life_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.05)
+    monkeypatch.setattr(progress_module, "ASK_SECONDS", 0.05)
+    path = tmp_path / "store.db"
+    config = RunConfig(num_training_steps=2, tasks_per_training_step=2)
+    with recorder_of(path) as recorder:
+        engine = open_store(path)
+        with RunProgress(StageClock(), config=config, log_folder=tmp_path) as progress:
+            with refusing(path, "UPDATE OF heartbeat_at ON runs"):
+                progress.watch(recorder)
+                wait_for(lambda: "sign of life" in caplog.text)
+            wait_for(lambda: silent_seconds(engine) < 5)
+            with pytest.raises(KeyboardInterrupt):
+                request_cancel(engine, run_id="run")
+                time.sleep(30)
+            progress.look_away()
+        engine.dispose()
+
+    assert progress.cancelled_by == "cancelled by `trainer runs cancel`"

@@ -1,0 +1,180 @@
+"""Tests for `longhaul_trainer.verl.recorder`: a store that is held, and one that refuses."""
+
+import asyncio
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.queries import list_episodes
+from longhaul_core.store.records import Record
+from longhaul_core.store.session import read_only_engine
+from longhaul_trainer.verl import recorder as recorder_module
+from longhaul_trainer.verl.recorder import Answer, Recorder, _Writer
+from store_samples import make_decisions, make_training_step, run_started
+from trainer.verl.local_ray import held, ray_here, recorder_of, refusing, wait_for
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # of Ray's own imports
+]
+
+
+def num_episodes(path: Path) -> int:
+    engine = read_only_engine(path)
+    with Session(engine) as session:
+        total = list_episodes(session).total
+    engine.dispose()
+    return total
+
+
+class TestWriter:
+    """The writer in this process, on a store whose lock it waits for 50 ms instead of 30 s."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr("longhaul_core.store.session.LOCK_WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(recorder_module, "FIRST_PAUSE_SECONDS", 0.05)
+        return tmp_path / "store.db"
+
+    @pytest.fixture
+    def writer(self, path: Path) -> Generator[_Writer]:
+        writer = _Writer(str(path), "run", 0)
+        writer.write([run_started()])
+        yield writer
+        writer.close()
+
+    def test_a_store_that_is_held_is_waited_for(
+        self, path: Path, writer: _Writer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        episodes = make_training_step(1)
+        with held(path) as let_go:
+            writing = threading.Thread(target=writer.write, args=(episodes,))
+            writing.start()
+            wait_for(lambda: len(caplog.records) >= 2)
+            let_go()
+            writing.join(timeout=30)
+
+        assert num_episodes(path) == len(episodes)
+        assert "no record was taken for 0 s, trying again" in caplog.messages[0]
+        assert f"{path}: database is locked" in caplog.messages[0]
+
+    def test_a_store_that_is_held_too_long_is_named_and_the_wait_is_not_begun_again(
+        self,
+        path: Path,
+        writer: _Writer,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(recorder_module, "LONGEST_AWAY_SECONDS", 0.3)
+        with held(path):
+            with pytest.raises(StoreError, match="locked"):
+                writer.write(make_training_step(1))
+            num_tries = len(caplog.records)
+            with pytest.raises(StoreError, match="locked"):
+                writer.write(make_training_step(2))
+
+        assert num_tries >= 2
+        assert len(caplog.records) == num_tries
+        writer.write(make_training_step(3))
+
+    def test_what_the_store_refuses_is_not_tried_again(
+        self, writer: _Writer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with pytest.raises(StoreError, match="decision on a group that is not in the store"):
+            writer.write(make_decisions(make_training_step(1)))
+
+        assert caplog.records == []
+
+
+@pytest.mark.slow  # Ray takes seconds to start
+class TestRecorder:
+    """The writer in a process of its own."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    def _ray(self, cpu_run: None) -> Generator[None]:
+        with ray_here():
+            yield
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "store.db"
+
+    @pytest.fixture
+    def recorder(self, path: Path) -> Generator[Recorder]:
+        with recorder_of(path) as recorder:
+            yield recorder
+
+    def answer(self, recorder: Recorder) -> Answer | None:
+        """What `alive` says once the writer has been heard."""
+        said = recorder.alive()
+        while recorder._asked is not None:
+            said = recorder.alive()
+        return said
+
+    def test_a_sign_of_life_that_fails_is_said_once_and_tried_again(
+        self, path: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with refusing(path, "UPDATE ON runs"):
+            assert [self.answer(recorder) for _ in range(3)] == [None] * 3
+        assert len(caplog.records) == 1
+        assert f"{path}: not now: the store refused" in caplog.messages[0]
+
+        answer = self.answer(recorder)
+        assert answer is not None
+        assert recorder.processor_seconds == answer.processor_seconds > 0
+
+    def test_a_batch_is_waited_for_while_the_event_loop_goes_on(
+        self, path: Path, recorder: Recorder
+    ) -> None:
+        async def commit() -> int:
+            with held(path) as let_go:
+                committing = asyncio.create_task(recorder.commit(make_training_step(1)))
+                done, _ = await asyncio.wait({committing}, timeout=2.0)
+                assert not done
+                let_go()
+                await asyncio.wait_for(committing, timeout=60)
+            return num_episodes(path)
+
+        assert asyncio.run(commit()) == 8
+
+    def test_a_batch_that_fails_is_its_own_callers_error(
+        self, path: Path, recorder: Recorder
+    ) -> None:
+        async def commit() -> list[BaseException | None]:
+            first, second = make_training_step(1), make_training_step(2)
+            batches: list[list[Record]] = [[*make_decisions(first)], [*second]]
+            return await asyncio.gather(
+                *(recorder.commit(batch) for batch in batches), return_exceptions=True
+            )
+
+        failure, none = asyncio.run(commit())
+        assert isinstance(failure, StoreError)
+        assert "decision on a group that is not in the store" in str(failure)
+        assert none is None
+        assert num_episodes(path) == 8
+        recorder.put([])
+        recorder.flush()
+
+    def test_no_more_batches_are_sent_than_may_be_on_their_way(
+        self, path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recorder_module, "MAX_PENDING", 3)
+        bounded = Recorder.find(path.as_posix())
+        batches = [[record] for record in make_training_step(1)]
+
+        async def commit() -> None:
+            with held(path) as let_go:
+                committing = [asyncio.create_task(bounded.commit(batch)) for batch in batches]
+                await asyncio.sleep(1.0)
+                assert bounded._places.locked()
+                let_go()
+                await asyncio.wait_for(asyncio.gather(*committing), timeout=60)
+
+        asyncio.run(commit())
+        assert num_episodes(path) == len(batches)
