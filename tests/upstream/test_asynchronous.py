@@ -105,6 +105,15 @@ def test_a_reply_says_which_weights_sampled_its_first_token() -> None:
         assert "min_global_steps" in inspect.getsource(client.generate)
 
 
+def test_a_reply_that_was_interrupted_is_asked_for_anew_with_the_same_parameters() -> None:
+    """What `client` puts a seed of its own into, one request after the other."""
+    from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
+
+    text = inspect.getsource(FullyAsyncLLMServerClient.generate)
+    assert "await super().generate(" in text
+    assert "prompt_ids=prompt_ids + final_output.token_ids" in text
+
+
 def test_the_separate_learner_would_save_and_restore_weights_for_its_old_logprobs() -> None:
     from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 

@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.rollout import episode_seed, retry_seed, step_seed
+from longhaul_core.rollout import continuation_seed, episode_seed, retry_seed, step_seed
 
 
 def test_seeds_are_the_same_on_every_machine() -> None:
@@ -29,8 +29,16 @@ def test_no_two_draws_of_a_run_share_a_seed() -> None:
 
 @given(seed=st.integers(0, 2**53 - 1), number=st.integers(0, 1000))
 def test_seeds_fit_a_double(seed: int, number: int) -> None:
-    for derived in (step_seed(seed, step_index=number), retry_seed(seed, retry=number)):
+    for derived in (
+        step_seed(seed, step_index=number),
+        retry_seed(seed, retry=number),
+        continuation_seed(seed, num_tokens=number),
+    ):
         assert 0 <= derived < 2**53
+
+
+def test_the_rest_of_a_reply_is_not_drawn_with_what_drew_its_beginning() -> None:
+    assert len({continuation_seed(5, num_tokens=number) for number in range(100)} | {5}) == 101
 
 
 def test_the_first_try_keeps_its_seed_and_later_ones_do_not() -> None:

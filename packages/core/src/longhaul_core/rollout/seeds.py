@@ -7,7 +7,7 @@ JSON readers and every SQL integer of 64 bits carry them exactly.
 
 import hashlib
 
-__all__ = ["episode_seed", "retry_seed", "step_seed"]
+__all__ = ["continuation_seed", "episode_seed", "retry_seed", "step_seed"]
 
 _SEED_BITS = 53
 
@@ -39,6 +39,16 @@ def retry_seed(episode_seed: int, *, retry: int) -> int:
 def step_seed(episode_seed: int, *, step_index: int) -> int:
     """The seed of one reply, in [0, 2**53)."""
     return _hashed("step", episode_seed, step_index)
+
+
+def continuation_seed(step_seed: int, *, num_tokens: int) -> int:
+    """The seed of what a reply still has to come, in [0, 2**53).
+
+    Args:
+        step_seed: Of the reply.
+        num_tokens: What the engine reads before it goes on: the prompt, and the reply so far.
+    """
+    return _hashed("continuation", step_seed, num_tokens)
 
 
 def _hashed(*parts: str | int) -> int:

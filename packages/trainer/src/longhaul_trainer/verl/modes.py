@@ -16,7 +16,9 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.workers.rollout.llm_server import LLMServerClient
 
+from longhaul_trainer.verl.client import InterruptibleClient
 from longhaul_trainer.verl.trainer import LonghaulTrainer
 
 
@@ -26,6 +28,10 @@ class SyncTrainer(LonghaulTrainer, PPOTrainerSync):
 
 class ColocateAsyncTrainer(LonghaulTrainer, PPOTrainerColocateAsync):
     """Plays ahead on the learner's machines; replies pause while it learns."""
+
+    def get_llm_client(self) -> LLMServerClient:
+        """Of engines whose replies are interrupted."""
+        return self.llm_server_manager.get_client(client_cls=InterruptibleClient)
 
     @contextlib.contextmanager
     def _learner_has_the_card(self) -> Generator[None]:
@@ -52,6 +58,11 @@ class SeparateAsyncTrainer(LonghaulTrainer, PPOTrainerSeparateAsync):
         # verl hands its logger `print`'s argument `flush` there, which ends the run at level INFO.
         logging.getLogger(PPOTrainerSeparateAsync.__module__).setLevel(logging.WARNING)
         super()._setup()
+
+    def get_llm_client(self) -> LLMServerClient:
+        """Of engines whose replies are interrupted."""
+        servers = cast("Any", self).standalone_server_manager
+        return servers.get_client(client_cls=InterruptibleClient)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Under the weights that the update begins with, which the learner still has."""

@@ -1,0 +1,66 @@
+"""Tests for `longhaul_trainer.verl.client`: replies that are interrupted and finished."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+
+from longhaul_core.rollout import continuation_seed
+
+pytestmark = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
+]
+
+
+def test_the_rest_of_an_interrupted_reply_is_drawn_by_a_seed_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from verl.workers.rollout.llm_server import LLMServerClient
+    from verl.workers.rollout.replica import TokenOutput
+
+    from longhaul_trainer.verl.client import InterruptibleClient
+
+    asked: list[dict[str, Any]] = []
+
+    async def generate(self: LLMServerClient, request_id: str, **request: Any) -> TokenOutput:  # noqa: ANN401
+        asked.append(request)
+        reply, reason = ([7, 8], "aborted") if len(asked) == 1 else ([9], "completed")
+        return TokenOutput(token_ids=reply, log_probs=[-1.0] * len(reply), stop_reason=reason)
+
+    monkeypatch.setattr(LLMServerClient, "generate", generate)  # the door to the engine
+    client = InterruptibleClient(DictConfig({}))
+
+    reply = asyncio.run(
+        client.generate(
+            "episode", prompt_ids=[1, 2, 3], sampling_params={"seed": 5, "max_tokens": 10}
+        )
+    )
+
+    assert reply.token_ids == [7, 8, 9]
+    assert [request["prompt_ids"] for request in asked] == [[1, 2, 3], [1, 2, 3, 7, 8]]
+    assert [request["sampling_params"] for request in asked] == [
+        {"seed": continuation_seed(5, num_tokens=3), "max_tokens": 10},
+        {"seed": continuation_seed(5, num_tokens=5), "max_tokens": 8},
+    ]
+
+
+def test_both_asynchronous_trainers_take_it() -> None:
+    from longhaul_trainer.verl.client import InterruptibleClient
+    from longhaul_trainer.verl.modes import ColocateAsyncTrainer, SeparateAsyncTrainer
+
+    class Manager:
+        def get_client(self, *, client_cls: type) -> type:
+            return client_cls
+
+    for kind, name in (
+        (ColocateAsyncTrainer, "llm_server_manager"),
+        (SeparateAsyncTrainer, "standalone_server_manager"),
+    ):
+        trainer = kind.__new__(kind)
+        setattr(trainer, name, Manager())
+        assert trainer.get_llm_client() is InterruptibleClient
