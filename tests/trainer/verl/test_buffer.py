@@ -86,11 +86,29 @@ def test_groups_without_any_episode_that_ended_are_said_to_be_so() -> None:
         buffer._select_prompt_uids("train", set(groups), 2)
 
 
-def test_an_error_outside_every_episode_ends_the_run_instead_of_playing_on() -> None:
-    buffer = make_buffer({"train-1-0": "failure"})
+@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_an_error_outside_every_episode_ends_the_run_in_every_mode(
+    mode: str, partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its group would be learned from without the episode, or validated without it."""
+    import transfer_queue
 
-    with pytest.raises(LonghaulError, match="an error that no episode is to blame for"):
-        buffer._terminal_eviction_reasons(1, "train")
+    from longhaul_trainer.verl.buffer import AsyncGroupBuffer, GroupBuffer
+
+    tag = {"is_prompt": True, "status": "failure", "global_steps": 1}
+    found = {partition: {"train-1-0": tag, "train-1-0_0_0": {}}}
+    monkeypatch.setattr(transfer_queue, "kv_list", lambda: found)  # the door to the network
+    buffer = (GroupBuffer if mode == "sync" else AsyncGroupBuffer)(
+        trainer_mode=mode,
+        trainer_config=DictConfig({}),
+        max_off_policy_threshold=2,
+        max_off_policy_strategy="drop",
+        sampler_kwargs=DictConfig({}),
+    )
+
+    with pytest.raises(LonghaulError, match="no episode is to blame for ended 'train-1-0'"):
+        buffer.sample(1, partition, 1)
 
 
 def test_what_is_too_old_is_told_before_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

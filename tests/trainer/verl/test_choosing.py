@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from longhaul_core.errors import GroupError
+from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_trainer.verl.notes import GroupName
 from longhaul_trainer.verl.sampling import SamplingRules
 from trainer.verl.queue_in_memory import FLAT, GOOD, GROUP_TOKENS, PARTITION, World, groups_of
@@ -175,3 +175,13 @@ def test_an_update_without_any_group_ends_the_run_by_name(
 
     with pytest.raises(GroupError, match=f"training step 5: {message}"):
         buffer.sample(5, PARTITION, 2)
+
+
+def test_an_error_outside_every_episode_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(returns=lambda _: GOOD)
+    buffer = buffer_over(world, monkeypatch)
+    world.begin(1, 2)
+    world.tags[str(GroupName(1, 0))]["status"] = "failure"
+
+    with pytest.raises(LonghaulError, match="no episode is to blame for ended 'train-1-0'"):
+        buffer.sample(1, PARTITION, 2)

@@ -47,6 +47,21 @@ def test_what_was_stopped_is_counted_by_group_and_nothing_else_is() -> None:
     assert flights.stop(["a", "b"]) == {"a": Stopped(num_episodes=2, num_tokens=2 * cost)}
 
 
+def test_groups_that_were_stopped_are_forgotten_when_it_is_said_again() -> None:
+    async def play() -> None:
+        flights = EpisodesInFlight()
+        with flights.playing("a"):
+            flights.stop(["a", "elsewhere"])
+            flights.stop(["a"])
+            flights.note("a", replace(make_failure(), cause=FailureCause.STOPPED_EARLY))
+        assert flights.stop(["a", "elsewhere"])["a"].num_episodes == 1
+
+        assert not flights._stops
+        assert not flights._stopped
+
+    asyncio.run(play())
+
+
 def test_a_process_forgets_groups_that_nobody_stopped() -> None:
     async def play() -> None:
         flights = EpisodesInFlight()

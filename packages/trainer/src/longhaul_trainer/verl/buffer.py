@@ -32,12 +32,27 @@ ReadNotes = Callable[[Sequence[str]], RowNotes]
 
 
 class GroupBuffer(ReplayBuffer):
-    """verl's buffer of synchronous training."""
+    """verl's buffer of synchronous training, where no error is taken for an episode's failure."""
 
     taken: tuple[GroupName, ...] = ()
     """Groups of the newest training batch, in the order that they were asked for."""
     thrown_away: Mapping[GroupName, DiscardReason] = MappingProxyType({})
     """Groups that were thrown away, and not yet told of, and why."""
+
+    def _sync_metadata_from_transfer_queue(self) -> None:
+        """See what became of every group.
+
+        Raises:
+            LonghaulError: If an episode ended by an error that is not its own: verl would learn
+                from the rest of its group, or play other tasks for ever if what broke stays broken.
+        """
+        super()._sync_metadata_from_transfer_queue()
+        broken = sorted(name for names in self.failure_keys.values() for name in names)
+        if broken:
+            raise LonghaulError(
+                f"an error that no episode is to blame for ended {broken[0]!r}; it stands in "
+                "logs/processes.log of the run's folder"
+            )
 
     def outcome_notes(self, taken: RowNotes) -> RowNotes:
         """Notes that say how the groups ended which this training step tells the outcomes of.
@@ -75,18 +90,6 @@ class GroupBuffer(ReplayBuffer):
 
 class AsyncGroupBuffer(GroupBuffer, ReplayBufferAsync):
     """verl's buffer of asynchronous training, whose staleness limit holds for every group."""
-
-    def _terminal_eviction_reasons(
-        self, global_steps: int, partition_id: str
-    ) -> tuple[set[str], set[str], set[str], Counter[Any]]:
-        broken = sorted(self.failure_keys[PARTITION])
-        if broken:
-            # verl would play other tasks instead, for ever if what broke stays broken.
-            raise LonghaulError(
-                f"an error that no episode is to blame for ended {broken[0]!r} in training step "
-                f"{global_steps}; it stands in logs/processes.log of the run's folder"
-            )
-        return super()._terminal_eviction_reasons(global_steps, partition_id)
 
     def _evict_terminal_groups(
         self,

@@ -93,7 +93,13 @@ class ChoosingBuffer(GroupBuffer):
             stopped=list(stopped),
         )
         if not decision.taken:
-            raise GroupError(nothing_to_learn_from(global_steps, list(played.values())))
+            raise GroupError(
+                nothing_to_learn_from(
+                    global_steps,
+                    list(played.values()),
+                    smallest_group=self._rules.smallest_group,
+                )
+            )
         metrics = self._metrics(global_steps, decision, num_played=len(played))
         metrics["sampling/tokens_stopped_early"] = self._cost_of(stopped)
         self._clear_groups(PARTITION, set(map(str, decision.thrown_away)))
@@ -156,10 +162,9 @@ class ChoosingBuffer(GroupBuffer):
     ) -> set[str]:
         """Add the groups that have become whole; returns the names of those in flight."""
         self._sync_metadata_from_transfer_queue()
-        whole = self.finished_keys[PARTITION] | self.failure_keys[PARTITION]
         new = {
             name
-            for name in map(GroupName.parse, whole)
+            for name in map(GroupName.parse, self.finished_keys[PARTITION])
             if name.training_step == training_step and name not in played and name not in except_for
         }
         for name, found in self._notes_of_groups(new, self._choosing.read_notes).items():

@@ -128,7 +128,11 @@ class FilteringBuffer(AsyncGroupBuffer):
             return False
         if not sampleable_keys:
             looked_at = [played_group(name, notes) for name, notes in self._useless.items()]
-            raise GroupError(nothing_to_learn_from(global_steps, looked_at))
+            raise GroupError(
+                nothing_to_learn_from(
+                    global_steps, looked_at, smallest_group=self._rules.smallest_group
+                )
+            )
         return len(sampleable_keys) < batch_size
 
     @property

@@ -1,8 +1,9 @@
 """Which of the groups that were played are trained on: dynamic sampling and oversampling.
 
 A group whose episodes all come to the same return compares nothing: DAPO leaves it out and
-plays further tasks in its place. That happens in waves, each begun when the one before is
-whole, so what is played depends on the seed and the outcomes, and on no clock. Oversampling
+plays further tasks in its place. In `sync` that happens in waves, each begun when the one
+before is whole, so what is played depends on the seed and the outcomes, and on no clock (played
+ahead, groups are filtered one by one: `filtering`). Oversampling
 starts more tasks than are needed and stops those that are not done when enough groups are.
 
 Everything here is a pure function of what was played.
@@ -25,6 +26,7 @@ __all__ = [
     "PlayedGroup",
     "SamplingRules",
     "Unusable",
+    "all_failed",
     "decide",
     "first_wave",
     "is_enough",
@@ -193,19 +195,33 @@ def played_group(name: GroupName, notes: RowNotes) -> PlayedGroup:
     return PlayedGroup(name, tuple(returns[position] for position in sorted(returns)))
 
 
-def nothing_to_learn_from(training_step: int, played: Sequence[PlayedGroup]) -> str:
+def all_failed(training_step: int, *, smallest_group: int, beside: str = "") -> str:
+    """Why the run ends in a training step that no group came out of whole enough.
+
+    Args:
+        training_step: Which.
+        smallest_group: Fewest episodes that can be compared.
+        beside: What a group needs besides, in words.
+    """
+    enough = {1: "an episode", 2: "two episodes"}.get(smallest_group, f"{smallest_group} episodes")
+    return (
+        f"training step {training_step}: no task has {enough}{beside} that did not fail; "
+        f"ask the store why: SELECT cause, message, count(*) FROM failures GROUP BY 1, 2"
+    )
+
+
+def nothing_to_learn_from(
+    training_step: int, played: Sequence[PlayedGroup], *, smallest_group: int
+) -> str:
     """Why the run ends in a training step whose update has no group.
 
     Args:
         training_step: Which.
         played: Groups that were looked at for it.
+        smallest_group: Fewest episodes that can be compared.
     """
-    ended = sum(len(group.returns) > 1 for group in played)
-    if not ended:
-        return (
-            f"training step {training_step}: no task has two episodes that did not fail; "
-            f"ask the store why: SELECT cause, message, count(*) FROM failures GROUP BY 1, 2"
-        )
+    if not any(len(group.returns) >= smallest_group for group in played):
+        return all_failed(training_step, smallest_group=smallest_group)
     return (
         f"training step {training_step}: in none of {len(played)} groups did the returns differ, "
         f"and sampling.max_refills is used up; the tasks are too easy or too hard for the policy, "
