@@ -44,6 +44,23 @@ def test_actions_by_hand() -> None:
     assert credits[0].returns_to_go == (1.0, 1.0)
 
 
+@pytest.mark.parametrize("level", ["step", "token"])
+def test_an_episode_that_is_left_alone_has_nothing_to_be_compared_with(level: GaeLevel) -> None:
+    """The others of its training step failed. The critic still learns of it."""
+    [credit] = gae_credit(
+        [np.array([0.0, 1.0])],
+        [[np.array([0.5]), np.array([0.25])]],
+        [None],
+        level=level,
+        discount=1.0,
+        trace_decay=1.0,
+        whiten="episode",
+    )
+
+    assert credit.advantages == (0.0, 0.0)
+    assert credit.value_targets == (1.0, 1.0)
+
+
 def test_tokens_by_hand() -> None:
     # target 1 in both episodes: 1 - 0.5, 1 - 1.5 | 1 - 1: mean 0, variance 1/4
     credits = gae_credit(

@@ -321,6 +321,15 @@ def test_gae_over_steps_by_hand() -> None:
     assert second.advantages == pytest.approx([(2 - mean) / std], abs=1e-6)
 
 
+def test_whitening_leaves_nothing_of_a_lone_episode() -> None:
+    lone = [valued([0, 4], [[0.0], [1.0]])]
+
+    [found] = credit_of(lone, intent(estimator="gae", whiten="episode"))
+
+    assert found.advantages == [0.0, 0.0]
+    assert found.value_targets == [4.0, 4.0]
+
+
 def test_gae_over_tokens_loses_nothing_inside_an_action() -> None:
     # Discount 0.5, decay 1. The second action: 4 - 1 = 3 at its only token; the first one's two
     # tokens: 0.5 * 4 less their values, 2 and 1. Targets 2 and 4.

@@ -17,6 +17,7 @@ from store_samples import make_record, make_trajectory, run_started
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
+    from torch.distributed import ProcessGroup
 
     from longhaul_trainer.verl.consumption import ReportedLoss
 
@@ -196,7 +197,13 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def report_one_row(loss: "ReportedLoss", note: StepNote, *, optimizer_step: int = 0) -> None:
+def report_one_row(
+    loss: "ReportedLoss",
+    note: StepNote,
+    *,
+    optimizer_step: int = 0,
+    dp_group: "ProcessGroup | None" = None,
+) -> None:
     """A micro-batch of one row through the loss."""
     from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP
 
@@ -206,7 +213,7 @@ def report_one_row(loss: "ReportedLoss", note: StepNote, *, optimizer_step: int 
     for name, value in ((TRAINING_STEP, 1), (OPTIMIZER_STEP, optimizer_step), ("dp_size", 2)):
         data.set_non_tensor(name, value)
     logprobs = torch.nested.as_nested_tensor([torch.zeros(3)], layout=torch.jagged)
-    loss({"log_probs": logprobs}, data)
+    loss({"log_probs": logprobs}, data, dp_group)
 
 
 def reported_loss(writer: StoreWriter) -> "ReportedLoss":
@@ -241,6 +248,18 @@ def test_every_rank_reports_its_own_rows(store: Path) -> None:
     ]
 
 
+def test_ranks_that_compute_the_same_rows_make_one_report(store: Path) -> None:
+    """Tensor and sequence parallelism: each rank has data-parallel ranks of its own."""
+    with StoreWriter(store) as writer:
+        for rank in (0, 1):
+            with member_of_two(rank):
+                alone = torch.distributed.new_group([rank])
+                assert isinstance(alone, torch.distributed.ProcessGroup)
+                report_one_row(reported_loss(writer), note(), dp_group=alone)
+
+    assert consumed(store, "rank, micro_batch, step_index") == [(0, 0, 0)]
+
+
 def test_micro_batches_are_counted_within_an_optimizer_step(store: Path) -> None:
     with StoreWriter(store) as writer, member_of_two(0):
         loss = reported_loss(writer)
@@ -265,7 +284,7 @@ class Workers:
 
         info = rows.extra_info
         self.updates.append((info[TRAINING_STEP], info[OPTIMIZER_STEP], rows.keys))
-        return {"metrics": {"trained_weight": [1.0], "mfu": [0.0]}}
+        return {"metrics": {"trained_weight": [1.0], "clip_fraction": [0.0], "mfu": [0.0]}}
 
 
 def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_episodes() -> None:

@@ -342,6 +342,18 @@ def test_what_the_loss_read_is_in_the_store(worker: Any, tmp_path: Path) -> None
     assert found[3][4:] == pytest.approx((min(rows[2].targets), max(rows[2].targets), 0.6, 0.6))
 
 
+def test_a_value_that_is_learnt_between_two_actions_is_told_of_the_one_before() -> None:
+    from longhaul_trainer.verl.critic import consumed_values
+
+    merged = make_rows()[1]
+    wrong = [0.4 if place == 6 else weight for place, weight in enumerate(merged.weights)]
+
+    first, second = consumed_values(batch_of([replace(merged, weights=tuple(wrong))]))
+
+    assert (first.step_index, first.num_tokens, first.first_token) == (0, 2, 0)
+    assert (second.step_index, second.num_tokens, second.first_token) == (1, 1, 0)
+
+
 def test_a_checkpoint_brings_back_weights_and_optimizer(
     worker: Any,  # noqa: ANN401
     plain: Any,  # noqa: ANN401  taken from the weights before they move

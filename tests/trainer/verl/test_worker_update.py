@@ -171,7 +171,8 @@ def test_the_metrics_are_those_of_the_definition(
     some = rows[:3]  # as if the others had been left out: 12 of 19 tokens
 
     _, sums = update(worker, some, loss)
-    found = weighted_means({f"actor/{name}": float(np.sum(sums[name])) for name in sums})
+    told = {f"actor/{name}": float(np.sum(sums[name])) for name in sums}
+    found = weighted_means(told, whole_weight=1.0)
 
     tokens = [(row, place) for row in some for place in range(len(row.reply))]
     gaps: list[float] = []
@@ -189,6 +190,20 @@ def test_the_metrics_are_those_of_the_definition(
     }
     assert {name: found[f"actor/{name}"] for name in expected} == pytest.approx(expected, rel=1e-3)
     assert 0 < expected["importance_truncated_fraction"] < 1
+
+
+def test_means_and_shares_are_of_the_tokens_where_weights_do_not_add_up_to_one() -> None:
+    """`fixed_token`: 100 tokens of 1/1000 each, 60 of them in a row, 30 of those clipped."""
+    from longhaul_trainer.verl.loss import weighted_means
+
+    told = {"trained_weight": 0.06, "clip_fraction": 0.03, "reference_kl": 0.06 * 0.5}
+    found = weighted_means(
+        {f"actor/{name}": value for name, value in told.items()}, whole_weight=0.1
+    )
+
+    assert found == pytest.approx(
+        {"actor/trained_weight": 0.06, "actor/clip_fraction": 0.3, "actor/reference_kl": 0.5}
+    )
 
 
 # What the loss read, in the store

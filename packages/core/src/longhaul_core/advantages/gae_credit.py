@@ -54,8 +54,7 @@ def gae_credit(
         an advantage for each token, and for each step their mean.
 
     Raises:
-        ValueError: As `gae_over_steps`, or if a step has no value, or if there are fewer than
-            two tokens (or episodes, as `whiten` says) to compare.
+        ValueError: As `gae_over_steps`, or if a step has no value.
 
     Source:
         Schulman et al. 2015, arXiv:1506.02438. Whitening is PPO's practice (arXiv:2006.05990,

@@ -57,8 +57,7 @@ def reinforce_plus_plus_credit(
 
     Raises:
         ValueError: If token counts and rewards differ in number, a reward is not finite,
-            an episode is empty, `discount` is out of range, or fewer than two tokens (or
-            episodes, as `whiten` says) are there to compare.
+            an episode is empty, or `discount` is out of range.
 
     Source:
         Hu et al. 2025, REINFORCE++, arXiv:2501.03262, section 3; whitening over episodes

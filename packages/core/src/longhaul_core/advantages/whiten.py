@@ -36,14 +36,12 @@ def whitened(values_N: FloatArray, counts_N: FloatArray) -> FloatArray:
             statistic.
 
     Returns:
-        Exactly zero everywhere if all values are equal.
-
-    Raises:
-        ValueError: If the counts do not add up to more than 1: nothing to compare.
+        Exactly zero everywhere if all values are equal, or if the counts do not add up to more
+        than 1: nothing is there to compare with.
     """
     total = float(counts_N.sum())
     if total < 1.0 + ROUNDING:
-        raise ValueError(f"whitening needs counts that add up to more than 1, got {total:g}")
+        return np.zeros_like(values_N)
     # Measured from one member, equal values are exactly 0 whatever their rounding.
     offsets_N = values_N - values_N[np.argmax(counts_N > 0)]
     centered_N = offsets_N - (counts_N * offsets_N).sum() / total

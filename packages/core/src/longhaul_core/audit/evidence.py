@@ -244,10 +244,6 @@ class Evidence:
             )
             for episode in chosen
         ]
-        if self.intent.credits_the_training_step and not _comparable(
-            facts, whiten=self.intent.whiten
-        ):
-            return {}
         credits = credit_of(facts, self.intent)
         return {e.numbers.episode_id: credit for e, credit in zip(chosen, credits, strict=True)}
 
@@ -534,12 +530,6 @@ def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:
             max_difference=float(max_N[place]),
             policy_sum=float(sums_N[place]),
         )
-
-
-def _comparable(facts: Sequence[EpisodeFacts], *, whiten: str) -> bool:
-    """Whether there is enough of what whitening counts: more than one token, or episode."""
-    counted = [sum(episode.num_action_tokens) for episode in facts]
-    return (sum(counted) if whiten == "token" else sum(count > 0 for count in counted)) >= 2
 
 
 def _unpacked(blob: bytes | None) -> list[float]:

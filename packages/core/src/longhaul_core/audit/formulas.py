@@ -299,7 +299,10 @@ def _hgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
 def _whitened(
     values: Sequence[Sequence[float]], episodes: Sequence[EpisodeFacts], intent: Intent
 ) -> list[list[float]]:
-    """Values of all steps, less their mean and by their deviation over tokens or episodes."""
+    """Values of all steps, less their mean and by their deviation over tokens or episodes.
+
+    A single token, or episode, has nothing to be compared with: 0.
+    """
     counts = [
         [n / sum(e.num_action_tokens) if n and intent.whiten == "episode" else float(n)
          for n in e.num_action_tokens]
@@ -311,6 +314,8 @@ def _whitened(
         for value, count in zip(*one, strict=True)
     ]
     total = fsum(count for _, count in pairs)
+    if total < 1 + 1e-9:
+        return [[0.0] * len(steps) for steps in values]
     mean = fsum(value * count for value, count in pairs) / total
     variance = fsum(count * (value - mean) ** 2 for value, count in pairs) / (total - 1)
     return [[(v - mean) / sqrt(variance + VARIANCE_EPSILON) for v in steps] for steps in values]

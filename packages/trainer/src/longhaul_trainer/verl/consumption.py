@@ -19,6 +19,7 @@ from typing import Protocol
 
 import torch
 from tensordict import TensorDict
+from torch.distributed import ProcessGroup
 from verl.utils.metric import Metric
 
 from longhaul_core.store.records import ConsumedStep, ConsumedSteps, Record
@@ -65,14 +66,23 @@ class MicroBatchReports:
         self._num_micro_batches = 0
 
     def write(
-        self, data: TensorDict, record: Callable[..., Record], rows: tuple[object, ...]
+        self,
+        data: TensorDict,
+        record: Callable[..., Record],
+        rows: tuple[object, ...],
+        *,
+        dp_group: ProcessGroup | None,
     ) -> None:
         """Tell the store what was read of a micro-batch, and wait until it is there.
+
+        Ranks that compute the same rows together (tensor and sequence parallelism) have the same
+        place among the data-parallel ranks, and so make the same report: the store keeps one.
 
         Args:
             data: The micro-batch.
             record: `ConsumedSteps` or `ConsumedValues`.
             rows: What it holds.
+            dp_group: The data-parallel ranks that this one is among; None: all there are.
 
         Raises:
             StoreError: The report could not be written.
@@ -90,7 +100,7 @@ class MicroBatchReports:
                     attempt=self._attempt,
                     training_step=update[0],
                     optimizer_step_index=update[1],
-                    rank=torch.distributed.get_rank(),
+                    rank=torch.distributed.get_rank(dp_group),
                     micro_batch=self._num_micro_batches,
                     rows=rows,
                 )
@@ -107,7 +117,10 @@ class ReportedLoss:
         self._reports = reports
 
     def __call__(
-        self, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: object = None
+        self,
+        model_output: dict[str, torch.Tensor],
+        data: TensorDict,
+        dp_group: ProcessGroup | None = None,
     ) -> tuple[torch.Tensor, dict[str, Metric]]:
         """Loss and metrics of one micro-batch; what was read is in the store when it returns.
 
@@ -115,7 +128,7 @@ class ReportedLoss:
             StoreError: The report could not be written.
         """
         loss = policy_loss(model_output, data, dp_group, settings=self._settings)
-        self._reports.write(data, ConsumedSteps, consumed_steps(data))
+        self._reports.write(data, ConsumedSteps, consumed_steps(data), dp_group=dp_group)
         return loss
 
 

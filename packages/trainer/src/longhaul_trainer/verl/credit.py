@@ -145,6 +145,15 @@ class StepCredit:
             for key in episode.rows
         ]
 
+    def weight_of(self, optimizer_step: int) -> float:
+        """Weight in the loss of all tokens of one optimizer step."""
+        return sum(
+            step.loss_weight * step.note.action_tokens
+            for episode in self.episodes
+            if episode.optimizer_step == optimizer_step
+            for step in episode.steps
+        )
+
     def steps_by_row(self) -> dict[str, list[TrainedStep]]:
         """Row key → the row's steps, in order."""
         rows: dict[str, list[TrainedStep]] = defaultdict(list)

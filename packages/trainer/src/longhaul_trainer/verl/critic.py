@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import torch
 from tensordict import TensorDict
+from torch.distributed import ProcessGroup
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
@@ -28,7 +29,10 @@ class ReportedValueLoss:
         self._reports = reports
 
     def __call__(
-        self, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: object = None
+        self,
+        model_output: dict[str, torch.Tensor],
+        data: TensorDict,
+        dp_group: ProcessGroup | None = None,
     ) -> tuple[torch.Tensor, dict[str, Metric]]:
         """Loss and metrics of one micro-batch; what was read is in the store when it returns.
 
@@ -36,7 +40,7 @@ class ReportedValueLoss:
             StoreError: The report could not be written.
         """
         loss = critic_loss(model_output, data, dp_group, settings=self._settings)
-        self._reports.write(data, ConsumedValues, consumed_values(data))
+        self._reports.write(data, ConsumedValues, consumed_values(data), dp_group=dp_group)
         return loss
 
 
@@ -74,24 +78,27 @@ def critic_loss(
 
 
 def consumed_values(data: TensorDict) -> tuple[ConsumedValue, ...]:
-    """What the critic's loss reads of each step of a micro-batch, padding rows left out."""
+    """What the critic's loss reads of each step of a micro-batch, padding rows left out.
+
+    A step answers for its action and for what comes after it in the row, up to the next action.
+    """
     padded = data.select("returns", "value_weights", "loss_mask").to_padded_tensor()
     # One transfer from the device.
     numbers = torch.stack(
         [padded[name].double() for name in ("returns", "value_weights", "loss_mask")]
     ).cpu()
     return tuple(
-        _consumed(note, row_index, row)
+        _consumed(note, row_index, row[:, note.start : end])
         for row_index, (notes, row) in enumerate(
             zip(read_notes(data.get("extra_fields").tolist()), numbers.unbind(1), strict=True)
         )
         if row[2].any()  # not in the rows that verl fills up with
-        for note in notes
+        for note, end in zip(notes, [*(n.start for n in notes[1:]), row.shape[1]], strict=True)
     )
 
 
-def _consumed(note: StepNote, row_index: int, row: torch.Tensor) -> ConsumedValue:
-    targets, weights, _ = row[:, note.start : note.stop]
+def _consumed(note: StepNote, row_index: int, stretch: torch.Tensor) -> ConsumedValue:
+    targets, weights, _ = stretch
     places = weights.nonzero().flatten()
     counted: Mapping[str, float | None] = dict.fromkeys(
         ("target_low", "target_high", "weight_low", "weight_high")

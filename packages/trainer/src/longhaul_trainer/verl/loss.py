@@ -33,6 +33,8 @@ MEANS = (
     "ratio_mean",
     "importance_weight_mean",
     "importance_truncated_fraction",
+    "reference_kl",
+    "loss_entropy",
 )
 """Metrics that `policy_loss` sums by weight and `weighted_means` makes means."""
 
@@ -98,20 +100,23 @@ def policy_loss(
     return loss * ranks, metrics
 
 
-def weighted_means(metrics: Mapping[str, float]) -> dict[str, float]:
+def weighted_means(metrics: Mapping[str, float], *, whole_weight: float) -> dict[str, float]:
     """The metrics of one optimizer step, with `MEANS` over the tokens that were in it.
 
     Rows whose advantage is zero may have been left out of the update, and then the weights
-    of the others do not add up to 1. `clip_fraction` needs no such care: it is the share of
-    all the tokens, and clipping never changes a gradient of zero.
+    of the others do not add up to the whole. `clip_fraction` is the share of the whole:
+    clipping never changes a gradient of zero.
 
     Args:
         metrics: What the worker gave back, each name with verl's prefix `actor/`.
+        whole_weight: Of all tokens of the optimizer step, those in no row too; 1, but where
+            a token's weight is fixed.
     """
     weight = metrics["actor/trained_weight"]
-    return {
+    found = {
         name: value / weight if name.endswith(MEANS) else value for name, value in metrics.items()
     }
+    return found | {"actor/clip_fraction": metrics["actor/clip_fraction"] / whole_weight}
 
 
 def _fields(settings: LossConfig) -> list[str]:

@@ -82,7 +82,7 @@ from longhaul_trainer.verl.notes import (
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.rewards import refuse_hook_errors, with_reference_kl
 from longhaul_trainer.verl.runtime import RunTicket
-from longhaul_trainer.verl.sampling import SamplingRules
+from longhaul_trainer.verl.sampling import SamplingRules, all_failed
 from longhaul_trainer.verl.stages import StageClock
 
 ENGINE_SECONDS = 120.0
@@ -279,16 +279,11 @@ class LonghaulTrainer(PPOTrainer):
             raise GroupError(self._all_failed()) from error
 
     def _all_failed(self) -> str:
-        return (
-            f"training step {self.global_steps}: no task has {self._enough()} that did not fail; "
-            f"ask the store why: SELECT cause, message, count(*) FROM failures GROUP BY 1, 2"
+        return all_failed(
+            self.global_steps,
+            smallest_group=smallest_group(self._run.algorithm),
+            beside=" and a greedy one" if self._run.algorithm.name == "remax" else "",
         )
-
-    def _enough(self) -> str:
-        """The episodes that a group needs to be trained on, in words."""
-        fewest = smallest_group(self._run.algorithm)
-        words = {1: "an episode", 2: "two episodes"}.get(fewest, f"{fewest} episodes")
-        return words + (" and a greedy one" if self._run.algorithm.name == "remax" else "")
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
@@ -374,8 +369,12 @@ class LonghaulTrainer(PPOTrainer):
         if num_taken < wanted:
             self._context.stages.warn(
                 self.global_steps,
-                f"the update has {num_taken} groups of {wanted}: the others gave no signal or "
-                "failed, and sampling.max_refills was used up",
+                f"the update has {num_taken} groups of {wanted}: the others failed"
+                + (
+                    " or gave no signal, and sampling.max_refills was used up"
+                    if self._run.sampling.dynamic
+                    else ""
+                ),
             )
 
     def _throw_away_waiting(self, metrics: dict[str, Any]) -> None:
@@ -556,6 +555,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the worker per optimizer step, each with its own episodes' rows."""
+        assert self._credit is not None
         outputs: list[dict[str, Any]] = []
         for optimizer_step, part in self._parts.items():
             rows = self._rows_with_gradient(part)
@@ -566,7 +566,12 @@ class LonghaulTrainer(PPOTrainer):
                 **self._update_info(rows, optimizer_step),
             }
             output = self.actor_rollout_wg.update_actor(rows)
-            outputs.append(weighted_means(reduce_metrics(rename_dict(output["metrics"], "actor/"))))
+            outputs.append(
+                weighted_means(
+                    reduce_metrics(rename_dict(output["metrics"], "actor/")),
+                    whole_weight=self._credit.weight_of(optimizer_step),
+                )
+            )
         metrics["actor/optimizer_steps"] = len(outputs)
         metrics["perf/mfu/actor"] = float(np.mean([o.pop("actor/mfu") for o in outputs]))
         for name in outputs[-1]:

@@ -10,8 +10,6 @@ from longhaul_core.audit.rules.base import Rule
 
 __all__ = ["RULES"]
 
-TOO_FEW_TOKENS = "fewer than two tokens or episodes to whiten over"
-
 
 def _credited(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode, Credit]]:
     """Trained episodes with the credit that they should have."""
@@ -27,7 +25,7 @@ def _credited(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode
         if episode_id in evidence.credit:
             yield episode, evidence.credit[episode_id]
         elif episode_id in meant:
-            tally.skip(evidence.uncreditable.get(episode_id, TOO_FEW_TOKENS))
+            tally.skip(evidence.uncreditable[episode_id])
 
 
 def _far(found: float | None, expected: float, rounding: float) -> bool:

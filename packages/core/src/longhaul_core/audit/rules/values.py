@@ -51,10 +51,10 @@ def check_targets(evidence: Evidence, tally: Tally) -> None:
         return
     for episode in evidence.meant:
         credit = evidence.credit.get(episode.numbers.episode_id)
-        if credit is None or credit.value_targets is None:
-            reason = evidence.uncreditable.get(episode.numbers.episode_id)
-            tally.skip(reason or "fewer than two tokens or episodes to whiten over")
+        if credit is None:
+            tally.skip(evidence.uncreditable[episode.numbers.episode_id])
             continue
+        assert credit.value_targets is not None
         tally.checked(len(episode.steps))
         for step, expected in zip(episode.steps, credit.value_targets, strict=True):
             if _far(step.value_target, expected, evidence.rounding):
