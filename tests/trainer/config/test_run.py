@@ -196,6 +196,10 @@ def test_there_are_recipes() -> None:
             'scale_by_std = false means nothing to name = "reinforce_plus_plus"',
         ),
         (
+            {"algorithm": {"name": "gae", "scale_by_std": False}},
+            'scale_by_std = false means nothing to name = "gae"',
+        ),
+        (
             {"algorithm": {"name": "grpo", "pass_k": 4}},
             'pass_k = 4 means nothing to name = "grpo"; it is for pass_at_k',
         ),
@@ -334,6 +338,18 @@ def test_groups_may_wait_where_more_are_played_than_an_update_takes() -> None:
     for sampling in ({"dynamic": True, "max_refills": 5}, {"extra_tasks": 1}):
         table = SMALLEST | {"sampling": sampling, "trainer": {"max_staleness": 2}}
         assert RunConfig.model_validate(table).sampling.chooses
+
+
+@pytest.mark.parametrize("name", ["remax", "gae", "reinforce_plus_plus"])
+def test_where_no_episodes_of_a_group_are_compared_one_is_enough_and_none_is_left_out(
+    name: str,
+) -> None:
+    alone = SMALLEST | {"algorithm": {"name": name}, "rollout": {"group_size": 1}}
+    assert RunConfig.model_validate(alone).rollout.group_size == 1
+
+    for sampling in ({"dynamic": True}, {"extra_tasks": 1}):
+        with pytest.raises(ValidationError, match=f'"{name}", which compares no episodes of a'):
+            RunConfig.model_validate(alone | {"sampling": sampling})
 
 
 def test_what_just_fits_is_accepted() -> None:

@@ -62,7 +62,8 @@ class Intent:
     dynamic_sampling: bool
     """Groups whose returns are all equal are left out and replaced."""
     max_refills: int
-    """Waves of further tasks in a training step, with dynamic sampling."""
+    """Waves of further tasks in a training step, with dynamic sampling; where groups are played
+    ahead, so many times `tasks_per_training_step` single ones."""
     extra_tasks: int
     """Tasks that each wave starts beyond what it needs."""
     tasks_per_training_step: int
@@ -87,7 +88,8 @@ class Intent:
     @property
     def smallest_group(self) -> int:
         """Fewest episodes that can be credited; a group with fewer is left out."""
-        return 1 if self.estimator in ("remax", "gae") else max(2, self.pass_k or 0)
+        alone = self.estimator in ("remax", "gae", "reinforce_plus_plus")
+        return 1 if alone else max(2, self.pass_k or 0)
 
     @property
     def has_critic(self) -> bool:

@@ -8,7 +8,7 @@ from longhaul_trainer.config.section import Section
 
 
 class CriticConfig(Section):
-    """The value model of `algorithm.name = "gae"`.
+    """The critic of `algorithm.name = "gae"`.
 
     What is not here is as `[model]` and `[optimizer]` have it: precision, weight decay, gradient
     norm, micro-batches and the number of optimizer steps. All its weights are trained.

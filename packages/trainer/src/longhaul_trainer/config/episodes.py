@@ -39,7 +39,8 @@ class RolloutConfig(Section):
 
     group_size: int = Field(default=8, ge=1)
     """Episodes per task (G), compared with each other: a group of one has no comparison and
-    teaches nothing, but where `algorithm.name` compares with something else (`remax`)."""
+    teaches nothing, but where `algorithm.name` compares with something else (`remax`, `gae`,
+    `reinforce_plus_plus`)."""
     horizon: int = Field(default=20, ge=1)
     """Longest episode, in steps; an episode that reaches it is truncated. Where the horizon grows
     (`horizon_schedule`), the final one, which validation and tests play from the start."""

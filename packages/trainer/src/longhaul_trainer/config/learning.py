@@ -32,12 +32,12 @@ EstimatorName = Literal[
     "gae",
 ]
 
-COMPARES_NO_EPISODES: tuple[EstimatorName, ...] = ("remax", "gae")
+COMPARES_NO_EPISODES: tuple[EstimatorName, ...] = ("remax", "gae", "reinforce_plus_plus")
 """Estimators whose baseline does not come from the other episodes of a group: one is enough."""
 
 READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
-    # The last four divide by nothing, so `false` says no more than their names.
-    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo", "remax", "gae"),
+    # The last three divide by nothing, so `false` says no more than their names.
+    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo", "remax"),
     "statistics": ("gigpo", "grpo"),
     "step_advantage_weight": ("gigpo",),
     "anchor_similarity": ("gigpo",),

@@ -248,16 +248,11 @@ class RunConfig(Section):
                 f'"{mode}", where an update does not wait for stragglers and a later one takes '
                 "them; leave it out"
             )
-        settings = "sampling.dynamic or sampling.extra_tasks"
-        if self.algorithm.uses_critic and self.sampling.chooses:
+        if self.sampling.chooses and self.algorithm.name in COMPARES_NO_EPISODES:
             yield (
-                f'{settings} with algorithm.name = "{self.algorithm.name}", which compares no '
-                "episodes and learns from equal returns too; take another estimator"
-            )
-        if self.algorithm.name == "remax" and self.sampling.chooses:
-            yield (
-                f'{settings} with algorithm.name = "remax", which learns from groups of equal '
-                "returns too; take another estimator"
+                "sampling.dynamic or sampling.extra_tasks with algorithm.name = "
+                f'"{self.algorithm.name}", which compares no episodes of a group and learns from '
+                "equal returns too; take another estimator"
             )
 
     def with_absolute_paths(self, base: Path) -> Self:
