@@ -15,8 +15,8 @@ types: ## Pyright, strict
 	uv run pyright
 test: ## What a commit must pass: minutes, no training
 	uv run pytest -m "not slow and not gpu"
-check: lint types test ## All three; continuous integration runs this target
-all: lint types ## Everything, real training included
+check: lint types test ## All three, before a commit
+all: lint types ## Everything, real training included: what continuous integration runs
 	uv run pytest
 isolated: ## Each package's tests with only what that package declares
 	uv run --isolated --package longhaul-core --extra postgresql --no-default-groups --group test pytest tests/core

@@ -161,24 +161,12 @@ def test_a_ray_cluster_that_nobody_has_started_is_told_before_anything_starts(
     assert doctor.check_cluster(a_run(tmp_path)).status is Status.GOOD
 
 
-def test_only_gpus_that_the_environment_lets_see_count() -> None:
-    other = Gpu(name="A", memory_gib=1.0, free_gib=1.0)
-
-    assert doctor.visible_gpus((H200, other), None) == (H200, other)
-    assert doctor.visible_gpus((H200, other), "") == ()
-    assert doctor.visible_gpus((H200, other), "1") == (other,)
-    assert doctor.visible_gpus((H200, other), "0,7") == (H200,)
-    assert doctor.visible_gpus((H200, other), "GPU-5f,GPU-6a") == (H200, other)
-
-
-def test_auto_takes_the_cpu_where_there_is_no_gpu_and_says_why_it_leaves_one_idle(
-    tmp_path: Path,
+def test_a_gpu_that_is_left_idle_is_told_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = a_run(tmp_path)
+    monkeypatch.setattr("longhaul_trainer.verl.device.has_cuda_engine", lambda: False)
 
-    assert doctor.choose_device(config, ()) == "cpu"
-    if doctor.choose_device(config, (H200,)) == "cpu":  # vLLM's CPU build is installed
-        assert "make gpu" in doctor.check_gpus(config, (H200,)).advice
+    assert "make gpu" in doctor.check_gpus(a_run(tmp_path), (H200,)).advice
 
 
 def test_a_model_folder_that_is_missing_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_envs.registry import ENVIRONMENTS
 from longhaul_trainer.config import EnvironmentConfig, load_config
 from longhaul_trainer.environment_check import require_known, require_playable
+from longhaul_trainer.environments import task_stream
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -46,8 +47,13 @@ def test_every_packaged_environment_is_playable(environment_id: str) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
-def test_the_environment_of_every_recipe_is_playable_with_its_options(file: Path) -> None:
-    require_playable(load_config(file).environment)
+def test_the_environment_of_every_recipe_is_playable_and_has_the_tasks_it_asks_for(
+    file: Path,
+) -> None:
+    run = load_config(file)
+
+    require_playable(run.environment)
+    assert task_stream(run).next(run.tasks_per_training_step)
 
 
 @pytest.mark.parametrize(

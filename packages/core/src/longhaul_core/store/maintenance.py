@@ -59,7 +59,7 @@ class PruneRule:
 
 
 def request_cancel(engine: Engine, *, run_id: str) -> None:
-    """Ask a run to stop; it does after the training step it is in. Harmless twice.
+    """Ask a run to stop; it does within seconds, in the middle of a training step. Harmless twice.
 
     Raises:
         LookupError: There is no such run.

@@ -1,4 +1,4 @@
-"""`trainer check`: is this description of a run right? On any machine, within a second."""
+"""`trainer check`: is this description of a run right? On any machine, within seconds."""
 
 from typing import Annotated
 
@@ -7,11 +7,11 @@ from rich.table import Table
 
 from longhaul_core.horizons import HorizonState
 from longhaul_trainer.cli.arguments import Further, console_of
-from longhaul_trainer.cli.train import read_description
+from longhaul_trainer.cli.train import read_description, require_named
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.environment_check import require_known
+from longhaul_trainer.environment_check import require_playable
+from longhaul_trainer.environments import task_stream
 from longhaul_trainer.horizons import horizon_schedule
-from longhaul_trainer.reward_shaping import load_reward_shaping
 
 
 def check(
@@ -24,9 +24,9 @@ def check(
 ) -> None:
     """Check a run's description: every problem at once, or what the run will do."""
     config = read_description(file, further)
-    require_known(config.environment)
-    if config.algorithm.reward_shaping is not None:
-        load_reward_shaping(config.algorithm.reward_shaping)
+    require_named(config)
+    require_playable(config.environment)
+    task_stream(config)  # both panels too
     console = console_of("stdout")
     if as_toml:
         console.print(config.to_toml(), end="", markup=False, highlight=False, soft_wrap=True)

@@ -39,7 +39,7 @@ def runs(
 
 @runs_app.command(epilog=EXIT_CODE_HELP)
 def cancel(context: typer.Context, reference: RunInStore, *, store: Store = None) -> None:
-    """Ask a running run to stop after the training step it is in. It can be resumed."""
+    """Stop a running run within seconds. `trainer resume` goes on from its last checkpoint."""
     from longhaul_trainer.cli.stored_runs import ask_to_stop
 
     ask_to_stop(chosen(context, store), reference)

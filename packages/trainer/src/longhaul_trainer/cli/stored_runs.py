@@ -55,13 +55,13 @@ def show_runs(store: str, *, status: str | None, limit: int, as_json: bool) -> N
 
 
 def ask_to_stop(store: str, reference: str) -> None:
-    """Ask a running run to stop."""
+    """Ask a running run to stop; it asks for that every few seconds."""
     engine = open_store(store, create=False)
     run_id = find_in_store(engine, reference, store)
     request_cancel(engine, run_id=run_id)
     engine.dispose()
     console_of("stdout").print(
-        f"{run_id} will stop after the training step it is in; `trainer resume` goes on with it.",
+        f"{run_id} stops within seconds; `trainer resume` goes on from its last checkpoint.",
         highlight=False,
     )
 

@@ -144,17 +144,31 @@ def say_goodbye(outcome: RunOutcome, run: RunDirectory) -> None:
     raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
 
 
+def require_named(config: RunConfig) -> None:
+    """Look up what a description names: its environment, a reward function, settings of verl.
+
+    Raises:
+        ConfigError: If one of them is not there.
+    """
+    require_known(config.environment)
+    if config.algorithm.reward_shaping is not None:
+        load_reward_shaping(config.algorithm.reward_shaping)
+    if config.verl:
+        from longhaul_trainer.verl.device import usable_gpus, wanted_device
+        from longhaul_trainer.verl.settings import require_known_settings
+
+        require_known_settings(config, device=wanted_device(config, num_gpus=len(usable_gpus())))
+
+
 def check_machine(config: RunConfig, *, skip: bool) -> None:
-    """Show the doctor's warnings; the environment is looked up in any case.
+    """Show the doctor's warnings; what the description names is looked up in any case.
 
     Raises:
         LonghaulError: If the machine cannot carry the run, unless that is to be skipped.
     """
     from longhaul_trainer.doctor import require_ready
 
-    require_known(config.environment)
-    if config.algorithm.reward_shaping is not None:
-        load_reward_shaping(config.algorithm.reward_shaping)
+    require_named(config)
     if skip:
         return
     for warning in require_ready(config):

@@ -1,4 +1,4 @@
-"""A random Llama of 0.4 million parameters, for smoke runs.
+"""A random Llama of 0.3 million parameters, for smoke runs.
 
 It has SmolLM2's architecture, chat template and the first 4,096 tokens of its
 vocabulary, so everything around the model runs as it does with the real one while

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import shutil
-import subprocess
+from itertools import takewhile
 from typing import Literal
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.provenance import Gpu, find_gpus
 
 Device = Literal["cpu", "gpu"]
 
 
-def num_gpus() -> int:
+def usable_gpus() -> tuple[Gpu, ...]:
     """GPUs that this process may use, asked of the driver without importing torch."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible == "" or shutil.which("nvidia-smi") is None:
-        return 0
-    listed = subprocess.run(
-        ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=30
-    )
-    found = len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
-    return min(found, len(visible.split(","))) if visible else found
+    return visible_gpus(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
+    """Those that a run may use.
+
+    Args:
+        gpus: All of the machine's, in the driver's order.
+        visible: What `CUDA_VISIBLE_DEVICES` says: indices or names of devices, up to a -1;
+            None for all.
+    """
+    if visible is None:
+        return gpus
+    parts = (part.strip() for part in visible.split(","))
+    named = list(takewhile(lambda part: part not in ("", "-1"), parts))
+    if all(part.isdigit() for part in named):
+        return tuple(gpus[int(part)] for part in named if int(part) < len(gpus))
+    return gpus[: len(named)]
 
 
 def has_cuda_engine() -> bool:
@@ -34,8 +44,23 @@ def has_cuda_engine() -> bool:
         return False
 
 
+def wanted_device(run: RunConfig, *, num_gpus: int, cuda_engine: bool | None = None) -> Device:
+    """Where `run` means to train, if it can: on GPUs if it says so, or if it may and there are any.
+
+    Args:
+        run: The run.
+        num_gpus: How many this machine shows; a cluster may have others.
+        cuda_engine: Whether vLLM's CUDA build is there; None: look.
+    """
+    if run.resources.device != "auto":
+        return run.resources.device
+    cuda_engine = has_cuda_engine() if cuda_engine is None else cuda_engine
+    on_cluster = run.resources.ray_address is not None
+    return "gpu" if cuda_engine and (num_gpus or on_cluster) else "cpu"
+
+
 def choose_device(run: RunConfig, *, cuda_engine: bool | None = None) -> Device:
-    """Where `run` trains: on GPUs if it says so, or if it may and can.
+    """Where `run` trains: where it means to, once it is sure that it can.
 
     Args:
         run: The run.
@@ -44,13 +69,9 @@ def choose_device(run: RunConfig, *, cuda_engine: bool | None = None) -> Device:
     Raises:
         MachineError: If it asks for GPUs, or an engine, that are not there.
     """
-    wanted = run.resources.device
     cuda_engine = has_cuda_engine() if cuda_engine is None else cuda_engine
-    on_cluster = run.resources.ray_address is not None
-    if wanted == "cpu":
-        return "cpu"
-    found = num_gpus()
-    if wanted == "auto" and not (cuda_engine and (found or on_cluster)):
+    found = len(usable_gpus()) if run.resources.device != "cpu" else 0
+    if wanted_device(run, num_gpus=found, cuda_engine=cuda_engine) == "cpu":
         return "cpu"
     if not cuda_engine:
         raise MachineError(
@@ -58,7 +79,7 @@ def choose_device(run: RunConfig, *, cuda_engine: bool | None = None) -> Device:
             "`make gpu` changes that for every later `uv run`"
         )
     asked = run.resources.num_workers + run.resources.num_engine_workers
-    if not on_cluster and found < asked:
+    if run.resources.ray_address is None and found < asked:
         engines = f" + resources.num_engine_workers = {run.resources.num_engine_workers}"
         raise MachineError(
             f"resources.num_workers = {run.resources.num_workers}"

@@ -8,11 +8,11 @@ CPU's differences stand together in `_cpu`.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import verl.trainer
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -102,6 +102,24 @@ def verl_settings(
     return config
 
 
+def require_known_settings(run: RunConfig, *, device: str) -> None:
+    """Refuse a `[verl]` table that `verl_settings` would refuse, before anything is started.
+
+    Args:
+        run: What is to be trained.
+        device: `"cpu"` or `"gpu"`.
+
+    Raises:
+        ConfigError: As `verl_settings`.
+    """
+    nowhere = Path()
+    verl_settings(
+        run,
+        paths=Paths(model=nowhere, checkpoints=nowhere, agent_loops=nowhere, critic=nowhere),
+        device=device,
+    )
+
+
 def _engine(run: RunConfig, device: str) -> str:
     """Name of verl's training engine: FSDP2, or another one that `[verl]` asks for on GPUs."""
     engine = run.verl.get(ENGINE, FSDP)
@@ -114,7 +132,11 @@ def _engine(run: RunConfig, device: str) -> str:
 
 
 def _config_folder() -> Path:
-    return Path(verl.trainer.__file__).parent / "config"
+    """Of verl's YAML files; verl itself, with torch, is not imported for them."""
+    found = importlib.util.find_spec("verl")
+    if found is None or not found.submodule_search_locations:
+        raise MachineError("verl is not installed; `uv sync` in a checkout installs it")
+    return Path(found.submodule_search_locations[0]) / "trainer" / "config"
 
 
 def agent_loop_file(ticket: Path) -> Path:
@@ -355,7 +377,9 @@ def _refuse_unknown(
     problems: list[str] = []
     for name in table:
         if name.startswith(REFILLS):
-            problems.append(f"verl.{name}: tasks are not drawn again within a training step here")
+            problems.append(
+                f"verl.{name}: groups are chosen by episodes here; say sampling.dynamic = true"
+            )
         elif name in derived:
             problems.append(f"verl.{name}: set by the run's own sections; change it there")
         elif not _has(config, name):
