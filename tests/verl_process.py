@@ -13,6 +13,15 @@ import pytest
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.verl.variables import prepare_environment
 
+IMPORTS_VERL = [
+    pytest.mark.usefixtures("cpu_run"),
+    pytest.mark.slow,  # importing verl takes about ten seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's, Ray's and torch.distributed
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers, PEFT, nested tensors
+]
+"""Marks of a module whose tests import verl."""
+
 
 @pytest.fixture(scope="module")
 def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:

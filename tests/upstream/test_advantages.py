@@ -29,14 +29,9 @@ from longhaul_core.advantages import (
     whitened,
 )
 from longhaul_core.advantages.credit import FloatArray
+from verl_process import IMPORTS_VERL
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 GROUPS = ["a"] * 5 + ["b"] * 4 + ["c"] * 3
 NUM_TOKENS = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4]

@@ -19,14 +19,9 @@ from longhaul_trainer.losses import (
     truncated_importance_weights,
 )
 from longhaul_trainer.losses.importance import ImportanceLevel
+from verl_process import IMPORTS_VERL
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 
 @pytest.mark.parametrize("scale_by_std", [True, False])

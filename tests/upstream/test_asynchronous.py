@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+from verl_process import IMPORTS_VERL
+
+pytestmark = IMPORTS_VERL
 
 BUFFER_HOOKS = {
     "_materialize_batch": ["partition_id", "selected_prompt_uids", "partition_snapshot"],

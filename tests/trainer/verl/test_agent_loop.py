@@ -16,17 +16,12 @@ from longhaul_trainer.environments import task_panel
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.runtime import RunTicket
+from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
     from verl.experimental.agent_loop import AgentLoopOutput
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 RUN = RunConfig.model_validate(
     {

@@ -8,14 +8,9 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig
 
 from longhaul_core.errors import LonghaulError
+from verl_process import IMPORTS_VERL
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 
 def make_buffer(groups: Mapping[str, str], *, on_stale: str = "drop", max_staleness: int = 1):  # noqa: ANN201  verl is imported by the tests alone

@@ -11,17 +11,12 @@ from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_trainer.verl.notes import GroupName
 from longhaul_trainer.verl.sampling import SamplingRules
 from trainer.verl.queue_in_memory import FLAT, GOOD, GROUP_TOKENS, PARTITION, World, groups_of
+from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.choosing import ChoosingBuffer
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 
 def buffer_over(world: World, monkeypatch: pytest.MonkeyPatch, **settings: int) -> ChoosingBuffer:

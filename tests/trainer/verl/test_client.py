@@ -7,14 +7,9 @@ import pytest
 from omegaconf import DictConfig
 
 from longhaul_core.rollout import continuation_seed
+from verl_process import IMPORTS_VERL
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 
 def test_the_rest_of_an_interrupted_reply_is_drawn_by_a_seed_of_its_own(

@@ -14,6 +14,7 @@ from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.verl.notes import NOTES, GroupName, StepNote, written
 from store_samples import make_record, make_trajectory, run_started
+from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
@@ -22,13 +23,7 @@ if TYPE_CHECKING:
     from longhaul_trainer.verl.consumption import ReportedLoss
 
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
-]
+pytestmark = IMPORTS_VERL
 
 
 def note(

@@ -22,15 +22,9 @@ from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.notes import NOTES, StepNote, written
 from store_samples import make_record, make_trajectory, run_started
 from trainer.verl.updates import Gradients, Reports, error
-from verl_process import one_critic
+from verl_process import IMPORTS_VERL, one_critic
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of torch.distributed, used by verl
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
-]
+pytestmark = IMPORTS_VERL
 
 MAX_ERROR = 1e-4
 

@@ -16,17 +16,12 @@ from longhaul_trainer.config import RunConfig, TasksConfig, TrainerConfig
 from longhaul_trainer.environments import task_panel, task_stream
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.stages import StageClock
+from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.recorder import Recorder
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 NUM_TRAINING_STEPS = 7
 SCHEDULES: dict[str, dict[str, object]] = {

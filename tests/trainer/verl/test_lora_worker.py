@@ -10,15 +10,9 @@ from transformers import AutoModelForCausalLM
 
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
-from verl_process import one_worker
+from verl_process import IMPORTS_VERL, one_worker
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of torch.distributed, used by verl
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and PEFT
-]
+pytestmark = IMPORTS_VERL
 
 RANK = 4
 Weights = dict[str, torch.Tensor]

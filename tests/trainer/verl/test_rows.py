@@ -7,14 +7,9 @@ import pytest
 
 from longhaul_trainer.verl.notes import GroupName, RowKey, StepNote, read_notes
 from store_samples import make_trajectory
+from verl_process import IMPORTS_VERL
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 REWARDS = (0.25, -1.0, 2.0)
 

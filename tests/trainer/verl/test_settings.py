@@ -10,14 +10,9 @@ from omegaconf import DictConfig, OmegaConf
 from longhaul_core.errors import ConfigError, MachineError
 from longhaul_trainer.config import RunConfig, load_config, load_default_config
 from longhaul_trainer.models import prepare_model
+from verl_process import IMPORTS_VERL
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+pytestmark = IMPORTS_VERL
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))

@@ -12,14 +12,9 @@ from longhaul_trainer.verl.credit import StepCredit, credit_training_step
 from longhaul_trainer.verl.metrics import agreement, row_metrics
 from longhaul_trainer.verl.notes import GroupName, StepNote
 from store_samples import make_task
+from verl_process import IMPORTS_VERL
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
-]
+pytestmark = IMPORTS_VERL
 
 
 def run(**settings: object) -> RunConfig:

@@ -7,13 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra and transformers, on import
-]
+from verl_process import IMPORTS_VERL
+
+pytestmark = IMPORTS_VERL
 
 WEIGHTS = {
     "embedding": torch.arange(6, dtype=torch.float32).reshape(3, 2),

@@ -37,15 +37,9 @@ from trainer.verl.updates import (
     still_run,
     update,
 )
-from verl_process import one_worker
+from verl_process import IMPORTS_VERL, one_worker
 
-pytestmark = [
-    pytest.mark.usefixtures("cpu_run"),
-    pytest.mark.slow,  # importing verl takes about ten seconds
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of verl's and Ray's own imports
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # of torch.distributed, used by verl
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # hydra, transformers and nested tensors
-]
+pytestmark = IMPORTS_VERL
 
 NAMES = {
     "policy_loss",
