@@ -95,7 +95,8 @@ def play(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Recorder, "find", find)
-        service = EpisodeService(ticket, Server(), tokenizer)  # pyright: ignore[reportArgumentType]
+        server: Any = Server()
+        service = EpisodeService(ticket, server, tokenizer)
     return asyncio.create_task(
         service.play(
             task_panel(RUN, Split.VALIDATION).tasks[0],

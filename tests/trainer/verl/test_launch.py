@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.verl.launch`: the number of an attempt."""
+"""Tests for `longhaul_trainer.verl.launch`: the number of an attempt, and what nodes must see."""
 
 import shutil
 from pathlib import Path
@@ -7,9 +7,12 @@ import pytest
 
 from longhaul_core.store.writer import StoreWriter
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory
-from longhaul_trainer.verl.launch import next_attempt
+from longhaul_trainer.verl.checkpoints import CheckpointFolder
+from longhaul_trainer.verl.launch import _Launch, next_attempt
 from longhaul_trainer.verl.runtime import RunTicket
+from longhaul_trainer.verl.stages import StageClock
 from store_samples import run_started
 
 
@@ -58,3 +61,26 @@ def test_an_attempt_that_only_left_a_ticket_is_not_taken_again(
     leave_ticket(run, 9)
 
     assert next_attempt(run, store=store) == 11
+
+
+def test_nodes_must_see_the_critics_folder_too(run: RunDirectory, tmp_path: Path) -> None:
+    policy = prepare_model("tiny", tmp_path / "models")
+    critic = shutil.copytree(policy, tmp_path / "critic")
+    sections = {"num_training_steps": 2, "tasks_per_training_step": 2}
+    algorithm = {"algorithm": {"name": "gae"}, "critic": {"path": str(critic)}}
+
+    def files(**more: object) -> tuple[Path, ...]:
+        launch = _Launch(
+            config=RunConfig.model_validate(sections | more),
+            run=run,
+            checkpoints=CheckpointFolder(run.checkpoints),
+            checkpoint=None,
+            evaluates=None,
+            device="cpu",
+            stages=StageClock(),
+            started_at=0.0,
+        )
+        return launch._files_of_nodes(policy)
+
+    assert files() == (run.config_file, policy / "config.json")
+    assert files(**algorithm) == (*files(), critic / "config.json")

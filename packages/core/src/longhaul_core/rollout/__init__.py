@@ -5,12 +5,7 @@ from longhaul_core.rollout.group import assemble_groups, group_specs
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
 from longhaul_core.rollout.runner import EpisodeResult, EpisodeRunner
-from longhaul_core.rollout.seeds import (
-    continuation_seed,
-    episode_seed,
-    retry_seed,
-    step_seed,
-)
+from longhaul_core.rollout.seeds import continuation_seed, episode_seed, retry_seed, step_seed
 from longhaul_core.rollout.spec import EpisodeSpec
 
 __all__ = [
