@@ -68,6 +68,17 @@ def test_every_target_of_the_makefile_explains_itself() -> None:
     assert [name for name, rest in targets if "##" not in rest] == []
 
 
+def test_what_the_lock_installs_needs_no_compiler() -> None:
+    """A package without a wheel is built on the user's machine; these are of Python alone."""
+    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
+    packages = [package for package in lock["package"] if "registry" in package["source"]]
+
+    assert len(packages) > 200
+    assert {package["name"] for package in packages if not package.get("wheels")} == {
+        "antlr4-python3-runtime"
+    }
+
+
 def makefile() -> str:
     """The Makefile's text."""
     return (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -4,7 +4,8 @@ The file is a GGUF: 4-bit weights, and a tokenizer as plain lists. It is read he
 the `gguf` package alone, in about four seconds, rather than through transformers, which
 takes five times as long and whose tokenizer comes out with the wrong end token.
 
-The package is found, never imported: importing it loads llama.cpp.
+The package is found, never imported: importing it loads llama.cpp, which is kept out of the
+environment because it is compiled on the user's machine.
 """
 
 import re
