@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -720,6 +721,27 @@ def test_a_seed_beyond_64_bits_is_refused_by_name(writer: StoreWriter) -> None:
     task = replace(make_task(), seed=2**63)
     with pytest.raises(StoreError, match=r"seed of task 'train/00000' must fit in 64 bits"):
         writer.write([run_started(), make_record(make_trajectory(task=task))])
+
+
+def test_two_writers_at_once_lose_and_double_nothing(
+    store: str, writer: StoreWriter, session: Session
+) -> None:
+    # Both write the same ten training steps and five of their own.
+    writer.write([run_started()])
+
+    def write(own: range) -> None:
+        with StoreWriter(store) as another:
+            for training_step in (*range(1, 11), *own):
+                measured = {"a": 1.0}
+                another.write(make_training_step(training_step))
+                another.write([Metrics(run_id="run", attempt=0, training_step=1, values=measured)])
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(write, [range(11, 16), range(16, 21)]))
+
+    assert queries.list_episodes(session).total == 20 * 8
+    assert queries.violations(session, run_id="run") == []
+    assert queries.metric_series(session, run_id="run") == {"a": [(1, 1.0)]}
 
 
 def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts: Counts) -> None:
