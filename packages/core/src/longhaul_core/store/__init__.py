@@ -1,5 +1,7 @@
 """The trajectory store: what happened in every episode of every run.
 
+A run writes, and everybody may read meanwhile:
+
     with StoreWriter("longhaul.db") as writer:
         writer.write(records)
 
