@@ -81,11 +81,12 @@ class StoreWriter:
                 connection.execute(
                     text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": GARBAGE_LOCK}
                 )
-            for started in _of(RunStarted, batch):
+            starting = _of(RunStarted, batch)
+            run_ids = {each.run_id for each in batch if not isinstance(each, Label)}
+            runs.lock_lines(connection, run_ids, to_change={each.run_id for each in starting})
+            for started in starting:
                 runs.start_run(connection, started)
-            lines = runs.surviving_lines(
-                connection, {each.run_id for each in batch if not isinstance(each, Label)}
-            )
+            lines = runs.surviving_lines(connection, run_ids)
             episodes.write_episodes(connection, _of(EpisodeRecord, batch), lines)
             episodes.write_decisions(connection, _of(GroupDecision, batch), lines)
             episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
@@ -118,6 +119,7 @@ class StoreWriter:
                 already went on from another checkpoint.
         """
         with write_transaction(self._engine) as connection:
+            runs.lock_lines(connection, {run_id}, to_change={run_id})
             attempt = connection.scalar(select(RunRow.attempt).where(RunRow.id == run_id))
             if attempt is None:
                 raise StoreError(f"run {run_id!r} is not in the store")

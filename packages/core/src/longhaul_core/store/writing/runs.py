@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple, Protocol, get_args
 
-from sqlalchemy import Connection, Select, exists, func, select, union, update
+from sqlalchemy import Connection, Select, exists, func, select, text, union, update
 from sqlalchemy.orm import aliased
 
 from longhaul_core.errors import StoreError
@@ -23,7 +23,20 @@ from longhaul_core.store.redaction import redacted
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.statements import insert_new
 
-__all__ = ["FATE_OF_GROUP", "Lines", "beat", "end_run", "start_run", "supersede", "surviving_lines"]
+__all__ = [
+    "FATE_OF_GROUP",
+    "Lines",
+    "beat",
+    "end_run",
+    "lock_lines",
+    "start_run",
+    "supersede",
+    "surviving_lines",
+]
+
+LINE_LOCK = 0x10D6_4A03
+"""PostgreSQL: a run's id, hashed with it, is held together by those that write of the run, and
+alone by a start or a resume."""
 
 FATE_OF_GROUP = ("train", "baseline")
 """Phases whose episodes survive by what a training step decided on their group: those that are
@@ -93,6 +106,29 @@ class Lines:
             for other in known
             if other.attempt > record.attempt and other.resumes_after is not None
         ]
+
+
+def lock_lines(
+    connection: Connection, run_ids: Collection[str], *, to_change: Collection[str]
+) -> None:
+    """Keep the runs' surviving lines as they are until the transaction ends.
+
+    A resume that came between the reading of a line and the rows that are marked by it would leave
+    those unmarked. In SQLite nobody else writes during a write transaction.
+
+    Args:
+        connection: In a write transaction that has locked no row yet.
+        run_ids: Runs that rows are written of; other writers of them need not wait.
+        to_change: Those of them whose lines this transaction changes: all writers of them wait.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    for run_id in sorted(run_ids):  # in one order, or two would wait for each other
+        lock = "pg_advisory_xact_lock" + ("" if run_id in to_change else "_shared")
+        connection.execute(
+            text(f"SELECT {lock}(hashtextextended(:run_id, :seed))"),
+            {"run_id": run_id, "seed": LINE_LOCK},
+        )
 
 
 def surviving_lines(connection: Connection, run_ids: Collection[str]) -> Lines:
