@@ -129,14 +129,21 @@ class StoreWriter:
         """Return once everything written would survive the loss of power.
 
         A commit survives the death of the process at once; in SQLite its way to the disk
-        is not waited for. Call this before a checkpoint that refers to the episodes.
+        is not waited for. Call this before a checkpoint that refers to the episodes. Readers do
+        not hold it up; another writer does.
 
         Raises:
             StoreError: The store refused.
         """
         if self._engine.dialect.name == "sqlite":
             with autocommit(self._engine) as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)")
+                # A checkpoint would wait for readers, and may then have synced nothing. A commit
+                # in this mode syncs the write-ahead log, with all that stands before it there.
+                connection.exec_driver_sql("PRAGMA synchronous = FULL")
+                try:
+                    connection.exec_driver_sql("PRAGMA user_version = 0")  # always writes its page
+                finally:
+                    connection.exec_driver_sql("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
         """Release the connections. Safe to call twice."""
