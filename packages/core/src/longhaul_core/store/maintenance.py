@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, bindparam, delete, func, select, text, update
 from sqlalchemy.orm import Session
@@ -44,14 +44,16 @@ __all__ = [
     "runs_to_prune",
 ]
 
+Key = TypeVar("Key", str, int)
+
 _ALIVE_SECONDS = 120.0
 """A running run that was silent for longer is taken for dead."""
 
 _EPISODES_PER_BATCH = 100
 _ROWS_PER_BATCH = 5_000
 """A batch of either takes a fraction of a second: a writer waits for no more."""
-_MESSAGES_AT_ONCE = 1_000_000
-"""Unused messages that are kept in mind, a tenth of a gigabyte at most."""
+_MOST_AT_ONCE = 1_000_000
+"""Keys of rows that are kept in memory: a tenth of a gigabyte."""
 _TURN_SECONDS = 0.12
 """Between two batches on SQLite: longer than its tenth of a second between two looks at a lock."""
 
@@ -261,8 +263,8 @@ def _collect_messages(engine: Engine) -> None:
             newest = _newest_content(connection)
         with store_errors(describe_store(engine.url)), engine.connect() as connection:
             statement = f"SELECT hash FROM messages EXCEPT SELECT {_held(connection)} LIMIT :most"
-            unused = set(connection.scalars(text(statement), {"most": _MESSAGES_AT_ONCE}))
-        there_may_be_more = len(unused) == _MESSAGES_AT_ONCE
+            unused = set(connection.scalars(text(statement), {"most": _MOST_AT_ONCE}))
+        there_may_be_more = len(unused) == _MOST_AT_ONCE
         while unused:
             with _short_transaction(engine) as connection:
                 _stop_writers(connection)
@@ -344,31 +346,39 @@ def index_text(engine: Engine, *, run_id: str | None = None) -> int:
         if sqlite
         else ("id, document", "c.id, to_tsvector('simple', c.observation || ' ' || c.reply)")
     )
-    statement = text(
+    source = "FROM step_contents c"
+    if run_id is not None:
+        source += " JOIN episodes e ON e.id = c.episode_id AND e.run_id = :run_id"
+    missing = text(
         f"""
-        INSERT INTO step_search ({columns})
-        SELECT {values}
-        FROM step_contents c JOIN episodes e ON e.id = c.episode_id
-        WHERE c.id > :after AND c.id <= :last
-        AND (CAST(:run_id AS text) IS NULL OR e.run_id = :run_id)
+        SELECT c.id {source} WHERE c.id > :after
         AND NOT EXISTS (SELECT 1 FROM {indexed} s WHERE s.id = c.id)
+        ORDER BY c.id LIMIT :most
         """
     )
-    last_of_batch = text(
-        "SELECT max(id) FROM ("
-        "SELECT id FROM step_contents WHERE id > :after ORDER BY id LIMIT :most) batch"
+    # Another program may have indexed some of them since. All is bounded on both sides, or
+    # PostgreSQL may read the whole index for a batch.
+    add = text(
+        f"""
+        INSERT INTO step_search ({columns}) SELECT {values} {source}
+        WHERE c.id BETWEEN :first AND :last AND NOT EXISTS (
+            SELECT 1 FROM {indexed} s WHERE s.id = c.id AND s.id BETWEEN :first AND :last
+        )
+        """
     )
+    of_run = {} if run_id is None else {"run_id": run_id}
     num_added, after = 0, 0
     while True:
-        with _short_transaction(engine) as connection:
-            last: int | None = connection.scalar(
-                last_of_batch, {"after": after, "most": _ROWS_PER_BATCH}
-            )
-            if last is None:
-                return num_added
-            place = {"after": after, "last": last, "run_id": run_id}
-            num_added += connection.execute(statement, place).rowcount
-            after = last
+        with store_errors(describe_store(engine.url)), engine.connect() as connection:
+            place = {"after": after, "most": _MOST_AT_ONCE}
+            ids = connection.scalars(missing, place | of_run).all()
+        for some in _batches(ids, _ROWS_PER_BATCH):
+            with _short_transaction(engine) as connection:
+                ends = {"first": some[0], "last": some[-1]}
+                num_added += connection.execute(add, ends | of_run).rowcount
+        if len(ids) < _MOST_AT_ONCE:
+            return num_added
+        after = ids[-1]
 
 
 @contextmanager
@@ -387,7 +397,7 @@ def _stop_writers(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": GARBAGE_LOCK})
 
 
-def _batches(found: Sequence[str], size: int) -> Generator[Sequence[str]]:
+def _batches(found: Sequence[Key], size: int) -> Generator[Sequence[Key]]:
     for start in range(0, len(found), size):
         yield found[start : start + size]
 

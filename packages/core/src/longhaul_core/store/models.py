@@ -62,7 +62,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0008"
+SCHEMA_VERSION = "0009"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -227,7 +227,10 @@ class EpisodeRow(Base):
     """One episode, ended or failed."""
 
     __tablename__ = "episodes"
-    __table_args__ = (Index(None, "run_id", "phase", "training_step"),)
+    __table_args__ = (
+        Index(None, "run_id", "phase", "training_step"),
+        Index(None, "run_id", "attempt", "phase", "training_step", "group_index"),
+    )
 
     id: Mapped[str] = mapped_column(EpisodeId, primary_key=True)
     """run/attempt/phase/training_step/group_index/position/retry: the natural key."""
