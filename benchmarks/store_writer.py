@@ -21,7 +21,6 @@ from sqlalchemy.orm import Session
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from longhaul_core.store import (
-    BackgroundWriter,
     EpisodeRecord,
     StoreWriter,
     maintenance,
@@ -58,7 +57,6 @@ def main() -> None:
         measure_credit(store, batches, num_steps)
         measure_consumed(store, batches, num_steps)
         measure_reading(store, batches)
-        measure_background(store, batches, num_steps)
     if "://" not in store:
         verdict = "reached" if rate >= TARGET_STEPS_PER_SECOND else "MISSED"
         print(f"target of {TARGET_STEPS_PER_SECOND:,} steps/s into SQLite: {verdict}")
@@ -178,34 +176,6 @@ def measure_reading(store: str, batches: list[list[EpisodeRecord]]) -> None:
     wall = time.perf_counter() - wall
     print(f"text index:   {num_indexed / wall:9,.0f} steps/s (on demand)")
     engine.dispose()
-
-
-def measure_background(store: str, batches: list[list[EpisodeRecord]], num_steps: int) -> None:
-    """What the caller of a `BackgroundWriter` is held up by, with a backlog that fits."""
-    with BackgroundWriter(store, max_backlog=len(batches) + 1) as writer:
-        writer.write([run_started("other")])
-        moved = [
-            [
-                make_record(
-                    record.outcome,
-                    run_id="other",
-                    training_step=record.training_step,
-                    group_index=record.group_index,
-                )
-                for record in batch
-            ]
-            for batch in batches
-        ]
-        wall = time.perf_counter()
-        for batch in moved:
-            writer.write(batch)
-        sent = time.perf_counter() - wall
-        writer.flush()
-        wall = time.perf_counter() - wall
-    print(
-        f"background:   {num_steps / wall:9,.0f} steps/s; "
-        f"the caller is held up for {sent / num_steps * 1e6:.0f} µs a step"
-    )
 
 
 if __name__ == "__main__":

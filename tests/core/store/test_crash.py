@@ -3,9 +3,13 @@
 The child kills itself inside a statement's hook, so the moments are exact: after the
 episodes are inserted but not their steps, between steps and contents, in the middle of
 credit, and right before and after the commit.
+
+The loss of power cannot be had in a test. Its opposite can: a disk that refuses to sync the
+write-ahead log must be noticed by `flush`, or it did not sync it.
 """
 
 import os
+import platform
 import signal
 import sqlite3
 import subprocess
@@ -104,3 +108,63 @@ def test_a_writer_killed_at_any_moment_leaves_whole_batches(store: str, moment: 
         page = queries.list_episodes(session, limit=100)
         assert all(row.trained for row in page.rows)
     engine.dispose()
+
+
+FLUSHING_CHILD = """
+import ctypes, os, sqlite3, struct, sys
+from longhaul_core.errors import StoreError
+from longhaul_core.store import StoreWriter
+from store_samples import make_training_step, run_started
+
+FSYNC, FDATASYNC = 74, 75
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER_MODE = 22, 38, 2
+ALLOW, FAIL_WITH_EIO = 0x7FFF0000, 0x00050005
+LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+def refuse_to_sync(suffix):
+    files = [int(fd) for fd in os.listdir("/proc/self/fd")
+             if os.path.exists(f"/proc/self/fd/{fd}")
+             and os.readlink(f"/proc/self/fd/{fd}").endswith(suffix)]
+    assert files
+    steps = [(LOAD, 0, 0, 0), (JUMP_IF_EQUAL, 1, 0, FSYNC),
+             (JUMP_IF_EQUAL, 0, len(files) + 1, FDATASYNC), (LOAD, 0, 0, 16)]
+    steps += [(JUMP_IF_EQUAL, len(files) - n, 0, fd) for n, fd in enumerate(files)]
+    steps += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, FAIL_WITH_EIO)]
+    instructions = b"".join(struct.pack("HBBI", *step) for step in steps)
+    program = Program(len(steps), instructions)
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+    assert libc.prctl(PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(program), 0, 0) == 0
+
+path = sys.argv[1]
+writer = StoreWriter(path)
+writer.write([run_started()])
+reader = sqlite3.connect(path, isolation_level=None)
+reader.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+reader.execute("BEGIN")
+reader.execute("SELECT count(*) FROM runs").fetchall()
+writer.write(make_training_step(1))
+writer.flush()
+writer.write(make_training_step(2))
+refuse_to_sync("-wal")
+try:
+    writer.flush()
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls are named by number")
+def test_a_flush_syncs_the_write_ahead_log_although_a_reader_is_open(tmp_path: Path) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", FLUSHING_CHILD, str(tmp_path / "store.db")],
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "disk I/O error: check the disk" in child.stdout

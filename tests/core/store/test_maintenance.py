@@ -1,12 +1,16 @@
 """Tests for `longhaul_core.store.maintenance`: every one on SQLite and on PostgreSQL."""
 
+import shutil
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
@@ -235,3 +239,166 @@ def test_the_ids_of_the_text_index_outlive_the_collection(
             connection.execute(
                 text("INSERT INTO step_search (step_search, rank) VALUES ('integrity-check', 1)")
             )
+
+
+NUMBERS = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 12000)
+"""
+
+
+def add_unused_messages(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                f"""
+                INSERT INTO messages (hash, role, content) {NUMBERS}
+                SELECT 'unused' || n, 'user', 'Nobody holds ' || n FROM numbers
+                """
+            )
+        )
+
+
+def add_steps(engine: Engine) -> None:
+    """Further contents of an episode that is there."""
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                f"""
+                INSERT INTO step_contents (episode_id, step_index, observation, reply,
+                                           message_hashes_json, num_shared_prompt_tokens)
+                {NUMBERS}
+                SELECT 'run/0/train/1/0/0/0', 100 + n, 'A room with ' || n || ' doors.', 'go', '[]',
+                       0
+                FROM numbers
+                """
+            )
+        )
+
+
+@contextmanager
+def noted(engine: Engine, *, statement: str, by: str, log: list[str]) -> Generator[threading.Event]:
+    """Notes each such statement of the engine; the event is set by the first."""
+    seen = threading.Event()
+
+    def note(_c: Connection, _u: object, executed: str, *_: object) -> None:
+        if executed.strip().startswith(statement):
+            log.append(by)
+            seen.set()
+
+    event.listen(engine, "after_cursor_execute", note)
+    yield seen
+    event.remove(engine, "after_cursor_execute", note)
+
+
+@pytest.mark.parametrize(
+    ("maintain", "prepare", "statement"),
+    [
+        (maintenance.collect_garbage, add_unused_messages, "DELETE FROM messages"),
+        (maintenance.index_text, add_steps, "INSERT INTO step_search"),
+    ],
+)
+def test_a_run_goes_on_writing_while_the_store_is_maintained(
+    writer: StoreWriter,
+    opened: Engine,
+    maintain: Callable[[Engine], object],
+    prepare: Callable[[Engine], None],
+    statement: str,
+) -> None:
+    writer.write([run_started(), *make_training_step(1)])
+    prepare(opened)
+    log: list[str] = []
+    with (
+        ThreadPoolExecutor(1) as pool,
+        noted(opened, statement=statement, by="maintenance", log=log) as first_batch,
+    ):
+        maintained = pool.submit(maintain, opened)
+        assert first_batch.wait(timeout=60)
+        writer.write(make_training_step(2))  # waits for the batch, and not for the rest
+        log.append("writer")
+        maintained.result(timeout=60)
+
+    assert log.index("writer") < len(log) - 1
+
+
+def test_what_a_run_writes_while_messages_are_collected_stays(
+    writer: StoreWriter, opened: Engine, session: Session
+) -> None:
+    """The run comes to hold messages that nobody held when the collection looked."""
+    add_unused_messages(opened)
+    writer.write([run_started("gone"), *make_training_step(7, run_id="gone")])
+    maintenance.delete_run(opened, run_id="gone", force=True)
+    writer.write([run_started()])
+
+    log: list[str] = []
+    with (
+        ThreadPoolExecutor(1) as pool,
+        noted(opened, statement="DELETE FROM messages", by="maintenance", log=log) as first_batch,
+    ):
+        looked = threading.Event()
+        written = threading.Event()
+
+        def pause(_c: Connection, _u: object, executed: str, *_: object) -> None:
+            if executed.startswith("SELECT hash FROM messages"):
+                looked.set()
+                assert written.wait(timeout=60)
+
+        event.listen(opened, "after_cursor_execute", pause)
+        collected = pool.submit(maintenance.collect_garbage, opened)
+        assert looked.wait(timeout=60)
+        writer.write(make_training_step(7))
+        written.set()
+        assert first_batch.wait(timeout=60)
+        writer.write(make_training_step(8))
+        collected.result(timeout=60)
+        event.remove(opened, "after_cursor_execute", pause)
+
+    for training_step in (7, 8):
+        for record in make_training_step(training_step):
+            episode = queries.get_episode(session, episode_id=record.episode_id)
+            kept = [step.messages for step in episode.steps]
+            assert kept == [step.messages for step in record.outcome.steps]
+    session.rollback()
+    # All that is left is held.
+    assert session.scalar(text("SELECT count(*) FROM messages")) == len(
+        {
+            message
+            for training_step in (7, 8)
+            for record in make_training_step(training_step)
+            for step in record.outcome.steps
+            for message in step.messages
+        }
+    )
+
+
+def test_ids_that_sqlite_gives_out_again_do_not_deceive_the_collection(
+    sqlite_template: Path, tmp_path: Path
+) -> None:
+    """A run is deleted and another comes to its ids after the collection has looked."""
+    path = shutil.copy(sqlite_template, tmp_path / "store.db")
+    engine, other = open_store(path), open_store(path)
+    with StoreWriter(path) as writer:
+        writer.write([run_started("first"), *make_training_step(1, run_id="first")])
+        writer.write([run_started("gone"), *make_training_step(2, run_id="gone")])
+        writer.write([run_started("held"), *make_training_step(3, run_id="held")])
+        maintenance.delete_run(other, run_id="held", force=True)
+
+        looks: list[str] = []
+
+        def deceive(_c: Connection, _u: object, executed: str, *_: object) -> None:
+            if executed.startswith("SELECT hash FROM messages"):
+                looks.append(executed)
+            if len(looks) == 1:
+                looks.append("no more")
+                maintenance.delete_run(other, run_id="gone", force=True)
+                writer.write([run_started("new"), *make_training_step(3, run_id="new")])
+
+        event.listen(engine, "after_cursor_execute", deceive)
+        maintenance.collect_garbage(engine)
+    with Session(engine) as session:
+        for record in make_training_step(3, run_id="new"):
+            episode = queries.get_episode(session, episode_id=record.episode_id)
+            assert [step.messages for step in episode.steps] == [
+                step.messages for step in record.outcome.steps
+            ]
+    engine.dispose()
+    other.dispose()

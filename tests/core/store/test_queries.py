@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from longhaul_core.store import (
@@ -334,6 +334,40 @@ def test_text_is_found_after_it_was_indexed(
     assert queries.search_steps(session, words="lantern", run_id="other") == []
     assert queries.search_steps(session, words=" ") == []
     engine.dispose()
+
+
+@pytest.mark.parametrize("words", ["\x00", "see \x00", "\ud800", "'", "&|!", "*"])
+def test_a_search_takes_all_that_a_person_can_type(
+    store: str, session: Session, words: str
+) -> None:
+    engine = open_store(store)
+    maintenance.index_text(engine)
+    engine.dispose()
+    assert len(queries.search_steps(session, words=words)) in {0, 50}
+
+
+def test_a_search_gives_first_what_was_written_last_and_ranks_nothing(
+    store: str, engine: Engine, session: Session
+) -> None:
+    writable = open_store(store)
+    maintenance.index_text(writable)
+    writable.dispose()
+    plans: list[str] = []
+
+    def note(
+        connection: Connection, _: object, statement: str, given: tuple[str, ...], *_more: object
+    ) -> None:
+        if "step_search" in statement and not statement.startswith("EXPLAIN"):
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
+            plans.extend(row.detail for row in plan)
+
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "before_cursor_execute", note)
+    hits = queries.search_steps(session, words="see", limit=30)
+
+    assert [hit.training_step for hit in hits] == [2] * 29 + [1]
+    assert len(plans) == (4 if engine.dialect.name == "sqlite" else 0)
+    assert not [plan for plan in plans if "TEMP B-TREE" in plan]
 
 
 BREAKAGES = {

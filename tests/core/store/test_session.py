@@ -280,3 +280,28 @@ def test_a_probe_leaves_no_trace(store: str) -> None:
     with engine.connect() as connection, pytest.raises(Exception, match="longhaul_probe"):
         connection.execute(text("SELECT * FROM longhaul_probe"))
     engine.dispose()
+
+
+def test_a_writer_that_ends_leaves_statistics_for_readers(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with StoreWriter(path) as writer:
+        writer.write([run_started(), *make_training_step(1)])
+    with closing(sqlite3.connect(path)) as connection:
+        counted = dict(connection.execute("SELECT tbl, max(stat) FROM sqlite_stat1 GROUP BY tbl"))
+    # Rows, and how many of them are equal: an episode, a step and a task of the sample.
+    assert counted["episodes"].startswith("8 ")
+    assert counted["steps"].startswith("28 ")
+    assert counted["tasks"].startswith("2 ")
+
+
+def test_a_writer_ends_although_another_program_holds_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    writer = StoreWriter(path)
+    writer.write([run_started()])
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writer.close()
+        other.execute("COMMIT")
+        assert not other.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"
+        ).fetchall()

@@ -2,7 +2,9 @@
 
 import random
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -260,3 +262,44 @@ def test_every_phase_is_taken_back(writer: StoreWriter, engine: Engine) -> None:
 
     with Session(engine) as session:
         assert queries.list_episodes(session).total == 0
+
+
+def waits_for_a_lock(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        return connection.execute(text(waiting)).scalar_one() > 0
+
+
+# In SQLite one transaction writes at a time: the resume cannot begin.
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_resume_while_an_old_attempt_writes_leaves_no_row_unmarked(
+    writer: StoreWriter, engine: Engine
+) -> None:
+    """The old attempt is held between what it reads of the run and what it inserts."""
+    writer.write([run_started(), *make_training_step(1), *make_decisions(make_training_step(1))])
+    reached, resumed = threading.Event(), threading.Event()
+
+    def hold(_c: object, _u: object, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT INTO episodes"):
+            reached.set()
+            while not (resumed.wait(0.01) or waits_for_a_lock(engine)):
+                pass
+
+    def resume() -> None:
+        with StoreWriter(engine.url) as resuming:
+            resuming.write([run_started(attempt=1, resumes_after=1)])
+        resumed.set()
+
+    event.listen(Engine, "before_cursor_execute", hold)
+    with ThreadPoolExecutor(2) as pool:
+        late = pool.submit(writer.write, make_training_step(2))
+        assert reached.wait(timeout=30)
+        pool.submit(resume).result(timeout=30)
+        late.result(timeout=30)
+    event.remove(Engine, "before_cursor_execute", hold)
+
+    with Session(engine) as session:
+        assert queries.list_episodes(session).total == 8
+    writer.write(make_training_step(2, attempt=1))
+    with Session(engine) as session:
+        assert queries.violations(session, run_id="run") == []

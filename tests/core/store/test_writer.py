@@ -1,7 +1,9 @@
 """Tests for `longhaul_core.store.writer`: every one on SQLite and on PostgreSQL."""
 
 import math
+import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +32,7 @@ from longhaul_core.store import (
     queries,
 )
 from longhaul_core.store.packing import unpack_logprobs
-from longhaul_core.types import Message, Observation, Split
+from longhaul_core.types import Message, Observation, Split, Step, StepTimings, Task
 from store_samples import (
     make_audit,
     make_consumed,
@@ -716,10 +718,159 @@ def test_a_metric_that_is_not_a_number_is_null_and_infinity_stays(
     assert series["inf"] == [queries.MetricPoint(1, math.inf)]
 
 
-def test_a_seed_beyond_64_bits_is_refused_by_name(writer: StoreWriter) -> None:
-    task = replace(make_task(), seed=2**63)
-    with pytest.raises(StoreError, match=r"seed of task 'train/00000' must fit in 64 bits"):
-        writer.write([run_started(), make_record(make_trajectory(task=task))])
+TOO_LARGE = 2**31
+NAN = float("nan")
+
+
+HEARTBEAT = Heartbeat(run_id="run", attempt=0, at=1.0)
+VERSION = PolicyVersion(run_id="run", attempt=0, version=1, training_step=1, created_at=1.0)
+EVALUATION = Evaluation(
+    run_id="run",
+    attempt=0,
+    training_step=1,
+    panel="fixed",
+    split=Split.TEST,
+    num_episodes=1,
+    mean_return=0.5,
+    success_rate=0.5,
+)
+PANEL = PanelTasks(run_id="run", name="fixed", split=Split.TEST, tasks=())
+LABEL = Label(
+    episode_id="run/0/train/1/0/0/0",
+    step_index=None,
+    name="good",
+    value="yes",
+    author="ann",
+    created_at=1.0,
+)
+DECISION = make_decisions(make_training_step(1))[0]
+ENDED = make_trajectory()
+STEP = make_step(0)
+
+
+def of_task(task: Task) -> Record:
+    return make_record(make_trajectory(task=task))
+
+
+def of_step(step: Step) -> Record:
+    return make_record(replace(ENDED, steps=(step,)))
+
+
+# What one of the databases would refuse or change: SQLite takes any length and 64 bits, and makes
+# NaN null.
+REFUSED: list[tuple[Record, str]] = [
+    (replace(run_started("new"), pid=TOO_LARGE), r"runs\.pid \(id 'new'\) must lie in"),
+    (replace(run_started("new"), num_training_steps=TOO_LARGE), r"runs\.num_training_steps"),
+    (replace(run_started("new"), started_at=NAN), r"runs\.started_at .* got nan"),
+    (replace(HEARTBEAT, pid=TOO_LARGE), r"runs\.pid must lie in"),
+    (replace(HEARTBEAT, at=NAN), r"runs\.heartbeat_at must be a number"),
+    (
+        RunEnded(run_id="run", attempt=0, status="failed", message="", ended_at=NAN),
+        r"runs\.ended_at",
+    ),
+    (replace(VERSION, version=TOO_LARGE), r"policy_versions\.version"),
+    (replace(VERSION, created_at=NAN), r"policy_versions\.created_at"),
+    (replace(EVALUATION, training_step=TOO_LARGE), r"evaluations\.training_step"),
+    (replace(EVALUATION, mean_return=NAN), r"evaluations\.mean_return"),
+    (
+        replace(EVALUATION, panel="p" * 256),
+        r"evaluations\.panel .* may have 255 characters, got 256",
+    ),
+    (Metrics(run_id="run", attempt=0, training_step=1, values={"m" * 256: 1.0}), r"metrics\.name"),
+    (TokenPieces(run_id="run", pieces={TOO_LARGE: b"x"}), r"token_pieces\.token_id"),
+    (replace(PANEL, name="p" * 256), r"panels\.name"),
+    (replace(LABEL, name="n" * 256), r"labels\.name"),
+    (replace(LABEL, author="a" * 256), r"labels\.author"),
+    (replace(LABEL, created_at=NAN), r"labels\.created_at"),
+    (replace(make_audit(), audited_at=NAN), r"audits\.audited_at"),
+    (replace(DECISION, decided_training_step=TOO_LARGE), r"groups\.decided_training_step"),
+    (
+        of_task(replace(make_task(), seed=2**63)),
+        rf"tasks\.seed \(hash .*\) must lie in .*{2**63 - 1}\], got {2**63}",
+    ),
+    (
+        of_task(replace(make_task(), task_id="t" * 513)),
+        r"tasks\.task_id .* may have 512 characters, got 513",
+    ),
+    (make_record(make_trajectory(), group_size=TOO_LARGE), r"groups\.group_size"),
+    (make_record(replace(ENDED, horizon=TOO_LARGE)), r"episodes\.horizon .* got 2147483648"),
+    (make_record(replace(ENDED, seed=-(2**63) - 1)), r"episodes\.seed"),
+    (make_record(replace(ENDED, duration_seconds=NAN)), r"episodes\.duration_seconds"),
+    (
+        of_step(replace(STEP, policy_version=TOO_LARGE)),
+        r"steps\.policy_version \(episode_id '.*', step_index 0",
+    ),
+    (of_step(replace(STEP, dropped_exchanges=TOO_LARGE)), r"steps\.dropped_exchanges"),
+    (of_step(replace(STEP, timings=StepTimings(generate_seconds=NAN))), r"steps\.generate_seconds"),
+]
+
+
+@pytest.mark.parametrize(("record", "reason"), REFUSED, ids=[reason for _, reason in REFUSED])
+def test_what_one_database_could_not_keep_both_refuse_by_name(
+    writer: StoreWriter, counts: Counts, record: Record, reason: str
+) -> None:
+    writer.write([run_started(), *make_training_step(1)])
+    before = counts()
+    if isinstance(record, EpisodeRecord):
+        record = replace(record, training_step=2)
+    with pytest.raises(StoreError, match=reason):
+        writer.write([record])
+    assert counts() == before
+
+
+def test_both_databases_keep_what_lies_at_the_limit(writer: StoreWriter, counts: Counts) -> None:
+    draw = random.Random(0)
+
+    def name(length: int) -> str:
+        """Of letters that take four bytes each and that nothing can compress."""
+        return "".join(chr(draw.randrange(0x20000, 0x2A000)) for _ in range(length))
+
+    run_id = name(128)
+    step = replace(make_step(0), policy_version=TOO_LARGE - 1)
+    task = replace(make_task(), task_id=name(512), seed=-(2**63))
+    outcome = replace(make_trajectory(task=task), steps=(step,), horizon=TOO_LARGE - 1)
+    episode = make_record(outcome, run_id=run_id, training_step=TOO_LARGE - 1)
+    writer.write(
+        [
+            replace(run_started(run_id), pid=TOO_LARGE - 1),
+            episode,
+            replace(LABEL, episode_id=episode.episode_id, name=name(255), author=name(255)),
+            replace(EVALUATION, panel=name(255), run_id=run_id),
+            Metrics(run_id=run_id, attempt=0, training_step=1, values={name(255): math.inf}),
+            replace(PANEL, run_id=run_id, name=name(255), tasks=(task,)),
+            TokenPieces(run_id=run_id, pieces={-TOO_LARGE: b"x"}),
+        ]
+    )
+    kept = counts()
+    for table in ("labels", "evaluations", "metrics", "panels", "token_pieces", "steps"):
+        assert kept[table] == 1
+
+
+@pytest.mark.parametrize("run_id", ["a\x00b", "a\ud800b"])
+def test_a_run_id_that_no_database_can_keep_is_refused(run_id: str) -> None:
+    with pytest.raises(ValueError, match="neither NUL nor half a surrogate pair"):
+        run_started(run_id)
+
+
+def test_two_writers_at_once_lose_and_double_nothing(
+    store: str, writer: StoreWriter, session: Session
+) -> None:
+    # Both write the same ten training steps and five of their own.
+    writer.write([run_started()])
+
+    def write(own: range) -> None:
+        with StoreWriter(store) as another:
+            for training_step in (*range(1, 11), *own):
+                measured = {"a": 1.0}
+                another.write(make_training_step(training_step))
+                another.write([Metrics(run_id="run", attempt=0, training_step=1, values=measured)])
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(write, [range(11, 16), range(16, 21)]))
+
+    assert queries.list_episodes(session).total == 20 * 8
+    assert queries.violations(session, run_id="run") == []
+    assert queries.metric_series(session, run_id="run") == {"a": [(1, 1.0)]}
 
 
 def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts: Counts) -> None:

@@ -1,13 +1,14 @@
 """The trajectory store: what happened in every episode of every run.
 
-with StoreWriter("longhaul.db") as writer:
-writer.write(records)
+A run writes, and everybody may read meanwhile:
 
-with Session(read_only_engine("longhaul.db")) as session:
-queries.list_runs(session)
+    with StoreWriter("longhaul.db") as writer:
+        writer.write(records)
+
+    with Session(read_only_engine("longhaul.db")) as session:
+        queries.list_runs(session)
 """
 
-from longhaul_core.store.background import BackgroundWriter
 from longhaul_core.store.records import (
     Audit,
     AuditFinding,
@@ -41,7 +42,6 @@ __all__ = [
     "AuditFinding",
     "AuditRule",
     "AuditSkip",
-    "BackgroundWriter",
     "ConsumedStep",
     "ConsumedSteps",
     "ConsumedValue",

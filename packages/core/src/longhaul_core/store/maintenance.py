@@ -1,21 +1,33 @@
 """What people do to a store: cancel a run, prune, delete, index its text.
 
 The writer alone commits what a run leaves; these are the other changes, each at a
-person's word and each one transaction.
+person's word.
+
+The one decision to know: what may be long works in batches, each a transaction of its own
+that takes a fraction of a second, so that a run may go on writing. What is cut short stays
+half done, and is finished by doing it again.
 """
 
 import time
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, delete, func, select, text, update
+from sqlalchemy import Connection, Engine, bindparam, delete, func, select, text, update
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
+from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.models import (
     EpisodeRow,
     EvaluationRow,
+    GroupRow,
+    MessageRow,
+    PanelTaskRow,
     RunRow,
     StepContentRow,
+    TaskRow,
 )
 from longhaul_core.store.queries.runs import RunSummary, list_runs
 from longhaul_core.store.session import autocommit, write_transaction
@@ -32,8 +44,18 @@ __all__ = [
     "runs_to_prune",
 ]
 
+Key = TypeVar("Key", str, int)
+
 _ALIVE_SECONDS = 120.0
 """A running run that was silent for longer is taken for dead."""
+
+_EPISODES_PER_BATCH = 100
+_ROWS_PER_BATCH = 5_000
+"""A batch of either takes a fraction of a second: a writer waits for no more."""
+_MOST_AT_ONCE = 1_000_000
+"""Keys of rows that are kept in memory: a tenth of a gigabyte."""
+_TURN_SECONDS = 0.12
+"""Between two batches on SQLite: longer than its tenth of a second between two looks at a lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,29 +159,35 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
 
     Raises:
         LookupError: There is no such run.
+        StoreError: The store refused.
     """
-    with write_transaction(engine) as connection:
+    with engine.connect() as connection:
         _require_run(connection, run_id)
-        episodes = select(EpisodeRow.id).where(EpisodeRow.run_id == run_id)
-        dropped = connection.execute(
-            update(StepContentRow)
-            .where(
-                StepContentRow.episode_id.in_(episodes), StepContentRow.action_tokens.is_not(None)
+        of_run = select(EpisodeRow.id).where(EpisodeRow.run_id == run_id)
+        episode_ids = connection.scalars(of_run.order_by(EpisodeRow.id)).all()
+    num_dropped = 0
+    for some in _batches(episode_ids, _EPISODES_PER_BATCH):
+        with _short_transaction(engine) as connection:
+            dropped = connection.execute(
+                update(StepContentRow)
+                .where(
+                    StepContentRow.episode_id.in_(some), StepContentRow.action_tokens.is_not(None)
+                )
+                .values(
+                    prompt_tokens=None,
+                    action_tokens=None,
+                    behavior_logprobs=None,
+                    policy_logprobs=None,
+                    token_values=None,
+                    token_advantages=None,
+                )
             )
-            .values(
-                prompt_tokens=None,
-                action_tokens=None,
-                behavior_logprobs=None,
-                policy_logprobs=None,
-                token_values=None,
-                token_advantages=None,
-            )
-        )
-        return dropped.rowcount
+            num_dropped += dropped.rowcount
+    return num_dropped
 
 
 def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
-    """Delete a run and everything that hangs on it.
+    """Delete a run and everything that hangs on it, the run itself last.
 
     Messages and tasks that no run uses any more stay until `collect_garbage`.
 
@@ -170,41 +198,127 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
 
     Raises:
         LookupError: There is no such run.
-        StoreError: It is running and `force` is False.
+        StoreError: It is running and `force` is False, or the store refused.
     """
-    with write_transaction(engine) as connection:
-        row = _require_run(connection, run_id)
-        status, heartbeat_at = row
-        if status == "running" and time.time() - heartbeat_at < _ALIVE_SECONDS and not force:
-            raise StoreError(f"run {run_id!r} is running: cancel it first")
-        _forget_text(connection, run_id)
-        connection.execute(delete(RunRow).where(RunRow.id == run_id))
+    of_run = select(EpisodeRow.id).where(EpisodeRow.run_id == run_id)
+    there_are_more = True
+    while there_are_more:
+        with _short_transaction(engine) as connection:
+            status, heartbeat_at = _require_run(connection, run_id)
+            if status == "running" and time.time() - heartbeat_at < _ALIVE_SECONDS and not force:
+                raise StoreError(f"run {run_id!r} is running: cancel it first")
+            some = connection.scalars(of_run.limit(_EPISODES_PER_BATCH)).all()
+            _forget_text(connection, some)
+            connection.execute(delete(EpisodeRow).where(EpisodeRow.id.in_(some)))
+            there_are_more = len(some) == _EPISODES_PER_BATCH
+            if not there_are_more:
+                connection.execute(delete(RunRow).where(RunRow.id == run_id))
 
 
 def collect_garbage(engine: Engine) -> None:
     """Delete messages, tasks and panels that no run uses, and give free space back to the disk.
 
-    Reads the whole store, and on SQLite needs as much free disk as the store has data;
-    writers wait meanwhile.
+    Reads the whole store. Writers go on meanwhile, but for the end on SQLite: it writes the file
+    anew, which needs as much free disk as the store has data, and lets nobody else write.
 
     Raises:
         StoreError: The store is in use, or the disk is full.
     """
-    with write_transaction(engine) as connection:
-        listed = "SELECT j.value FROM step_contents, json_each(message_hashes_json) j"
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": GARBAGE_LOCK})
-            listed = "SELECT json_array_elements_text(message_hashes_json::json) FROM step_contents"
-        for statement in (
-            f"DELETE FROM messages WHERE hash NOT IN ({listed})",
-            "DELETE FROM panel_tasks WHERE content_hash NOT IN (SELECT content_hash FROM panels)",
-            "DELETE FROM tasks WHERE hash NOT IN (SELECT task_hash FROM episodes)"
-            " AND hash NOT IN (SELECT task_hash FROM groups)"
-            " AND hash NOT IN (SELECT task_hash FROM panel_tasks)",
-        ):
-            connection.execute(text(statement))
+    _collect_messages(engine)
+    with _short_transaction(engine) as connection:
+        _stop_writers(connection)
+        connection.execute(
+            text(
+                """
+                DELETE FROM panel_tasks WHERE content_hash IN (
+                    SELECT content_hash FROM panel_tasks EXCEPT SELECT content_hash FROM panels
+                )
+                """
+            )
+        )
+    _collect_tasks(engine)
     with autocommit(engine) as connection:
-        connection.exec_driver_sql("VACUUM")
+        connection.exec_driver_sql(
+            "VACUUM" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE"
+        )
+
+
+class _Content(NamedTuple):
+    """Which step a row of `step_contents` is of."""
+
+    id: int
+    episode_id: str
+    step_index: int
+
+
+def _collect_messages(engine: Engine) -> None:
+    """Delete the messages that no prompt holds.
+
+    They are found while writers go on, and deleted while those wait, a batch at a time, less what
+    is held by prompts that have come since.
+    """
+    while True:
+        with _short_transaction(engine) as connection:
+            _stop_writers(connection)  # no content with a lower id is on its way
+            newest = _newest_content(connection)
+        with store_errors(describe_store(engine.url)), engine.connect() as connection:
+            statement = f"SELECT hash FROM messages EXCEPT SELECT {_held(connection)} LIMIT :most"
+            unused = set(connection.scalars(text(statement), {"most": _MOST_AT_ONCE}))
+        there_may_be_more = len(unused) == _MOST_AT_ONCE
+        while unused:
+            with _short_transaction(engine) as connection:
+                _stop_writers(connection)
+                if not _is_there(connection, newest):
+                    # A run was deleted, and SQLite gives the highest ids out again: which contents
+                    # have come since cannot be told by them any more.
+                    there_may_be_more = True
+                    break
+                later = text(f"SELECT {_held(connection)} AND c.id > :id")
+                unused.difference_update(
+                    connection.scalars(later, {"id": 0 if newest is None else newest.id})
+                )
+                newest = _newest_content(connection)
+                some = [unused.pop() for _ in range(min(len(unused), _ROWS_PER_BATCH))]
+                connection.execute(delete(MessageRow).where(MessageRow.hash.in_(some)))
+        if not there_may_be_more:
+            return
+
+
+def _newest_content(connection: Connection) -> _Content | None:
+    columns = (StepContentRow.id, StepContentRow.episode_id, StepContentRow.step_index)
+    newest = select(*columns).order_by(StepContentRow.id.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
+    return None if row is None else _Content(*row)
+
+
+def _is_there(connection: Connection, content: _Content | None) -> bool:
+    if content is None:
+        return True
+    columns = (StepContentRow.id, StepContentRow.episode_id, StepContentRow.step_index)
+    same = select(*columns).where(StepContentRow.id == content.id)
+    row = connection.execute(same).one_or_none()
+    return row is not None and _Content(*row) == content
+
+
+def _held(connection: Connection) -> str:
+    """What follows SELECT to get the hashes of messages that prompts hold; AND may follow it."""
+    if connection.dialect.name == "sqlite":
+        return "j.value FROM step_contents c, json_each(c.message_hashes_json) j WHERE true"
+    return "json_array_elements_text(c.message_hashes_json::json) FROM step_contents c WHERE true"
+
+
+def _collect_tasks(engine: Engine) -> None:
+    """Delete the tasks that nothing refers to: looked for while writers go on, then once more."""
+    models = (EpisodeRow, GroupRow, PanelTaskRow)
+    unused = [
+        ~select(model.task_hash).where(model.task_hash == TaskRow.hash).exists() for model in models
+    ]
+    with store_errors(describe_store(engine.url)), engine.connect() as connection:
+        hashes = connection.scalars(select(TaskRow.hash).where(*unused)).all()
+    for some in _batches(hashes, _ROWS_PER_BATCH):
+        with _short_transaction(engine) as connection:
+            _stop_writers(connection)
+            connection.execute(delete(TaskRow).where(TaskRow.hash.in_(some), *unused))
 
 
 def index_text(engine: Engine, *, run_id: str | None = None) -> int:
@@ -220,25 +334,72 @@ def index_text(engine: Engine, *, run_id: str | None = None) -> int:
 
     Returns:
         The number of steps added.
+
+    Raises:
+        StoreError: The store refused.
     """
-    document = "to_tsvector('simple', c.observation || ' ' || c.reply)"
-    statement = f"""
-        INSERT INTO step_search (id, document)
-        SELECT c.id, {document} FROM step_contents c JOIN episodes e ON e.id = c.episode_id
-        WHERE (CAST(:run_id AS text) IS NULL OR e.run_id = :run_id)
-        AND c.id NOT IN (SELECT id FROM step_search)
-    """
-    if engine.dialect.name == "sqlite":
-        # The index has no text of its own: its table of documents says what is in it.
-        statement = """
-            INSERT INTO step_search (rowid, observation, reply)
-            SELECT c.id, c.observation, c.reply
-            FROM step_contents c JOIN episodes e ON e.id = c.episode_id
-            WHERE (CAST(:run_id AS text) IS NULL OR e.run_id = :run_id)
-            AND c.id NOT IN (SELECT id FROM step_search_docsize)
+    sqlite = engine.dialect.name == "sqlite"
+    # SQLite's index has no text of its own: its table of documents says what is in it.
+    indexed = "step_search_docsize" if sqlite else "step_search"
+    columns, values = (
+        ("rowid, observation, reply", "c.id, c.observation, c.reply")
+        if sqlite
+        else ("id, document", "c.id, to_tsvector('simple', c.observation || ' ' || c.reply)")
+    )
+    source = "FROM step_contents c"
+    if run_id is not None:
+        source += " JOIN episodes e ON e.id = c.episode_id AND e.run_id = :run_id"
+    missing = text(
+        f"""
+        SELECT c.id {source} WHERE c.id > :after
+        AND NOT EXISTS (SELECT 1 FROM {indexed} s WHERE s.id = c.id)
+        ORDER BY c.id LIMIT :most
         """
+    )
+    # Another program may have indexed some of them since. All is bounded on both sides, or
+    # PostgreSQL may read the whole index for a batch.
+    add = text(
+        f"""
+        INSERT INTO step_search ({columns}) SELECT {values} {source}
+        WHERE c.id BETWEEN :first AND :last AND NOT EXISTS (
+            SELECT 1 FROM {indexed} s WHERE s.id = c.id AND s.id BETWEEN :first AND :last
+        )
+        """
+    )
+    of_run = {} if run_id is None else {"run_id": run_id}
+    num_added, after = 0, 0
+    while True:
+        with store_errors(describe_store(engine.url)), engine.connect() as connection:
+            place = {"after": after, "most": _MOST_AT_ONCE}
+            ids = connection.scalars(missing, place | of_run).all()
+        for some in _batches(ids, _ROWS_PER_BATCH):
+            with _short_transaction(engine) as connection:
+                ends = {"first": some[0], "last": some[-1]}
+                num_added += connection.execute(add, ends | of_run).rowcount
+        if len(ids) < _MOST_AT_ONCE:
+            return num_added
+        after = ids[-1]
+
+
+@contextmanager
+def _short_transaction(engine: Engine) -> Generator[Connection]:
+    """A write transaction, after which a writer that waits has its turn."""
     with write_transaction(engine) as connection:
-        return connection.execute(text(statement), {"run_id": run_id}).rowcount
+        yield connection
+    if engine.dialect.name == "sqlite":
+        # SQLite has no queue: who waits for the lock looks again every tenth of a second.
+        time.sleep(_TURN_SECONDS)
+
+
+def _stop_writers(connection: Connection) -> None:
+    """Until the end of the transaction; in SQLite nobody else writes in it anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": GARBAGE_LOCK})
+
+
+def _batches(found: Sequence[Key], size: int) -> Generator[Sequence[Key]]:
+    for start in range(0, len(found), size):
+        yield found[start : start + size]
 
 
 def _alive(run: RunSummary, now: float) -> bool:
@@ -254,18 +415,18 @@ def _require_run(connection: Connection, run_id: str) -> tuple[str, float]:
     return row.status, row.heartbeat_at
 
 
-def _forget_text(connection: Connection, run_id: str) -> None:
-    """Take a run out of the text index; PostgreSQL's goes with its rows."""
+def _forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
+    """Take episodes out of the text index; PostgreSQL's goes with its rows."""
     if connection.dialect.name != "sqlite":
         return
     connection.execute(
         text(
             """
             INSERT INTO step_search (step_search, rowid, observation, reply)
-            SELECT 'delete', c.id, c.observation, c.reply
-            FROM step_contents c JOIN episodes e ON e.id = c.episode_id
-            WHERE e.run_id = :run_id AND c.id IN (SELECT id FROM step_search_docsize)
+            SELECT 'delete', c.id, c.observation, c.reply FROM step_contents c
+            WHERE c.episode_id IN :episode_ids
+            AND EXISTS (SELECT 1 FROM step_search_docsize d WHERE d.id = c.id)
             """
-        ),
-        {"run_id": run_id},
+        ).bindparams(bindparam("episode_ids", expanding=True)),
+        {"episode_ids": episode_ids},
     )

@@ -39,6 +39,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
 __all__ = [
+    "LONGEST",
     "SCHEMA_VERSION",
     "AttemptRow",
     "AuditFindingRow",
@@ -62,13 +63,18 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0008"
+SCHEMA_VERSION = "0009"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
 EpisodeId = String(255)
 Hash = String(32)
 """128 bits of BLAKE2b as hexadecimal text."""
+LONGEST = "longest"
+"""Key, in a column's `info`, of the most characters of a text that an index holds: PostgreSQL puts
+2,704 bytes into one place of an index, and a character takes up to four."""
+_NAME: dict[str, int] = {LONGEST: 255}
+_TASK_ID: dict[str, int] = {LONGEST: 512}
 # SQLite numbers rows by itself only in a column of type INTEGER.
 RowNumber = BigInteger().with_variant(Integer, "sqlite")
 
@@ -165,7 +171,7 @@ class TaskRow(Base):
     environment: Mapped[str]
     version: Mapped[str]
     data_hash: Mapped[str]
-    task_id: Mapped[str] = mapped_column(index=True)
+    task_id: Mapped[str] = mapped_column(index=True, info=_TASK_ID)
     seed: Mapped[int] = mapped_column(BigInteger)
     split: Mapped[str] = mapped_column(String(16))
     """train, validation or test."""
@@ -180,7 +186,7 @@ class PanelRow(Base):
     run_id: Mapped[str] = mapped_column(
         RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
     )
-    name: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True, info=_NAME)
     split: Mapped[str] = mapped_column(String(16), primary_key=True)
     content_hash: Mapped[str] = mapped_column(Hash)
     """Equal for two runs that were evaluated on the same tasks in the same order."""
@@ -227,7 +233,10 @@ class EpisodeRow(Base):
     """One episode, ended or failed."""
 
     __tablename__ = "episodes"
-    __table_args__ = (Index(None, "run_id", "phase", "training_step"),)
+    __table_args__ = (
+        Index(None, "run_id", "phase", "training_step"),
+        Index(None, "run_id", "attempt", "phase", "training_step", "group_index"),
+    )
 
     id: Mapped[str] = mapped_column(EpisodeId, primary_key=True)
     """run/attempt/phase/training_step/group_index/position/retry: the natural key."""
@@ -473,7 +482,7 @@ class MetricRow(Base):
     )
     attempt: Mapped[int] = mapped_column(primary_key=True)
     training_step: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True, info=_NAME)
     value: Mapped[float | None]
     """Null where it was not a number."""
     superseded: Mapped[bool]
@@ -489,7 +498,7 @@ class EvaluationRow(Base):
     )
     attempt: Mapped[int] = mapped_column(primary_key=True)
     training_step: Mapped[int] = mapped_column(primary_key=True)
-    panel: Mapped[str] = mapped_column(primary_key=True)
+    panel: Mapped[str] = mapped_column(primary_key=True, info=_NAME)
     split: Mapped[str] = mapped_column(String(16), primary_key=True)
     num_episodes: Mapped[int]
     mean_return: Mapped[float]
@@ -508,8 +517,8 @@ class LabelRow(Base):
     )
     step_index: Mapped[int] = mapped_column(primary_key=True)
     """-1: the whole episode."""
-    name: Mapped[str] = mapped_column(primary_key=True)
-    author: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True, info=_NAME)
+    author: Mapped[str] = mapped_column(primary_key=True, info=_NAME)
     value: Mapped[str]
     created_at: Mapped[float]
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from longhaul_core.store.packing import storable_text
 from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
 
 __all__ = [
@@ -98,6 +99,10 @@ class RunStarted:
     def __post_init__(self) -> None:
         if not 1 <= len(self.run_id) <= 128 or "/" in self.run_id:
             raise ValueError(f"a run id has 1 to 128 characters and no '/', got {self.run_id!r}")
+        if storable_text(self.run_id) != self.run_id:
+            raise ValueError(
+                f"a run id may hold neither NUL nor half a surrogate pair, got {self.run_id!r}"
+            )
         if self.attempt < 0:
             raise ValueError(f"attempt must be at least 0, got {self.attempt}")
 

@@ -51,18 +51,14 @@ def task_hash(task: Task) -> str:
 
 
 def task_row(task: Task) -> Row:
-    """A row of `tasks`.
-
-    Raises:
-        StoreError: The seed does not fit in 64 bits.
-    """
+    """A row of `tasks`."""
     return {
         "hash": task_hash(task),
         "environment": storable_text(task.environment),
         "version": storable_text(task.version),
         "data_hash": storable_text(task.data_hash),
         "task_id": storable_text(task.task_id),
-        "seed": _seed(task.seed, owner=f"task {task.task_id!r}"),
+        "seed": int(task.seed),
         "split": task.split.value,
         "goal": storable_text(task.goal),
     }
@@ -111,7 +107,7 @@ def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
         "num_prompt_tokens": sum(len(step.prompt_tokens) for step in outcome.steps),
         "num_action_tokens": sum(len(step.action_tokens) for step in outcome.steps),
         "num_invalid_actions": sum(not step.action_valid for step in outcome.steps),
-        "seed": _seed(outcome.seed, owner=f"episode {episode_id!r}"),
+        "seed": int(outcome.seed),
         "started_at": float(outcome.started_at),
         "duration_seconds": float(outcome.duration_seconds),
         "trained": False,
@@ -351,10 +347,3 @@ def _finite(number: float, *, name: str, owner: str) -> float:
     if not math.isfinite(number):
         raise StoreError(f"{name} of {owner} must be a finite number, got {number}")
     return number
-
-
-def _seed(seed: int, *, owner: str) -> int:
-    seed = int(seed)
-    if not -(2**63) <= seed < 2**63:
-        raise StoreError(f"the seed of {owner} must fit in 64 bits with a sign, got {seed}")
-    return seed

@@ -33,6 +33,7 @@ LEFT JOIN failures f ON f.episode_id = e.id
 WHERE NOT e.superseded
 """
 
+# Joined on the left, the text of a step is not read by a question that does not name it.
 _STEP_DETAIL = """
 SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_index, e.position,
        t.environment, t.task_id, e.success, e.episode_return,
@@ -45,8 +46,8 @@ SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_i
        s.queue_seconds, s.generate_seconds, s.environment_seconds
 FROM steps s
 JOIN episodes e ON e.id = s.episode_id
-JOIN tasks t ON t.hash = e.task_hash
-JOIN step_contents c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
+LEFT JOIN tasks t ON t.hash = e.task_hash
+LEFT JOIN step_contents c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
 WHERE NOT e.superseded
 """
 

@@ -11,6 +11,7 @@ the same case.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -62,6 +63,7 @@ class StoreWriter:
             StoreError: See `open_store`.
         """
         self._engine = open_store(store)
+        self._closed = False
 
     def write(self, records: Iterable[Record]) -> None:
         """Put `records` into the store in one transaction.
@@ -81,11 +83,12 @@ class StoreWriter:
                 connection.execute(
                     text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": GARBAGE_LOCK}
                 )
-            for started in _of(RunStarted, batch):
+            starting = _of(RunStarted, batch)
+            run_ids = {each.run_id for each in batch if not isinstance(each, Label)}
+            runs.lock_lines(connection, run_ids, to_change={each.run_id for each in starting})
+            for started in starting:
                 runs.start_run(connection, started)
-            lines = runs.surviving_lines(
-                connection, {each.run_id for each in batch if not isinstance(each, Label)}
-            )
+            lines = runs.surviving_lines(connection, run_ids)
             episodes.write_episodes(connection, _of(EpisodeRecord, batch), lines)
             episodes.write_decisions(connection, _of(GroupDecision, batch), lines)
             episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
@@ -118,6 +121,7 @@ class StoreWriter:
                 already went on from another checkpoint.
         """
         with write_transaction(self._engine) as connection:
+            runs.lock_lines(connection, {run_id}, to_change={run_id})
             attempt = connection.scalar(select(RunRow.attempt).where(RunRow.id == run_id))
             if attempt is None:
                 raise StoreError(f"run {run_id!r} is not in the store")
@@ -127,18 +131,42 @@ class StoreWriter:
         """Return once everything written would survive the loss of power.
 
         A commit survives the death of the process at once; in SQLite its way to the disk
-        is not waited for. Call this before a checkpoint that refers to the episodes.
+        is not waited for. Call this before a checkpoint that refers to the episodes. Readers do
+        not hold it up; another writer does.
 
         Raises:
             StoreError: The store refused.
         """
         if self._engine.dialect.name == "sqlite":
             with autocommit(self._engine) as connection:
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)")
+                # A checkpoint would wait for readers, and may then have synced nothing. A commit
+                # in this mode syncs the write-ahead log, with all that stands before it there.
+                connection.exec_driver_sql("PRAGMA synchronous = FULL")
+                try:
+                    connection.exec_driver_sql("PRAGMA user_version = 0")  # always writes its page
+                finally:
+                    connection.exec_driver_sql("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
-        """Release the connections. Safe to call twice."""
+        """Leave readers fresh statistics, and release the connections. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._analyze()
         self._engine.dispose()
+
+    def _analyze(self) -> None:
+        """Count what SQLite chooses its indexes by; PostgreSQL does it by itself.
+
+        Not `PRAGMA optimize`: it takes the tables that this connection has asked about, and others
+        ask about others.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        with suppress(StoreError):  # they only save time: a store that is held goes without
+            with autocommit(self._engine) as connection:
+                connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+                connection.exec_driver_sql("PRAGMA analysis_limit = 1000")  # rows of each index
+                connection.exec_driver_sql("ANALYZE")
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from longhaul_core.store.packing import storable_text
+
 __all__ = ["SearchHit", "search_steps"]
 
 
@@ -28,7 +30,7 @@ JOIN step_contents c ON c.id = step_search.rowid
 JOIN episodes e ON e.id = c.episode_id
 JOIN tasks t ON t.hash = e.task_hash
 WHERE step_search MATCH :query AND (:run_id IS NULL OR e.run_id = :run_id) AND NOT e.superseded
-ORDER BY rank, c.id LIMIT :limit
+ORDER BY step_search.rowid DESC LIMIT :limit
 """
 
 _POSTGRESQL = """
@@ -42,7 +44,7 @@ JOIN step_contents c ON c.id = step_search.id
 JOIN episodes e ON e.id = c.episode_id
 JOIN tasks t ON t.hash = e.task_hash
 WHERE (CAST(:run_id AS text) IS NULL OR e.run_id = :run_id) AND NOT e.superseded
-ORDER BY ts_rank(step_search.document, query) DESC, c.id LIMIT :limit
+ORDER BY step_search.id DESC LIMIT :limit
 """
 
 MATCH_OPENS, MATCH_CLOSES = "\ue000", "\ue001"
@@ -51,9 +53,10 @@ MATCH_OPENS, MATCH_CLOSES = "\ue000", "\ue001"
 def search_steps(
     session: Session, *, words: str, run_id: str | None = None, limit: int = 50
 ) -> list[SearchHit]:
-    """Steps of the surviving line whose observation or reply holds all the words, best first.
+    """Steps of the surviving line whose text holds all the words, those written last first.
 
-    Only steps that `maintenance.index_text` has indexed are found.
+    The text is the observation and the reply. Only steps that `maintenance.index_text` has indexed
+    are found. They are not ranked: that would read every hit of a frequent word.
 
     Args:
         session: Only read from.
@@ -63,9 +66,9 @@ def search_steps(
     """
     dialect = session.get_bind().dialect.name
     # Quoted, a word is a word: FTS5 has operators that a person may type by accident.
-    query = words
+    query = storable_text(words)
     if dialect == "sqlite":
-        query = " ".join('"' + word.replace('"', '""') + '"' for word in words.split())
+        query = " ".join('"' + word.replace('"', '""') + '"' for word in query.split())
     if not query.strip():
         return []
     rows = session.execute(

@@ -26,6 +26,7 @@ from longhaul_core.store.records import (
     GroupDecision,
 )
 from longhaul_core.store.rows import Row
+from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lines
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
 from longhaul_core.types import FailedEpisode, Message, Task
@@ -66,11 +67,10 @@ def write_episodes(connection: Connection, records: Sequence[EpisodeRecord], lin
         [rows.group_row(record, superseded=superseded[key]) for key, record in episodes.items()],
         key=("run_id", "attempt", "phase", "training_step", "group_index"),
     )
+    new = [rows.episode_row(episodes[key], superseded=superseded[key]) for key in sorted(episodes)]
+    require_storable(EpisodeRow, new)
     statement = insert(connection, EpisodeRow).on_conflict_do_nothing().returning(EpisodeRow.id)
-    written = connection.scalars(
-        statement,
-        [rows.episode_row(episodes[key], superseded=superseded[key]) for key in sorted(episodes)],
-    ).all()
+    written = connection.scalars(statement, new).all()
     _write_steps(connection, [episodes[key] for key in sorted(written)])
 
 
@@ -105,6 +105,7 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
     insert_new(connection, MessageRow, list(messages.values()), key=("hash",))
     for model, new in ((FailureRow, failures), (StepRow, steps), (StepContentRow, contents)):
         if new:
+            require_storable(model, new)
             connection.execute(insert(connection, model), new)
 
 
@@ -120,15 +121,17 @@ def write_decisions(connection: Connection, records: Sequence[GroupDecision], li
         decisions.setdefault(key, record)
     for key, decision in sorted(decisions.items()):
         superseded = lines.superseded(decision, training_step=decision.decided_training_step)
+        decided: Row = {
+            "decided_training_step": int(decision.decided_training_step),
+            "update_index": decision.update_index,
+            "discard_reason": decision.discard_reason,
+            "superseded": superseded,
+        }
+        require_storable(GroupRow, [decided])
         written = connection.execute(
             update(GroupRow)
             .where(*_group(GroupRow, decision), GroupRow.phase == "train")
-            .values(
-                decided_training_step=int(decision.decided_training_step),
-                update_index=decision.update_index,
-                discard_reason=decision.discard_reason,
-                superseded=superseded,
-            )
+            .values(decided)
         )
         if written.rowcount != 1:
             raise StoreError(f"decision on a group that is not in the store: {key}")

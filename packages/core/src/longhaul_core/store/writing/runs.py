@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple, Protocol, get_args
 
-from sqlalchemy import Connection, Select, exists, func, select, union, update
+from sqlalchemy import Connection, Select, exists, func, select, text, union, update
 from sqlalchemy.orm import aliased
 
 from longhaul_core.errors import StoreError
@@ -21,9 +21,23 @@ from longhaul_core.store.packing import storable_text
 from longhaul_core.store.records import Heartbeat, Phase, RunEnded, RunStarted
 from longhaul_core.store.redaction import redacted
 from longhaul_core.store.rows import Row
+from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.statements import insert_new
 
-__all__ = ["FATE_OF_GROUP", "Lines", "beat", "end_run", "start_run", "supersede", "surviving_lines"]
+__all__ = [
+    "FATE_OF_GROUP",
+    "Lines",
+    "beat",
+    "end_run",
+    "lock_lines",
+    "start_run",
+    "supersede",
+    "surviving_lines",
+]
+
+LINE_LOCK = 0x10D6_4A03
+"""PostgreSQL: a run's id, hashed with it, is held together by those that write of the run, and
+alone by a start or a resume."""
 
 FATE_OF_GROUP = ("train", "baseline")
 """Phases whose episodes survive by what a training step decided on their group: those that are
@@ -95,6 +109,29 @@ class Lines:
         ]
 
 
+def lock_lines(
+    connection: Connection, run_ids: Collection[str], *, to_change: Collection[str]
+) -> None:
+    """Keep the runs' surviving lines as they are until the transaction ends.
+
+    A resume that came between the reading of a line and the rows that are marked by it would leave
+    those unmarked. In SQLite nobody else writes during a write transaction.
+
+    Args:
+        connection: In a write transaction that has locked no row yet.
+        run_ids: Runs that rows are written of; other writers of them need not wait.
+        to_change: Those of them whose lines this transaction changes: all writers of them wait.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    for run_id in sorted(run_ids):  # in one order, or two would wait for each other
+        lock = "pg_advisory_xact_lock" + ("" if run_id in to_change else "_shared")
+        connection.execute(
+            text(f"SELECT {lock}(hashtextextended(:run_id, :seed))"),
+            {"run_id": run_id, "seed": LINE_LOCK},
+        )
+
+
 def surviving_lines(connection: Connection, run_ids: Collection[str]) -> Lines:
     """Which rows of the runs survive.
 
@@ -122,7 +159,7 @@ def start_run(connection: Connection, record: RunStarted) -> None:
         "num_training_steps": record.num_training_steps,
         "ended_at": None,
         "heartbeat_at": float(record.started_at),
-        "host": record.host,
+        "host": _host(record),
         "pid": record.pid,
         "cancel_requested_at": None,
         "config_json": redacted(storable_text(record.config_json)),
@@ -147,7 +184,7 @@ def start_run(connection: Connection, record: RunStarted) -> None:
         "message": "",
         "started_at": float(record.started_at),
         "ended_at": None,
-        "host": record.host,
+        "host": _host(record),
         "pid": record.pid,
         "provenance_json": redacted(storable_text(record.provenance_json)),
     }
@@ -179,6 +216,7 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
             f"run {run_id!r} has no earlier attempt to supersede: write the RunStarted of the "
             "resumed attempt first, with attempt 1 or more"
         )
+    require_storable(AttemptRow, [{"resumes_after_training_step": after}])
     this = (AttemptRow.run_id == run_id, AttemptRow.attempt == attempt)
     known = connection.scalar(select(AttemptRow.resumes_after_training_step).where(*this))
     if known not in {None, after}:
@@ -267,11 +305,12 @@ def _supersede_episodes(
 
 def end_run(connection: Connection, record: RunEnded) -> None:
     """Note how an attempt ended, and the run with it if the attempt is its newest."""
-    end = {
+    end: Row = {
         "status": record.status,
         "message": redacted(storable_text(record.message)),
         "ended_at": float(record.ended_at),
     }
+    require_storable(RunRow, [end])
     connection.execute(
         update(AttemptRow)
         .where(AttemptRow.run_id == record.run_id, AttemptRow.attempt == record.attempt)
@@ -286,6 +325,8 @@ def end_run(connection: Connection, record: RunEnded) -> None:
 
 def beat(connection: Connection, record: Heartbeat) -> None:
     """Note a sign of life of the newest attempt."""
+    sign: Row = {"heartbeat_at": float(record.at), "host": _host(record), "pid": record.pid}
+    require_storable(RunRow, [sign])
     connection.execute(
         update(RunRow)
         .where(
@@ -294,8 +335,12 @@ def beat(connection: Connection, record: Heartbeat) -> None:
             RunRow.heartbeat_at <= record.at,
         )
         .values(
-            heartbeat_at=float(record.at),
-            host=func.coalesce(record.host, RunRow.host),
-            pid=func.coalesce(record.pid, RunRow.pid),
+            heartbeat_at=sign["heartbeat_at"],
+            host=func.coalesce(sign["host"], RunRow.host),
+            pid=func.coalesce(sign["pid"], RunRow.pid),
         )
     )
+
+
+def _host(record: RunStarted | Heartbeat) -> str | None:
+    return None if record.host is None else storable_text(record.host)

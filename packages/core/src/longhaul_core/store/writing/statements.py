@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from longhaul_core.store.models import Base
 from longhaul_core.store.rows import Row
+from longhaul_core.store.writing.limits import require_storable
 
 __all__ = ["insert", "insert_new", "update_all"]
 
@@ -25,9 +26,14 @@ def insert(connection: Connection, model: type[Base]) -> postgresql.Insert | sql
 def insert_new(
     connection: Connection, model: type[Base], new: Sequence[Row], *, key: tuple[str, ...]
 ) -> None:
-    """Insert the rows whose `key` is neither in the table nor earlier in `new`."""
+    """Insert the rows whose `key` is neither in the table nor earlier in `new`.
+
+    Raises:
+        StoreError: See `require_storable`.
+    """
     if not new:
         return
+    require_storable(model, new)
     unique: dict[tuple[object, ...], Row] = {}
     for row in new:
         unique.setdefault(tuple(row[column] for column in key), row)
@@ -47,9 +53,13 @@ def update_all(
         model: The table.
         new: Entries with equal keys.
         where: Column to the key of the entry that it must equal.
+
+    Raises:
+        StoreError: See `require_storable`.
     """
     if not new:
         return
+    require_storable(model, new, prefix="new_")
     table = Base.metadata.tables[model.__tablename__]
     statement = (
         update(table)
