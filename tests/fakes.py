@@ -16,6 +16,7 @@ import gymnasium
 
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.environment import StepResult
+from longhaul_core.errors import MAX_MESSAGE_CHARACTERS, PolicyFailure
 from longhaul_core.memory import Memory, NoMemory, PromptTemplate
 from longhaul_core.policy import Completion, Policy, Prompt, Sampling
 from longhaul_core.rollout import Agent
@@ -235,6 +236,10 @@ class CountingGym(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         misbehave(self._misbehave, True)
+        if self._misbehave == "long-observation":
+            return "x" * 20_000_000, 0.0, False, False, self._info()
+        if self._misbehave == "half-pair-observation":
+            return "\udcff", 0.0, False, False, self._info() | {"anchor_state": "\udcff"}
         if action == "stop":
             solved = self._count == self._target
             return "stopped", float(solved), True, False, self._info() | {"success": solved}
@@ -244,6 +249,39 @@ class CountingGym(gymnasium.Env[str, str]):
 
     def _info(self) -> dict[str, Any]:
         return {"admissible_actions": ["count", "stop"], "anchor_state": str(self._count)}
+
+
+class Unprintable(Exception):
+    """Raises what it is when it is asked for its text."""
+
+    def __str__(self) -> str:
+        raise self
+
+
+DAEMON_SECONDS = ("3602.5", "3603.5")
+"""How long the two processes that `start_daemons` starts would sleep: they are known by it."""
+
+
+def start_daemons() -> None:
+    """Start a child in a session of its own, and one whose parent has gone."""
+    child, orphan = DAEMON_SECONDS
+    subprocess.Popen(["sleep", child], start_new_session=True)
+    subprocess.run(["setsid", "sh", "-c", f"sleep {orphan} & exit"], check=True)
+
+
+FAILING_CALLS = [
+    ("raise", "KeyError: 'broken rule'"),
+    ("exit", "SystemExit: 3"),
+    ("interrupt", "KeyboardInterrupt: of its own"),
+    ("cancelled", "CancelledError: of its own"),
+    ("unprintable", "Unprintable: <exception str() failed>"),
+    ("half-pair", "ValueError: \ufffd"),
+    (
+        "endless-text",
+        f"ValueError: {'x' * MAX_MESSAGE_CHARACTERS}… (20,000,000 characters in all)",
+    ),
+]
+"""Ways of `CountingGym` to misbehave by raising, and what is told of each."""
 
 
 def misbehave(how: str, now: bool) -> None:
@@ -258,6 +296,28 @@ def misbehave(how: str, now: bool) -> None:
         case "child":
             with subprocess.Popen(["sleep", "3600"]):
                 time.sleep(3600)
+        case "daemon-hang":
+            start_daemons()
+            time.sleep(3600)
+        case "daemon-abort":
+            start_daemons()
+            os.abort()
+        case "daemon":
+            start_daemons()
+        case "unprintable":
+            raise Unprintable
+        case "interrupt":
+            raise KeyboardInterrupt("of its own")
+        case "cancelled":
+            raise asyncio.CancelledError("of its own")
+        case "foreign":
+            raise PolicyFailure("of its own")
+        case "endless-text":
+            raise ValueError("x" * 20_000_000)
+        case "half-pair":
+            raise ValueError("\ud83d")
+        case "exit-hard":
+            os._exit(3)
         case "orphan":
             subprocess.Popen(["sleep", "3601"])
             os.abort()
