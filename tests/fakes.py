@@ -269,6 +269,18 @@ def start_daemons() -> None:
     subprocess.run(["setsid", "sh", "-c", f"sleep {orphan} & exit"], check=True)
 
 
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "raise": lambda: KeyError("broken rule"),
+    "exit": lambda: SystemExit(3),
+    "interrupt": lambda: KeyboardInterrupt("of its own"),
+    "cancelled": lambda: asyncio.CancelledError("of its own"),
+    "foreign": lambda: PolicyFailure("of its own"),
+    "unprintable": Unprintable,
+    "half-pair": lambda: ValueError("\ud83d"),
+    "endless-text": lambda: ValueError("x" * 20_000_000),
+}
+"""What `CountingGym` raises, by the way of its misbehaving."""
+
 FAILING_CALLS = [
     ("raise", "KeyError: 'broken rule'"),
     ("exit", "SystemExit: 3"),
@@ -281,51 +293,31 @@ FAILING_CALLS = [
         f"ValueError: {'x' * MAX_MESSAGE_CHARACTERS}… (20,000,000 characters in all)",
     ),
 ]
-"""Ways of `CountingGym` to misbehave by raising, and what is told of each."""
+"""Some of them, and what is told of each."""
 
 
 def misbehave(how: str, now: bool) -> None:
     """Do what a broken environment does, if it is to be done now."""
     if not now:
         return
-    match how:
-        case "raise":
-            raise KeyError("broken rule")
+    if how in ERRORS:
+        raise ERRORS[how]()
+    if how.startswith("daemon"):
+        start_daemons()
+    match how.removeprefix("daemon-"):
         case "hang":
             time.sleep(3600)
         case "child":
             with subprocess.Popen(["sleep", "3600"]):
                 time.sleep(3600)
-        case "daemon-hang":
-            start_daemons()
-            time.sleep(3600)
-        case "daemon-abort":
-            start_daemons()
-            os.abort()
-        case "daemon":
-            start_daemons()
-        case "unprintable":
-            raise Unprintable
-        case "interrupt":
-            raise KeyboardInterrupt("of its own")
-        case "cancelled":
-            raise asyncio.CancelledError("of its own")
-        case "foreign":
-            raise PolicyFailure("of its own")
-        case "endless-text":
-            raise ValueError("x" * 20_000_000)
-        case "half-pair":
-            raise ValueError("\ud83d")
-        case "exit-hard":
-            os._exit(3)
         case "orphan":
             subprocess.Popen(["sleep", "3601"])
             os.abort()
         case "spin":
             while True:
                 pass
-        case "exit":
-            sys.exit(3)
+        case "exit-hard":
+            os._exit(3)
         case "abort":
             os.abort()
         case "print":

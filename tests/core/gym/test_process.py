@@ -230,7 +230,7 @@ def test_what_importing_an_environment_does_costs_no_more_than_its_episodes(
     content: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "imported_environment.py").write_text(content, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     spec = replace(counting(), import_modules=("fakes", "imported_environment"))
     before = sleepers("3604")
 

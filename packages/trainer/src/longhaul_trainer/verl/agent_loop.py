@@ -144,6 +144,7 @@ class EpisodeService:
             horizon=horizon,
             max_prompt_tokens=rollout.max_prompt_tokens,
             max_episode_tokens=rollout.max_episode_tokens,
+            max_observation_characters=environment.max_observation_characters,
             reset_deadline_seconds=environment.reset_deadline_seconds,
             step_deadline_seconds=environment.step_deadline_seconds,
             policy_deadline_seconds=rollout.policy_deadline_seconds
