@@ -85,6 +85,16 @@ class FailingPolicy:
         return await self._inner.act(prompt, sampling, episode_id=episode_id)
 
 
+class ReplyingPolicy:
+    """Gives the same completion for ever."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        return self._completion
+
+
 class HangingPolicy:
     """Never answers."""
 

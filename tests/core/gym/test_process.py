@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from fakes import DAEMON_SECONDS, FAILING_CALLS, make_agent, make_task
+from fakes import DAEMON_SECONDS, FAILING_CALLS, ReplyingPolicy, make_agent, make_task
+from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec, ProcessEnvironment, ProcessPool
+from longhaul_core.policy import Completion
 from longhaul_core.rollout import EpisodeLimits, EpisodeRunner, EpisodeSpec, run_episode
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
 
@@ -133,6 +135,43 @@ def test_texts_of_any_script_and_length_pass_unharmed() -> None:
             await environment.reset(make_task())
             for action in ("深い森 🧭 שלום\n\x00", "x" * 3_000_000):
                 assert not (await environment.step(action)).action_accepted
+
+    in_pool(counting(), body)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"action": "wave \\ud83d"}',
+        '{"action": "wave \\u0000"}',
+        '{"action": "wave", "weight": NaN, "size": ' + "9" * 5000 + "}",
+        '{"action": "look", "action": "wave"}',
+        '{"action": "' + "\\u0001" * 10_000_000 + '"}',
+        '{"action": ' * 50_000,
+        "wave \ud83d",
+    ],
+    ids=lambda reply: reply[:30].encode("ascii", "backslashreplace").decode(),
+)
+@pytest.mark.parametrize("action_format", [ActionFormat.JSON, ActionFormat.PLAIN])
+def test_whatever_the_policy_writes_is_no_failure_of_the_environment(
+    reply: str, action_format: ActionFormat
+) -> None:
+    completion = Completion(
+        text=reply, action_tokens=(1,), behavior_logprobs=(-0.5,), policy_version=0
+    )
+    agent = replace(
+        make_agent(ReplyingPolicy(completion)), parser=ActionParser(format=action_format)
+    )
+
+    async def body(pool: ProcessPool) -> None:
+        outcome = await run_episode(
+            EpisodeSpec(task=make_task(), seed=0),
+            agent=agent,
+            make_environment=pool,
+            limits=EpisodeLimits(horizon=2, max_prompt_tokens=1000),
+        )
+        assert isinstance(outcome, Trajectory), outcome
+        assert [step.action_valid for step in outcome.steps] == [False, False]
 
     in_pool(counting(), body)
 

@@ -13,6 +13,7 @@ from fakes import (
     FailingPolicy,
     HangingEnvironment,
     HangingPolicy,
+    ReplyingPolicy,
     ScriptedEnvironment,
     ScriptedPolicy,
     Unprintable,
@@ -282,16 +283,6 @@ def test_an_engine_that_never_answers_fails_at_its_deadline() -> None:
     agent = make_agent(HangingPolicy())
     failure = failure_of(play(ScriptedEnvironment(), agent, policy_deadline_seconds=0.02))
     assert failure.cause is FailureCause.POLICY_TIMEOUT
-
-
-class ReplyingPolicy:
-    """Gives the same completion for ever."""
-
-    def __init__(self, completion: Completion) -> None:
-        self._completion = completion
-
-    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
-        return self._completion
 
 
 @pytest.mark.parametrize(
