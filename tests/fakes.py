@@ -16,6 +16,7 @@ import gymnasium
 
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.environment import StepResult
+from longhaul_core.errors import MAX_MESSAGE_CHARACTERS, PolicyFailure
 from longhaul_core.memory import Memory, NoMemory, PromptTemplate
 from longhaul_core.policy import Completion, Policy, Prompt, Sampling
 from longhaul_core.rollout import Agent
@@ -82,6 +83,16 @@ class FailingPolicy:
         if len(self._inner.prompts) == self._turn:
             raise ConnectionError("engine gone")
         return await self._inner.act(prompt, sampling, episode_id=episode_id)
+
+
+class ReplyingPolicy:
+    """Gives the same completion for ever."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        return self._completion
 
 
 class HangingPolicy:
@@ -235,6 +246,10 @@ class CountingGym(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         misbehave(self._misbehave, True)
+        if self._misbehave == "long-observation":
+            return "x" * 20_000_000, 0.0, False, False, self._info()
+        if self._misbehave == "half-pair-observation":
+            return "\udcff", 0.0, False, False, self._info() | {"anchor_state": "\udcff"}
         if action == "stop":
             solved = self._count == self._target
             return "stopped", float(solved), True, False, self._info() | {"success": solved}
@@ -246,13 +261,60 @@ class CountingGym(gymnasium.Env[str, str]):
         return {"admissible_actions": ["count", "stop"], "anchor_state": str(self._count)}
 
 
+class Unprintable(Exception):
+    """Raises what it is when it is asked for its text."""
+
+    def __str__(self) -> str:
+        raise self
+
+
+DAEMON_SECONDS = ("3602.5", "3603.5")
+"""How long the two processes that `start_daemons` starts would sleep: they are known by it."""
+
+
+def start_daemons() -> None:
+    """Start a child in a session of its own, and one whose parent has gone."""
+    child, orphan = DAEMON_SECONDS
+    subprocess.Popen(["sleep", child], start_new_session=True)
+    subprocess.run(["setsid", "sh", "-c", f"sleep {orphan} & exit"], check=True)
+
+
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "raise": lambda: KeyError("broken rule"),
+    "exit": lambda: SystemExit(3),
+    "interrupt": lambda: KeyboardInterrupt("of its own"),
+    "cancelled": lambda: asyncio.CancelledError("of its own"),
+    "foreign": lambda: PolicyFailure("of its own"),
+    "unprintable": Unprintable,
+    "half-pair": lambda: ValueError("\ud83d"),
+    "endless-text": lambda: ValueError("x" * 20_000_000),
+}
+"""What `CountingGym` raises, by the way of its misbehaving."""
+
+FAILING_CALLS = [
+    ("raise", "KeyError: 'broken rule'"),
+    ("exit", "SystemExit: 3"),
+    ("interrupt", "KeyboardInterrupt: of its own"),
+    ("cancelled", "CancelledError: of its own"),
+    ("unprintable", "Unprintable: <exception str() failed>"),
+    ("half-pair", "ValueError: \ufffd"),
+    (
+        "endless-text",
+        f"ValueError: {'x' * MAX_MESSAGE_CHARACTERS}… (20,000,000 characters in all)",
+    ),
+]
+"""Some of them, and what is told of each."""
+
+
 def misbehave(how: str, now: bool) -> None:
     """Do what a broken environment does, if it is to be done now."""
     if not now:
         return
-    match how:
-        case "raise":
-            raise KeyError("broken rule")
+    if how in ERRORS:
+        raise ERRORS[how]()
+    if how.startswith("daemon"):
+        start_daemons()
+    match how.removeprefix("daemon-"):
         case "hang":
             time.sleep(3600)
         case "child":
@@ -264,8 +326,8 @@ def misbehave(how: str, now: bool) -> None:
         case "spin":
             while True:
                 pass
-        case "exit":
-            sys.exit(3)
+        case "exit-hard":
+            os._exit(3)
         case "abort":
             os.abort()
         case "print":

@@ -42,7 +42,8 @@ LAYERS_OF_CORE: dict[str, frozenset[str]] = {
     "advantages": frozenset({"errors"}),
     "audit": frozenset({"store", "errors"}),
     "types.py": frozenset(),
-    "errors.py": frozenset({"types"}),
+    "text.py": frozenset(),
+    "errors.py": frozenset({"text", "types"}),
 }
 """Parts of the core that stay apart, and which parts of it they may import: the bottom, and the
 audit, which would agree with any mistake in code that it shared."""

@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fakes import make_agent, make_task
+from fakes import DAEMON_SECONDS, FAILING_CALLS, ReplyingPolicy, make_agent, make_task
+from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec, ProcessEnvironment, ProcessPool
+from longhaul_core.policy import Completion
 from longhaul_core.rollout import EpisodeLimits, EpisodeRunner, EpisodeSpec, run_episode
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
 
@@ -136,6 +139,43 @@ def test_texts_of_any_script_and_length_pass_unharmed() -> None:
     in_pool(counting(), body)
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"action": "wave \\ud83d"}',
+        '{"action": "wave \\u0000"}',
+        '{"action": "wave", "weight": NaN, "size": ' + "9" * 5000 + "}",
+        '{"action": "look", "action": "wave"}',
+        '{"action": "' + "\\u0001" * 10_000_000 + '"}',
+        '{"action": ' * 50_000,
+        "wave \ud83d",
+    ],
+    ids=lambda reply: reply[:30].encode("ascii", "backslashreplace").decode(),
+)
+@pytest.mark.parametrize("action_format", [ActionFormat.JSON, ActionFormat.PLAIN])
+def test_whatever_the_policy_writes_is_no_failure_of_the_environment(
+    reply: str, action_format: ActionFormat
+) -> None:
+    completion = Completion(
+        text=reply, action_tokens=(1,), behavior_logprobs=(-0.5,), policy_version=0
+    )
+    agent = replace(
+        make_agent(ReplyingPolicy(completion)), parser=ActionParser(format=action_format)
+    )
+
+    async def body(pool: ProcessPool) -> None:
+        outcome = await run_episode(
+            EpisodeSpec(task=make_task(), seed=0),
+            agent=agent,
+            make_environment=pool,
+            limits=EpisodeLimits(horizon=2, max_prompt_tokens=1000),
+        )
+        assert isinstance(outcome, Trajectory), outcome
+        assert [step.action_valid for step in outcome.steps] == [False, False]
+
+    in_pool(counting(), body)
+
+
 def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> None:
     async def body(pool: ProcessPool) -> None:
         runner = EpisodeRunner(
@@ -155,10 +195,16 @@ def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> No
 @pytest.mark.parametrize(
     ("misbehave", "message"),
     [
-        ("raise", "environment.step: KeyError: 'broken rule'"),
-        ("exit", "the worker process exited with status 3"),
+        *((how, f"environment.step: {message}") for how, message in FAILING_CALLS),
+        ("foreign", "of its own"),
+        ("exit-hard", "the worker process exited with status 3"),
         ("abort", "the worker process was ended by signal SIGABRT"),
         ("reset-raise", "environment.reset: KeyError: 'broken rule'"),
+        ("reset-interrupt", "environment.reset: KeyboardInterrupt: of its own"),
+        (
+            "long-observation",
+            "environment.step: ValueError: message of 20000174 bytes exceeds the limit of 16777216",
+        ),
         ("reset-abort", "the worker process was ended by signal SIGABRT"),
     ],
 )
@@ -188,26 +234,100 @@ def test_a_process_that_failed_is_not_played_on() -> None:
     in_pool(counting(misbehave="raise"), body)
 
 
-def test_what_a_crashed_environment_started_is_killed_too() -> None:
-    def sleepers() -> set[int]:
-        commands = {entry: entry / "cmdline" for entry in Path("/proc").glob("[0-9]*")}
-        found: set[int] = set()
-        for entry, command in commands.items():
-            try:
-                if command.read_bytes() == b"sleep\x003601\x00" and alive(int(entry.name)):
-                    found.add(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        return found
+def sleepers(*seconds: str) -> set[int]:
+    """Every process that sleeps for as long as one of these, wherever it belongs."""
+    wanted = {f"sleep\0{each}\0".encode() for each in seconds}
+    found: set[int] = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cmdline").read_bytes() in wanted and alive(int(entry.name)):
+                found.add(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
 
-    before = sleepers()
+
+def test_half_of_a_surrogate_pair_in_an_observation_is_replaced() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            observation = (await environment.step("count")).observation
+            assert (observation.text, observation.anchor_state) == ("\ufffd", "\ufffd")
+
+    in_pool(counting(misbehave="half-pair-observation"), body)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("raise SystemExit('no license')", "environment.reset: SystemExit: no license"),
+        ("import subprocess; child = subprocess.Popen(['true'])", ""),  # it dies before a worker
+        ("import subprocess; child = subprocess.Popen(['sleep', '3604'])", ""),
+    ],
+)
+def test_what_importing_an_environment_does_costs_no_more_than_its_episodes(
+    content: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_environment.py").write_text(content, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    spec = replace(counting(), import_modules=("fakes", "imported_environment"))
+    before = sleepers("3604")
+
+    async def body(pool: ProcessPool) -> None:
+        for _ in range(2):
+            async with opened(pool) as environment:
+                if message:
+                    with pytest.raises(EnvironmentFailure, match=message):
+                        await environment.reset(make_task())
+                else:
+                    assert (await environment.reset(make_task(5))).text.endswith("5")
+        assert len(sleepers("3604") - before) == ("3604" in content)  # it may be of use
+
+    in_pool(spec, body)
+    assert not sleepers("3604") - before
+
+
+@pytest.mark.parametrize("misbehave", ["daemon-hang", "daemon-abort"])
+def test_what_a_worker_started_in_sessions_of_its_own_is_killed_with_it(misbehave: str) -> None:
+    before = sleepers(*DAEMON_SECONDS)
+
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            step = asyncio.create_task(environment.step("count"))
+            if misbehave == "daemon-hang":
+                await until(lambda: len(sleepers(*DAEMON_SECONDS) - before) == 2)
+                step.cancel()
+            await asyncio.wait([step])
+        await until(lambda: not sleepers(*DAEMON_SECONDS) - before)
+        async with opened(pool) as environment:  # and the server goes on
+            await environment.reset(make_task())
+
+    in_pool(counting(misbehave=misbehave), body)
+
+
+def test_what_an_idle_worker_started_is_gone_when_its_pool_is_closed() -> None:
+    before = sleepers(*DAEMON_SECONDS)
+
+    async def body(pool: ProcessPool) -> None:
+        async with opened(pool) as environment:
+            await environment.reset(make_task())
+            await environment.step("count")
+        assert len(sleepers(*DAEMON_SECONDS) - before) == 2
+
+    in_pool(counting(misbehave="daemon"), body)
+    assert not sleepers(*DAEMON_SECONDS) - before
+
+
+def test_what_a_crashed_environment_started_is_killed_too() -> None:
+    before = sleepers("3601")
 
     async def body(pool: ProcessPool) -> None:
         async with opened(pool) as environment:
             await environment.reset(make_task())
             with pytest.raises(EnvironmentFailure, match="SIGABRT"):
                 await environment.step("count")
-        await until(lambda: not sleepers() - before)
+        await until(lambda: not sleepers("3601") - before)
 
     in_pool(counting(misbehave="orphan"), body)
 
@@ -309,7 +429,7 @@ from longhaul_core.gym import GymEnvironmentSpec, ProcessPool
 async def main() -> None:
     spec = GymEnvironmentSpec(
         environment_id="fakes/Counting-v0",
-        options={{"misbehave": "child"}},
+        options={{"misbehave": {misbehave!r}}},
         import_modules=("fakes",),
     )
     pool = ProcessPool(spec, num_workers=2)
@@ -327,13 +447,16 @@ asyncio.run(main())
 """
 
 
-def test_workers_die_with_their_owner_even_if_it_is_killed() -> None:
-    script = OWNER.format(tests=str(Path(__file__).parents[2]))
+@pytest.mark.parametrize(("misbehave", "num_started"), [("child", 1), ("daemon-hang", 2)])
+def test_workers_die_with_their_owner_even_if_it_is_killed(
+    misbehave: str, num_started: int
+) -> None:
+    script = OWNER.format(tests=str(Path(__file__).parents[2]), misbehave=misbehave)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"hanging\n"
         family = descendants(owner.pid)
-        assert len(family) == 4  # the fork server, two workers, what one of them started
+        assert len(family) == 3 + num_started  # the fork server, two workers, what one started
         owner.kill()
     deadline = time.monotonic() + 10
     while any(alive(pid) for pid in family):
@@ -374,14 +497,15 @@ def test_a_thousand_hung_episodes_leave_no_thread_process_or_file_behind() -> No
         )
         specs = (EpisodeSpec(task=make_task(number), seed=number) for number in range(1000))
         num_failed = 0
-        threads: set[int] = set()
+        threads: set[str] = set()
         async for result in runner.run(specs):
             assert isinstance(result.outcome, FailedEpisode)
             assert result.outcome.cause is FailureCause.ENVIRONMENT_TIMEOUT, result.outcome
             num_failed += 1
-            threads.add(threading.active_count())
+            threads |= {thread.name for thread in threading.enumerate()}
         assert num_failed == 1000
-        assert threads == {threading.active_count()}
+        # Prompts are rendered by the loop's own executor, which ends with it.
+        assert {name for name in threads if not name.startswith("asyncio_")} == {"MainThread"}
         # the server alone is left: every worker was killed and reaped
         await until(lambda: len(descendants(os.getpid())) == 1)
 

@@ -1,7 +1,8 @@
 """One episode: what it records, what truncates it, what fails it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,12 +13,15 @@ from fakes import (
     FailingPolicy,
     HangingEnvironment,
     HangingPolicy,
+    ReplyingPolicy,
     ScriptedEnvironment,
     ScriptedPolicy,
+    Unprintable,
     make_agent,
     make_task,
 )
-from longhaul_core.environment import Environment
+from longhaul_core.environment import Environment, StepResult
+from longhaul_core.errors import MAX_MESSAGE_CHARACTERS
 from longhaul_core.memory import FullHistory, Memory, NoMemory, PromptTemplate, WindowMemory
 from longhaul_core.policy import Completion, Policy, Prompt, Sampling
 from longhaul_core.rollout import (
@@ -281,16 +285,6 @@ def test_an_engine_that_never_answers_fails_at_its_deadline() -> None:
     assert failure.cause is FailureCause.POLICY_TIMEOUT
 
 
-class ReplyingPolicy:
-    """Gives the same completion for ever."""
-
-    def __init__(self, completion: Completion) -> None:
-        self._completion = completion
-
-    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
-        return self._completion
-
-
 @pytest.mark.parametrize(
     ("tokens", "logprobs", "message"),
     [
@@ -383,6 +377,171 @@ def test_cancellation_passes_and_the_environment_is_closed() -> None:
 
     asyncio.run(cancel_in_mid_episode())
     assert environment.num_closed == 1
+
+
+class CancelledInside(ScriptedPolicy):
+    """Awaits something of its own that is cancelled, as a lost connection's reader is."""
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        inner = asyncio.create_task(asyncio.Event().wait())
+        inner.cancel()
+        await inner
+        raise AssertionError("unreachable")
+
+
+def test_a_policy_that_is_cancelled_by_itself_fails_its_episode_and_no_other() -> None:
+    failing, environment = make_agent(CancelledInside()), ScriptedEnvironment()
+
+    async def play_two(stop: asyncio.Event | None) -> tuple[EpisodeOutcome, EpisodeOutcome]:
+        first, second = (
+            run_episode(
+                EpisodeSpec(task=make_task(), seed=1),
+                agent=agent,
+                make_environment=lambda task: environment,
+                limits=limits(),
+                stop=stop,
+            )
+            for agent in (failing, make_agent())
+        )
+        return await first, await second
+
+    for stop in (None, asyncio.Event()):
+        outcome, next_outcome = asyncio.run(play_two(stop))
+        failure = failure_of(outcome)
+        assert failure.cause is FailureCause.POLICY_ERROR
+        assert failure.message == "policy.act: CancelledError: it cancelled itself"
+        trajectory_of(next_outcome)
+        environment = ScriptedEnvironment()
+
+
+@pytest.mark.parametrize("where", ["open", "reset", "step", "close"])
+def test_an_environment_that_is_cancelled_by_itself_fails_its_episode(where: str) -> None:
+    class CancelledEnvironment(HangingEnvironment):
+        async def _perhaps_hang(self, where: str) -> None:
+            if where == self._where:
+                raise asyncio.CancelledError
+
+    outcome = play(CancelledEnvironment(where=where))
+    if where == "close":
+        trajectory_of(outcome)
+    else:
+        assert failure_of(outcome).cause is FailureCause.ENVIRONMENT_ERROR
+        assert failure_of(outcome).message.startswith(f"environment.{where}: CancelledError")
+
+
+def test_a_cancellation_while_an_environment_cancels_itself_passes() -> None:
+    class Slow(HangingEnvironment):
+        async def step(self, action: str) -> StepResult:
+            try:
+                return await super().step(action)
+            except asyncio.CancelledError:
+                raise asyncio.CancelledError("another one") from None
+
+    async def cancel_in_mid_episode() -> None:
+        episode = asyncio.create_task(
+            run_episode(
+                EpisodeSpec(task=make_task(), seed=1),
+                agent=make_agent(),
+                make_environment=lambda task: Slow(where="step"),
+                limits=limits(),
+            )
+        )
+        await asyncio.sleep(0.02)
+        episode.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await episode
+
+    asyncio.run(cancel_in_mid_episode())
+
+
+@pytest.mark.parametrize(
+    "error", [Unprintable(), ValueError("\ud83d"), ValueError("x" * 20_000_000)]
+)
+def test_a_failure_that_cannot_be_printed_or_is_endless_is_told_by_its_type(
+    error: Exception,
+) -> None:
+    class Raising(ScriptedEnvironment):
+        async def step(self, action: str) -> StepResult:
+            raise error
+
+    message = failure_of(play(Raising())).message
+    assert message.startswith(f"environment.step: {type(error).__name__}: ")
+    assert len(message.encode()) < 2 * MAX_MESSAGE_CHARACTERS
+
+
+def test_half_of_a_surrogate_pair_in_a_reply_is_no_failure_of_others() -> None:
+    reply = Completion(
+        text="wave \ud83d", action_tokens=(1,), behavior_logprobs=(-0.5,), policy_version=0
+    )
+    agent = make_agent(
+        ReplyingPolicy(reply), build_memory=lambda: FullHistory(template=PromptTemplate())
+    )
+    environment = ScriptedEnvironment(rewards=[0.0] * 3)
+    trajectory = trajectory_of(play(environment, agent, horizon=3))
+    assert [step.reply for step in trajectory.steps] == ["wave \ufffd"] * 3
+    assert environment.actions == ["wave \ufffd"] * 3
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        Observation(text="x" * 101),
+        Observation(text="x", admissible_actions=("y" * 50,) * 2),
+        Observation(text="x", anchor_state="z" * 100),
+    ],
+)
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_an_observation_that_is_too_long_fails_its_episode_and_names_both_numbers(
+    where: str, observation: Observation
+) -> None:
+    class Wordy(ScriptedEnvironment):
+        async def reset(self, task: Task) -> Observation:
+            return observation if where == "reset" else await super().reset(task)
+
+        async def step(self, action: str) -> StepResult:
+            return StepResult(observation=observation, reward=0.0)
+
+    failure = failure_of(play(Wordy(), max_observation_characters=100))
+    assert failure.cause is FailureCause.ENVIRONMENT_ERROR
+    assert "observation of 101 characters" in failure.message
+    assert "max_observation_characters = 100" in failure.message
+
+
+def test_rendering_one_episodes_prompt_costs_no_other_episode_its_time() -> None:
+    others_have_ended = threading.Event()
+
+    class SlowForOne(ByteRenderer):
+        def render(
+            self, messages: Sequence[Message], *, after: Step | None = None
+        ) -> tuple[int, ...]:
+            if "start 0" in messages[-1].content:
+                assert others_have_ended.wait(timeout=30), "rendering kept the others waiting"
+            return super().render(messages, after=after)
+
+    base = make_agent()
+    agent = Agent(
+        policy=base.policy,
+        renderer=SlowForOne(),
+        parser=base.parser,
+        build_memory=base.build_memory,
+    )
+
+    async def play_beside_each_other() -> list[EpisodeOutcome]:
+        def episode(number: int) -> Coroutine[None, None, EpisodeOutcome]:
+            return run_episode(
+                EpisodeSpec(task=make_task(number), seed=1),
+                agent=agent,
+                make_environment=lambda task: ScriptedEnvironment(),
+                limits=limits(reset_deadline_seconds=1.0, step_deadline_seconds=1.0),
+            )
+
+        slow = asyncio.create_task(episode(0))
+        others = await asyncio.gather(*(episode(number) for number in range(1, 9)))
+        others_have_ended.set()
+        return [await slow, *others]
+
+    for outcome in asyncio.run(play_beside_each_other()):
+        assert trajectory_of(outcome).stop_reason is StopReason.TASK_SOLVED
 
 
 def test_each_step_is_sampled_with_its_own_seed_out_of_the_episodes() -> None:

@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.agent_loop`: an episode's rows and its record in the store."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,8 @@ from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
     from verl.experimental.agent_loop import AgentLoopOutput
+
+    from longhaul_trainer.verl.agent_loop import EpisodeService
 
 pytestmark = IMPORTS_VERL
 
@@ -41,10 +44,13 @@ RUN = RunConfig.model_validate(
 class Server:
     """Replies with the same tokens to every prompt."""
 
+    def __init__(self, tokens: Sequence[int] = (5, 6, 7)) -> None:
+        self._tokens = list(tokens)
+
     async def generate(self, request_id: str, **_: object) -> SimpleNamespace:
         return SimpleNamespace(
-            token_ids=[5, 6, 7],
-            log_probs=[-1.0, -1.0, -1.0],
+            token_ids=self._tokens,
+            log_probs=[-1.0] * len(self._tokens),
             stop_reason="completed",
             extra_fields={"min_global_steps": 0},
         )
@@ -56,6 +62,7 @@ class SlowRecorder:
     def __init__(self, *, failure: StoreError | None = None) -> None:
         self.has_episode = asyncio.Event()
         self.committed = asyncio.Event()
+        self.episodes: list[EpisodeRecord] = []
         self._failure = failure
         self._loop = asyncio.get_running_loop()
 
@@ -70,7 +77,8 @@ class SlowRecorder:
         await self.committed.wait()
 
     def _take(self, records: Sequence[Record]) -> None:
-        if any(isinstance(each, EpisodeRecord) for each in records):
+        self.episodes += [each for each in records if isinstance(each, EpisodeRecord)]
+        if self.episodes:
             self.has_episode.set()
 
 
@@ -81,32 +89,47 @@ def tokenizer(tmp_path: Path) -> Any:  # noqa: ANN401
     return AutoTokenizer.from_pretrained(prepare_model("tiny", tmp_path))
 
 
-def play(
+def service_of(
     recorder: SlowRecorder,
     tokenizer: Any,  # noqa: ANN401
-) -> "asyncio.Task[list[AgentLoopOutput]]":
-    """Begin an episode whose records go to `recorder`."""
+    *,
+    run: RunConfig = RUN,
+    server: Server | None = None,
+) -> "EpisodeService":
+    """What episodes share whose records go to `recorder`."""
     from longhaul_trainer.verl.agent_loop import EpisodeService
 
-    ticket = RunTicket(run_id="run", attempt=0, recorder_name="none", config=RUN)
+    ticket = RunTicket(run_id="run", attempt=0, recorder_name="none", config=run)
 
     def find(_name: str) -> SlowRecorder:
         return recorder
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Recorder, "find", find)
-        server: Any = Server()
-        service = EpisodeService(ticket, server, tokenizer)
+        engine: Any = server or Server()
+        return EpisodeService(ticket, engine, tokenizer)
+
+
+def begin(service: "EpisodeService", *, position: int = 0) -> "asyncio.Task[list[AgentLoopOutput]]":
+    """Begin an episode of the first task."""
     return asyncio.create_task(
         service.play(
-            task_panel(RUN, Split.VALIDATION).tasks[0],
+            task_panel(service.run, Split.VALIDATION).tasks[0],
             phase="train",
             training_step=1,
             group_index=0,
-            position=0,
+            position=position,
             horizon=2,
         )
     )
+
+
+def play(
+    recorder: SlowRecorder,
+    tokenizer: Any,  # noqa: ANN401
+) -> "asyncio.Task[list[AgentLoopOutput]]":
+    """Begin an episode whose records go to `recorder`."""
+    return begin(service_of(recorder, tokenizer))
 
 
 def test_an_episodes_rows_go_on_when_the_store_has_it(tokenizer: Any) -> None:  # noqa: ANN401
@@ -127,3 +150,54 @@ def test_an_episode_that_the_store_refuses_fails_itself(tokenizer: Any) -> None:
 
     with pytest.raises(StoreError, match="the disk is full"):
         asyncio.run(refused())
+
+
+def test_a_prompt_that_is_long_in_the_rendering_costs_no_other_episode_its_deadline(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    run = RUN.model_copy(
+        update={
+            "environment": RUN.environment.model_copy(
+                update={"reset_deadline_seconds": 5.0, "step_deadline_seconds": 5.0}
+            )
+        }
+    )
+
+    async def both() -> tuple[bool, list[int]]:
+        loop, recorder = asyncio.get_running_loop(), SlowRecorder()
+        recorder.committed.set()
+        first_is_rendered, other_has_ended = asyncio.Event(), threading.Event()
+        render: Any = tokenizer.apply_chat_template
+
+        def slow_at_first(*arguments: object, **options: object) -> object:
+            if options["tokenize"] and not first_is_rendered.is_set():
+                loop.call_soon_threadsafe(first_is_rendered.set)
+                assert other_has_ended.wait(timeout=10), "the other episode waits too"
+            return render(*arguments, **options)
+
+        service = service_of(recorder, tokenizer, run=run)
+        tokenizer.apply_chat_template = slow_at_first
+        slow = begin(service)
+        await first_is_rendered.wait()
+        num_rows = len(await begin(service, position=1))
+        slow_had_ended = slow.done()
+        other_has_ended.set()
+        return slow_had_ended, [num_rows, len(await slow)]
+
+    assert asyncio.run(both()) == (False, [2, 2])
+
+
+def test_what_is_said_in_a_thought_that_the_chat_template_began_is_not_acted_on(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>\\n' }}{% endif %}"
+    thinking = tokenizer.encode("I could <action>inventory</action> or", add_special_tokens=False)
+
+    async def actions() -> list[tuple[str, bool]]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        await begin(service_of(recorder, tokenizer, server=Server(thinking)))
+        (episode,) = recorder.episodes
+        return [(step.action, step.action_valid) for step in episode.outcome.steps]
+
+    assert asyncio.run(actions()) == [("", False), ("", False)]

@@ -4,7 +4,7 @@ import copy
 from itertools import pairwise
 
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
 from longhaul_core.memory import PromptTemplate, build_memory
 from longhaul_core.types import Message, Observation, Step
@@ -58,6 +58,38 @@ def test_special_tokens_are_given_by_name(tokenizer: PreTrainedTokenizerFast) ->
         start: b"<|im_start|>",
         end: b"<|im_end|>",
     }
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_where_a_thought_begins_and_ends_is_read_whether_its_tokens_are_special_or_not(
+    tokenizer: PreTrainedTokenizerFast, special: bool
+) -> None:
+    thinking = copy.deepcopy(tokenizer)
+    tags = [AddedToken(text, special=special) for text in ("<think>", "</think>")]
+    thinking.add_tokens(tags, special_tokens=special)
+    reply = thinking.encode("<think>or look</think>go<|im_end|>", add_special_tokens=False)
+
+    text = ChatTemplateRenderer(thinking).decode(reply)
+
+    assert text == "<think>or look</think>go"
+    assert thinking.decode(reply, skip_special_tokens=True) == ("or lookgo" if special else text)
+
+
+@pytest.mark.parametrize(
+    ("ending", "begun"),
+    [("", ""), ("<think>\n", "<think>"), ("<think>\n\n</think>\n\n", "")],
+)
+def test_a_template_that_begins_replies_with_a_thought_is_recognised(
+    tokenizer: PreTrainedTokenizerFast, ending: str, begun: str
+) -> None:
+    thinking = copy.deepcopy(tokenizer)
+    thinking.chat_template = (
+        "{% for message in messages %}{{ message['role'] + ' <think> ' + message['content'] }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ 'assistant' + " + repr(ending) + " }}"
+        "{% endif %}"
+    )
+
+    assert ChatTemplateRenderer(thinking).begun_thought == begun
 
 
 def test_every_token_of_the_vocabulary_has_a_piece(tokenizer: PreTrainedTokenizerFast) -> None:

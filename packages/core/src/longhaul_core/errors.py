@@ -22,8 +22,13 @@ survives pickling between processes.
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from traceback import TracebackException
 
+from longhaul_core.text import shortened, well_formed
 from longhaul_core.types import FailureCause
+
+MAX_MESSAGE_CHARACTERS = 4_000
+"""What of another's message is kept: it goes through a channel, into the store and into logs."""
 
 
 class LonghaulError(Exception):
@@ -94,20 +99,36 @@ class EpisodeStopped(EpisodeError):
     cause = FailureCause.STOPPED_EARLY
 
 
+def message_of(error: BaseException, *, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
+    """The text of an exception whose class may be anyone's.
+
+    At most `limit` characters of it, then how many there were; where its `__str__` raises, a note
+    of that.
+    """
+    text = str(TracebackException(type(error), error, None))  # the standard library's safe `str`
+    return shortened(well_formed(text), limit)
+
+
 @contextmanager
-def attributed_to(failure: type[EpisodeError], action: str) -> Generator[None]:
+def attributed_to(
+    failure: type[EpisodeError], action: str, *, exits: bool = False
+) -> Generator[None]:
     """Turn anything that escapes the block into `failure`, keeping the cause.
 
     An `EpisodeError` raised further in already names its side and passes
-    unchanged. Cancellation is not an `Exception` and is never caught.
+    unchanged. Cancellation is not an `Exception`, and passes too.
 
     Args:
         failure: The side of the boundary the block runs on.
         action: What was being done, for the message, e.g. `"environment.step"`.
+        exits: Whether to turn every `BaseException` into `failure`. For a block that runs in a
+            process or a thread of its own, where a `SystemExit` is an error like others.
     """
     try:
         yield
     except EpisodeError:
         raise
-    except Exception as error:
-        raise failure(f"{action}: {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        if not (exits or isinstance(error, Exception)):
+            raise
+        raise failure(f"{action}: {type(error).__name__}: {message_of(error)}") from error

@@ -56,7 +56,10 @@ class Policy(Protocol):
 
 
 class Renderer(Protocol):
-    """Turns messages into the tokens an engine reads."""
+    """Turns messages into the tokens an engine reads.
+
+    The loop calls `render` in threads, for several episodes at once.
+    """
 
     def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
         """Tokens of the whole prompt, up to where the reply begins.

@@ -1,10 +1,17 @@
 """Actions: what a reply asks the environment to do, and whether it asked properly."""
 
 from longhaul_core.actions.parser import (
+    MAX_ACTION_CHARACTERS,
     ActionFormat,
     ActionParser,
     ParsedAction,
     default_instruction,
 )
 
-__all__ = ["ActionFormat", "ActionParser", "ParsedAction", "default_instruction"]
+__all__ = [
+    "MAX_ACTION_CHARACTERS",
+    "ActionFormat",
+    "ActionParser",
+    "ParsedAction",
+    "default_instruction",
+]

@@ -3,7 +3,8 @@
 A reply that breaks the rules still gives a text, because the environment is the
 judge of what happens next; `valid` says whether to hold it against the policy.
 Everything is found by `str.find` and the JSON decoder: time is linear in the reply,
-whatever a model writes.
+whatever a model writes. What the environment is given is always text that UTF-8 can
+carry, of at most `MAX_ACTION_CHARACTERS`.
 """
 
 import json
@@ -12,7 +13,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
 
-__all__ = ["ActionFormat", "ActionParser", "ParsedAction", "default_instruction"]
+from longhaul_core.text import well_formed
+
+__all__ = [
+    "MAX_ACTION_CHARACTERS",
+    "ActionFormat",
+    "ActionParser",
+    "ParsedAction",
+    "default_instruction",
+]
+
+MAX_ACTION_CHARACTERS = 1_000_000
+"""A longer action is invalid, and cut: no environment's channel need carry more."""
 
 _OPEN, _CLOSE = "<action>", "</action>"
 _THINK, _THOUGHT = "<think>", "</think>"
@@ -46,26 +58,47 @@ class ParsedAction:
 class ActionParser:
     """Reads actions of one format.
 
-    A `<think>…</think>` part before the action is skipped in every format, so an
-    action that is only thought about is never taken. After the first action the rest
-    of a reply is ignored.
+    The action is read from the answer alone, which is what follows the last `</think>`; no part
+    of a thought is ever taken for an action. So it is in every format, and however thoughts are
+    written: after other words, one after the other, one within the other, or begun by the
+    prompt, so that the reply holds `</think>` alone. A reply that ends within a thought has no
+    answer, and is invalid. After the first action of the answer the rest of it is ignored.
     """
 
     format: ActionFormat = ActionFormat.TAGS
     require_thinking: bool = False
-    """Whether a reply without a closed `<think>` part is invalid."""
+    """Whether a reply without a closed thought that says something is invalid."""
     reply_prefix: str = ""
-    """What the prompt already wrote of the reply, e.g. `"<action>"`."""
+    """What the prompt already wrote of the reply: e.g. `"<action>"`, or `"<think>"` where the chat
+    template begins every reply with a thought."""
 
     def parse(self, reply: str, admissible: Sequence[str] | None = None) -> ParsedAction:
         """The action of `reply`.
 
         Args:
             reply: What the policy wrote, without `reply_prefix`.
-            admissible: Every action the environment accepts now; None if unknown.
-                Case, runs of white space and the articles a, an and the are not compared.
+            admissible: Every action the environment accepts now; None if unknown. The one in
+                the same spelling is taken, else the only one that differs in nothing but case
+                and white space, else the only one to which the reply adds no more than the
+                articles a, an and the ("go to the red box" for "go to red box").
         """
-        reasoning, answer = _split_thinking(self.reply_prefix + reply)
+        found = self._found(reply, admissible)
+        text = well_formed(found.text)
+        if text != found.text:
+            return ParsedAction(
+                text=text, valid=False, reason="the action holds half of a surrogate pair"
+            )
+        if len(text) > MAX_ACTION_CHARACTERS:
+            return ParsedAction(
+                text=text[:MAX_ACTION_CHARACTERS].strip(),
+                valid=False,
+                reason=f"an action of {len(text)} characters exceeds the limit of "
+                f"{MAX_ACTION_CHARACTERS}",
+            )
+        return found
+
+    def _found(self, reply: str, admissible: Sequence[str] | None) -> ParsedAction:
+        thought, answer = _split_thinking(self.reply_prefix + reply)
         match self.format:
             case ActionFormat.TAGS:
                 found = _in_tags(answer)
@@ -73,8 +106,8 @@ class ActionParser:
                 found = _in_json(answer)
             case ActionFormat.PLAIN:
                 # Here the prefix is a lead-in such as "The next action is to", no part of it.
-                found = _in_plain(answer.removeprefix(self.reply_prefix))
-        if found.valid and self.require_thinking and not reasoning:
+                found = _in_plain(answer.removeprefix(self.reply_prefix), admissible)
+        if found.valid and self.require_thinking and not thought:
             return ParsedAction(
                 text=found.text, valid=False, reason=f"no {_THINK}…{_THOUGHT} before the action"
             )
@@ -96,14 +129,16 @@ def default_instruction(action_format: ActionFormat, *, require_thinking: bool =
 
 
 def _split_thinking(text: str) -> tuple[str, str]:
-    """What stands in the think part, and the text after it."""
-    stripped = text.lstrip()
-    end = stripped.find(_THOUGHT)
-    if not stripped.startswith(_THINK):
-        return "", text
-    if end < 0:
+    """What was thought, without the tags, and the answer: what follows the last thought."""
+    before, closed, answer = text.rpartition(_THOUGHT)
+    if _THINK in answer:
         return "", ""  # still thinking when the reply ended: no answer was given
-    return stripped[len(_THINK) : end].strip(), stripped[end + len(_THOUGHT) :]
+    if not closed:
+        return "", answer
+    _, opened, thought = before.partition(_THINK)
+    if not opened:
+        thought = before  # the prompt opened it
+    return thought.replace(_THINK, "").replace(_THOUGHT, "").strip(), answer
 
 
 def _in_tags(answer: str) -> ParsedAction:
@@ -134,19 +169,30 @@ def _in_json(answer: str) -> ParsedAction:
     if start < 0:
         return refuse("no JSON object in the reply")
     try:
-        value, _ = json.JSONDecoder().raw_decode(answer, start)
+        # An object is read as its pairs, which show a key that is written twice; a number that
+        # Python would not read as a whole one, of 5000 digits say, is no error of the action.
+        decoder = json.JSONDecoder(object_pairs_hook=list, parse_int=float)
+        value, _ = decoder.raw_decode(answer, start)
     except (ValueError, RecursionError) as error:  # too deeply nested raises the latter
         return refuse(f"no JSON object in the reply: {error}")
-    action = cast(dict[str, object], value).get("action")
-    if not isinstance(action, str):
+    pairs = cast("list[tuple[str, object]]", value)
+    actions = [entry for key, entry in pairs if key == "action"]
+    if len(actions) > 1:
+        return refuse(f'the JSON object has "action" {len(actions)} times')
+    if not actions or not isinstance(actions[0], str):
         return refuse('the JSON object has no text under "action"')
-    return _non_empty(action)
+    return _non_empty(actions[0])
 
 
-def _in_plain(answer: str) -> ParsedAction:
-    """The first line that is not empty; a full stop at its end closes a sentence, no action."""
-    line = next((line for line in answer.splitlines() if line.strip()), "")
-    return _non_empty(line.strip().removesuffix("."))
+def _in_plain(answer: str, admissible: Sequence[str] | None) -> ParsedAction:
+    """The first line that is not empty.
+
+    A full stop at its end closes a sentence, no action, unless an admissible action has it.
+    """
+    line = next((line for line in answer.splitlines() if line.strip()), "").strip()
+    if line.endswith(".") and not (admissible and _among(line, admissible).valid):
+        line = line.removesuffix(".")
+    return _non_empty(line)
 
 
 def _non_empty(action: str) -> ParsedAction:
@@ -157,20 +203,46 @@ def _non_empty(action: str) -> ParsedAction:
 def _among(text: str, admissible: Sequence[str]) -> ParsedAction:
     if text in admissible:
         return ParsedAction(text=text, valid=True)
-    wanted = _folded(text)
-    for candidate in admissible:
-        if _folded(candidate) == wanted:
-            return ParsedAction(text=candidate, valid=True)
+    words = _words(text)
+    meant = {each for each in admissible if _words(each) == words}
+    if not meant:
+        nouns = _without_articles(words)
+        meant = {
+            each
+            for each in admissible
+            if _without_articles(listed := _words(each)) == nouns
+            and _adds_articles_alone(words, listed)
+        }
+    if len(meant) == 1:
+        return ParsedAction(text=meant.pop(), valid=True)
+    which = "may be any of" if meant else "not one of"
     return ParsedAction(
         text=text,
         valid=False,
-        reason=f"not one of the {len(admissible)} admissible actions",
+        reason=f"{which} the {len(meant or admissible)} admissible actions",
     )
 
 
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
-def _folded(text: str) -> str:
-    """`text` for comparing: "the red box" means what the game lists as "red box"."""
-    return " ".join(word for word in text.casefold().split() if word not in _ARTICLES)
+def _words(text: str) -> list[str]:
+    return text.casefold().split()
+
+
+def _without_articles(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word not in _ARTICLES]
+
+
+def _adds_articles_alone(words: Sequence[str], listed: Sequence[str]) -> bool:
+    """Whether `words` are the listed ones in their order, and articles before some of them.
+
+    The last word is no article, whatever it reads: "answer a" is not "answer".
+    """
+    place = 0
+    for word in words:
+        if place < len(listed) and word == listed[place]:
+            place += 1
+        elif word not in _ARTICLES:
+            return False
+    return place == len(listed) and bool(words) and words[-1] == listed[-1]

@@ -11,7 +11,16 @@ import struct
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["ChannelClosed", "Kind", "Message", "receive", "receive_async", "send", "send_async"]
+__all__ = [
+    "ChannelClosed",
+    "Kind",
+    "Message",
+    "packed",
+    "receive",
+    "receive_async",
+    "send",
+    "send_async",
+]
 
 _LENGTH = struct.Struct("!I")
 _MAX_BYTES = 16 * 2**20
@@ -47,7 +56,7 @@ class ChannelClosed(ConnectionError):
 
 def send(connection: socket.socket, message: Message) -> None:
     """Send, waiting as long as it takes."""
-    connection.sendall(_packed(message))
+    connection.sendall(packed(message))
 
 
 def receive(connection: socket.socket) -> Message:
@@ -62,7 +71,7 @@ def receive(connection: socket.socket) -> Message:
 
 async def send_async(connection: socket.socket, message: Message) -> None:
     """Send on a non-blocking socket."""
-    await asyncio.get_running_loop().sock_sendall(connection, _packed(message))
+    await asyncio.get_running_loop().sock_sendall(connection, packed(message))
 
 
 async def receive_async(connection: socket.socket) -> Message:
@@ -75,7 +84,12 @@ async def receive_async(connection: socket.socket) -> Message:
     return _unpacked(await _read_async(connection, length))
 
 
-def _packed(message: Message) -> bytes:
+def packed(message: Message) -> bytes:
+    """The bytes that are sent.
+
+    Raises:
+        ValueError: If there are too many.
+    """
     body = (message.kind + message.text).encode()
     if len(body) > _MAX_BYTES:
         raise ValueError(f"message of {len(body)} bytes exceeds the limit of {_MAX_BYTES}")

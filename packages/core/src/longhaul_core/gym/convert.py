@@ -3,6 +3,9 @@
 Keys of `info` that are read, all of them optional: `admissible_actions` (list of str),
 `anchor_state` (str), `success` (bool), `action_accepted` (bool). An environment that
 names no `success` is taken to have been solved if it terminated with a reward above 0.
+
+Text is made well-formed: half of a surrogate pair, as Python reads a file name that is not
+UTF-8, becomes U+FFFD.
 """
 
 import math
@@ -10,6 +13,7 @@ from collections.abc import Mapping
 from typing import SupportsFloat, cast
 
 from longhaul_core.environment import StepResult
+from longhaul_core.text import well_formed
 from longhaul_core.types import Observation
 
 __all__ = ["to_observation", "to_step_result"]
@@ -27,7 +31,9 @@ def to_observation(text: object, info: Mapping[str, object]) -> Observation:
     if not isinstance(anchor_state, str | None):
         raise TypeError(f"info['anchor_state'] must be text, got {type(anchor_state).__name__}")
     return Observation(
-        text=text, admissible_actions=_admissible_actions(info), anchor_state=anchor_state
+        text=well_formed(text),
+        admissible_actions=_admissible_actions(info),
+        anchor_state=None if anchor_state is None else well_formed(anchor_state),
     )
 
 
@@ -70,4 +76,4 @@ def _admissible_actions(info: Mapping[str, object]) -> tuple[str, ...] | None:
     strays = [action for action in actions if not isinstance(action, str)]
     if strays:
         raise TypeError(f"info['admissible_actions'] must be a list of text, holds {strays[0]!r}")
-    return cast("tuple[str, ...]", actions)
+    return tuple(well_formed(action) for action in cast("tuple[str, ...]", actions))

@@ -19,7 +19,7 @@ from typing import TypeVar
 import gymnasium
 
 from longhaul_core.environment import EnvironmentFactory, StepResult
-from longhaul_core.errors import EnvironmentFailure, attributed_to
+from longhaul_core.errors import EnvironmentFailure, EpisodeError, attributed_to
 from longhaul_core.gym.convert import to_observation, to_step_result
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.types import Observation, Task
@@ -116,12 +116,9 @@ class _CallThread:
 
         def run() -> None:
             try:
-                with attributed_to(EnvironmentFailure, name):
+                with attributed_to(EnvironmentFailure, name, exits=True):
                     outcome = partial(future.set_result, function())
-            except EnvironmentFailure as failure:
-                outcome = partial(future.set_exception, failure)
-            except SystemExit as error:  # would end the thread, and its caller would wait for ever
-                failure = EnvironmentFailure(f"{name}: SystemExit: {error}")
+            except EpisodeError as failure:
                 outcome = partial(future.set_exception, failure)
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(settle, outcome)

@@ -8,6 +8,7 @@ environment in an unknown state is never played on.
 import logging
 import signal
 import socket
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -15,8 +16,14 @@ import gymnasium
 from pydantic import TypeAdapter
 
 from longhaul_core.environment import StepResult
-from longhaul_core.errors import EnvironmentFailure, attributed_to
-from longhaul_core.gym.channel import ChannelClosed, Kind, Message, receive, send
+from longhaul_core.errors import (
+    MAX_MESSAGE_CHARACTERS,
+    EnvironmentFailure,
+    EpisodeError,
+    attributed_to,
+    message_of,
+)
+from longhaul_core.gym.channel import ChannelClosed, Kind, Message, packed, receive, send
 from longhaul_core.gym.convert import to_observation, to_step_result
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.types import Observation
@@ -47,8 +54,7 @@ def serve(connection: socket.socket, spec: GymEnvironmentSpec) -> None:
     send(connection, Message(Kind.READY, ""))
     while True:
         try:
-            request = receive(connection)
-            send(connection, worker.answer(request))
+            worker.answer(receive(connection), connection)
         except (ChannelClosed, BrokenPipeError, ConnectionResetError):
             break
     signal.alarm(_CLOSE_SECONDS)  # its default action ends a process that hangs in close
@@ -62,21 +68,24 @@ class _Worker:
         self._spec = spec
         self._environment: gymnasium.Env[str, str] | None = None
 
-    def answer(self, request: Message) -> Message:
-        """Do what is asked; an error of the environment is an answer too."""
+    def answer(self, request: Message, connection: socket.socket) -> None:
+        """Do what is asked, and send what came of it; an error of the environment is that too."""
         resets = request.kind is Kind.RESET
+        call = f"environment.{'reset' if resets else 'step'}"
         try:
-            with attributed_to(EnvironmentFailure, f"environment.{'reset' if resets else 'step'}"):
+            with attributed_to(EnvironmentFailure, call, exits=True):
                 text = self._reset(request.text) if resets else self._step(request.text)
-        except EnvironmentFailure as failure:
-            logger.warning("%s", failure, exc_info=failure.__cause__)
-            return Message(Kind.ERROR, str(failure))
-        return Message(Kind.ANSWER, text)
+                answer = packed(Message(Kind.ANSWER, text))
+        except EpisodeError as failure:
+            message = message_of(failure, limit=2 * MAX_MESSAGE_CHARACTERS)
+            logger.warning("%s\n%s", message, _places(failure.__cause__ or failure))
+            answer = packed(Message(Kind.ERROR, message))
+        connection.sendall(answer)
 
     def close(self) -> None:
         """Close the environment, if one was made."""
         if self._environment is not None:
-            with suppress(EnvironmentFailure), attributed_to(EnvironmentFailure, "close"):
+            with suppress(EpisodeError), attributed_to(EnvironmentFailure, "close", exits=True):
                 self._environment.close()
 
     def _reset(self, text: str) -> str:
@@ -96,3 +105,8 @@ class _Worker:
             observation, reward, terminated=terminated, truncated=truncated, info=info
         )
         return STEP_RESULT.dump_json(result).decode()
+
+
+def _places(error: BaseException) -> str:
+    """Where the error came from, without its text, which may be of any length."""
+    return "".join(traceback.format_tb(error.__traceback__))

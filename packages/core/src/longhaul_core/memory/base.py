@@ -9,7 +9,8 @@ class Memory(Protocol):
     """Decides what of an episode's past goes into the next prompt. One per episode.
 
     The loop calls `compose`, lets the policy act, and calls `write` once the
-    environment has answered. The prompt of a step is composed by this object alone.
+    environment has answered. The prompt of a step is composed by this object alone. Calls may come
+    from different threads, one after the other.
     """
 
     def write(self, *, observation: Observation, reply: str, action: str) -> None:

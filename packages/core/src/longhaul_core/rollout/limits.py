@@ -1,7 +1,7 @@
 """What bounds one episode.
 
 The first three are ours and *truncate*: the episode stays in every baseline. The
-deadlines catch something broken and *fail* the episode: it is recorded with its cause
+others catch something broken and *fail* the episode: it is recorded with its cause
 and never scored.
 """
 
@@ -24,6 +24,9 @@ class EpisodeLimits:
     max_episode_tokens: int | None = None
     """Most tokens read and written in all steps together; None for no such limit. A step
     begins only if its prompt and a longest reply fit, so no reply is cut by it."""
+    max_observation_characters: int = 1_000_000
+    """Longest observation, its admissible actions and its anchor state included, at least 1. A
+    longer one fails its episode: making it into tokens takes a second for each million."""
     reset_deadline_seconds: float = 60.0
     step_deadline_seconds: float = 30.0
     policy_deadline_seconds: float = 300.0
@@ -38,6 +41,7 @@ class EpisodeLimits:
                 ("horizon", self.horizon),
                 ("max_prompt_tokens", self.max_prompt_tokens),
                 ("max_episode_tokens", self.max_episode_tokens),
+                ("max_observation_characters", self.max_observation_characters),
             )
             if value is not None and value < 1
         ]

@@ -4,6 +4,9 @@ The loop never raises for an episode's failure: whatever breaks in the environme
 the policy, the memory or the renderer becomes a `FailedEpisode` with its cause and the
 steps finished before it, and so does an episode that is told to stop. Cancellation passes,
 and so does anything that is a fault of ours. The environment is closed on every way out.
+
+Prompts are composed and rendered in a thread: a long one takes seconds, and on the event loop
+it would cost other episodes their deadlines.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ from contextlib import AbstractAsyncContextManager
 
 from longhaul_core.environment import Environment, EnvironmentFactory, StepResult
 from longhaul_core.errors import (
+    MAX_MESSAGE_CHARACTERS,
     EnvironmentFailure,
     EnvironmentTimeout,
     EpisodeError,
@@ -25,14 +29,16 @@ from longhaul_core.errors import (
     PolicyTimeout,
     RendererFailure,
     attributed_to,
+    message_of,
 )
 from longhaul_core.memory import Memory
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout.agent import Agent
-from longhaul_core.rollout.deadline import deadline
+from longhaul_core.rollout.deadline import awaited, deadline
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.seeds import step_seed
 from longhaul_core.rollout.spec import EpisodeSpec
+from longhaul_core.text import well_formed
 from longhaul_core.types import (
     FailedEpisode,
     Observation,
@@ -133,21 +139,21 @@ class _Episode:
         with attributed_to(EnvironmentFailure, "making the environment"):
             environment = make_environment(self._spec.task)
         try:
-            with attributed_to(EnvironmentFailure, "environment.open"):
+            with awaited("environment.open", failure=EnvironmentFailure):
                 await environment.open()
             # The clock starts when the episode's turn has come, not in the queue before it.
             self._started_at, self._clock_at_start = time.time(), time.perf_counter()
             self._observation = await self._reset(environment)
             stop_reason = await self._steps_to_the_end(environment, memory)
             if with_final_prompt and stop_reason.truncated:
-                self._final_prompt_tokens = self._final_prompt(memory)
+                self._final_prompt_tokens = await asyncio.to_thread(self._final_prompt, memory)
             return stop_reason
         finally:
             await self._close(environment)
 
     async def _steps_to_the_end(self, environment: Environment, memory: Memory) -> StopReason:
         while len(self._steps) < self._limits.horizon:
-            prompt, dropped = self._compose(memory)
+            prompt, dropped = await asyncio.to_thread(self._compose, memory)
             if not self._fits(prompt):
                 return StopReason.TOKEN_BUDGET_SPENT
             stop_reason = await self._step(environment, memory, prompt, dropped)
@@ -166,7 +172,9 @@ class _Episode:
     async def _reset(self, environment: Environment) -> Observation:
         limit = self._limits.reset_deadline_seconds
         async with _environment_deadline(limit, "environment.reset"):
-            return await environment.reset(self._spec.task)
+            observation = await environment.reset(self._spec.task)
+            self._check_length(observation)
+            return observation
 
     async def _step(
         self, environment: Environment, memory: Memory, prompt: Prompt, dropped: int
@@ -176,14 +184,16 @@ class _Episode:
         asked = time.perf_counter()
         completion = await self._act(prompt)
         answered = time.perf_counter()
+        reply = well_formed(completion.text)
         with attributed_to(PolicyFailure, "parsing the reply"):
-            action = self._agent.parser.parse(completion.text, observation.admissible_actions)
+            action = self._agent.parser.parse(reply, observation.admissible_actions)
 
         limit = self._limits.step_deadline_seconds
         async with _environment_deadline(limit, "environment.step"):
             result = await environment.step(action.text)
             if not math.isfinite(result.reward):
                 raise ValueError(f"reward must be finite, got {result.reward}")
+            self._check_length(result.observation)
         stepped = time.perf_counter()
 
         self._steps.append(
@@ -194,7 +204,7 @@ class _Episode:
                 prompt_tokens=prompt.tokens,
                 action_tokens=completion.action_tokens,
                 behavior_logprobs=completion.behavior_logprobs,
-                reply=completion.text,
+                reply=reply,
                 action=action.text,
                 action_valid=action.valid and result.action_accepted,
                 reward=result.reward,
@@ -212,7 +222,7 @@ class _Episode:
         self._observation = result.observation
         self._success = result.success
         with attributed_to(MemoryFailure, "memory.write"):
-            memory.write(observation=observation, reply=completion.text, action=action.text)
+            memory.write(observation=observation, reply=reply, action=action.text)
         return _stop_reason(result)
 
     async def _act(self, prompt: Prompt) -> Completion:
@@ -274,6 +284,19 @@ class _Episode:
             raise MemoryFailure(f"{problem}, before the first step; nothing is left to drop")
         return not problem
 
+    def _check_length(self, observation: Observation) -> None:
+        texts = (
+            observation.text,
+            *(observation.admissible_actions or ()),
+            observation.anchor_state or "",
+        )
+        length, limit = sum(map(len, texts)), self._limits.max_observation_characters
+        if length > limit:
+            raise ValueError(
+                f"observation of {length} characters, its admissible actions and anchor state "
+                f"included, exceeds max_observation_characters = {limit}"
+            )
+
     async def _close(self, environment: Environment) -> None:
         """Close, whatever happened; a failure here is logged and changes no record."""
         limit = self._limits.close_deadline_seconds
@@ -307,7 +330,7 @@ class _Episode:
             seed=self._spec.seed,
             horizon=self._limits.horizon,
             cause=failure.cause,
-            message=str(failure),
+            message=message_of(failure, limit=2 * MAX_MESSAGE_CHARACTERS),
             steps=tuple(self._steps),
             started_at=self._started_at,
             duration_seconds=time.perf_counter() - self._clock_at_start,

@@ -30,6 +30,8 @@ class EnvironmentConfig(Section):
     """A reset that takes longer fails its episode."""
     step_deadline_seconds: float = Field(default=30.0, gt=0)
     """A step that takes longer fails its episode."""
+    max_observation_characters: int = Field(default=1_000_000, ge=1)
+    """A longer observation, its admissible actions and anchor state included, fails its episode."""
     num_workers: int = Field(default=8, ge=1)
     """Environments alive at once; with `process` isolation, worker processes."""
 

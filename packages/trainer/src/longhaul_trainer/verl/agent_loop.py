@@ -12,7 +12,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 from verl.experimental.agent_loop import AgentLoopOutput
@@ -21,7 +21,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import build_memory
-from longhaul_core.policy import Completion, Prompt, Sampling
+from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
 from longhaul_core.rollout import (
     Agent,
     EpisodeLimits,
@@ -55,12 +55,14 @@ class EnginePolicy:
     def __init__(
         self,
         server: LLMServerClient,
-        tokenizer: PreTrainedTokenizerBase,
+        renderer: Renderer,
         *,
+        end_token: int | None,
         policy_version: Callable[[int], int],
     ) -> None:
         self._server = server
-        self._tokenizer: Any = tokenizer
+        self._renderer = renderer
+        self._end_token = end_token
         self._policy_version = policy_version
 
     async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
@@ -82,14 +84,13 @@ class EnginePolicy:
         if output.stop_reason == "aborted" or not tokens or logprobs is None:
             raise RuntimeError(f"the engine gave no reply (stop reason {output.stop_reason!r})")
         return Completion(
-            text=self._tokenizer.decode(list(tokens), skip_special_tokens=True),
+            text=self._renderer.decode(tokens),
             action_tokens=tokens,
             behavior_logprobs=tuple(logprobs),
             # A reply that waited for an update is finished by other weights than began it.
             policy_version=self._policy_version(output.extra_fields["min_global_steps"]),
             # verl reports replies that reached their limit as completed.
-            reply_cut=len(tokens) >= sampling.max_tokens
-            and tokens[-1] != self._tokenizer.eos_token_id,
+            reply_cut=len(tokens) >= sampling.max_tokens and tokens[-1] != self._end_token,
         )
 
 
@@ -111,18 +112,20 @@ class EpisodeService:
         self._known_tokens: set[int] = set()
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
+        renderer = ChatTemplateRenderer(tokenizer, reply_prefix=run.prompt.reply_prefix)
         self._agent = {
             phase: Agent(
                 policy=EnginePolicy(
                     server,
-                    tokenizer,
+                    renderer,
+                    end_token=cast("int | None", tokenizer.eos_token_id),
                     policy_version=run.policy_version,
                 ),
-                renderer=ChatTemplateRenderer(tokenizer, reply_prefix=run.prompt.reply_prefix),
+                renderer=renderer,
                 parser=ActionParser(
                     format=ActionFormat(run.actions.format),
                     require_thinking=run.actions.require_thinking,
-                    reply_prefix=run.prompt.reply_prefix,
+                    reply_prefix=renderer.begun_thought + run.prompt.reply_prefix,
                 ),
                 build_memory=functools.partial(
                     build_memory, run.memory.kind, size=run.memory.size, template=template
@@ -141,6 +144,7 @@ class EpisodeService:
             horizon=horizon,
             max_prompt_tokens=rollout.max_prompt_tokens,
             max_episode_tokens=rollout.max_episode_tokens,
+            max_observation_characters=environment.max_observation_characters,
             reset_deadline_seconds=environment.reset_deadline_seconds,
             step_deadline_seconds=environment.step_deadline_seconds,
             policy_deadline_seconds=rollout.policy_deadline_seconds

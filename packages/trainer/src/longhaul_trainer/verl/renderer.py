@@ -14,6 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from longhaul_core.types import Message, Step
 
+_THINK, _THOUGHT = "<think>", "</think>"
+
 
 class ChatTemplateRenderer:
     """Renders with the tokenizer's chat template, and a prefix that the reply starts from."""
@@ -23,6 +25,17 @@ class ChatTemplateRenderer:
         self._prefix_text = reply_prefix
         self._prefix: list[int] = tokenizer.encode(reply_prefix, add_special_tokens=False)
         self._special = frozenset(tokenizer.all_special_ids)
+        added = tokenizer.added_tokens_decoder.items()
+        special = {token for token, piece in added if piece.special}
+        # Some models mark thoughts by special tokens; left out, a thought would read as an answer.
+        tags = {token for token, piece in added if piece.content in (_THINK, _THOUGHT)}
+        self._left_out = (self._special | special) - tags
+
+    @property
+    def begun_thought(self) -> str:
+        """`"<think>"` where the template ends every prompt within a thought, else nothing."""
+        prompt = self._text([Message(role="user", content="?")])
+        return _THINK if prompt.rstrip().endswith(_THINK) else ""
 
     def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
         """See `Renderer.render`."""
@@ -58,8 +71,8 @@ class ChatTemplateRenderer:
         )
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """See `Renderer.decode`."""
-        return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        """See `Renderer.decode`. Where thoughts begin and end is text, special tokens or not."""
+        return self._tokenizer.decode([token for token in tokens if token not in self._left_out])
 
 
 def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -1,0 +1,21 @@
+"""Text that others wrote, made fit to be sent, stored and printed."""
+
+import re
+
+__all__ = ["shortened", "well_formed"]
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def well_formed(text: str) -> str:
+    r"""`text` as UTF-8 can carry it: half of a surrogate pair becomes U+FFFD.
+
+    JSON may name such a half (`"\ud83d"`), and Python reads bytes of a file name that are not
+    UTF-8 as one. Neither a socket nor a tokenizer nor a database takes it.
+    """
+    return text if text.isascii() else _HALF_PAIR.sub("\ufffd", text)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The first `limit` characters of `text`, and how many there were if there were more."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters in all)"
