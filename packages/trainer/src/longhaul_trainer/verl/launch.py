@@ -290,7 +290,9 @@ class _Launch:
         """The folder that the critic's weights start from, if the run trains one."""
         if self.evaluates is not None or not self.config.algorithm.uses_critic:
             return None
-        return prepare_model(self.config.critic.path or self.config.model.path)
+        if self.config.critic.path is None:
+            return prepare_model(self.config.model.path)
+        return prepare_model(self.config.critic.path, setting="critic.path")
 
     def _train(self, trainer: LonghaulTrainer) -> None:
         import transfer_queue
