@@ -8,6 +8,7 @@ the prompts that the run would compose.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def problems_of(
     shaping = config.algorithm.reward_shaping
     if shaping is not None and sure_of("algorithm"):
         problems += _problems(lambda: load_reward_shaping(shaping))
+    if sure_of("trackers"):
+        problems += [_missing(tracker) for tracker in config.trackers if not _is_there(tracker)]
     if config.verl and sure_of("verl"):
         problems += _problems(lambda: _require_settings_of_verl(config))
     return problems
@@ -120,6 +123,17 @@ def _first_prompts(config: RunConfig) -> Generator[Sequence[Message]]:
     yield memory.compose(seen)
     memory.write(observation=seen, reply="look", action="look")
     yield memory.compose(seen)
+
+
+def _is_there(tracker: str) -> bool:
+    return importlib.util.find_spec(tracker) is not None
+
+
+def _missing(tracker: str) -> str:
+    package = {"mlflow": "longhaul-trainer[mlflow]"}.get(tracker, tracker)
+    return (
+        f'trackers: the package of "{tracker}" is not installed; install {package}, or leave it out'
+    )
 
 
 def _require_settings_of_verl(config: RunConfig) -> None:

@@ -34,6 +34,7 @@ from longhaul_trainer.verl.device import Device, choose_device
 from longhaul_trainer.verl.progress import RunProgress
 from longhaul_trainer.verl.runtime import RunTicket
 from longhaul_trainer.verl.stages import StageClock
+from longhaul_trainer.verl.trackers import Trackers
 from longhaul_trainer.verl.variables import prepare_environment
 
 if TYPE_CHECKING:
@@ -179,9 +180,11 @@ class _Launch:
             progress.watch(recorder)
             status: Ending = "failed"
             message, trainer = "", None
+            trackers: Trackers | None = None
             try:
+                trackers = self._start_trackers(ticket)
                 trainer = self._make_trainer(
-                    make_trainer, (ticket, ticket_file), model, tasks, recorder
+                    make_trainer, (ticket, ticket_file), model, tasks, (recorder, trackers)
                 )
                 self._train(trainer)
                 status = "finished"
@@ -195,9 +198,20 @@ class _Launch:
                 raise
             finally:
                 progress.look_away()
+                if trackers is not None:
+                    trackers.finish(status)
                 self._end(recorder, ticket, status, message)
         self._keep_models()
         return self._outcome(trainer, status, message)
+
+    def _start_trackers(self, ticket: RunTicket) -> Trackers:
+        self.stages.enter("starting the trackers", training_step=self.first_step)
+        return Trackers(
+            self.config,
+            run_id=ticket.run_id,
+            folder=self.run.trackers,
+            resumes_after=self._resumes_after() if ticket.attempt else None,
+        )
 
     def _files_of_nodes(self, model: Path) -> tuple[Path, ...]:
         """What every node must see under the same path."""
@@ -250,7 +264,7 @@ class _Launch:
         tickets: tuple[RunTicket, Path],
         model: Path,
         tasks: tuple[TaskStream, Panel],
-        recorder: Recorder,
+        recorders: tuple[Recorder, Trackers],
     ) -> LonghaulTrainer:
         self.stages.enter("importing verl", training_step=self.first_step)
         from longhaul_trainer.verl.plugin import check_platform
@@ -281,7 +295,8 @@ class _Launch:
             stream=tasks[0],
             panel=tasks[1],
             checkpoints=self.checkpoints,
-            recorder=recorder,
+            recorder=recorders[0],
+            trackers=recorders[1],
             stages=self.stages,
         )
         return (make_trainer or TRAINERS[self.config.trainer.mode])(settings, context)
