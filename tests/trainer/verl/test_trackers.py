@@ -3,14 +3,14 @@
 The attempts of a run have processes of their own, as they have in life; one is killed.
 """
 
-# TensorBoard and wandb are typed in part.
-
 import json
 import os
 import sqlite3
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +27,37 @@ ALL = ("tensorboard", "mlflow", "wandb")
 NAME = "episodes/mean_return"
 
 
-def attempt(folder: Path, **asked: object) -> "subprocess.CompletedProcess[str]":
+def attempt(folder: Path, **asked: object) -> "subprocess.Popen[bytes]":
     """An attempt of `tracked_attempt`, in a working folder of its own beside `folder`."""
     arguments = {"trackers": ALL, "resumes_after": None, "killed": False, "seed": 0} | asked
     ignored = {"TENSORBOARD_DIR", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "WANDB_DIR", "WANDB_MODE"}
     (cwd := folder.parent / "cwd").mkdir(exist_ok=True)
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, str(ATTEMPT), json.dumps({"folder": str(folder)} | arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
+        stdin=subprocess.PIPE,
         cwd=cwd,
         env={name: value for name, value in os.environ.items() if name not in ignored}
         | {"VERL_PLATFORM": "cpu"},
     )
 
 
+def has_history(folder: Path) -> bool:
+    """Whether W&B's own process has written what it was told; it does so after some seconds."""
+    return any(_wandb_records(file)[1] for file in folder.glob("wandb/offline-run-*/*.wandb"))
+
+
 @pytest.fixture(scope="module")
 def tracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed after step 3, with a checkpoint of step 2, and went on to step 5."""
     folder = tmp_path_factory.mktemp("run") / "trackers"
-    killed = attempt(folder, steps=[0, 1, 2, 3], killed=True)
-    assert killed.returncode == 9, killed.stderr
-    resumed = attempt(folder, steps=[3, 4, 5], resumes_after=2, seed=1)
-    assert resumed.returncode == 0, resumed.stderr
+    with attempt(folder, steps=[0, 1, 2, 3], killed=True) as killed:
+        deadline = time.monotonic() + 300
+        while not has_history(folder) and killed.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        killed.kill()
+    assert has_history(folder)
+    with attempt(folder, steps=[3, 4, 5], resumes_after=2, seed=1) as resumed:
+        assert resumed.wait() == 0
     return folder
 
 
@@ -142,29 +149,35 @@ def _rounded(rows: Any) -> list[tuple[int, float]]:  # noqa: ANN401
     return [(int(step), round(float(value), 3)) for step, value in rows]
 
 
-def _wandb_records(path: Path) -> tuple[str, Sequence[tuple[int, float]]]:
+def _wandb_records(path: Path) -> tuple[str, list[tuple[int, float]]]:
     """Id of the run, and step and value of each row of its history, of an offline file."""
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
-    store: Any = DataStore()
-    store.open_for_scan(str(path))
     run_id, rows = "", list[tuple[int, float]]()
-    while True:
-        try:
-            data = store.scan_data()
-        except AssertionError:  # the end of a file whose writer was killed
-            break
-        if data is None:
-            break
+    for data in _leveldb_records(path.read_bytes()):
         record: Any = Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "run":
             run_id = record.run.run_id
         if record.WhichOneof("record_type") == "history":
-            row: Mapping[str, Any] = {
+            row: dict[str, Any] = {
                 item.key or "/".join(item.nested_key): json.loads(item.value_json)
                 for item in record.history.item
             }
-            rows.append((int(row["_step"]), float(row[NAME])))
+            rows.append((int(record.history.step.num), float(row[NAME])))
     return run_id, rows
+
+
+def _leveldb_records(log: bytes, *, first: int = 7, block: int = 32_768) -> Generator[bytes]:
+    """Records of a LevelDB log: checksum (4 bytes), length (2), kind (1), and the data."""
+    place, record = first, b""
+    while place + 7 <= len(log):
+        if block - place % block < 7:  # what is left of a block is padding
+            place += block - place % block
+            continue
+        length, kind = struct.unpack_from("<HB", log, place + 4)
+        record += log[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last of its parts
+            yield record
+            record = b""

@@ -4,7 +4,6 @@ The arguments are one JSON object: folder, trackers, resumes_after, steps, kille
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def main() -> None:
         values = {"episodes/mean_return": step + asked["seed"] / 10, "rows/count": 12.0}
         trackers.log(step, values)
     if asked["killed"]:
-        os._exit(9)
+        sys.stdin.read()  # until whoever started this kills it
     trackers.finish("finished")
 
 

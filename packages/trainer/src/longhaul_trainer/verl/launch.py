@@ -15,11 +15,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.errors import ConfigError, MachineError
+from longhaul_core.errors import ConfigError, MachineError, StoreError
 from longhaul_core.store.queries import get_run, newest_attempt
 from longhaul_core.store.records import PanelTasks, RunEnded, RunStarted
 from longhaul_core.store.session import open_store, read_only_engine
@@ -27,6 +27,7 @@ from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.full_disk import as_full_disk
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 from longhaul_trainer.verl.checkpoints import Checkpoint, CheckpointFolder
@@ -123,6 +124,15 @@ def _launch(
             raise
 
 
+class RunEnding(NamedTuple):
+    """How an attempt ended."""
+
+    status: Ending
+    message: str
+    failure: BaseException | None
+    """What is raised of it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launch:
     """One attempt at a run."""
@@ -181,6 +191,7 @@ class _Launch:
             status: Ending = "failed"
             message, trainer = "", None
             trackers: Trackers | None = None
+            failure: BaseException | None = None
             try:
                 trackers = self._start_trackers(ticket)
                 trainer = self._make_trainer(
@@ -194,13 +205,14 @@ class _Launch:
                     raise MachineError(message) from None
                 status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
             except BaseException as error:
-                message = f"{type(error).__name__}: {error}"
+                failure = self._explained(error)
+                message = f"{type(failure).__name__}: {failure}"
+                if failure is not error:
+                    raise failure from error
                 raise
             finally:
                 progress.look_away()
-                if trackers is not None:
-                    trackers.finish(status)
-                self._end(recorder, ticket, status, message)
+                self._wind_up(recorder, ticket, trackers, RunEnding(status, message, failure))
         self._keep_models()
         return self._outcome(trainer, status, message)
 
@@ -327,6 +339,27 @@ class _Launch:
                 trainer.wait_for_audit()
         finally:
             transfer_queue.close()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """The error, or what to do about it where it says that a disk is full."""
+        told = as_full_disk(error, run=self.run, config=self.config, doing=self.stages.stage.name)
+        if told is None:
+            return error
+        self.checkpoints.drop_unfinished()  # there is room then for the store to hear of it
+        return told
+
+    def _wind_up(
+        self, recorder: Recorder, ticket: RunTicket, trackers: Trackers | None, ending: RunEnding
+    ) -> None:
+        """Tell store and trackers how it ended; what hinders that hides no earlier failure."""
+        try:
+            self._end(recorder, ticket, ending.status, ending.message)
+            if trackers is not None:
+                trackers.finish(ending.status)
+        except (StoreError, OSError) as error:
+            if ending.failure is None:
+                raise
+            ending.failure.add_note(f"What was then lost: {error}")
 
     def _end(self, recorder: Recorder, ticket: RunTicket, status: Ending, message: str) -> None:
         """Write how it ended, and wait until the store has it."""

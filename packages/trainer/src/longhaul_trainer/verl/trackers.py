@@ -128,9 +128,7 @@ def _variables(run_id: str, folder: Path) -> Generator[None]:
                 os.environ[name] = before[name]
 
 
-def _started(
-    name: str, project: str, run_id: str, config: Mapping[str, object] | None
-) -> Tracking:
+def _started(name: str, project: str, run_id: str, config: Mapping[str, object] | None) -> Tracking:
     import wandb
     from verl.utils.tracking import Tracking
 
