@@ -92,6 +92,8 @@ class Trackers:
                 tracking.logger[name].writer.flush()
             elif is_new:
                 tracking.log(dict(values), training_step)
+                if name == "wandb":  # would keep the row back until the next training step
+                    tracking.logger[name].log({}, step=training_step, commit=True)
 
     def finish(self, status: Literal["finished", "cancelled", "failed"]) -> None:
         """Say how the attempt ended, and wait until their files are written."""
