@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.packing import (
+    LONGEST_MESSAGE,
     content_hash,
     pack_logprobs,
     pack_tokens,
     shared_prefix_length,
+    storable_message,
     storable_text,
     unpack_logprobs,
     unpack_tokens,
@@ -72,3 +74,22 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 
 def test_what_is_not_text_becomes_visible() -> None:
     assert storable_text("a\x00b\udfffc") == "a\u2400b\ufffdc"
+
+
+def test_a_message_is_kept_without_the_escape_codes_of_a_terminal() -> None:
+    told = "\x1b[36mray::save()\x1b[39m: \x1b]8;;file\x07disk\x1b]8;;\x07 \x1b[1;31mfull\x1b[0m"
+
+    assert storable_message(told) == "ray::save(): disk full"
+
+
+def test_a_message_is_cut_to_the_stated_length_and_keeps_both_ends() -> None:
+    whole = "first " + "x" * LONGEST_MESSAGE + " last"
+
+    kept = storable_message(whole)
+
+    assert kept.startswith("first ")
+    assert kept.endswith(" last")
+    assert LONGEST_MESSAGE - 60 < len(kept) <= LONGEST_MESSAGE
+    shown = kept.count("x") + len("first  last")
+    assert f" … {len(whole) - shown} characters left out … " in kept
+    assert storable_message("x" * LONGEST_MESSAGE) == "x" * LONGEST_MESSAGE

@@ -21,6 +21,7 @@ from longhaul_core.store.addresses import (
 )
 from longhaul_core.store.models import SCHEMA_VERSION
 from longhaul_core.store.session import write_transaction
+from small_disk import small_disk
 from store_samples import make_training_step, run_started
 
 
@@ -262,6 +263,17 @@ def test_a_store_on_read_only_media_can_be_read(
         assert len(queries.list_runs(session)) == 1
     engine.dispose()
     assert [each.name for each in tmp_path.iterdir()] == ["store.db"]
+
+
+def test_a_store_on_a_full_disk_says_what_is_free_there_and_what_to_do(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", megabytes=2) as disk:
+        with StoreWriter(disk / "store.db") as writer:
+            writer.write([run_started()])
+            with pytest.raises(StoreError, match=r"store.db: .* is full: its disk has") as raised:
+                for training_step in range(1, 200):
+                    writer.write(make_training_step(training_step))
+
+        assert "MiB free of 2; free space there" in str(raised.value)
 
 
 def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from longhaul_trainer.config import RunConfig, parse_config
+from longhaul_trainer.models import prepare_model
 from longhaul_trainer.offline import OFFLINE_ENVIRONMENT
 from longhaul_trainer.run_directory import RunDirectory
 
@@ -138,6 +140,47 @@ def test_what_a_description_names_is_looked_up(setting: str, message: str, tmp_p
 
     assert done.returncode == 2
     assert message in words(done.stderr)
+
+
+def test_every_problem_is_told_in_one_round(tmp_path: Path) -> None:
+    done = trainer(
+        "check",
+        "default",
+        "rollout.horizon=0",
+        "rollout.group_size=1",
+        "engine.max_batched_tokens=4",
+        "tasks_per_training_step=100000",
+        "validation.num_tasks=99999",
+        "model.path=gone",
+        "verl.trainer.nodes=3",
+        folder=tmp_path,
+    )
+
+    assert done.returncode == 2
+    assert "the default run has 7 problems:" in done.stderr
+    for told in (
+        "rollout.horizon = 0",
+        'leaves nothing to compare to algorithm.name = "gigpo"',
+        "engine: max_batched_tokens = 4",
+        "has 1024 training tasks",
+        "got 99999",
+        "model.path = 'gone' is not a folder",
+        "did you mean 'trainer.nnodes'?",
+    ):
+        assert told in words(done.stderr)
+
+
+def test_training_refuses_a_model_without_a_chat_template_before_it_makes_anything(
+    tmp_path: Path,
+) -> None:
+    model = Path(shutil.copytree(prepare_model("tiny"), tmp_path / "model"))
+    (model / "chat_template.jinja").unlink()
+
+    done = trainer("train", "default", "model.path=model", folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "chat_template is not set" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_the_resolved_description_reads_back_as_the_same_run(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig, load_config, load_default_config, parse_config
+from longhaul_trainer.config.fields import FREE_TABLES, config_fields
 
+ROOT = Path(__file__).parents[3]
 SMALLEST = "num_training_steps = 3\ntasks_per_training_step = 4\n"
 
 
@@ -57,6 +59,48 @@ def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
     assert "must be greater than or equal to 1" in told[4]
     assert "a group of one has no comparison" in told[4]
     assert "must be 'none', 'window' or 'full'" in told[6]
+
+
+def test_what_is_wrong_between_fields_is_told_beside_what_is_wrong_in_one() -> None:
+    text = """
+        num_training_steps = "3"
+        tasks_per_training_step = 4
+        [rollout]
+        group_size = 1
+        horizon = 0
+        [engine]
+        max_sequences = 64
+        max_batched_tokens = 8
+        [optimizer]
+        warmup_training_steps = 9
+        micro_batch_tokens = 10
+    """
+
+    told = problems(text)
+
+    assert [line.partition(":")[0] for line in told[:2]] == [
+        'num_training_steps = "3"',
+        "rollout.horizon = 0",
+    ]
+    # What the warm-up is compared with is not known, so nothing is said of it.
+    assert sorted(line.partition(" ")[0] for line in told[2:]) == [
+        "engine:",
+        "optimizer.micro_batch_tokens",
+        "rollout.group_size",
+    ]
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "configs").rglob("*.toml")), ids=lambda file: file.stem
+)
+def test_one_wrong_value_of_a_recipe_is_one_problem(file: Path, tmp_path: Path) -> None:
+    """Nothing is said of the default that takes the place of a wrong value."""
+    recipe = [ROOT / "configs" / "qwen2.5-1.5b-1gpu.toml", file]
+    wrong = tmp_path / "wrong.toml"
+    for key in config_fields().keys() - FREE_TABLES:
+        wrong.write_text(f"{key} = {{ nothing = {{ takes = 'this' }} }}", encoding="utf-8")
+        with pytest.raises(ConfigError, match="has 1 problem:"):
+            load_config(recipe[0], layers=[*recipe[1:], wrong])
 
 
 def test_a_misspelt_key_of_the_file_gets_a_suggestion() -> None:

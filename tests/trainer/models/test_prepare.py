@@ -53,7 +53,7 @@ def test_what_a_killed_process_left_is_not_taken_for_a_model(tmp_path: Path) -> 
 
 def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"model.path '.*/absent' is not a folder; give .* 'tiny'"
+        ConfigError, match=r"model.path = '.*/absent' is not a folder; give .* 'tiny'"
     ):
         prepare_model(str(tmp_path / "absent"))
 

@@ -16,6 +16,7 @@ from longhaul_trainer.config import RunConfig, TasksConfig, TrainerConfig
 from longhaul_trainer.environments import task_panel, task_stream
 from longhaul_trainer.verl.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.stages import StageClock
+from longhaul_trainer.verl.trackers import Trackers
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ def attempt(
             checkpoints=checkpoints,
             recorder=cast("Recorder", Silent()),
             stages=StageClock(),
+            trackers=Trackers(run, run_id="one", folder=folder),
         ),
     )
     done = trainer.begin()
@@ -186,6 +188,7 @@ def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) 
                 checkpoints=checkpoints,
                 recorder=cast("Recorder", Silent()),
                 stages=StageClock(),
+                trackers=Trackers(run, run_id="one", folder=tmp_path),
             ),
         )
         trainer.actor_rollout_wg = Workers()

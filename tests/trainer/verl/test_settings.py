@@ -43,6 +43,56 @@ def small_run(**sections: object) -> RunConfig:
     )
 
 
+_TWO_RUNS = (
+    (small_run(algorithm={"name": "gae"}), "one"),
+    (
+        small_run(
+            num_training_steps=9,
+            tasks_per_training_step=8,
+            name="other",
+            seed=3,
+            algorithm={"name": "gae", "reward_kl_coefficient": 0.1, "reward_kl_kind": "k2"},
+            model={"dtype": "bfloat16", "engine_dtype": "float32", "lora_rank": 8,
+                   "gradient_checkpointing": True},
+            rollout={"group_size": 6, "max_prompt_tokens": 300, "max_reply_tokens": 20,
+                     "temperature": 0.5, "top_p": 0.9},
+            loss={"clip_low": 0.1, "clip_high": 0.3, "dual_clip": 4.0, "kl_coefficient": 0.1,
+                  "kl_kind": "k2", "entropy_coefficient": 0.1, "importance_sampling": "token",
+                  "importance_cap": 3.0},
+            optimizer={"learning_rate": 0.1, "weight_decay": 0.1, "betas": (0.8, 0.9),
+                       "max_gradient_norm": 0.5, "warmup_training_steps": 2,
+                       "optimizer_steps_per_training_step": 4, "micro_batch_tokens": 9000},
+            critic={"learning_rate": 0.3, "warmup_training_steps": 2},
+            validation={"every": 2, "before": False},
+            checkpoint={"every": 3},
+            engine={"max_sequences": 8, "max_batched_tokens": 5000, "memory_gib": 3.0,
+                    "gpu_memory_utilization": 0.7},
+            resources={"num_workers": 2, "num_nodes": 2, "ray_address": "auto"},
+            trainer={"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1,
+                     "on_stale": "wait"},
+        ),
+        "two",
+    ),
+)  # fmt: skip
+"""Two runs that differ wherever both can, and the name of their folder."""
+
+
+def _derived_of(run: RunConfig, folder: str, *, device: str) -> dict[str, object]:
+    from longhaul_trainer.verl import settings
+
+    here = Path(folder)
+    paths = settings.Paths(
+        model=here / "model", checkpoints=here / "ck", agent_loops=here / "loops", critic=here
+    )
+    of_device = settings._cpu(run) if device == "cpu" else settings._gpu(run)
+    return {
+        **settings._derived(run, paths),
+        **settings._fsdp(run),
+        **settings._critic(run, paths, device),
+        **of_device,
+    }
+
+
 def value(config: DictConfig, name: str) -> object:
     found = OmegaConf.select(config, name)
     assert found is not None, name
@@ -109,6 +159,62 @@ def test_an_evaluation_has_no_critic() -> None:
     config = settings_of(small_run(algorithm={"name": "gae"}), device="cpu", only_validate=True)
 
     assert value(config, "critic.enable") is False
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_what_no_section_decides_is_overridable_or_named_as_relied_on(device: str) -> None:
+    """Every derived name is of one kind, and what sections decide follows them."""
+    from longhaul_trainer.verl import settings
+
+    derived = [_derived_of(*each, device=device) for each in _TWO_RUNS]
+    constant = {name for name, found in derived[0].items() if derived[1].get(name, found) == found}
+    named = settings.OVERRIDABLE | settings.RELIED_ON
+    of_device = set[str]()
+    if device == "cpu":
+        of_device |= settings._cpu(_TWO_RUNS[0][0]).keys() | settings.CRITIC_ON_CPU.keys()
+
+    # the GPUs of an engine divide the workers, and on a CPU it has none
+    by_sections = {f"{ACTOR}.policy_loss.loss_mode", f"{ROLLOUT}.tensor_model_parallel_size"}
+    assert constant - named - of_device <= by_sections
+    assert not settings.OVERRIDABLE & settings.RELIED_ON
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_every_overridable_name_reaches_verl_as_the_run_says(device: str) -> None:
+    from longhaul_trainer.verl.settings import OVERRIDABLE
+
+    table: dict[str, object] = {name: "bf16" for name in OVERRIDABLE if name.endswith("dtype")}
+    table |= {
+        "trainer.project_name": "mine",
+        "trainer.logger": ["console", "swanlab"],
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 1024,
+    }
+    loops = {f"{ROLLOUT}.agent.num_workers": 8}
+    assert table.keys() | loops.keys() == OVERRIDABLE
+    if device == "gpu":
+        table |= loops
+    else:
+        with pytest.raises(ConfigError, match=r"agent.num_workers: is 1 here, which the trainer"):
+            settings_of(small_run(verl=loops), device=device)
+
+    config = settings_of(small_run(algorithm={"name": "gae"}, verl=table), device=device)
+
+    for name, wanted in table.items():
+        assert value(config, name) == wanted
+
+
+def test_a_tracker_of_ours_is_not_started_a_second_time_by_verl() -> None:
+    run = small_run(verl={"trainer.logger": ["console", "wandb"]})
+
+    with pytest.raises(ConfigError, match=r'verl.trainer.logger: .* say trackers = \["wandb"\]'):
+        settings_of(run, device="gpu")
+
+
+def test_what_the_trainer_relies_on_cannot_be_changed() -> None:
+    run = small_run(verl={"trainer.resume_mode": "disable"})
+
+    with pytest.raises(ConfigError, match=r"trainer.resume_mode: is 'auto' here, which the traine"):
+        settings_of(run, device="gpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -25,6 +25,7 @@ import psutil
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
 from longhaul_core.store.session import check_store
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.description_check import require_chat_template
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.provenance import Gpu
@@ -129,7 +130,7 @@ def require_ready(config: RunConfig) -> list[Finding]:
     return [finding for finding in findings if finding.status is Status.WARNING]
 
 
-def model_size(path: str) -> ModelSize:
+def model_size(path: str, *, setting: str = "model.path") -> ModelSize:
     """Parameters and shape of a model, from the headers of its files.
 
     Raises:
@@ -137,7 +138,7 @@ def model_size(path: str) -> ModelSize:
     """
     if path in BUILT_IN_SIZES:
         return BUILT_IN_SIZES[path]
-    folder = prepare_model(path)
+    folder = prepare_model(path, setting=setting)
     weights = sorted(folder.glob("*.safetensors"))
     try:
         config = json.loads((folder / "config.json").read_bytes())
@@ -148,7 +149,7 @@ def model_size(path: str) -> ModelSize:
             hidden_size=int(config["hidden_size"]),
         )
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"model.path = {path!r} cannot be read: {error!r}") from error
+        raise ConfigError(f"{setting} = {path!r} cannot be read: {error!r}") from error
 
 
 def _known_size(config: RunConfig) -> ModelSize:
@@ -185,17 +186,19 @@ def _num_parameters(file: Path) -> int:
 
 
 def check_model(config: RunConfig) -> Finding:
-    """The weights are there, the critic's too."""
+    """The weights are there, the critic's too, and the chat template writes the run's prompts."""
     try:
         size = model_size(config.model.path)
-        if config.algorithm.uses_critic:
-            model_size(config.critic.path or config.model.path)
+        if config.algorithm.uses_critic and config.critic.path is not None:
+            model_size(config.critic.path, setting="critic.path")
+        if check_environment(config).status is Status.GOOD:
+            require_chat_template(config)
     except ConfigError as error:
         return Finding(
             name="model",
             status=Status.BAD,
             found=str(error),
-            advice="name a built-in model, or download one into a folder and name that",
+            advice="name a built-in model, or the folder of a whole one",
             error=ConfigError,
         )
     found = f"{config.model.path}, {size.num_parameters / 1e6:,.0f} million parameters"

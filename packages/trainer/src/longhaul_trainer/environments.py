@@ -6,6 +6,7 @@ observations and actions is made known by `environment.import_modules`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from longhaul_core.actions import ActionFormat, default_instruction
@@ -22,7 +23,7 @@ from longhaul_core.tasks import (
     TaskStream,
     refuse_shared_content,
 )
-from longhaul_core.types import Split
+from longhaul_core.types import Split, Task
 from longhaul_envs.capabilities import HasPrompt
 from longhaul_envs.sources import task_source_for
 from longhaul_trainer.config import RunConfig
@@ -85,12 +86,13 @@ def task_stream(
         state: Where the stream stood, for a run that goes on.
 
     Raises:
-        ConfigError: If the environment is not known, its splits share content, or the state is
-            of other tasks or of another order.
+        ConfigError: If the environment is not known, a training step or a panel asks for more
+            tasks than there are, its splits share content, or the state is of other tasks or of
+            another order.
     """
     source = task_source_for(environment_spec(run))
     training = source.tasks(Split.TRAIN)
-    refuse_shared_content(training, task_panel(run, Split.VALIDATION), task_panel(run, Split.TEST))
+    refuse_shared_content(training, *_panels_beside(run, training))
     order = run.tasks.order
     if state is not None and state["order"] != order:
         raise ConfigError(
@@ -105,6 +107,29 @@ def task_stream(
     if state is None:
         return ShuffledStream(training, seed=run.seed)
     return ShuffledStream.from_state(training, cast("ShuffledState", state))
+
+
+def _panels_beside(run: RunConfig, training: Sequence[Task]) -> list[Panel]:
+    """Both panels of a run, whose training step plays no task twice from the start."""
+    problems: list[str] = []
+    panels: list[Panel] = []
+    first_wave = run.tasks_per_training_step + run.sampling.extra_tasks
+    if first_wave > len(training):
+        asked = f"tasks_per_training_step = {run.tasks_per_training_step}"
+        if run.sampling.extra_tasks:
+            asked += f" and sampling.extra_tasks = {run.sampling.extra_tasks}"
+        problems.append(
+            f"{asked}: {run.environment.id} has {len(training)} training tasks, and a training "
+            f"step starts each once at most; ask for {len(training)} or fewer"
+        )
+    for split in (Split.VALIDATION, Split.TEST):
+        try:
+            panels.append(task_panel(run, split))
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return panels
 
 
 def task_panel(run: RunConfig, split: Split) -> Panel:

@@ -2,9 +2,9 @@
 
 `runs/<run id>/` holds what is needed to repeat and to continue the run: `config.toml` (the
 resolved configuration), `provenance.json` (one file a start), `logs/`, `checkpoints/`,
-`model/` (the final weights as a Hugging Face folder) and `run.lock`. A run's id sorts by its
-start and can be read: `20261121-095806-default-3fa2`. One process at a time works in a
-folder; the lock is the kernel's and goes with its process, however that ends.
+`model/` (the final weights as a Hugging Face folder), `trackers/` and `run.lock`. A run's id
+sorts by its start and can be read: `20261121-095806-default-3fa2`. One process at a time works
+in a folder; the lock is the kernel's and goes with its process, however that ends.
 """
 
 import fcntl
@@ -98,6 +98,11 @@ class RunDirectory:
     def best_model(self) -> Path:
         """Hugging Face folder of the weights that did best in validation."""
         return self.path / "best_model"
+
+    @property
+    def trackers(self) -> Path:
+        """Files of TensorBoard, MLflow and Weights & Biases, where the run has them."""
+        return self.path / "trackers"
 
     @property
     def lock_file(self) -> Path:

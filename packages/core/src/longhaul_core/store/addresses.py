@@ -4,6 +4,7 @@ An address may hold a password. `describe_store` gives the form that may be show
 else of an address reaches a message.
 """
 
+import shutil
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -83,7 +84,7 @@ def store_errors(where: str) -> Generator[None]:
         yield
     except DBAPIError as error:
         reason = redacted(str(error.orig).strip())
-        raise StoreError(f"{where}: {reason}: {_advice(reason)}") from error
+        raise StoreError(f"{where}: {reason}: {_advice(reason, where)}") from error
 
 
 def is_temporary(error: StoreError) -> bool:
@@ -104,7 +105,7 @@ def is_temporary(error: StoreError) -> bool:
     return not _TEMPORARY_STATES.isdisjoint({state, state[:2]})
 
 
-def _advice(reason: str) -> str:
+def _advice(reason: str, where: str) -> str:
     """What to do about an error of a database, by its text: the drivers have no codes in common."""
     lowered = reason.lower()
     known = {
@@ -112,7 +113,7 @@ def _advice(reason: str) -> str:
         "or use PostgreSQL for many writers",
         "readonly": "no right to write; change the file's owner or rights, or name another store",
         "unable to open": "check that the folder exists and may be written",
-        "disk is full": "free space on the disk, or name a store on another one",
+        "disk is full": f"{_free_space(where)}free space there, or name a store on another one",
         "no space left": "free space on the disk, or name a store on another one",
         "disk i/o": "check the disk; SQLite's write-ahead mode does not work on network disks",
         "not a database": "it is some other file; name another path",
@@ -126,3 +127,12 @@ def _advice(reason: str) -> str:
         (advice for sign, advice in known.items() if sign in lowered),
         "the store refused; nothing of this transaction was written",
     )
+
+
+def _free_space(where: str) -> str:
+    """What is left on the disk of a SQLite file; nothing is known of a server's."""
+    folder = Path(where).parent
+    if not folder.is_dir():
+        return ""
+    usage = shutil.disk_usage(folder)
+    return f"its disk has {usage.free / 2**20:,.1f} MiB free of {usage.total / 2**20:,.0f}; "

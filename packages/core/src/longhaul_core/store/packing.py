@@ -21,11 +21,13 @@ __all__ = [
     "pack_logprobs",
     "pack_tokens",
     "shared_prefix_length",
+    "storable_message",
     "storable_text",
     "unpack_logprobs",
     "unpack_tokens",
 ]
 
+_ESCAPE_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -92,6 +94,24 @@ def content_hash(*parts: str) -> str:
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.hexdigest()
+
+
+LONGEST_MESSAGE = 2000
+"""Characters of an error's message that the store keeps."""
+
+
+def storable_message(text: str) -> str:
+    """An error's message as the store keeps it: plain, and no longer than `LONGEST_MESSAGE`.
+
+    Escape codes of a terminal, which Ray writes around what a worker raised, are left out. Of a
+    longer message the beginning and the end are kept: the first says what, the last often why.
+    """
+    plain = storable_text(_ESCAPE_CODE.sub("", text))
+    if len(plain) <= LONGEST_MESSAGE:
+        return plain
+    half = (LONGEST_MESSAGE - 60) // 2  # 60 hold the sign between them
+    left_out = len(plain) - 2 * half
+    return f"{plain[:half]} … {left_out} characters left out … {plain[-half:]}"
 
 
 def storable_text(text: str) -> str:

@@ -15,6 +15,7 @@ from longhaul_core.store.packing import (
     pack_logprobs,
     pack_tokens,
     shared_prefix_length,
+    storable_message,
     storable_text,
 )
 from longhaul_core.store.records import ConsumedSteps, ConsumedValues, EpisodeCredit, EpisodeRecord
@@ -123,7 +124,7 @@ def failure_row(record: EpisodeRecord, failed: FailedEpisode) -> Row:
     return {
         "episode_id": record.episode_id,
         "cause": failed.cause.value,
-        "message": redacted(storable_text(failed.message)),
+        "message": storable_message(redacted(failed.message)),
     }
 
 

@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from longhaul_core.errors import ConfigError
 from longhaul_core.horizons import HorizonState
 from longhaul_trainer.cli.arguments import Further, console_of
-from longhaul_trainer.cli.train import read_description, require_named
+from longhaul_trainer.cli.train import describe
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.environment_check import require_playable
-from longhaul_trainer.environments import task_stream
+from longhaul_trainer.config.load import problem_list
+from longhaul_trainer.description_check import problems_of
 from longhaul_trainer.horizons import horizon_schedule
 
 
@@ -23,10 +24,13 @@ def check(
     ] = False,
 ) -> None:
     """Check a run's description: every problem at once, or what the run will do."""
-    config = read_description(file, further)
-    require_named(config)
-    require_playable(config.environment)
-    task_stream(config)  # both panels too
+    description = describe(file, further)
+    problems = list(description.problems)
+    if description.config is not None:
+        problems += problems_of(description.config, deeply=True, sure_of=description.sure_of)
+    if problems:
+        raise ConfigError(problem_list(description.source, problems))
+    config = description.run()
     console = console_of("stdout")
     if as_toml:
         console.print(config.to_toml(), end="", markup=False, highlight=False, soft_wrap=True)

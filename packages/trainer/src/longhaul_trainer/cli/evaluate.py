@@ -61,9 +61,12 @@ def evaluate(
         run = RunDirectory.find(target, runs_directory=runs_directory)
         config = to_be_played(run.load_config(), overrides, source=run.run_id)
         config = with_model(config, str(weights_of(run, weights)))
+    # Its one score is in the store; trackers show curves.
     # In a folder beside the runs': an evaluation is no run that `resume` could go on with.
     folder = Path(config.runs_directory) / "evaluations"
-    config = config.model_copy(update={"name": split, "runs_directory": str(folder)})
+    config = config.model_copy(
+        update={"name": split, "runs_directory": str(folder), "trackers": ()}
+    )
     config = config.with_absolute_paths(Path.cwd())
     check_machine(config, skip=skip_doctor)
     run = RunDirectory.create(config)

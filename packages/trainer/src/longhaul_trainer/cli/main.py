@@ -1,11 +1,12 @@
 """The program `trainer`. Without a command it trains the default run."""
 
+import errno
 import sys
 from typing import Annotated
 
 import typer
 
-from longhaul_core.errors import LonghaulError
+from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
@@ -56,3 +57,9 @@ def main() -> None:
         app()
     except LonghaulError as error:
         sys.exit(show_error(error, console_of("stderr")))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = "" if error.filename is None else f" at {error.filename}"
+        full = MachineError(f"the disk is full{place}: {error.strerror}; free space there")
+        sys.exit(show_error(full, console_of("stderr")))

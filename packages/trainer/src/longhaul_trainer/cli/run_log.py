@@ -2,10 +2,12 @@
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
+from longhaul_trainer.full_disk import says_full
 from longhaul_trainer.run_directory import RunDirectory
 
 
@@ -36,6 +38,24 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+class RunFile(logging.FileHandler):
+    """A log file; what a full disk does not take is left out, since the run ends by its name."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Report a record that could not be written, but for a full disk."""
+        error = sys.exc_info()[1]
+        if error is None or not says_full(error):
+            super().handleError(record)
+
+    def close(self) -> None:
+        """Close the file, which tries once more to write what it has."""
+        try:
+            super().close()
+        except OSError as error:
+            if not says_full(error):
+                raise
+
+
 class RunLog:
     """While the block runs, log records of every module go to the run's folder.
 
@@ -51,7 +71,7 @@ class RunLog:
             (self._run.log_file, LineFormatter()),
             (self._run.log_file.with_suffix(".jsonl"), JsonFormatter()),
         ):
-            handler = logging.FileHandler(path, encoding="utf-8")
+            handler = RunFile(path, encoding="utf-8")
             handler.setFormatter(formatter)
             handler.setLevel(logging.INFO)
             self._handlers.append(handler)

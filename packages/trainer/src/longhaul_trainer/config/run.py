@@ -8,7 +8,7 @@ into the `[verl]` table under verl's own names.
 
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Self, cast
+from typing import Annotated, Literal, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
@@ -40,6 +40,7 @@ from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
 VerlValue = Scalar | list[Scalar]
+Tracker = Literal["tensorboard", "mlflow", "wandb"]
 
 
 class RunConfig(Section):
@@ -57,6 +58,10 @@ class RunConfig(Section):
     """Folder that holds a folder for each run."""
     store: str = Field(default="longhaul.db", min_length=1)
     """SQLite file, or the URL of a PostgreSQL database, without its password."""
+    trackers: Annotated[tuple[Tracker, ...], Field(strict=False)] = ()
+    """Any of `tensorboard`, `mlflow` and `wandb`: what the store gets of each training step goes
+    there too, by the run's id. Files lie in the run's folder, and W&B stays offline, unless
+    `TENSORBOARD_DIR`, `MLFLOW_TRACKING_URI` or `WANDB_MODE` says otherwise."""
     trainer: TrainerConfig = TrainerConfig()
     model: ModelConfig = ModelConfig()
     environment: EnvironmentConfig = EnvironmentConfig()

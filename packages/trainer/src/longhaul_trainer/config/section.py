@@ -8,7 +8,15 @@ reaches the error list and the configuration guide.
 from collections.abc import Generator
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+
+
+class Contradictions(dict[type["Section"], list[str]]):
+    """Collects what is wrong between fields, by section.
+
+    Given to `model_validate` as its context, it keeps a contradiction of one section from hiding
+    those of the others.
+    """
 
 
 class Section(BaseModel):
@@ -27,8 +35,10 @@ class Section(BaseModel):
         yield from ()
 
     @model_validator(mode="after")
-    def _parts_agree(self) -> Self:
+    def _parts_agree(self, info: ValidationInfo) -> Self:
         problems = list(self.contradictions())
-        if problems:
+        if isinstance(info.context, Contradictions):
+            info.context[type(self)] = problems
+        elif problems:
             raise ValueError("\n".join(problems))
         return self

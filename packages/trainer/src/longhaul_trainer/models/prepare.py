@@ -49,20 +49,23 @@ def default_model_cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "longhaul" / "models"
 
 
-def prepare_model(name_or_path: str, cache: Path | None = None) -> Path:
+def prepare_model(
+    name_or_path: str, cache: Path | None = None, *, setting: str = "model.path"
+) -> Path:
     """Folder of the model, complete and ready to load.
 
     Args:
         name_or_path: `"smollm2"`, `"tiny"`, or the path of a Hugging Face folder.
         cache: Where built-in models are kept; None: `default_model_cache()`. Any number of
             processes may prepare the same model at once: one writes, the others wait.
+        setting: What named the model, for messages.
 
     Raises:
         ConfigError: If the folder does not exist or lacks what a model needs.
     """
     built_in = BUILT_IN_MODELS.get(name_or_path)
     if built_in is None:
-        return _checked_folder(name_or_path)
+        return _checked_folder(name_or_path, setting)
     cache = default_model_cache() if cache is None else cache
     folder = cache / built_in.folder_name
     if folder.is_dir():
@@ -92,12 +95,12 @@ def hash_model(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _checked_folder(name_or_path: str) -> Path:
+def _checked_folder(name_or_path: str, setting: str) -> Path:
     folder = Path(name_or_path).expanduser()
     names = " or ".join(repr(name) for name in BUILT_IN_MODELS)
     if not folder.is_dir():
         raise ConfigError(
-            f"model.path {name_or_path!r} is not a folder; give the path of a Hugging Face "
+            f"{setting} = {name_or_path!r} is not a folder; give the path of a Hugging Face "
             f"model folder, or {names}"
         )
     wanted = {
@@ -111,7 +114,7 @@ def _checked_folder(name_or_path: str) -> Path:
         if not any(any(folder.glob(pattern)) for pattern in patterns)
     ]
     if missing:
-        raise ConfigError(f"model.path {name_or_path!r} lacks {', '.join(missing)}")
+        raise ConfigError(f"{setting} = {name_or_path!r} lacks {', '.join(missing)}")
     return folder
 
 

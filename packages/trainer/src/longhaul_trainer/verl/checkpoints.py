@@ -88,6 +88,11 @@ class CheckpointFolder:
         self._settle_replacements()
         return Checkpoint(training_step, folder)
 
+    def drop_unfinished(self) -> None:
+        """Delete what `begin` made and `publish` was not called for."""
+        for path in self._folder.glob(f"{WRITING}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
     def prune(self, *, keep_last: int, keep_best: bool) -> None:
         """Delete the remains of kills, and all but the newest `keep_last` and the best."""
         complete = self.complete()

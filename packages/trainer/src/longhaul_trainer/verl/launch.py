@@ -15,11 +15,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.errors import ConfigError, MachineError
+from longhaul_core.errors import ConfigError, MachineError, StoreError
 from longhaul_core.store.queries import get_run, newest_attempt
 from longhaul_core.store.records import PanelTasks, RunEnded, RunStarted
 from longhaul_core.store.session import open_store, read_only_engine
@@ -27,6 +27,7 @@ from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.full_disk import as_full_disk
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 from longhaul_trainer.verl.checkpoints import Checkpoint, CheckpointFolder
@@ -34,6 +35,7 @@ from longhaul_trainer.verl.device import Device, choose_device
 from longhaul_trainer.verl.progress import RunProgress
 from longhaul_trainer.verl.runtime import RunTicket
 from longhaul_trainer.verl.stages import StageClock
+from longhaul_trainer.verl.trackers import Trackers
 from longhaul_trainer.verl.variables import prepare_environment
 
 if TYPE_CHECKING:
@@ -122,6 +124,15 @@ def _launch(
             raise
 
 
+class RunEnding(NamedTuple):
+    """How an attempt ended."""
+
+    status: Ending
+    message: str
+    failure: BaseException | None
+    """What is raised of it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launch:
     """One attempt at a run."""
@@ -179,9 +190,12 @@ class _Launch:
             progress.watch(recorder)
             status: Ending = "failed"
             message, trainer = "", None
+            trackers: Trackers | None = None
+            failure: BaseException | None = None
             try:
+                trackers = self._start_trackers(ticket)
                 trainer = self._make_trainer(
-                    make_trainer, (ticket, ticket_file), model, tasks, recorder
+                    make_trainer, (ticket, ticket_file), model, tasks, (recorder, trackers)
                 )
                 self._train(trainer)
                 status = "finished"
@@ -191,13 +205,25 @@ class _Launch:
                     raise MachineError(message) from None
                 status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
             except BaseException as error:
-                message = f"{type(error).__name__}: {error}"
+                failure = self._explained(error)
+                message = f"{type(failure).__name__}: {failure}"
+                if failure is not error:
+                    raise failure from error
                 raise
             finally:
                 progress.look_away()
-                self._end(recorder, ticket, status, message)
+                self._wind_up(recorder, ticket, trackers, RunEnding(status, message, failure))
         self._keep_models()
         return self._outcome(trainer, status, message)
+
+    def _start_trackers(self, ticket: RunTicket) -> Trackers:
+        self.stages.enter("starting the trackers", training_step=self.first_step)
+        return Trackers(
+            self.config,
+            run_id=ticket.run_id,
+            folder=self.run.trackers,
+            resumes_after=self._resumes_after() if ticket.attempt else None,
+        )
 
     def _files_of_nodes(self, model: Path) -> tuple[Path, ...]:
         """What every node must see under the same path."""
@@ -250,7 +276,7 @@ class _Launch:
         tickets: tuple[RunTicket, Path],
         model: Path,
         tasks: tuple[TaskStream, Panel],
-        recorder: Recorder,
+        recorders: tuple[Recorder, Trackers],
     ) -> LonghaulTrainer:
         self.stages.enter("importing verl", training_step=self.first_step)
         from longhaul_trainer.verl.plugin import check_platform
@@ -281,7 +307,8 @@ class _Launch:
             stream=tasks[0],
             panel=tasks[1],
             checkpoints=self.checkpoints,
-            recorder=recorder,
+            recorder=recorders[0],
+            trackers=recorders[1],
             stages=self.stages,
         )
         return (make_trainer or TRAINERS[self.config.trainer.mode])(settings, context)
@@ -290,7 +317,9 @@ class _Launch:
         """The folder that the critic's weights start from, if the run trains one."""
         if self.evaluates is not None or not self.config.algorithm.uses_critic:
             return None
-        return prepare_model(self.config.critic.path or self.config.model.path)
+        if self.config.critic.path is None:
+            return prepare_model(self.config.model.path)
+        return prepare_model(self.config.critic.path, setting="critic.path")
 
     def _train(self, trainer: LonghaulTrainer) -> None:
         import transfer_queue
@@ -310,6 +339,27 @@ class _Launch:
                 trainer.wait_for_audit()
         finally:
             transfer_queue.close()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """The error, or what to do about it where it says that a disk is full."""
+        told = as_full_disk(error, run=self.run, config=self.config, doing=self.stages.stage.name)
+        if told is None:
+            return error
+        self.checkpoints.drop_unfinished()  # there is room then for the store to hear of it
+        return told
+
+    def _wind_up(
+        self, recorder: Recorder, ticket: RunTicket, trackers: Trackers | None, ending: RunEnding
+    ) -> None:
+        """Tell store and trackers how it ended; what hinders that hides no earlier failure."""
+        try:
+            self._end(recorder, ticket, ending.status, ending.message)
+            if trackers is not None:
+                trackers.finish(ending.status)
+        except (StoreError, OSError) as error:
+            if ending.failure is None:
+                raise
+            ending.failure.add_note(f"What was then lost: {error}")
 
     def _end(self, recorder: Recorder, ticket: RunTicket, status: Ending, message: str) -> None:
         """Write how it ended, and wait until the store has it."""

@@ -127,8 +127,8 @@ class Ledger:
             ]
         )
 
-    def metrics(self, training_step: int, metrics: Mapping[str, object]) -> None:
-        """The metrics of a training step that are finite numbers."""
+    def metrics(self, training_step: int, metrics: Mapping[str, object]) -> dict[str, float]:
+        """The metrics of a training step that are finite numbers; returns what it wrote."""
         values = {
             name: float(value)
             for name, value in metrics.items()
@@ -145,6 +145,7 @@ class Ledger:
                 )
             ]
         )
+        return values
 
     def score(self, training_step: int, score: PanelScore, *, panel: Panel) -> None:
         """What the weights after a training step came to on a panel."""

@@ -8,9 +8,10 @@ made into, and may hold special tokens or an end that its text leaves out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from longhaul_core.types import Message, Step
 
@@ -73,6 +74,11 @@ class ChatTemplateRenderer:
     def decode(self, tokens: Sequence[int]) -> str:
         """See `Renderer.decode`. Where thoughts begin and end is text, special tokens or not."""
         return self._tokenizer.decode([token for token in tokens if token not in self._left_out])
+
+
+def load_renderer(folder: Path, *, reply_prefix: str = "") -> ChatTemplateRenderer:
+    """The renderer of a model's Hugging Face folder."""
+    return ChatTemplateRenderer(AutoTokenizer.from_pretrained(folder), reply_prefix=reply_prefix)
 
 
 def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,6 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from longhaul_core.errors import ConfigError, MachineError
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.run import Tracker
+from longhaul_trainer.config.toml import toml_value
 
 Value = bool | int | float | str | list[str] | list[float] | None
 
@@ -49,6 +51,69 @@ LEFT_OUT = (
 REFILLS = ("algorithm.filter_groups", "trainer.v1.sampler.sync_refill_failed_groups")
 """Settings by which verl would ask for further tasks in the midst of a training step."""
 
+OVERRIDABLE = frozenset(
+    {
+        "trainer.project_name",
+        "trainer.logger",
+        "actor_rollout_ref.rollout.agent.num_workers",
+        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
+        *(
+            f"{engine}.mixed_precision.{name}"
+            for engine in (
+                "actor_rollout_ref.actor.fsdp_config",
+                "actor_rollout_ref.ref.fsdp_config",
+                "critic.fsdp",
+            )
+            for name in ("reduce_dtype", "buffer_dtype")
+        ),
+    }
+)
+"""What no section of a run decides and `[verl]` may: ours is a default. On a CPU the number of
+agent loops is not among it."""
+
+RELIED_ON = frozenset(
+    {
+        "data.dataloader_num_workers",
+        "actor_rollout_ref.hybrid_engine",
+        "actor_rollout_ref.model.lora.merge",
+        "actor_rollout_ref.actor.use_dynamic_bsz",
+        "actor_rollout_ref.actor.checkpoint.save_contents",
+        "actor_rollout_ref.actor.checkpoint.load_contents",
+        "actor_rollout_ref.actor.strategy",
+        "actor_rollout_ref.actor.fsdp_config.strategy",
+        "actor_rollout_ref.ref.fsdp_config.strategy",
+        "actor_rollout_ref.rollout.calculate_log_probs",
+        "actor_rollout_ref.rollout.agent.default_agent_loop",
+        "actor_rollout_ref.rollout.agent.agent_loop_config_path",
+        "reward.num_workers",
+        "algorithm.adv_estimator",
+        "critic.enable",
+        "critic.strategy",
+        "critic.use_dynamic_bsz",
+        "critic.ppo_epochs",
+        "critic.shuffle",
+        "critic.checkpoint.save_contents",
+        "critic.checkpoint.load_contents",
+        "critic.fsdp.strategy",
+        "trainer.device",
+        "trainer.total_epochs",
+        "trainer.default_local_dir",
+        "trainer.resume_mode",
+        "trainer.v1.separate_async.parameter_sync_step",
+        "transfer_queue.enable",
+    }
+)
+"""What no section of a run decides and `[verl]` may not either: code here depends on the value."""
+
+CRITIC_ON_CPU: Mapping[str, Value] = {
+    "critic.model.use_remove_padding": False,
+    "critic.model.override_config.attn_implementation": "sdpa",
+    "critic.fsdp.use_torch_compile": False,
+    "critic.fsdp.reshard_after_forward": False,
+    "critic.fsdp.use_no_sync_for_gradient_accumulation": True,
+}
+"""What the critic needs there."""
+
 WEIGHT_BUCKET_MEGABYTES = 512
 """Buffer that weights travel in; on the CPU it must hold the largest tensor in float32."""
 
@@ -78,7 +143,8 @@ def verl_settings(
 
     Raises:
         ConfigError: If the `[verl]` table names a setting that verl does not have, or one that
-            this function derives from the run, or the device cannot do what the run asks for.
+            this function derives from the run or relies on, or the device cannot do what the run
+            asks for.
         MachineError: If this verl lacks a setting that is derived.
     """
     with initialize_config_dir(str(_config_folder()), version_base=None):
@@ -93,9 +159,13 @@ def verl_settings(
         derived |= _critic(run, paths, device)
     if only_validate:
         derived |= {"trainer.val_only": True, "trainer.val_before_train": True}
-    derived |= _cpu(run) if device == "cpu" else _gpu(run)
+    of_device = _cpu(run) if device == "cpu" else _gpu(run)
+    derived |= of_device
     _refuse_missing(config, derived)
-    _refuse_unknown(config, run.verl, derived)
+    fixed = RELIED_ON
+    if device == "cpu":
+        fixed |= of_device.keys() | CRITIC_ON_CPU.keys()
+    _refuse_unknown(config, run.verl, derived, fixed=fixed)
     with open_dict(config):
         for name, value in (derived | dict(run.verl)).items():
             OmegaConf.update(config, name, value, force_add=True)
@@ -311,13 +381,7 @@ def _critic(run: RunConfig, paths: Paths, device: str) -> dict[str, Value]:
         "critic.fsdp.mixed_precision.buffer_dtype": "fp32",
     }
     if device == "cpu":
-        derived |= {
-            "critic.model.use_remove_padding": False,
-            "critic.model.override_config.attn_implementation": "sdpa",
-            "critic.fsdp.use_torch_compile": False,
-            "critic.fsdp.reshard_after_forward": False,
-            "critic.fsdp.use_no_sync_for_gradient_accumulation": True,
-        }
+        derived |= CRITIC_ON_CPU
     return derived
 
 
@@ -372,17 +436,34 @@ def _refuse_missing(config: DictConfig, derived: Mapping[str, object]) -> None:
 
 
 def _refuse_unknown(
-    config: DictConfig, table: Mapping[str, object], derived: Mapping[str, object]
+    config: DictConfig,
+    table: Mapping[str, object],
+    derived: Mapping[str, object],
+    *,
+    fixed: Set[str],
 ) -> None:
+    """Refuse names that verl does not have, and those whose value is decided elsewhere."""
     problems: list[str] = []
+    logger = table.get("trainer.logger", [])
+    ours = [name for name in get_args(Tracker) if isinstance(logger, list) and name in logger]
+    if ours:
+        problems.append(
+            f"verl.trainer.logger: verl would start a second {' and '.join(ours)} in each attempt; "
+            f"say trackers = {toml_value(ours)}"
+        )
     for name in table:
         if name.startswith(REFILLS):
             problems.append(
                 f"verl.{name}: groups are chosen by episodes here; say sampling.dynamic = true"
             )
-        elif name in derived:
+        elif name in fixed and name in derived:
+            problems.append(
+                f"verl.{name}: is {derived[name]!r} here, which the trainer relies on; it cannot "
+                "be changed"
+            )
+        elif name in derived and name not in OVERRIDABLE:
             problems.append(f"verl.{name}: set by the run's own sections; change it there")
-        elif not _has(config, name):
+        elif name not in derived and not _has(config, name):
             close = difflib.get_close_matches(name, _names(config), n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             problems.append(f"verl.{name}: verl has no such setting{hint}")

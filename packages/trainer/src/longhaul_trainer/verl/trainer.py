@@ -84,6 +84,7 @@ from longhaul_trainer.verl.rewards import refuse_hook_errors, with_reference_kl
 from longhaul_trainer.verl.runtime import RunTicket
 from longhaul_trainer.verl.sampling import SamplingRules, all_failed
 from longhaul_trainer.verl.stages import StageClock
+from longhaul_trainer.verl.trackers import Trackers
 
 ENGINE_SECONDS = 120.0
 """Longest that an idle engine may take to answer."""
@@ -103,6 +104,7 @@ class TrainingContext:
     checkpoints: CheckpointFolder
     recorder: Recorder
     stages: StageClock
+    trackers: Trackers
 
 
 class LonghaulTrainer(PPOTrainer):
@@ -642,7 +644,9 @@ class LonghaulTrainer(PPOTrainer):
         self._checkpoint_is_due = self._checkpoint_is_due or self._is_best()
         if self._checkpoint_is_due:
             self._throw_away_waiting(metrics)
-        self._ledger.metrics(self.global_steps, metrics)
+        values = self._ledger.metrics(self.global_steps, metrics)
+        # Before the checkpoint, which says that all of the training step is done.
+        self._context.trackers.log(self.global_steps, values)
         self._audit_the_first()
         self._learn_from_outcomes()
         if self._checkpoint_is_due:
@@ -711,12 +715,15 @@ class LonghaulTrainer(PPOTrainer):
         )
         self.scores[self.global_steps] = score
         self._ledger.score(self.global_steps, score, panel=self._context.panel)
-        return {
+        metrics = {
             "validation/mean_return": score.mean_return,
             "validation/success_rate": score.success_rate,
-            "validation/num_episodes": score.num_episodes,
+            "validation/num_episodes": float(score.num_episodes),
             "validation/mean_steps": float(np.mean([note.num_steps for note in last])),
         }
+        if self.global_steps == 0:  # later ones are among the metrics of their training step
+            self._context.trackers.log(0, metrics)
+        return metrics
 
     # Checkpoints
 

@@ -17,7 +17,7 @@ from longhaul_core.store.models import (
     RunRow,
     StepRow,
 )
-from longhaul_core.store.packing import storable_text
+from longhaul_core.store.packing import storable_message, storable_text
 from longhaul_core.store.records import Heartbeat, Phase, RunEnded, RunStarted
 from longhaul_core.store.redaction import redacted
 from longhaul_core.store.rows import Row
@@ -307,7 +307,7 @@ def end_run(connection: Connection, record: RunEnded) -> None:
     """Note how an attempt ended, and the run with it if the attempt is its newest."""
     end: Row = {
         "status": record.status,
-        "message": redacted(storable_text(record.message)),
+        "message": storable_message(redacted(record.message)),
         "ended_at": float(record.ended_at),
     }
     require_storable(RunRow, [end])

@@ -1,0 +1,151 @@
+"""Is everything there that a run's description names? Looked up before anything starts.
+
+Environment, tasks, model, reward function, trackers and settings of verl are looked up each for
+itself, so that one which is not there hides no other. Torch and the training stack are imported
+for none of it, and transformers only for a model that is a folder: its chat template is tried on
+the prompts that the run would compose.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+
+from longhaul_core.errors import ConfigError, RendererFailure, attributed_to
+from longhaul_core.memory import build_memory
+from longhaul_core.types import Message, Observation
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.environment_check import require_playable
+from longhaul_trainer.environments import prompt_template, task_stream
+from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
+from longhaul_trainer.reward_shaping import load_reward_shaping
+
+SureOf = Callable[..., bool]
+"""Whether the values of some keys, or sections, are those that were described."""
+
+
+def problems_of(
+    config: RunConfig, *, deeply: bool = False, sure_of: SureOf = lambda *_: True
+) -> list[str]:
+    """What is named and is not there, or cannot be used; one line each.
+
+    Args:
+        config: The run.
+        deeply: List the environment's tasks too, which may take a reset for each.
+        sure_of: What is not sure is not looked up.
+    """
+    problems: list[str] = []
+    is_playable = False
+    if sure_of("environment"):
+        of_environment = _problems(lambda: require_playable(config.environment))
+        problems += of_environment
+        is_playable = not of_environment
+    if is_playable and deeply and sure_of("validation", "sampling", "tasks"):
+        problems += _problems(lambda: task_stream(config))  # both panels too
+    if sure_of("model"):
+        of_model = _problems(lambda: require_model(config.model.path, setting="model.path"))
+        problems += of_model
+        if not of_model and is_playable and sure_of("prompt", "memory", "actions"):
+            problems += _problems(lambda: require_chat_template(config))
+    critic = config.critic.path
+    if critic is not None and sure_of("critic"):
+        problems += _problems(lambda: require_model(critic, setting="critic.path"))
+    shaping = config.algorithm.reward_shaping
+    if shaping is not None and sure_of("algorithm"):
+        problems += _problems(lambda: load_reward_shaping(shaping))
+    if sure_of("trackers"):
+        problems += [_missing(tracker) for tracker in config.trackers if not _is_there(tracker)]
+    if config.verl and sure_of("verl"):
+        problems += _problems(lambda: _require_settings_of_verl(config))
+    return problems
+
+
+def require_named(config: RunConfig) -> None:
+    """Refuse a run that names what is not there.
+
+    Raises:
+        ConfigError: All of it at once.
+    """
+    problems = problems_of(config)
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def require_model(path: str, *, setting: str) -> None:
+    """Refuse what is no model; a built-in one is not written for it.
+
+    Raises:
+        ConfigError: If `path` is no built-in model and no folder that holds one.
+    """
+    if path in BUILT_IN_MODELS:
+        return
+    from longhaul_trainer.doctor import model_size  # half a second that other models need not wait
+
+    prepare_model(path, setting=setting)
+    model_size(path, setting=setting)
+
+
+def require_chat_template(config: RunConfig) -> None:
+    """Refuse a model whose chat template cannot write the prompts that the run composes.
+
+    Raises:
+        ConfigError: If its folder has no tokenizer or template that load, or the template refuses
+            a prompt of the first steps.
+    """
+    path = config.model.path
+    if path in BUILT_IN_MODELS:
+        return
+    try:
+        with attributed_to(RendererFailure, "its tokenizer cannot be loaded"):
+            from longhaul_trainer.verl.renderer import load_renderer  # imports transformers
+
+            renderer = load_renderer(
+                Path(path).expanduser(), reply_prefix=config.prompt.reply_prefix
+            )
+        for prompt in _first_prompts(config):
+            roles = ", ".join(message.role for message in prompt)
+            with attributed_to(RendererFailure, f"its chat template refuses messages of {roles}"):
+                renderer.render(prompt)
+    except RendererFailure as error:
+        raise ConfigError(
+            f"model.path = {path!r}: {error}; give the folder a chat_template.jinja that takes "
+            "them, or change [prompt] and [memory], which compose them"
+        ) from error
+
+
+def _first_prompts(config: RunConfig) -> Generator[Sequence[Message]]:
+    """Prompts of the first and of the second step, as the run's memory composes them."""
+    memory = build_memory(
+        config.memory.kind, size=config.memory.size, template=prompt_template(config)
+    )
+    seen = Observation(text="You are in a room.", admissible_actions=("look", "wait"))
+    yield memory.compose(seen)
+    memory.write(observation=seen, reply="look", action="look")
+    yield memory.compose(seen)
+
+
+def _is_there(tracker: str) -> bool:
+    return importlib.util.find_spec(tracker) is not None
+
+
+def _missing(tracker: str) -> str:
+    package = {"mlflow": "longhaul-trainer[mlflow]"}.get(tracker, tracker)
+    return (
+        f'trackers: the package of "{tracker}" is not installed; install {package}, or leave it out'
+    )
+
+
+def _require_settings_of_verl(config: RunConfig) -> None:
+    from longhaul_trainer.verl.device import usable_gpus, wanted_device
+    from longhaul_trainer.verl.settings import require_known_settings
+
+    require_known_settings(config, device=wanted_device(config, num_gpus=len(usable_gpus())))
+
+
+def _problems(look_up: Callable[[], object]) -> list[str]:
+    try:
+        look_up()
+    except ConfigError as error:
+        return str(error).splitlines()
+    return []

@@ -1,0 +1,129 @@
+"""Tests for `longhaul_trainer.description_check`, on real model folders."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.description_check import problems_of, require_named
+from longhaul_trainer.doctor import Status, check_model
+from longhaul_trainer.models import prepare_model
+
+REFUSES_SYSTEM = """
+{%- for message in messages -%}
+{%- if message['role'] == 'system' -%}{{ raise_exception('no system messages') }}{%- endif -%}
+{{ message['content'] }}
+{%- endfor -%}
+"""
+REFUSES_ASSISTANT = REFUSES_SYSTEM.replace("system", "assistant")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A whole model folder of the user's own."""
+    return Path(shutil.copytree(prepare_model("tiny"), tmp_path / "model"))
+
+
+def run_with(**sections: object) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": 2,
+            "tasks_per_training_step": 4,
+            "environment": {"id": "longhaul/TextCraft-v0", "options": {"depth": 1}},
+            "validation": {"num_tasks": 4, "test_num_tasks": 4},
+        }
+        | sections
+    )
+
+
+def test_a_run_that_names_what_is_there_has_no_problem(model: Path) -> None:
+    assert problems_of(run_with(model={"path": str(model)}), deeply=True) == []
+
+
+def test_what_is_not_there_is_told_all_at_once(tmp_path: Path) -> None:
+    run = run_with(
+        tasks_per_training_step=100_000,
+        model={"path": str(tmp_path / "gone")},
+        algorithm={"name": "gae", "reward_shaping": "no_such_module:rewards"},
+        critic={"path": str(tmp_path / "gone_too")},
+        validation={"num_tasks": 50_000, "test_num_tasks": 60_000},
+        verl={"trainer.nodes": 3},
+    )
+
+    problems = problems_of(run, deeply=True)
+
+    assert [line.partition(" ")[0] for line in problems[:3]] == [
+        "tasks_per_training_step",
+        "num_tasks",
+        "num_tasks",
+    ]
+    assert "has 574 training tasks" in problems[0]
+    assert [problem.partition(" = ")[0] for problem in problems[3:5]] == [
+        "model.path",
+        "critic.path",
+    ]
+    assert "no_such_module" in problems[5]
+    assert "did you mean 'trainer.nnodes'?" in problems[6]
+    assert len(problems) == 7
+
+
+def test_extra_tasks_count_as_tasks_of_the_training_step() -> None:
+    run = run_with(tasks_per_training_step=500, sampling={"extra_tasks": 75})
+
+    (problem,) = problems_of(run, deeply=True)
+
+    assert "tasks_per_training_step = 500 and sampling.extra_tasks = 75" in problem
+    assert problems_of(run_with(tasks_per_training_step=574), deeply=True) == []
+
+
+def test_a_model_that_cannot_be_read_is_told_by_its_setting(model: Path) -> None:
+    (model / "config.json").write_text("{", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"critic\.path = .* cannot be read"):
+        require_named(run_with(algorithm={"name": "gae"}, critic={"path": str(model)}))
+
+
+def test_a_model_without_a_chat_template_is_refused_by_name(model: Path) -> None:
+    (model / "chat_template.jinja").unlink()
+    run = run_with(model={"path": str(model)})
+
+    with pytest.raises(ConfigError, match=f"model.path = '{model}': .*chat_template is not set"):
+        require_named(run)
+    finding = check_model(run)
+    assert (finding.status, finding.error) == (Status.BAD, ConfigError)
+    assert "chat_template is not set" in finding.found
+
+
+def test_a_chat_template_that_refuses_the_runs_prompts_is_told_with_its_own_words(
+    model: Path,
+) -> None:
+    (model / "chat_template.jinja").write_text(REFUSES_SYSTEM, encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"messages of system, user: .*no system messages"):
+        require_named(run_with(model={"path": str(model)}, prompt={"system": "You craft."}))
+    require_named(run_with(model={"path": str(model)}, prompt={"system": ""}))
+
+
+def test_a_chat_template_is_tried_on_the_second_step_too(model: Path) -> None:
+    (model / "chat_template.jinja").write_text(REFUSES_ASSISTANT, encoding="utf-8")
+    path, prompt = {"path": str(model)}, {"system": ""}
+
+    with pytest.raises(ConfigError, match=r"user, assistant, user: .*no assistant messages"):
+        require_named(run_with(model=path, prompt=prompt, memory={"kind": "full"}))
+    require_named(run_with(model=path, prompt=prompt, memory={"kind": "window"}))
+
+
+def test_a_chat_template_that_is_not_jinja_is_refused(model: Path) -> None:
+    (model / "chat_template.jinja").write_text("{% for message in %}", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"model.path = .*TemplateSyntaxError"):
+        require_named(run_with(model={"path": str(model)}))
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_refused(model: Path) -> None:
+    (model / "tokenizer.json").write_text("{}", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match="tokenizer cannot be loaded"):
+        require_named(run_with(model={"path": str(model)}))
