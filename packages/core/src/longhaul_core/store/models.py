@@ -62,7 +62,7 @@ __all__ = [
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0008"
+SCHEMA_VERSION = "0009"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -276,6 +276,10 @@ class EpisodeRow(Base):
     optimizer_step_index: Mapped[int | None]
     final_observation: Mapped[str | None]
     """Seen after the last action; null if failed."""
+    final_anchor_state: Mapped[str | None]
+    """Null: the final observation itself is the anchor, or there is none."""
+    final_anchor_hash: Mapped[str | None] = mapped_column(Hash)
+    """Of the anchor state of the final observation; null if failed, and before schema 0009."""
     final_value: Mapped[float | None]
     """What the critic says of the final observation; null unless truncated, and without one."""
 
