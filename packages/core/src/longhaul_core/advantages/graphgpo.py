@@ -97,8 +97,8 @@ def graphgpo_credit(
 
     Steps that are compared share d(s), so the two forms differ by a factor for each state. With
     `scale_by_std` it meets the 1e-6 alone: by `proximity` the deviation at a state d steps from
-    the goal is about `10 * distance_decay^d`, so with 0.1 `A^S` fades where d is more than about
-    6; by `progress` it does not.
+    the goal is about `10 * distance_decay^(d - 1)`, so with 0.1 `A^S` fades from 8 steps on; by
+    `progress` it does not.
 
     Where the paper and the released code differ, and what is done here:
 
