@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from longhaul_core.advantages import (
     EpisodeCredit,
+    GraphSettings,
     drgrpo_credit,
     gae_over_steps,
     gigpo_credit,
+    graphgpo_credit,
     grpo_credit,
     hgpo_credit,
     pass_at_k_credit,
@@ -51,6 +53,11 @@ def tokens_of(group: Group) -> list[list[int]]:
     return [[2 + (state == "b") for _, state in episode] for episode in group]
 
 
+def final_states_of(group: Group) -> list[str | None]:
+    """The goal where the last step was paid for, or else the state that it was taken in."""
+    return [None if episode[-1][0] > 0 else episode[-1][1] for episode in group if episode]
+
+
 WHOLE_EPISODE: dict[str, Estimator] = {
     "grpo": lambda group: grpo_credit(rewards_of(group)),
     "grpo, unscaled": lambda group: grpo_credit(rewards_of(group), scale_by_std=False),
@@ -69,6 +76,12 @@ ESTIMATORS: dict[str, Estimator] = {
     "gigpo": lambda group: gigpo_credit(rewards_of(group), states_of(group), discount=0.5),
     "gigpo, similar": lambda group: gigpo_credit(
         rewards_of(group), states_of(group), discount=0.5, similarity=0.9
+    ),
+    "graphgpo": lambda group: graphgpo_credit(
+        rewards_of(group),
+        states_of(group),
+        final_states_of(group),
+        settings=GraphSettings(distance_decay=0.5),
     ),
     "hgpo": lambda group: hgpo_credit(rewards_of(group), states_of(group), discount=0.5),
     "reinforce_plus_plus": lambda group: reinforce_plus_plus_credit(
@@ -118,7 +131,7 @@ def test_a_bonus_for_every_episode_changes_nothing(name: str, group: Group, bonu
         )
 
 
-@pytest.mark.parametrize("name", [*WHOLE_EPISODE, "gigpo"])
+@pytest.mark.parametrize("name", [*WHOLE_EPISODE, "gigpo", "graphgpo"])
 @given(group=groups, num_idle=st.integers(1, 20))
 def test_idle_steps_of_one_episode_move_no_episode_part(
     name: str, group: Group, num_idle: int

@@ -34,8 +34,11 @@ def intent(**settings: object) -> Intent:
         "discount": 1.0,
         "scale_by_std": False,
         "step_advantage_weight": 1.0,
+        "episode_advantage_weight": 1.0,
         "statistics": "episode",
         "anchor_similarity": None,
+        "distance_decay": 0.1,
+        "distance_form": "proximity",
         "history_length": 2,
         "history_weight_exponent": 1.0,
         "whiten": "token",
@@ -142,6 +145,39 @@ def test_gigpo_by_hand() -> None:
     found = advantages(pair, estimator="gigpo", discount=0.5, step_advantage_weight=2.0)
 
     assert found == [[2, 1], [-2, -1]]
+
+
+@pytest.mark.parametrize(("form", "from_a"), [("proximity", 1.25), ("progress", 2.5)])
+def test_graphgpo_by_hand(form: str, from_a: float) -> None:
+    # The goal is 1 step from b, 2 from a and d. With decay 0.5 a step to it is worth 10, to b 5, to
+    # a or d 2.5: from a 5 and 2.5, from b 10 and, cut short, 2.5; d is left once. By progress from
+    # a 10 (to b, 1 nearer) and 5 (to d, as far), from b 10 and 2.5.
+    pair = [
+        episode([0, 1], anchors="ab"),
+        episode([0, 0, 0], anchors="adb")._replace(final_anchor="a"),
+    ]
+
+    found = advantages(
+        pair,
+        estimator="graphgpo",
+        distance_decay=0.5,
+        distance_form=form,
+        episode_advantage_weight=2.0,
+    )
+
+    assert found == [[1 + from_a, 1 + 3.75], [-1 - from_a, -1, -1 - 3.75]]
+
+
+def test_graphgpo_joins_states_that_read_alike() -> None:
+    pair = [
+        episode([1])._replace(anchors=["room 1"]),
+        episode([0])._replace(anchors=["room 2"], final_anchor="pond"),
+    ]
+    joined = {"estimator": "graphgpo", "distance_decay": 0.5, "anchor_similarity": 0.8}
+
+    # A room is 1 step from the goal, the pond counts as 2: worth 10 and 2.5.
+    assert advantages(pair, **joined) == [[0.5 + 3.75], [-0.5 - 3.75]]
+    assert advantages(pair, **joined | {"anchor_similarity": None}) == [[0.5], [-0.5]]
 
 
 def test_hgpo_by_hand() -> None:

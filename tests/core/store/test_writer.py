@@ -31,7 +31,7 @@ from longhaul_core.store import (
     TokenPieces,
     queries,
 )
-from longhaul_core.store.packing import unpack_logprobs
+from longhaul_core.store.packing import content_hash, unpack_logprobs
 from longhaul_core.types import Message, Observation, Split, Step, StepTimings, Task
 from store_samples import (
     make_audit,
@@ -90,6 +90,33 @@ def one_of_each() -> list[Record]:
         Heartbeat(run_id="run", attempt=0, at=1_760_000_100.0),
         RunEnded(run_id="run", attempt=0, status="finished", message="", ended_at=1_760_000_200.0),
     ]
+
+
+def test_the_state_that_an_episode_ended_in_is_kept(writer: StoreWriter, session: Session) -> None:
+    ends = (
+        Observation(text="It is dark."),
+        Observation(text="It is dark.", anchor_state="cellar"),
+    )
+    records = [
+        make_record(
+            replace(make_trajectory(position=position), final_observation=end), group_index=0
+        )
+        for position, end in enumerate(ends)
+    ]
+
+    writer.write([run_started(), *records, make_record(make_failure(position=2), group_index=0)])
+    writer.write(make_decisions(records))
+
+    numbers = queries.episode_numbers(session, run_id="run", training_step=1)
+    assert [(episode.success, episode.final_anchor_hash) for episode in numbers] == [
+        (True, content_hash("It is dark.")),
+        (True, content_hash("cellar")),
+        (None, None),
+    ]
+    assert queries.final_anchor_texts(session, run_id="run", training_step=1) == {
+        records[0].episode_id: "It is dark.",
+        records[1].episode_id: "cellar",
+    }
 
 
 def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session) -> None:

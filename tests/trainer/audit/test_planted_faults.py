@@ -678,6 +678,37 @@ def test_an_episode_that_the_store_has_otherwise_is_found(
     assert of_rule(report, rule)[0].episode_id == found
 
 
+def test_a_last_step_that_led_elsewhere_is_found(audit: Audit) -> None:
+    config = make_config(algorithm__name="graphgpo", algorithm__scale_by_std=False)
+    played = play(config, 1, seed=4)
+
+    report = audit(
+        [run_started(config), *played.records()],
+        "UPDATE episodes SET final_anchor_hash = 'elsewhere' WHERE NOT success",
+    )
+
+    assert rules_of(report) == {"step_part", "advantage"}
+    ends = {(c.episode_id, len(c.advantages) - 1) for c in played.credits}
+    assert ends & {(f.episode_id, f.step_index) for f in report.findings}
+
+
+@pytest.mark.parametrize("similarity", [None, 0.97])
+def test_where_an_end_is_not_in_the_store_its_group_is_not_checked_and_told(
+    similarity: float | None, audit: Audit
+) -> None:
+    config = make_config(algorithm__name="graphgpo", algorithm__anchor_similarity=similarity)
+
+    report = audit(
+        [run_started(config), *play(config, 1, seed=4).records()],
+        "UPDATE episodes SET final_anchor_hash = NULL, final_anchor_state = NULL, "
+        "final_observation = NULL WHERE NOT success",
+    )
+
+    assert report.clean
+    told = {one.reason for one in report.not_checked if one.rule == "step_part"}
+    assert "the state that it ended in is not in the store" in told
+
+
 def test_a_place_without_episode_or_failure_is_found(audit: Audit) -> None:
     config = make_config()
     played = play(config, 1)

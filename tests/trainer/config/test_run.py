@@ -189,7 +189,7 @@ def test_there_are_recipes() -> None:
         ),
         (
             {"algorithm": {"name": "rloo", "statistics": "row"}},
-            'statistics = "row" means nothing to name = "rloo"; it is for gigpo, grpo',
+            'statistics = "row" means nothing to name = "rloo"; it is for gigpo, grpo, graphgpo',
         ),
         (
             {"algorithm": {"name": "reinforce_plus_plus", "scale_by_std": False}},
@@ -205,7 +205,25 @@ def test_there_are_recipes() -> None:
         ),
         (
             {"algorithm": {"anchor_similarity": 0.9, "name": "hgpo"}},
-            'anchor_similarity = 0.9 means nothing to name = "hgpo"; it is for gigpo',
+            'anchor_similarity = 0.9 means nothing to name = "hgpo"; it is for gigpo, graphgpo',
+        ),
+        (
+            {"algorithm": {"distance_decay": 0.5}},
+            'distance_decay = 0.5 means nothing to name = "gigpo"; it is for graphgpo',
+        ),
+        (
+            {"algorithm": {"episode_advantage_weight": 0.5}},
+            'episode_advantage_weight = 0.5 means nothing to name = "gigpo"; it is for graphgpo',
+        ),
+        (
+            {
+                "algorithm": {
+                    "name": "graphgpo",
+                    "step_advantage_weight": 0.0,
+                    "episode_advantage_weight": 0.0,
+                }
+            },
+            "step_advantage_weight = 0 and episode_advantage_weight = 0 leave no advantage",
         ),
         (
             {"algorithm": {"name": "drgrpo", "loss_unit": "episode"}},
@@ -307,6 +325,7 @@ def test_every_estimator_takes_its_defaults_written_out(name: str) -> None:
         {"name": "pass_at_k", "pass_k": 8},
         {"name": "gigpo", "anchor_similarity": 0.9, "step_advantage_weight": 0.0},
         {"name": "hgpo", "history_length": 0, "history_weight_exponent": 0.0},
+        {"name": "graphgpo", "distance_form": "progress", "episode_advantage_weight": 0.0},
         {"name": "reinforce_plus_plus_baseline", "whiten": "episode"},
     ],
     ids=str,

@@ -42,6 +42,7 @@ def episode(group: int, position: int, steps: list[Step], *, retry: int = 0) -> 
                 action_tokens=step.get("tokens", 2),
                 start=0,
                 split_reason="one_row_per_step",
+                final_anchor=step.get("final", ""),
             ),
         )
         for index, step in enumerate(steps)
@@ -364,6 +365,8 @@ def test_nothing_to_compare_leaves_nothing_to_train() -> None:
         # the same state everywhere: the step part says what the episode part says
         ({"name": "gigpo"}, [4.0, -4.0, 0.0, 3.0, -3.0]),
         ({"name": "hgpo"}, [2.0, -2.0, 0.0, 1.5, -1.5]),
+        # the goal is worth 10 and, two steps from it, no success 0.1: means 6.7 and 5.05
+        ({"name": "graphgpo"}, [5.3, -8.6, 3.3, 6.45, -6.45]),
         # a critic that expected nothing yet: as REINFORCE++ above
         (
             {"name": "gae", "scale_by_std": True},
@@ -394,6 +397,13 @@ PARAMETERS: list[tuple[Settings, Settings]] = [
     ({"name": "gigpo"}, {"discount": 0.5}),
     ({"name": "gigpo"}, {"step_advantage_weight": 0.5}),
     ({"name": "gigpo"}, {"anchor_similarity": 0.5}),
+    ({"name": "graphgpo"}, {"scale_by_std": True}),
+    ({"name": "graphgpo"}, {"statistics": "row"}),
+    ({"name": "graphgpo"}, {"step_advantage_weight": 0.5}),
+    ({"name": "graphgpo"}, {"episode_advantage_weight": 0.5}),
+    ({"name": "graphgpo"}, {"anchor_similarity": 0.5}),
+    ({"name": "graphgpo"}, {"distance_decay": 0.5}),
+    ({"name": "graphgpo"}, {"distance_form": "progress"}),
     ({"name": "hgpo"}, {"scale_by_std": True}),
     ({"name": "hgpo"}, {"discount": 0.5}),
     ({"name": "hgpo"}, {"history_length": 0}),
@@ -411,7 +421,7 @@ def test_every_setting_reaches_its_estimator(algorithm: Settings, change: Settin
     walks = [
         [(0.0, "start"), (1.0, "hall 1"), (5.0, "door")],
         [(0.0, "start"), (0.0, "hall 1"), (2.0, "door")],
-        [(0.0, "start"), (0.0, "door"), (1.0, "hall 2"), (0.0, "start")],
+        [(0.0, "start"), (0.0, "door"), (-1.0, "hall 2"), (0.0, "start")],
     ]
     notes: Notes = {}
     for position, walk in enumerate(walks):
@@ -425,7 +435,23 @@ def test_every_setting_reaches_its_estimator(algorithm: Settings, change: Settin
     assert advantages_of(after) != advantages_of(before)
 
 
-@pytest.mark.parametrize("name", ["grpo", "drgrpo", "rloo", "pass_at_k", "gigpo", "hgpo"])
+def test_where_an_episode_ended_is_part_of_the_graph() -> None:
+    walk = [{"reward": 0.0, "anchor": "start"}, {"reward": 1.0, "anchor": "door"}]
+
+    def cut_short(seen_last: str) -> float:
+        lost = [{"reward": 0.0, "anchor": "start", "final": seen_last}]
+        notes = episode(0, 0, walk) | episode(0, 1, lost)
+        found = credit_of(notes, num_groups=1, name="graphgpo", distance_decay=0.5)
+        return found.episodes[1].credit.step_advantages[0]
+
+    assert cut_short("door") == 0.0
+    # the door is worth 5; a pond without a way, 3 steps from the goal, 1.25
+    assert cut_short("pond") == -1.875
+
+
+@pytest.mark.parametrize(
+    "name", ["grpo", "drgrpo", "rloo", "pass_at_k", "gigpo", "hgpo", "graphgpo"]
+)
 def test_another_task_changes_nothing_even_from_the_same_state(name: str) -> None:
     walk = [{"reward": 1.0, "anchor": "start"}, {"reward": 2.0, "anchor": "door"}]
     notes = episode(0, 0, walk) | episode(0, 1, walk[:1])
@@ -512,7 +538,7 @@ def test_the_order_of_rows_changes_nothing(
     trained = {key for e in credits[0].episodes for key in e.rows}
     assert trained | set(credits[0].left_out) == set(notes)
     assert not trained & set(credits[0].left_out)
-    if name not in ("grpo", "drgrpo", "rloo", "gigpo"):
+    if name not in ("grpo", "drgrpo", "rloo", "gigpo", "graphgpo"):
         return
     # one number per episode, and they cancel over each group
     by_group: dict[int, list[float]] = {}

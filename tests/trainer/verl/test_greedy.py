@@ -84,6 +84,7 @@ def test_there_is_no_baseline_to_make_up() -> None:
         name="train-3-0",
         step_rewards=[],
         anchor_states=[[note.anchor]],
+        final_states=[note.final_anchor],
         num_action_tokens=[[note.action_tokens]],
     )
 

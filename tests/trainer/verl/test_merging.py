@@ -106,6 +106,21 @@ def test_a_row_is_not_longer_than_its_limit_unless_it_is_one_step(
     assert {row.reason for row in rows[1:]} <= {SplitReason.ROW_FULL}
 
 
+def test_the_note_of_the_last_step_alone_says_where_the_episode_ended() -> None:
+    trajectory = replace(
+        make_trajectory(rewards=(0.0, 0.0, 0.0)),
+        final_observation=Observation(text="It is dark.", anchor_state="cellar"),
+    )
+
+    notes = [
+        note
+        for row in cut_into_rows(trajectory.steps, form="step")
+        for note in notes_of(row, trajectory, group=GroupName(3, 2), retry=0)
+    ]
+
+    assert [note.final_anchor for note in notes] == ["", "", "cellar"]
+
+
 def test_the_notes_of_a_row_say_where_each_action_is_and_why_the_row_begins() -> None:
     trajectory = replace(make_trajectory(rewards=(0.0,) * 4), steps=tuple(CHAT))
     (row,) = cut_into_rows(CHAT, form="merged")

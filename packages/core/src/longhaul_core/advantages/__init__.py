@@ -14,6 +14,7 @@ from longhaul_core.advantages.gae import (
 )
 from longhaul_core.advantages.gae_credit import GaeLevel, gae_credit
 from longhaul_core.advantages.gigpo import gigpo_credit
+from longhaul_core.advantages.graphgpo import DistanceForm, GraphSettings, graphgpo_credit
 from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.advantages.hgpo import hgpo_credit
 from longhaul_core.advantages.pass_at_k import pass_at_k_credit
@@ -29,8 +30,10 @@ from longhaul_core.advantages.weights import LossUnit, loss_weights
 from longhaul_core.advantages.whiten import Whiten, whitened
 
 __all__ = [
+    "DistanceForm",
     "EpisodeCredit",
     "GaeLevel",
+    "GraphSettings",
     "LossUnit",
     "Statistics",
     "StepCriticCredit",
@@ -41,6 +44,7 @@ __all__ = [
     "gae_over_steps",
     "gae_over_tokens",
     "gigpo_credit",
+    "graphgpo_credit",
     "grpo_credit",
     "hgpo_credit",
     "loss_weights",

@@ -147,6 +147,42 @@ def step_credit(
     )
 
 
+def two_part_credit(
+    episodes_G: FloatArray,
+    steps_N: FloatArray,
+    returns_to_go: Sequence[FloatArray],
+    *,
+    step_weight: float,
+    episode_weight: float = 1.0,
+) -> tuple[EpisodeCredit, ...]:
+    """Credit of estimators that have an episode part and a step part.
+
+    Args:
+        episodes_G: Episode part of each episode.
+        steps_N: Step part of each step of all the episodes.
+        returns_to_go: Of each episode's steps, for the record.
+        step_weight: Of the step part in the advantage.
+        episode_weight: Of the episode part in the advantage.
+    """
+    num_steps = [len(to_go) for to_go in returns_to_go]
+    combined_N = episode_weight * np.repeat(episodes_G, num_steps) + step_weight * steps_N
+    return tuple(
+        EpisodeCredit(
+            episode_advantage=episode,
+            step_advantages=steps,
+            returns_to_go=tuple(to_go.tolist()),
+            advantages=both,
+        )
+        for episode, steps, to_go, both in zip(
+            episodes_G.tolist(),
+            split_by_episode(steps_N, num_steps),
+            returns_to_go,
+            split_by_episode(combined_N, num_steps),
+            strict=True,
+        )
+    )
+
+
 def split_by_episode(values_N: FloatArray, num_steps: Sequence[int]) -> list[tuple[float, ...]]:
     """Cut one number per step into one tuple per episode."""
     values = values_N.tolist()

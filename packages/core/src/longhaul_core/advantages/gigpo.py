@@ -24,7 +24,7 @@ from longhaul_core.advantages.credit import (
     Statistics,
     check_group,
     check_one_per_step,
-    split_by_episode,
+    two_part_credit,
 )
 from longhaul_core.advantages.grpo import EPSILON, episode_advantages
 from longhaul_core.advantages.returns import returns_to_go
@@ -75,30 +75,20 @@ def gigpo_credit(
     """
     check_group(step_rewards)
     check_one_per_step(step_rewards, anchor_states, of="anchor state")
-    num_steps = [len(rewards) for rewards in step_rewards]
-    episode_advantages_G = episode_advantages(
-        np.array([rewards.sum() for rewards in step_rewards]),
-        np.array(num_steps),
-        scale_by_std=scale_by_std,
-        statistics=statistics,
-    )
-    returns_N = np.concatenate(returns_to_go(step_rewards, discount=discount))
+    to_go = returns_to_go(step_rewards, discount=discount)
     anchors = [state for states in anchor_states for state in states]
     if similarity is not None:
         anchors = merge_similar(anchors, threshold=similarity)
-    steps_N = step_advantages(returns_N, number_by_first(anchors), scale_by_std=scale_by_std)
-    combined_N = np.repeat(episode_advantages_G, num_steps) + step_advantage_weight * steps_N
-    return tuple(
-        EpisodeCredit(
-            episode_advantage=episode, step_advantages=step, returns_to_go=to_go, advantages=both
-        )
-        for episode, step, to_go, both in zip(
-            episode_advantages_G.tolist(),
-            split_by_episode(steps_N, num_steps),
-            split_by_episode(returns_N, num_steps),
-            split_by_episode(combined_N, num_steps),
-            strict=True,
-        )
+    return two_part_credit(
+        episode_advantages(
+            np.array([rewards.sum() for rewards in step_rewards]),
+            np.array([len(rewards) for rewards in step_rewards]),
+            scale_by_std=scale_by_std,
+            statistics=statistics,
+        ),
+        step_advantages(np.concatenate(to_go), number_by_first(anchors), scale_by_std=scale_by_std),
+        to_go,
+        step_weight=step_advantage_weight,
     )
 
 

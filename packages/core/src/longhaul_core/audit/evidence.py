@@ -90,6 +90,8 @@ class AuditedEpisode(NamedTuple):
     anchors: tuple[str | None, ...]
     """Of each step: the hash of its anchor state, or its text where states may be alike; None if
     the text is not in the store."""
+    final_anchor: str | None = None
+    """The same of the state that the episode ended in."""
 
     @property
     def terminated(self) -> bool:
@@ -240,6 +242,7 @@ class Evidence:
                 num_action_tokens=[step.num_action_tokens for step in episode.steps],
                 greedy_rewards=self._greedy_rewards(episode.numbers.group_index),
                 values=self._values(episode),
+                final_anchor=None if episode.numbers.success else episode.final_anchor,
                 final_value=0.0 if episode.terminated else episode.numbers.final_value or 0.0,
             )
             for episode in chosen
@@ -354,6 +357,9 @@ class Evidence:
             return lacking
         if None in episode.anchors:
             return "the text of an anchor state is not in the store"
+        reads_final = self.intent.reads_final_anchors and not episode.numbers.success
+        if reads_final and episode.final_anchor is None:
+            return "the state that it ended in is not in the store"
         if not self.intent.rewards_follow and any(s.shaped_reward is None for s in episode.steps):
             return "its shaped rewards do not follow from the store, and one is missing"
         return None
@@ -399,6 +405,11 @@ def read_evidence(
         if intent.anchor_similarity is None
         else queries.anchor_texts(session, run_id=run_id, training_step=training_step)
     )
+    final_texts: Mapping[str, str] | None = (
+        None
+        if intent.anchor_similarity is None
+        else queries.final_anchor_texts(session, run_id=run_id, training_step=training_step)
+    )
     episodes = tuple(
         AuditedEpisode(
             numbers=numbers,
@@ -407,6 +418,9 @@ def read_evidence(
                 s.anchor_hash if texts is None else texts.get((s.episode_id, s.step_index))
                 for s in steps[numbers.episode_id]
             ),
+            final_anchor=numbers.final_anchor_hash
+            if final_texts is None
+            else final_texts.get(numbers.episode_id),
         )
         for numbers in queries.episode_numbers(session, run_id=run_id, training_step=training_step)
     )

@@ -7,6 +7,7 @@ over a list divided by its length. Returns are in the environment's units, less 
     R_{i,t} = r_{i,t} + discount * R_{i,t+1}
     A_{i,t} = A^E_i + omega * A^S_{i,t}                            GiGPO (arXiv:2505.10978)
     A_{i,t} = sum_k w_k A^(k)_{i,t} / sum_k w_k                    HGPO (arXiv:2602.22817)
+    R_{i,t} = 10 * decay^d(s'), or 10 * decay^(d(s') - d(s) + 1)   GraphGPO (arXiv:2605.26684)
     A_i = R_i - mean of the others                                 RLOO (arXiv:2402.14740)
     A_i = R_i - R of the group's greedy episode                     ReMax (arXiv:2310.10505)
     A_i = mean over k - 1 others of max(0, R_i - best of them)     pass@k (arXiv:2505.15201)
@@ -16,8 +17,9 @@ over a list divided by its length. Returns are in the environment's units, less 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import comb, fsum, sqrt
 from typing import NamedTuple
 
@@ -54,6 +56,8 @@ class EpisodeFacts(NamedTuple):
     values: Sequence[Sequence[float]] = ()
     """What the critic said before each token of each action; the first alone where it credits
     steps."""
+    final_anchor: str | None = None
+    """State seen after its last step; None for the goal, after an episode that succeeded."""
     final_value: float = 0.0
     """What it said of a truncated episode's last observation; 0 after a terminated one."""
 
@@ -268,6 +272,59 @@ def _gigpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
         Credit(whole, steps, [whole + intent.step_advantage_weight * step for step in steps])
         for whole, steps in zip(episode_parts, step_parts, strict=True)
     ]
+
+
+def _graphgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+    episode_parts = _group_relative(
+        group, scale_by_std=intent.scale_by_std, over_rows=intent.statistics == "row"
+    )
+    paths = [[*episode.anchors, episode.final_anchor] for episode in group]
+    if intent.anchor_similarity is not None:
+        states = {state for path in paths for state in path if state is not None}
+        stands_for = clusters(states, threshold=intent.anchor_similarity)
+        paths = [[None if s is None else stands_for[s] for s in path] for path in paths]
+    edges = {edge for path in paths for edge in pairwise(path)}
+    distance = distances_to_goal(edges)
+    beyond = max(distance.values()) + 1
+
+    def worth(before: str | None, after: str | None) -> float:
+        exponent = distance.get(after, beyond)
+        if intent.distance_form == "progress":
+            exponent += 1 - distance.get(before, beyond)
+        return 10 * intent.distance_decay**exponent
+
+    step_parts, _ = _compared_in(
+        [path[:-1] for path in paths],
+        [[worth(*edge) for edge in pairwise(path)] for path in paths],
+        scale_by_std=intent.scale_by_std,
+    )
+    return [
+        Credit(
+            whole,
+            steps,
+            [
+                intent.episode_advantage_weight * whole + intent.step_advantage_weight * step
+                for step in steps
+            ],
+        )
+        for whole, steps in zip(episode_parts, step_parts, strict=True)
+    ]
+
+
+def distances_to_goal(edges: Collection[tuple[str | None, str | None]]) -> dict[str | None, int]:
+    """Fewest edges to the goal, which is None, from each state that has a way to it.
+
+    `d(goal) = 0`, `d(s) = 1 + min d(s')` over the edges that leave s, until nothing changes.
+    """
+    distance: dict[str | None, int] = {None: 0}
+    while True:
+        found = dict(distance)
+        for before, after in edges:
+            if after in distance:
+                found[before] = min(distance[after] + 1, found.get(before, distance[after] + 1))
+        if found == distance:
+            return distance
+        distance = found
 
 
 def _hgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
@@ -488,6 +545,7 @@ _OF_A_GROUP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit
     "pass_at_k": _pass_at_k,
     "gigpo": _gigpo,
     "hgpo": _hgpo,
+    "graphgpo": _graphgpo,
     "remax": _remax,
 }
 _OF_A_TRAINING_STEP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit]]] = {

@@ -37,8 +37,12 @@ class Intent:
     discount: float
     scale_by_std: bool
     step_advantage_weight: float
+    episode_advantage_weight: float
     statistics: str
     anchor_similarity: float | None
+    distance_decay: float
+    distance_form: str
+    """proximity or progress."""
     history_length: int
     history_weight_exponent: float
     whiten: str
@@ -110,6 +114,11 @@ class Intent:
         return max(0, training_step - 1 - self.critic_warmup) * self.optimizer_steps
 
     @property
+    def reads_final_anchors(self) -> bool:
+        """Whether the state that an episode ended in tells what its last step was worth."""
+        return self.estimator == "graphgpo"
+
+    @property
     def needs_greedy_episode(self) -> bool:
         """Whether a group is compared with a greedy episode of its task."""
         return self.estimator == "remax"
@@ -148,8 +157,11 @@ class Intent:
                 discount=algorithm["discount"],
                 scale_by_std=algorithm["scale_by_std"],
                 step_advantage_weight=algorithm["step_advantage_weight"],
+                episode_advantage_weight=algorithm["episode_advantage_weight"],
                 statistics=algorithm["statistics"],
                 anchor_similarity=algorithm["anchor_similarity"],
+                distance_decay=algorithm["distance_decay"],
+                distance_form=algorithm["distance_form"],
                 history_length=algorithm["history_length"],
                 history_weight_exponent=algorithm["history_weight_exponent"],
                 whiten=algorithm["whiten"],

@@ -285,6 +285,10 @@ class EpisodeRow(Base):
     optimizer_step_index: Mapped[int | None]
     final_observation: Mapped[str | None]
     """Seen after the last action; null if failed."""
+    final_anchor_state: Mapped[str | None]
+    """Null: the final observation itself is the anchor, or there is none."""
+    final_anchor_hash: Mapped[str | None] = mapped_column(Hash)
+    """Of the anchor state of the final observation; null if failed, and before schema 0009."""
     final_value: Mapped[float | None]
     """What the critic says of the final observation; null unless truncated, and without one."""
 

@@ -20,7 +20,7 @@ from longhaul_core.store.packing import (
 )
 from longhaul_core.store.records import ConsumedSteps, ConsumedValues, EpisodeCredit, EpisodeRecord
 from longhaul_core.store.redaction import redacted
-from longhaul_core.types import FailedEpisode, Message, Step, Task, Trajectory
+from longhaul_core.types import FailedEpisode, Message, Observation, Step, Task, Trajectory
 
 __all__ = [
     "Row",
@@ -115,7 +115,18 @@ def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
         "trained_training_step": None,
         "episode_advantage": None,
         "optimizer_step_index": None,
-        "final_observation": None if ended is None else storable_text(ended.final_observation.text),
+        **_final_observation(None if ended is None else ended.final_observation),
+    }
+
+
+def _final_observation(observation: Observation | None) -> Row:
+    if observation is None:
+        return dict.fromkeys(("final_observation", "final_anchor_state", "final_anchor_hash"))
+    anchor = observation.anchor_state
+    return {
+        "final_observation": storable_text(observation.text),
+        "final_anchor_state": None if anchor is None else storable_text(anchor),
+        "final_anchor_hash": content_hash(observation.anchor),
     }
 
 

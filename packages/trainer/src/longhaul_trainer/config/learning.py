@@ -27,6 +27,7 @@ EstimatorName = Literal[
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
     "hgpo",
+    "graphgpo",
     "pass_at_k",
     "remax",
     "gae",
@@ -37,10 +38,13 @@ COMPARES_NO_EPISODES: tuple[EstimatorName, ...] = ("remax", "gae", "reinforce_pl
 
 READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
     # The last three divide by nothing, so `false` says no more than their names.
-    "scale_by_std": ("gigpo", "grpo", "hgpo", "pass_at_k", "drgrpo", "rloo", "remax"),
-    "statistics": ("gigpo", "grpo"),
-    "step_advantage_weight": ("gigpo",),
-    "anchor_similarity": ("gigpo",),
+    "scale_by_std": ("gigpo", "grpo", "hgpo", "graphgpo", "pass_at_k", "drgrpo", "rloo", "remax"),
+    "statistics": ("gigpo", "grpo", "graphgpo"),
+    "step_advantage_weight": ("gigpo", "graphgpo"),
+    "episode_advantage_weight": ("graphgpo",),
+    "anchor_similarity": ("gigpo", "graphgpo"),
+    "distance_decay": ("graphgpo",),
+    "distance_form": ("graphgpo",),
     "history_length": ("hgpo",),
     "history_weight_exponent": ("hgpo",),
     "whiten": ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"),
@@ -68,7 +72,8 @@ class AlgorithmConfig(Section):
     name: EstimatorName = "gigpo"
     """What an episode or a step is compared with: the episodes of its task (`grpo`, divided by
     nothing in `drgrpo`; the others of them in `rloo`; the best others in `pass_at_k`), steps
-    from the same state as well (`gigpo`), steps from the same state and past alone (`hgpo`), the
+    from the same state as well (`gigpo`), steps from the same state and past alone (`hgpo`), steps
+    from the same state by how near they led to success in any episode of the task (`graphgpo`), the
     whole training step (`reinforce_plus_plus`; less the task's mean in `…_baseline`), a greedy
     episode of the task that is played beside the group and not trained (`remax`), or what a critic
     expected (`gae`)."""
@@ -80,13 +85,22 @@ class AlgorithmConfig(Section):
     `rloo` and `remax` never do, and `reinforce_plus_plus` and `gae` always divide by the training
     step's."""
     step_advantage_weight: float = Field(default=1.0, ge=0)
-    """Weight (omega) of the step part beside the episode part; for `gigpo`."""
+    """Weight (omega) of the step part beside the episode part; for `gigpo` and `graphgpo`."""
+    episode_advantage_weight: float = Field(default=1.0, ge=0)
+    """Weight of the episode part beside the step part; for `graphgpo`."""
     statistics: Literal["episode", "row"] = "episode"
     """Mean and deviation over episodes, or over rows as in GiGPO's reference code, where a long
-    episode counts more; for `grpo` and `gigpo`."""
+    episode counts more; for `grpo`, `gigpo` and `graphgpo`."""
     anchor_similarity: float | None = Field(default=None, gt=0, lt=1)
     """Take states whose texts are at least this alike for one; left out, only equal ones. For
-    `gigpo`."""
+    `gigpo` and `graphgpo`."""
+    distance_decay: float = Field(default=0.1, gt=0, lt=1)
+    """By what each step further from the goal multiplies the worth of a state (omega), for
+    `graphgpo`. With `proximity` and `scale_by_std`, 0.1 leaves next to nothing to states that
+    are more than 8 steps from the goal."""
+    distance_form: Literal["proximity", "progress"] = "proximity"
+    """What `graphgpo` pays a step for: how near the goal is from where it led, or how much nearer
+    than from where it was taken."""
     history_length: int = Field(default=2, ge=0)
     """Past states (K) that `hgpo` looks at, as many as the memory shows."""
     history_weight_exponent: float = Field(default=1.0, ge=0)
@@ -140,6 +154,11 @@ class AlgorithmConfig(Section):
     def contradictions(self) -> Generator[str]:
         """A setting must mean something beside the others."""
         yield from self._meaningless_settings()
+        if self.step_advantage_weight == self.episode_advantage_weight == 0:
+            yield (
+                "step_advantage_weight = 0 and episode_advantage_weight = 0 leave no advantage to "
+                "learn from; raise one"
+            )
         yield from self._loss_unit_without_its_length()
         yield from self._overlong_penalty_without_its_lengths()
         if self.reward_shaping is not None and self.name == "remax":

@@ -337,6 +337,7 @@ def _group(
         name=name,
         step_rewards=[shaped_rewards(episode, algorithm) for episode in members],
         anchor_states=[[note.anchor for note in episode] for episode in members],
+        final_states=[None if e[-1].success else e[-1].final_anchor for e in members],
         num_action_tokens=[[note.action_tokens for note in episode] for episode in members],
         greedy_rewards=None if greedy is None else shaped_rewards(greedy, algorithm),
         token_values=None if values is None else [said.tokens for said in values],

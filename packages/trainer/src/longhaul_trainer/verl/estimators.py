@@ -18,9 +18,11 @@ import numpy.typing as npt
 
 from longhaul_core.advantages import (
     EpisodeCredit,
+    GraphSettings,
     drgrpo_credit,
     gae_credit,
     gigpo_credit,
+    graphgpo_credit,
     grpo_credit,
     hgpo_credit,
     pass_at_k_credit,
@@ -46,6 +48,8 @@ class Group:
     """Rewards of the steps, penalties taken off."""
     anchor_states: Sequence[Sequence[str]]
     """State that each step was taken in."""
+    final_states: Sequence[str | None]
+    """State seen after each episode's last step; None in one that succeeded."""
     num_action_tokens: Sequence[Sequence[int]]
     """Tokens of each step's action."""
     greedy_rewards: npt.NDArray[np.float64] | None = None
@@ -137,6 +141,24 @@ def _hgpo(group: Group, algorithm: AlgorithmConfig) -> GroupCredit:
     )
 
 
+def _graphgpo(group: Group, algorithm: AlgorithmConfig) -> GroupCredit:
+    return graphgpo_credit(
+        group.step_rewards,
+        group.anchor_states,
+        group.final_states,
+        settings=GraphSettings(
+            distance_decay=algorithm.distance_decay,
+            distance_form=algorithm.distance_form,
+            step_advantage_weight=algorithm.step_advantage_weight,
+            episode_advantage_weight=algorithm.episode_advantage_weight,
+            similarity=algorithm.anchor_similarity,
+        ),
+        discount=algorithm.discount,
+        scale_by_std=algorithm.scale_by_std,
+        statistics=algorithm.statistics,
+    )
+
+
 def _remax(group: Group, algorithm: AlgorithmConfig) -> GroupCredit:
     if group.greedy_rewards is None:
         raise GroupError(f"group {group.name!r} has no greedy episode to be compared with")
@@ -195,6 +217,7 @@ ESTIMATORS: Mapping[EstimatorName, Estimator] = {
     "pass_at_k": _per_group(_pass_at_k),
     "gigpo": _per_group(_gigpo),
     "hgpo": _per_group(_hgpo),
+    "graphgpo": _per_group(_graphgpo),
     "remax": _per_group(_remax),
     "reinforce_plus_plus": _reinforce_plus_plus,
     "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,

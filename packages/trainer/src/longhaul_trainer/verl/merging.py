@@ -137,6 +137,9 @@ def notes_of(
             start=start,
             split_reason=None if place else row.reason.value,
             truncated=trajectory.stop_reason.truncated,
+            final_anchor=trajectory.final_observation.anchor
+            if step is trajectory.steps[-1]
+            else "",
         )
         for place, (step, start) in enumerate(zip(row.steps, row.starts, strict=True))
     )

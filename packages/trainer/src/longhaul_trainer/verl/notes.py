@@ -51,6 +51,8 @@ class StepNote(NamedTuple):
     """`SplitReason` value of the step that begins a row; None for those that continue it."""
     truncated: bool = False
     """Whether a limit cut the episode short."""
+    final_anchor: str = ""
+    """Anchor state seen after the episode's last step, whose note alone has it."""
     greedy: bool = False
     """Of the greedy episode that is the baseline of its group, and not trained."""
     hook_reward: float | None = None

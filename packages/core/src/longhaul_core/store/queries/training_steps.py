@@ -96,6 +96,10 @@ class EpisodeNumbers(NamedTuple):
     stop_reason: str | None
     """None if failed, as is episode_return."""
     episode_return: float | None
+    success: bool | None
+    """None if failed."""
+    final_anchor_hash: str | None
+    """Of the anchor state of the final observation; None if failed, and in old stores."""
     num_steps: int
     num_action_tokens: int
     horizon: int
@@ -413,6 +417,8 @@ def episode_numbers(
             EpisodeRow.failed,
             EpisodeRow.stop_reason,
             EpisodeRow.episode_return,
+            EpisodeRow.success,
+            EpisodeRow.final_anchor_hash,
             EpisodeRow.num_steps,
             EpisodeRow.num_action_tokens,
             EpisodeRow.horizon,
@@ -496,6 +502,17 @@ def anchor_texts(
         .where(*_of(run_id, training_step))
     )
     return {(episode_id, index): text for episode_id, index, text in rows}
+
+
+def final_anchor_texts(session: Session, *, run_id: str, training_step: int) -> dict[str, str]:
+    """The anchor state that each episode ended in as text, by episode; failed ones have none."""
+    anchor = func.coalesce(EpisodeRow.final_anchor_state, EpisodeRow.final_observation)
+    rows = session.execute(
+        select(EpisodeRow.id, anchor.label("anchor"))
+        .join(GroupRow, _IN_GROUP)
+        .where(*_of(run_id, training_step), EpisodeRow.final_observation.is_not(None))
+    )
+    return {row.id: row.anchor for row in rows}
 
 
 def reply_logprobs(
