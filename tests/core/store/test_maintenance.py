@@ -26,8 +26,15 @@ from longhaul_core.store import (
 )
 from longhaul_core.store.maintenance import PruneRule
 from longhaul_core.store.models import Base
-from longhaul_core.types import Split
-from store_samples import make_audit, make_consumed, make_training_step, run_started
+from longhaul_core.types import Observation, Split
+from store_samples import (
+    make_audit,
+    make_consumed,
+    make_record,
+    make_training_step,
+    make_trajectory,
+    run_started,
+)
 
 DAY_SECONDS = 86_400.0
 NOW = 1_760_000_000.0 + 30 * DAY_SECONDS
@@ -402,3 +409,27 @@ def test_ids_that_sqlite_gives_out_again_do_not_deceive_the_collection(
             ]
     engine.dispose()
     other.dispose()
+
+
+def test_a_text_that_an_index_cannot_hold_is_indexed_as_far_as_it_fits(
+    writer: StoreWriter, opened: Engine, session: Session
+) -> None:
+    """Words that all differ, each with a place of its own in the index; and one that is long."""
+    numbers = " ".join(f"lot{number}" for number in range(200_000))
+    steps = [
+        replace(step, observation=Observation(text=shown), reply="go on")
+        for step, shown in zip(
+            make_trajectory().steps,
+            (f"first {numbers} last", "w" * 3_000 + " beside", "ordinary"),
+            strict=True,
+        )
+    ]
+    outcome = replace(make_trajectory(), steps=tuple(steps))
+    writer.write([run_started(), make_record(outcome)])
+
+    assert maintenance.index_text(opened) == 3
+
+    for word, expected in (("first", [0]), ("beside", [1]), ("ordinary", [2]), ("go", [2, 1, 0])):
+        assert [hit.step_index for hit in queries.search_steps(session, words=word)] == expected
+    whole = opened.dialect.name == "sqlite"
+    assert len(queries.search_steps(session, words="last")) == whole

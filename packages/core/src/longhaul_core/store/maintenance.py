@@ -54,6 +54,13 @@ _ROWS_PER_BATCH = 5_000
 """A batch of either takes a fraction of a second: a writer waits for no more."""
 _MOST_AT_ONCE = 1_000_000
 """Keys of rows that are kept in memory: a tenth of a gigabyte."""
+# A tsvector has a megabyte at most, and takes up to 3.4 bytes a byte of text (a list of short
+# URLs); 65,536 characters are 256 KiB at most.
+_POSTGRESQL_TEXT = """
+CASE WHEN octet_length(c.observation) + octet_length(c.reply) < 262144
+     THEN c.reply || ' ' || c.observation
+     ELSE left(left(c.reply, 65536) || ' ' || c.observation, 65536) END
+"""
 _TURN_SECONDS = 0.12
 """Between two batches on SQLite: longer than its tenth of a second between two looks at a lock."""
 
@@ -328,6 +335,10 @@ def index_text(engine: Engine, *, run_id: str | None = None) -> int:
     runs are searched for. Only what is not indexed yet is added, so calling it again
     after a run has gone on is cheap.
 
+    PostgreSQL's index has limits that SQLite's has not: of a step whose text is longer than 256 KiB
+    it holds the first 65,536 characters, the reply's before the observation's, and no word of 2 KiB
+    or more.
+
     Args:
         engine: Of a store.
         run_id: Only this run; None means all.
@@ -344,7 +355,7 @@ def index_text(engine: Engine, *, run_id: str | None = None) -> int:
     columns, values = (
         ("rowid, observation, reply", "c.id, c.observation, c.reply")
         if sqlite
-        else ("id, document", "c.id, to_tsvector('simple', c.observation || ' ' || c.reply)")
+        else ("id, document", f"c.id, to_tsvector('simple', {_POSTGRESQL_TEXT})")
     )
     source = "FROM step_contents c"
     if run_id is not None:

@@ -18,8 +18,8 @@ The one decision to know: a step is two rows. A row with a kilobyte of text and 
 makes SQLite read a page per step; the lean table holds forty steps in a page, and
 credit, which arrives after the update, rewrites only that one.
 
-Times are Unix times in seconds, flags are 0 or 1, JSON is text, token ids are packed
-little-endian int32 and logprobs little-endian float32 (see `packing`).
+Times are Unix times in seconds, flags are boolean (0 and 1 in SQLite), JSON is text, token ids
+are packed little-endian int32 and logprobs little-endian float32 (see `packing`).
 """
 
 from sqlalchemy import (
