@@ -159,7 +159,8 @@ def test_a_prompt_that_is_long_in_the_rendering_costs_no_other_episode_its_deadl
         update={
             "environment": RUN.environment.model_copy(
                 update={"reset_deadline_seconds": 5.0, "step_deadline_seconds": 5.0}
-            )
+            ),
+            "rollout": RUN.rollout.model_copy(update={"max_retries": 0}),
         }
     )
 
