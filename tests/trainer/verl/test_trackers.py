@@ -151,11 +151,12 @@ def _rounded(rows: Any) -> list[tuple[int, float]]:  # noqa: ANN401
 
 def _wandb_records(path: Path) -> tuple[str, list[tuple[int, float]]]:
     """Id of the run, and step and value of each row of its history, of an offline file."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
 
+    protocol: Any = wandb_internal_pb2
     run_id, rows = "", list[tuple[int, float]]()
     for data in _leveldb_records(path.read_bytes()):
-        record: Any = Record()
+        record: Any = protocol.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "run":
             run_id = record.run.run_id

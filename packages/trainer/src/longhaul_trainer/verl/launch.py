@@ -202,7 +202,8 @@ class _Launch:
             except KeyboardInterrupt:
                 if progress.deadline_missed:
                     message = progress.deadline_missed
-                    raise MachineError(message) from None
+                    failure = MachineError(message)
+                    raise failure from None
                 status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
             except BaseException as error:
                 failure = self._explained(error)
