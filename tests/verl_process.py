@@ -55,8 +55,6 @@ def one_worker(
         num_ranks: Processes of the group.
         port: Where they meet; a free one if there is only this process.
     """
-    import torch
-
     from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
     from longhaul_trainer.verl.settings import Paths, verl_settings
 
@@ -67,20 +65,19 @@ def one_worker(
         made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
         made.init_model()
         yield made
-        torch.distributed.destroy_process_group()
 
 
 @contextmanager
 def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
     """The critic's worker of a CPU run, in this process and on a gloo group of one.
 
-    Needs the variables of `cpu_run`. It is made as verl's trainer makes it.
+    Needs the variables of `cpu_run`. It is made as verl's trainer makes it. Beside a worker of the
+    policy it is on that one's group.
 
     Args:
         run: What the critic is made for.
         model: Hugging Face folder of the weights.
     """
-    import torch
     from verl.utils import config as verl_config
     from verl.workers.config import TrainingWorkerConfig
 
@@ -108,11 +105,15 @@ def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
         )
         made.reset()
         yield made
-        torch.distributed.destroy_process_group()
 
 
 @contextmanager
 def _process_of(*, rank: int, num_ranks: int, port: int | None) -> Generator[None]:
+    import torch
+
+    if torch.distributed.is_initialized():  # the other worker's, who ends it
+        yield
+        return
     group = {
         "RANK": str(rank),
         "WORLD_SIZE": str(num_ranks),
@@ -126,3 +127,4 @@ def _process_of(*, rank: int, num_ranks: int, port: int | None) -> Generator[Non
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
         yield
+        torch.distributed.destroy_process_group()
