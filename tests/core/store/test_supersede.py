@@ -235,8 +235,8 @@ def test_a_resume_reads_nothing_of_the_training_steps_that_it_keeps(sqlite_store
     with StoreWriter(sqlite_store.url) as writer:
         writer.write([run_started(), *make_training_step(1), *make_training_step(2)])
         writer.write([run_started(attempt=1)])
-
-    found = plans(sqlite_store)
+        # A writer that ends counts the rows, and of tables this small SQLite reads everything.
+        found = plans(sqlite_store)
 
     assert not [plan for plan in found if plan.startswith("SCAN")]
     searches = {
