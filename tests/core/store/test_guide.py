@@ -9,12 +9,15 @@ from sqlalchemy import Engine, text
 from longhaul_core.store import StoreWriter
 from longhaul_core.store.models import Base
 from store_samples import (
+    NO_SIGNAL,
+    SIGNALS,
     make_audit,
     make_consumed,
     make_credit,
     make_decisions,
     make_failure,
     make_record,
+    make_signals,
     make_training_step,
     run_started,
 )
@@ -37,9 +40,9 @@ def _sample(writer: StoreWriter) -> None:
         ]
     )
     writer.write(make_consumed(episode) for episode in episodes[:-1])
-    # A group whose episodes all have the same return, and one that broke.
-    dull = [each for each in make_training_step(3, num_groups=1) if each.outcome.position % 2]
-    writer.write([make_audit(), *dull, make_record(make_failure(), training_step=3, group_index=1)])
+    records, credits = make_signals(training_step=3)
+    broken = make_record(make_failure(), training_step=3, group_index=len(SIGNALS))
+    writer.write([make_audit(), *records, *credits, broken])
 
 
 def test_the_guide_has_samples() -> None:
@@ -50,6 +53,14 @@ def test_the_guide_has_samples() -> None:
 def test_a_sample_gives_rows(engine: Engine, statement: str) -> None:
     with engine.connect() as connection:
         assert len(connection.execute(text(statement)).all()) > 0
+
+
+def test_only_groups_without_any_advantage_taught_nothing(engine: Engine) -> None:
+    after = GUIDE[GUIDE.index("Which groups taught nothing") :]
+    statement = next(each for each in STATEMENTS if each in after)
+    with engine.connect() as connection:
+        named = connection.execute(text(statement)).all()
+    assert {(row.training_step, row.group_index) for row in named} == {(3, n) for n in NO_SIGNAL}
 
 
 def test_every_table_is_in_the_guide() -> None:
