@@ -82,7 +82,10 @@ def settle(page: Page) -> None:
     expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=30_000)
     # Widgets load their code when a page first needs them, and draw grey boxes until then.
     expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0, timeout=30_000)
-    charts = page.locator('[data-testid="stPlotlyChart"]')
-    for number in range(charts.count()):  # Plotly draws after the script has ended
-        expect(charts.nth(number).locator(".main-svg").first).to_be_visible(timeout=30_000)
+    # Plotly draws after the script has ended; a chart of the run before may still be leaving.
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('[data-testid="stPlotlyChart"]')]
+            .every(chart => chart.querySelector('.main-svg'))""",
+        timeout=30_000,
+    )
     page.wait_for_timeout(500)

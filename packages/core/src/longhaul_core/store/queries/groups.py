@@ -142,7 +142,7 @@ def get_group(
     )
 
 
-def _summaries(session: Session, groups: Select[tuple[GroupRow]]) -> list[GroupSummary]:
+def _summaries(session: Session, groups: Select[GroupRow]) -> list[GroupSummary]:
     """What `groups` selects, in the order of a list; episodes are read for these groups only."""
     wanted = aliased(GroupRow, groups.subquery())
     largest_of_episode = (
