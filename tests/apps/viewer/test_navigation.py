@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from sqlalchemy.orm import Session
 
 from apps.browser import browser_page, running_viewer, settle
 from apps.conftest import SampleStore
 from apps.sample_store import GROUP_SIZE
+from longhaul_core.store import queries
+from longhaul_core.store.session import read_only_engine
 from longhaul_viewer import links
 
 pytestmark = pytest.mark.slow
@@ -108,6 +112,20 @@ def test_the_list_of_runs_is_at_the_root_and_at_its_own_address(page: Page, view
     at_root = said(page)
     open_page(page, f"{viewer}/runs")
     expect_said(page, at_root)
+
+
+def test_times_are_in_the_zone_of_the_reader(page: Page, viewer: str, sample: SampleStore) -> None:
+    browser = page.context.browser
+    assert browser is not None
+    with browser.new_page(timezone_id="Asia/Kathmandu") as far_away:  # 5:45 ahead of UTC
+        open_page(far_away, viewer)
+        shown = far_away.locator("tr.link td").last.inner_text()
+    engine = read_only_engine(sample.url)
+    with Session(engine) as session:
+        started_at = queries.get_run(session, run_id=sample.run_id).summary.started_at
+    engine.dispose()
+    there = datetime.fromtimestamp(started_at, timezone(timedelta(hours=5, minutes=45)))
+    assert shown.endswith(f"{there:%H:%M}")
 
 
 def test_back_gives_what_was_said_before_each_click(

@@ -60,6 +60,10 @@ def test_a_curve_without_extent_is_drawn(values: list[float]) -> None:
     assert "<img" in tables.curve("a", [values]).cells[0]
 
 
+def test_a_time_without_a_known_zone_is_marked_as_utc() -> None:
+    assert tables.moment("a", [1_767_225_600.0]).cells == ["1 Jan 2026, 00:00 UTC"]
+
+
 def test_the_map_tells_signs_zero_and_no_credit_apart() -> None:
     steps = [
         StripStep(step=0, reward=0.0, advantage=-2.0, action="a", valid=False),

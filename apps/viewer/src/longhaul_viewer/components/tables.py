@@ -7,10 +7,10 @@ is given.
 
 import base64
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from html import escape
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
@@ -64,11 +64,11 @@ def curve(title: str, cells: Sequence[Sequence[float]]) -> Column:
 
 
 def moment(title: str, cells: Sequence[float]) -> Column:
-    """Unix times, shown in the zone of the reader's browser; UTC if that names none."""
-    name = st.context.timezone
-    zone = UTC if name is None else ZoneInfo(name)
+    """Unix times, shown in the zone of the reader's browser; in UTC, and so marked, if unknown."""
+    zone = _zone(st.context.timezone)
     times = [datetime.fromtimestamp(cell, zone) for cell in cells]
-    return Column(title, [f"{time.day} {time:%b %Y, %H:%M}" for time in times])
+    mark = " UTC" if zone is UTC else ""
+    return Column(title, [f"{time.day} {time:%b %Y, %H:%M}{mark}" for time in times])
 
 
 def table(columns: Sequence[Column], *, addresses: Sequence[str] | None = None) -> str:
@@ -90,6 +90,15 @@ def table(columns: Sequence[Column], *, addresses: Sequence[str] | None = None) 
         f'<div class="rows"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
+
+
+def _zone(name: str | None) -> tzinfo:
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):  # a browser's own name, or none of a zone
+        return UTC
 
 
 def _row(columns: Sequence[Column], place: int, address: str | None) -> str:
