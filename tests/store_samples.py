@@ -2,7 +2,11 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from longhaul_core.advantages import gigpo_credit
 from longhaul_core.store import (
     Audit,
     AuditFinding,
@@ -192,6 +196,51 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
         policy_logprobs=tuple(step.behavior_logprobs for step in steps),
         optimizer_step_index=0,
     )
+
+
+SIGNALS: tuple[tuple[str, tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]], ...] = (
+    ("equal returns, one with a penalty", ((0.0, 1.0), (0.0, 1.0)), ((0.0, 1.0), (-0.1, 1.0))),
+    ("equal returns, paid at other steps", ((0.5, 0.5), (1.0, 0.0)), ((0.5, 0.5), (1.0, 0.0))),
+    ("all alike", ((0.0, 1.0), (0.0, 1.0)), ((0.0, 1.0), (0.0, 1.0))),
+    ("returns that a penalty makes equal", ((1.0,), (1.5,)), ((1.0,), (1.0,))),
+)
+"""Groups of two: what is the matter, rewards as paid, and as credit is given for."""
+NO_SIGNAL = (2, 3)
+"""Those of `SIGNALS` that teach nothing."""
+
+
+def make_signals(*, training_step: int) -> tuple[list[EpisodeRecord], list[EpisodeCredit]]:
+    """The groups of `SIGNALS` in order, credited by GiGPO; steps of one index share a state."""
+    records: list[EpisodeRecord] = []
+    credits: list[EpisodeCredit] = []
+    for group_index, (_, paid, shaped) in enumerate(SIGNALS):
+        task = make_task(training_step * 100 + group_index)
+        group = [
+            make_record(
+                make_trajectory(task=task, position=position, rewards=rewards),
+                training_step=training_step,
+                group_index=group_index,
+                group_size=len(paid),
+            )
+            for position, rewards in enumerate(paid)
+        ]
+        found = gigpo_credit(
+            [np.array(rewards) for rewards in shaped],
+            [[str(step.index) for step in record.outcome.steps] for record in group],
+            discount=0.95,
+        )
+        records += group
+        credits += [
+            replace(
+                make_credit(record, episode_advantage=credit.episode_advantage),
+                shaped_rewards=rewards,
+                step_advantages=credit.step_advantages,
+                returns_to_go=credit.returns_to_go,
+                advantages=credit.advantages,
+            )
+            for record, rewards, credit in zip(group, shaped, found, strict=True)
+        ]
+    return records, credits
 
 
 def make_decisions(episodes: Sequence[EpisodeRecord]) -> list[GroupDecision]:

@@ -37,25 +37,25 @@ def running_viewer(store: str, log: Path) -> Generator[str]:
         )
         try:
             address = f"http://127.0.0.1:{port}"
-            wait_until_healthy(address, process, log)
+            wait_until_it_answers(f"{address}/_stcore/health", process, log)
             yield address
         finally:
             process.terminate()
             process.wait(timeout=30)
 
 
-def wait_until_healthy(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Return once the viewer answers."""
+def wait_until_it_answers(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return once the server that `process` is answers at `address`."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
         try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+            with urllib.request.urlopen(address, timeout=2):
                 return
         except (URLError, TimeoutError, ConnectionError):
             time.sleep(0.2)
-    raise AssertionError(f"the viewer did not start:\n{log.read_text(encoding='utf-8')}")
+    raise AssertionError(f"the server did not start:\n{log.read_text(encoding='utf-8')}")
 
 
 @contextmanager
@@ -82,7 +82,10 @@ def settle(page: Page) -> None:
     expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=30_000)
     # Widgets load their code when a page first needs them, and draw grey boxes until then.
     expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0, timeout=30_000)
-    charts = page.locator('[data-testid="stPlotlyChart"]')
-    for number in range(charts.count()):  # Plotly draws after the script has ended
-        expect(charts.nth(number).locator(".main-svg").first).to_be_visible(timeout=30_000)
+    # Plotly draws after the script has ended; a chart of the run before may still be leaving.
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('[data-testid="stPlotlyChart"]')]
+            .every(chart => chart.querySelector('.main-svg'))""",
+        timeout=30_000,
+    )
     page.wait_for_timeout(500)

@@ -52,6 +52,7 @@ NUM_TRAINING_STEPS = 12
 TASKS_PER_TRAINING_STEP = 4
 GROUP_SIZE = 4
 PANEL = "fixed"
+RUN_ID = "20260101-sample-0001"
 GAME = GymEnvironmentSpec(
     environment_id="longhaul/TextCraft-v0",
     options={"depth": 2, "distractors": 1, "subgoal_reward": 0.25},
@@ -307,7 +308,7 @@ TEMPLATE = PromptTemplate(
 )
 
 
-def write_sample_store(url: str, *, run_id: str = "20260101-sample-0001") -> SampleRun:
+def write_sample_store(url: str, *, run_id: str = RUN_ID) -> SampleRun:
     """Play a whole run into the store at `url`; the run as it stands at its end."""
     writer = StoreWriter(url)
     tasks = TEXTCRAFT.tasks(Split.TRAIN, 12)

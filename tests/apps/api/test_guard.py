@@ -31,19 +31,27 @@ def local(sample: SampleStore) -> Iterator[TestClient]:
     engine.dispose()
 
 
-def test_a_token_opens_the_door(guarded: TestClient) -> None:
-    answer = guarded.get("/runs", headers={"Authorization": f"Bearer {TOKEN}"})
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_token_opens_the_door(guarded: TestClient, scheme: str) -> None:
+    answer = guarded.get("/runs", headers={"Authorization": f"{scheme} {TOKEN}"})
     assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
     "header",
-    ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer é"],
+    [
+        *("", "Bearer", "Bearer wrong", "Bearer é", f"Basic {TOKEN}", TOKEN),
+        *(f"Bearer {TOKEN}x", f"Bearer  {TOKEN}", f"Bearer {TOKEN.upper()}"),
+    ],
 )
 def test_anything_else_does_not(guarded: TestClient, header: str) -> None:
     answer = guarded.get("/runs", headers={b"Authorization": header.encode("latin-1")})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_head_request_is_guarded_too(guarded: TestClient) -> None:
+    assert guarded.head("/runs").status_code == 401
 
 
 def test_a_token_in_the_address_is_not_read(guarded: TestClient) -> None:

@@ -1,18 +1,12 @@
 """Both databases for every test of the store: a SQLite file and a real PostgreSQL server."""
 
-import contextlib
-import os
 import shutil
-import signal
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-import psutil
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session
 
@@ -20,27 +14,6 @@ from longhaul_core.store import StoreWriter, open_store, read_only_engine
 from longhaul_core.store.models import Base
 
 _numbers = count()
-
-
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[URL]:
-    """The address of a server that lives as long as the tests do."""
-    # Not pytest's own folder: the server runs as another user, who may not look into that.
-    with tempfile.TemporaryDirectory() as folder:
-        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-            # The server's package wants a runtime folder, which a container often lacks.
-            patch.setenv("XDG_RUNTIME_DIR", folder)
-            from pgserver.postgres_server import get_server
-
-            server = get_server(Path(folder) / "data", cleanup_mode="delete")
-        pid = server.get_pid()
-        assert pid is not None
-        server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
-        yield make_url(server.get_uri()).set(drivername="postgresql+psycopg")
-        os.kill(pid, signal.SIGQUIT)  # an orderly end writes out a hundred databases first
-        server.cleanup()
-    with contextlib.suppress(psutil.NoSuchProcess):  # it has gone already
-        psutil.Process(pid).wait(timeout=60)
 
 
 @pytest.fixture

@@ -9,12 +9,15 @@ from sqlalchemy import Boolean, Engine, text
 from longhaul_core.store import StoreWriter
 from longhaul_core.store.models import Base
 from store_samples import (
+    NO_SIGNAL,
+    SIGNALS,
     make_audit,
     make_consumed,
     make_credit,
     make_decisions,
     make_failure,
     make_record,
+    make_signals,
     make_training_step,
     run_started,
 )
@@ -37,10 +40,11 @@ def _sample(writer: StoreWriter) -> None:
         ]
     )
     writer.write(make_consumed(episode) for episode in episodes[:-1])
-    # A group whose episodes all have the same return, and one that broke.
-    dull = [each for each in make_training_step(3, num_groups=1) if each.outcome.position % 2]
-    last = [*dull, make_record(make_failure(), training_step=3, group_index=1)]
-    writer.write([make_audit(), *last, *make_decisions(last)])
+    # Groups with a signal and without, and one whose only episode broke.
+    records, credits = make_signals(training_step=3)
+    broken = make_record(make_failure(), training_step=3, group_index=len(SIGNALS))
+    played = [*records, broken]
+    writer.write([make_audit(), *played, *make_decisions(played), *credits])
     # What the resume takes back.
     writer.write(make_training_step(4))
     writer.write([run_started(attempt=1, resumes_after=3)])
@@ -72,6 +76,14 @@ def test_no_flag_is_compared_with_a_number() -> None:
     }
     assert "superseded" in flags
     assert not re.findall(rf"\b(?:{'|'.join(sorted(flags))})\b *(?:=|<>|!=) *[01]\b", GUIDE)
+
+
+def test_only_groups_without_any_advantage_taught_nothing(engine: Engine) -> None:
+    after = GUIDE[GUIDE.index("Which groups taught nothing") :]
+    statement = next(each for each in STATEMENTS if each in after)
+    with engine.connect() as connection:
+        named = connection.execute(text(statement)).all()
+    assert {(row.training_step, row.group_index) for row in named} == {(3, n) for n in NO_SIGNAL}
 
 
 def test_every_table_is_in_the_guide() -> None:

@@ -20,10 +20,12 @@ from longhaul_core.store import (
 from longhaul_core.store.queries import EpisodeFilter
 from longhaul_core.types import Split, StopReason
 from store_samples import (
+    NO_SIGNAL,
     make_credit,
     make_decisions,
     make_failure,
     make_record,
+    make_signals,
     make_task,
     make_training_step,
     make_trajectory,
@@ -232,6 +234,38 @@ def test_a_group_shows_its_members_and_what_failed(session: Session) -> None:
         (2, 0),
         (3, 0),
     ]
+
+
+def test_a_group_teaches_nothing_if_no_step_has_an_advantage_whatever_its_returns(
+    writer: StoreWriter, session: Session
+) -> None:
+    records, credits = make_signals(training_step=3)
+    writer.write([*records, *credits, *make_training_step(4, num_groups=1)])
+
+    groups = queries.list_groups(session, run_id="run", training_step=3).rows
+    of_a_step = {
+        index: max(abs(a) for c in credits if c.group_index == index for a in c.advantages)
+        for index in range(len(groups))
+    }
+    assert [group.max_abs_advantage for group in groups] == pytest.approx(list(of_a_step.values()))
+    assert tuple(g.group_index for g in groups if g.max_abs_advantage == 0.0) == NO_SIGNAL
+    # Returns alone would name the wrong ones.
+    assert [g.group_index for g in groups if g.min_return == g.max_return] == [0, 1, 2]
+    (waiting,) = queries.list_groups(session, run_id="run", training_step=4).rows
+    assert waiting.max_abs_advantage is None
+
+
+def test_a_page_of_groups_is_part_of_the_whole_list(session: Session) -> None:
+    ask = partial(queries.list_groups, session, run_id="run")
+    whole = ask()
+    assert [(row.training_step, row.group_index) for row in whole.rows] == [
+        (2, 0),
+        (2, 1),
+        (1, 0),
+        (1, 1),
+    ]
+    assert ask(limit=2, offset=1).rows == whole.rows[1:3]
+    assert ask(limit=2, offset=1).total == 4
 
 
 def test_a_group_of_a_resumed_run_is_the_surviving_one(

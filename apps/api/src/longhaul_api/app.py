@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 from longhaul_api.episodes import routes as episodes
 from longhaul_api.errors import Problem, add_error_handlers
 from longhaul_api.groups import routes as groups
-from longhaul_api.guard import Guard
+from longhaul_api.guard import Guard, HeadAsGet
 from longhaul_api.metrics import routes as metrics
 from longhaul_api.reference import add_reference_page
 from longhaul_api.runs import routes as runs
@@ -37,10 +37,12 @@ def create_app(engine: Engine, settings: ApiSettings) -> FastAPI:
         redoc_url=None,
         responses={
             404: {"model": Problem, "description": "No such run, group, episode or step."},
+            422: {"model": Problem, "description": "A parameter that makes no sense."},
             503: {"model": Problem, "description": "The store cannot be read now."},
         },
     )
     app.state.engine = engine
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, settings=settings)
     add_error_handlers(app)
     for part in (runs, metrics, groups, episodes):

@@ -1,6 +1,6 @@
-"""Turns away requests that have no business here, before any route sees them.
+"""What stands before the routes: who is let in, and HEAD answered as GET.
 
-Three checks, for three attackers: the Host header (a web page whose name was rebound to
+Three checks turn away three attackers: the Host header (a web page whose name was rebound to
 127.0.0.1), the Origin header (a web page that calls this server by its true name), and
 the token (anyone else on the network). The token is read from a header only: an address
 ends up in logs and browser histories.
@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longhaul_api.settings import ApiSettings
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "HeadAsGet"]
 
 
 class Guard:
@@ -24,7 +24,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
         self._app = app
         self._allowed_hosts = settings.allowed_hosts
-        self._expected = f"Bearer {settings.token}".encode() if settings.token else None
+        self._token = settings.token.encode() if settings.token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -43,13 +43,33 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and _hostname(origin) not in self._allowed_hosts:
             return _refuse(403, f"pages of {origin!r} may not call this server")
-        if self._expected is not None:
-            given = headers.get("authorization", "").encode("latin-1")
-            if not hmac.compare_digest(given, self._expected):
+        if self._token is not None:
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            same = hmac.compare_digest(given.encode("latin-1"), self._token)
+            if not same or scheme.lower() != "bearer":  # schemes have no case (RFC 9110, 11.1)
                 refusal = _refuse(401, "give the token as the header 'Authorization: Bearer …'")
                 refusal.headers["WWW-Authenticate"] = "Bearer"
                 return refusal
         return None
+
+
+class HeadAsGet:
+    """ASGI middleware that answers HEAD with what GET would answer, less the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on as a GET."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            is_body = message["type"] == "http.response.body"
+            await send({**message, "body": b""} if is_body else message)
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)
 
 
 def _hostname(address: str) -> str:

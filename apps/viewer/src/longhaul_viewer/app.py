@@ -7,6 +7,7 @@ import streamlit as st
 from longhaul_core.errors import StoreError
 from longhaul_viewer import links
 from longhaul_viewer.components import blocks
+from longhaul_viewer.components.blocks import Link
 
 # A folder called "pages" would be served by Streamlit itself, past this script.
 PAGES = Path(__file__).with_name("views")
@@ -18,7 +19,9 @@ def app() -> None:
     st.html(Path(__file__).with_name("style.css"))
     page = st.navigation(
         [
-            st.Page(PAGES / "runs.py", title="Runs", url_path=links.RUNS, default=True),
+            # Streamlit serves the default page at the root alone, whatever path it asks for.
+            st.Page(PAGES / "runs.py", title="Runs", url_path="start", default=True),
+            st.Page(PAGES / "runs.py", title="Runs", url_path=links.RUNS),
             st.Page(PAGES / "run.py", title="Run", url_path=links.RUN),
             st.Page(PAGES / "episodes.py", title="Episodes", url_path=links.EPISODES),
             st.Page(PAGES / "group.py", title="Group", url_path=links.GROUP),
@@ -29,8 +32,8 @@ def app() -> None:
     try:
         page.run()
     except LookupError as error:
-        blocks.html(blocks.alert(str(error.args[0] if error.args else error)))
-        st.page_link(PAGES / "runs.py", label="All runs", icon=":material/arrow_back:")
+        said = str(error.args[0] if error.args else error)
+        blocks.html(blocks.trail([Link("Runs", links.RUNS)]), blocks.alert(said))
     except StoreError as error:
         blocks.html(blocks.alert(str(error)))
 

@@ -25,6 +25,7 @@ from longhaul_core.store.queries import (
     EpisodeSort,
     EpisodeSummary,
     EvaluationResult,
+    GroupDetail,
     RunSummary,
     StepDetail,
 )
@@ -186,18 +187,22 @@ def episode(episode_id: str) -> EpisodeDetail:
         return queries.get_episode(session, episode_id=episode_id)
 
 
-def group(key: GroupKey) -> tuple[EpisodeSummary, ...]:
-    """The attempts of a group by position and retry; `LookupError` if there is none."""
+def group(key: GroupKey) -> GroupDetail:
+    """A group and its attempts by position and retry; `LookupError` if there is none."""
     with _reading() as session:
-        members = queries.get_group(
+        return queries.get_group(
             session,
             run_id=key.run_id,
             attempt=key.attempt,
             phase=key.phase,
             training_step=key.training_step,
             group_index=key.group_index,
-        ).members
-    return tuple(sorted(members, key=lambda member: (member.position, member.retry)))
+        )
+
+
+def attempt_name(episode: EpisodeSummary) -> str:
+    """An episode's place in its group, and which try it is if an earlier one failed."""
+    return f"{episode.position} retry {episode.retry}" if episode.retry else str(episode.position)
 
 
 def group_of(episode: EpisodeSummary) -> GroupKey:

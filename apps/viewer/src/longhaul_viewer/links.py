@@ -18,11 +18,12 @@ __all__ = [
     "RUNS",
     "GroupKey",
     "address",
+    "address_here",
     "group_address",
     "group_key",
     "optional_number",
     "parameter",
-    "set_parameter",
+    "set_parameters",
     "whole_number",
 ]
 
@@ -39,10 +40,15 @@ class GroupKey(NamedTuple):
     group_index: int
 
 
-def address(page: str, **parameters: str | int | None) -> str:
+def address(page: str, /, **parameters: str | int | None) -> str:
     """Relative address of a page with its query parameters; None leaves one out."""
     query = urlencode({name: value for name, value in parameters.items() if value is not None})
     return f"{page}?{query}" if query else page
+
+
+def address_here(page: str, /, **changed: str | int) -> str:
+    """Relative address of this page as it is now, with some of its parameters changed."""
+    return address(page, **(dict(st.query_params.items()) | changed))
 
 
 def group_address(key: GroupKey) -> str:
@@ -91,6 +97,11 @@ def group_key() -> GroupKey:
     )
 
 
-def set_parameter(name: str, value: str | int) -> None:
-    """Change the address of this page without leaving it."""
-    st.query_params[name] = str(value)
+def set_parameters(**parameters: str | int | None) -> None:
+    """Change the address of this page without leaving it; None takes a parameter out.
+
+    All of them make one entry in the browser's history.
+    """
+    changed = {name: value for name, value in parameters.items() if value is not None}
+    kept = {name: value for name, value in st.query_params.items() if name not in parameters}
+    st.query_params.from_dict(kept | {name: str(value) for name, value in changed.items()})

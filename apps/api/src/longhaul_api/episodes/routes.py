@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from longhaul_api.dependencies import ReadSession
+from longhaul_api.dependencies import ReadStore
 from longhaul_api.episodes.schemas import (
     EpisodeDetail,
     EpisodePage,
@@ -23,28 +23,30 @@ EpisodeId = Annotated[
 
 @router.get("/runs/{run_id}/episodes", response_model=EpisodePage)
 def list_episodes(
-    session: ReadSession, run_id: RunId, query: Annotated[EpisodeQuery, Query()]
+    store: ReadStore, run_id: RunId, query: Annotated[EpisodeQuery, Query()]
 ) -> queries.EpisodePage:
     """A page of the run's episodes: filtered, sorted."""
-    return queries.list_episodes(
-        session,
-        where=query.where(run_id),
-        sort=query.sort,
-        descending=query.descending,
-        limit=query.limit,
-        offset=query.offset,
-    )
+    with store.reading(run_id) as session:
+        return queries.list_episodes(
+            session,
+            where=query.where(run_id),
+            sort=query.sort,
+            descending=query.descending,
+            limit=query.limit,
+            offset=query.offset,
+        )
 
 
 # Before the route of the whole episode, whose id would swallow "/steps/3".
 @router.get("/episodes/{episode_id:path}/steps/{step_index}", response_model=StepTokens)
 def get_step(
-    session: ReadSession,
+    store: ReadStore,
     episode_id: EpisodeId,
     step_index: Annotated[int, Path(ge=0, le=LARGEST, description="0-based.")],
 ) -> queries.StepDetail:
     """One step with its tokens and logprobs."""
-    steps = queries.get_episode(session, episode_id=episode_id).steps
+    with store.reading() as session:
+        steps = queries.get_episode(session, episode_id=episode_id).steps
     if step_index >= len(steps):
         raise LookupError(
             f"episode {episode_id!r} has {len(steps)} steps, so no step {step_index} (0-based)"
@@ -54,11 +56,12 @@ def get_step(
 
 @router.get("/episodes/{episode_id:path}", response_model=EpisodeTokens | EpisodeDetail)
 def get_episode(
-    session: ReadSession,
+    store: ReadStore,
     episode_id: EpisodeId,
     tokens: Annotated[bool, Query(description="Token ids and logprobs too.")] = False,
 ) -> EpisodeTokens | EpisodeDetail:
     """One episode with all its steps: prompts, replies, actions, rewards, credit."""
-    detail = queries.get_episode(session, episode_id=episode_id)
+    with store.reading() as session:
+        detail = queries.get_episode(session, episode_id=episode_id)
     answer = EpisodeTokens if tokens else EpisodeDetail
     return answer.model_validate(detail)

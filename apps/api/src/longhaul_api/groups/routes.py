@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from longhaul_api.dependencies import ReadSession
+from longhaul_api.dependencies import ReadStore
 from longhaul_api.groups.schemas import GroupDetail, GroupPage
 from longhaul_api.parameters import (
     LARGEST,
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/runs/{run_id}/groups", tags=["groups"])
 
 @router.get("", response_model=GroupPage)
 def list_groups(
-    session: ReadSession,
+    store: ReadStore,
     run_id: RunId,
     phase: OptionalPhase = None,
     training_step: OptionalTrainingStep = None,
@@ -30,19 +30,20 @@ def list_groups(
     offset: Offset = 0,
 ) -> queries.GroupPage:
     """A page of the run's surviving groups, the newest training step first."""
-    return queries.list_groups(
-        session,
-        run_id=run_id,
-        phase=phase,
-        training_step=training_step,
-        limit=limit,
-        offset=offset,
-    )
+    with store.reading(run_id) as session:
+        return queries.list_groups(
+            session,
+            run_id=run_id,
+            phase=phase,
+            training_step=training_step,
+            limit=limit,
+            offset=offset,
+        )
 
 
 @router.get("/{phase}/{training_step}/{group_index}", response_model=GroupDetail)
 def get_group(
-    session: ReadSession,
+    store: ReadStore,
     run_id: RunId,
     phase: Annotated[Phase, Path(description="When it was played.")],
     training_step: Annotated[int, Path(ge=0, le=LARGEST, description="When it was played.")],
@@ -52,11 +53,12 @@ def get_group(
     ] = None,
 ) -> queries.GroupDetail:
     """One group with all its episodes."""
-    return queries.get_group(
-        session,
-        run_id=run_id,
-        phase=phase,
-        training_step=training_step,
-        group_index=group_index,
-        attempt=attempt,
-    )
+    with store.reading(run_id) as session:
+        return queries.get_group(
+            session,
+            run_id=run_id,
+            phase=phase,
+            training_step=training_step,
+            group_index=group_index,
+            attempt=attempt,
+        )

@@ -29,9 +29,11 @@ class Group(Answer):
     mean_return: float | None
     min_return: float | None
     max_return: float | None
-    """Equal to `min_return`: the group carries no signal."""
     success_rate: float | None
     """In [0, 1]."""
+    max_abs_advantage: float | None
+    """Largest |advantage| of a step; 0: the policy loss learned nothing from the group; null: no
+    step was given credit."""
 
 
 class GroupPage(Answer):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from longhaul_api.dependencies import ReadSession
+from longhaul_api.dependencies import ReadStore
 from longhaul_api.metrics.schemas import MetricPoint
 from longhaul_api.parameters import RunId
 from longhaul_core.store import queries
@@ -13,14 +13,15 @@ router = APIRouter(prefix="/runs/{run_id}/metrics", tags=["metrics"])
 
 
 @router.get("")
-def metric_names(session: ReadSession, run_id: RunId) -> list[str]:
+def metric_names(store: ReadStore, run_id: RunId) -> list[str]:
     """Names of all metrics of the run, in alphabetical order."""
-    return queries.metric_names(session, run_id=run_id)
+    with store.reading(run_id) as session:
+        return queries.metric_names(session, run_id=run_id)
 
 
 @router.get("/series", response_model=dict[str, list[MetricPoint]])
 def metric_series(
-    session: ReadSession,
+    store: ReadStore,
     run_id: RunId,
     name: Annotated[
         list[str] | None,
@@ -28,4 +29,5 @@ def metric_series(
     ] = None,
 ) -> dict[str, list[queries.MetricPoint]]:
     """Values by training step, for each name; a name without values has an empty list."""
-    return queries.metric_series(session, run_id=run_id, names=name)
+    with store.reading(run_id) as session:
+        return queries.metric_series(session, run_id=run_id, names=name)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from longhaul_api.dependencies import ReadSession
+from longhaul_api.dependencies import ReadStore
 from longhaul_api.parameters import Limit, Offset, OptionalPhase, RunId, RunStatus
 from longhaul_api.runs.schemas import CurvePoint, Evaluation, Failure, Run, RunDetail
 from longhaul_core.store import queries
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/runs", tags=["runs"])
 
 @router.get("", response_model=list[Run])
 def list_runs(
-    session: ReadSession,
+    store: ReadStore,
     status: Annotated[RunStatus | None, Query(description="Only runs that say so.")] = None,
     kind: Annotated[
         Literal["train", "evaluate"] | None, Query(description="Only runs of this kind.")
@@ -24,38 +24,43 @@ def list_runs(
     offset: Offset = 0,
 ) -> list[queries.RunSummary]:
     """All runs, newest first."""
-    return queries.list_runs(session, status=status, kind=kind, limit=limit, offset=offset)
+    with store.reading() as session:
+        return queries.list_runs(session, status=status, kind=kind, limit=limit, offset=offset)
 
 
 @router.get("/{run_id}", response_model=RunDetail)
-def get_run(session: ReadSession, run_id: RunId) -> queries.RunDetail:
+def get_run(store: ReadStore, run_id: RunId) -> queries.RunDetail:
     """One run with its configuration and attempts."""
-    return queries.get_run(session, run_id=run_id)
+    with store.reading() as session:
+        return queries.get_run(session, run_id=run_id)
 
 
 @router.get("/{run_id}/curve", response_model=list[CurvePoint])
 def training_curve(
-    session: ReadSession, run_id: RunId, phase: OptionalPhase = None
+    store: ReadStore, run_id: RunId, phase: OptionalPhase = None
 ) -> list[queries.CurvePoint]:
     """Mean return, success and length by training step, computed from the surviving episodes."""
-    return queries.training_curve(session, run_id=run_id, phase=phase)
+    with store.reading(run_id) as session:
+        return queries.training_curve(session, run_id=run_id, phase=phase)
 
 
 @router.get("/{run_id}/evaluations", response_model=list[Evaluation])
 def evaluations(
-    session: ReadSession, run_id: RunId, split: OptionalPhase = None
+    store: ReadStore, run_id: RunId, split: OptionalPhase = None
 ) -> list[queries.EvaluationResult]:
     """Results on the run's panels, in order of training step."""
-    return queries.evaluations(session, run_id=run_id, split=split)
+    with store.reading(run_id) as session:
+        return queries.evaluations(session, run_id=run_id, split=split)
 
 
 @router.get("/{run_id}/failures", response_model=list[Failure])
 def failures(
-    session: ReadSession,
+    store: ReadStore,
     run_id: RunId,
     cause: Annotated[FailureCause | None, Query(description="Only this cause.")] = None,
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> list[queries.Failure]:
     """Failed episodes with their causes, the newest training step first."""
-    return queries.failures(session, run_id=run_id, cause=cause, limit=limit, offset=offset)
+    with store.reading(run_id) as session:
+        return queries.failures(session, run_id=run_id, cause=cause, limit=limit, offset=offset)

@@ -21,6 +21,7 @@ __all__ = [
     "action_chips",
     "alert",
     "badges",
+    "button",
     "facts",
     "html",
     "label",
@@ -150,6 +151,12 @@ def trail(links: Sequence[Link]) -> str:
         for link in links
     ]
     return f'<div class="trail">{"<span class=sep>›</span>".join(parts)}</div>'
+
+
+def button(link: Link) -> str:
+    """A link to another page that is as large as what one came for."""
+    address, text = escape(link.address or ""), escape(link.text)
+    return f'<a class="button" target="_self" href="{address}">{text}</a>'
 
 
 def members(links: Sequence[MemberLink]) -> str:

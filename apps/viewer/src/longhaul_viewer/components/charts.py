@@ -17,17 +17,16 @@ import streamlit as st
 __all__ = [
     "Series",
     "StripStep",
-    "clicked_cell",
     "clicked_step",
     "curves",
     "episode_strip",
-    "group_map",
     "show",
 ]
 
 INDIGO, GREEN, RED, AMBER, GREY = "#6a66dc", "#2b9a66", "#d13438", "#f0a000", "#8b8d98"
 PALETTE = (INDIGO, "#e5793a", GREEN, "#c2298a", "#0d8fb3", GREY)
 PLAIN = {"displayModeBar": False}
+LONGEST_LABEL = 60
 
 
 class Series(NamedTuple):
@@ -167,52 +166,6 @@ def episode_strip(steps: Sequence[StripStep], *, current: int) -> go.Figure:
     return go.Figure(data=traces, layout=layout)
 
 
-def group_map(rows: Sequence[tuple[str, Sequence[StripStep]]]) -> go.Figure:
-    """One line of squares an episode, coloured by advantage: red below zero, green above.
-
-    A hollow square was never credited; a cross was an invalid action.
-    """
-    cells = [(row, step) for row, (_, steps) in enumerate(rows) for step in steps]
-    reach = max((abs(step.advantage or 0.0) for _, step in cells), default=0.0) or 1.0
-    trace = go.Scatter(
-        x=[step.step for _, step in cells],
-        y=[row for row, _ in cells],
-        mode="markers+text",
-        text=["×" if not step.valid else "★" if step.reward > 0 else "" for _, step in cells],
-        textfont={"size": 12, "color": "#1c1c1f"},
-        marker={
-            "symbol": ["square-open" if s.advantage is None else "square" for _, s in cells],
-            "size": 20,
-            "color": [step.advantage or 0.0 for _, step in cells],
-            "cmin": -reach,
-            "cmax": reach,
-            "colorscale": [[0, RED], [0.5, "#d9d9e0"], [1, GREEN]],
-            "colorbar": {"title": {"text": "advantage"}, "thickness": 10, "len": 1.0},
-        },
-        customdata=[
-            f"{_shortened(step.action)}<br>reward {step.reward:.4g}, "
-            + ("no advantage" if step.advantage is None else f"advantage {step.advantage:.4g}")
-            for _, step in cells
-        ],
-        hovertemplate="step %{x}: %{customdata}<extra></extra>",
-    )
-    layout = _layout(title=None, height=70 + 30 * len(rows))
-    layout.update(
-        xaxis=_whole_numbers([step.step for _, step in cells]) | {"title": "step"},
-        yaxis={
-            "tickvals": list(range(len(rows))),
-            "ticktext": [_shortened(name, 24) for name, _ in rows],
-            "range": [len(rows) - 0.4, -0.6],
-            "showgrid": False,
-            "zeroline": False,
-        },
-        clickmode="event+select",
-        dragmode=False,
-        showlegend=False,
-    )
-    return go.Figure(data=[trace], layout=layout)
-
-
 def show(figure: go.Figure, *, key: str) -> None:
     """Draw a figure over the whole width, without Plotly's tool bar."""
     st.plotly_chart(figure, key=key, config=PLAIN)
@@ -225,15 +178,6 @@ def clicked_step(figure: go.Figure, *, key: str) -> int | None:
     )
     points = event.selection.points
     return int(str(points[0]["x"])) if points else None
-
-
-def clicked_cell(figure: go.Figure, *, key: str) -> tuple[int, int] | None:
-    """Draw a group's map; the row and the step that were clicked just now, else None."""
-    event = st.plotly_chart(
-        figure, key=key, config=PLAIN, on_select="rerun", selection_mode="points"
-    )
-    points = event.selection.points
-    return (int(str(points[0]["y"])), int(str(points[0]["x"]))) if points else None
 
 
 def _layout(*, title: str | None, height: int) -> go.Layout:
@@ -273,7 +217,7 @@ def _symmetric(title: str, values: Sequence[float], color: str) -> dict[str, obj
     }
 
 
-def _shortened(text: str, limit: int = 60) -> str:
+def _shortened(text: str) -> str:
     """`text` on one line, for a hover label; Plotly reads `<` as markup, so it is replaced."""
     line = " ".join(text.split()).replace("<", "‹").replace(">", "›")
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    return line if len(line) <= LONGEST_LABEL else f"{line[: LONGEST_LABEL - 1]}…"

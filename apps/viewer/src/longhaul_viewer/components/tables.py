@@ -1,92 +1,150 @@
-"""Tables whose rows open a page when they are clicked."""
+"""Tables as plain HTML: a row is a link, so that Back, a new tab and the keyboard work as anywhere.
 
-# Pandas and Streamlit's table types are known in part only.
-# pyright: reportUnknownMemberType=false
+Streamlit's own table opens links in new tabs only, changes the page behind the browser's
+back, and offers a download of one page of the list. Every function here escapes what it
+is given.
+"""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from html import escape
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import pandas as pd
 import streamlit as st
-from streamlit.elements.lib.column_types import ColumnConfig
 
-__all__ = ["Column", "bar", "clicked_row", "curve", "moment", "plain", "text", "value"]
+from longhaul_viewer.components.blocks import number
+
+__all__ = ["Column", "bar", "curve", "moment", "table", "text", "value"]
+
+CURVE_WIDTH, CURVE_HEIGHT = 120, 22
 
 
 class Column(NamedTuple):
-    """One column: its cells, top to bottom, and how Streamlit shows them."""
+    """One column: its title and its cells, top to bottom, as HTML."""
 
-    cells: Sequence[object]
-    style: ColumnConfig
-
-
-def text(
-    title: str, cells: Sequence[str], *, width: Literal["small", "medium", "large"] = "medium"
-) -> Column:
-    """Words."""
-    return Column(cells, st.column_config.TextColumn(title, width=width))
+    title: str
+    cells: Sequence[str]
+    numeric: bool = False
+    """Numbers stand on the right."""
+    hint: str = ""
+    """Shown when the pointer rests on the title."""
 
 
-def value(
-    title: str, cells: Sequence[float | None], *, form: str = "%.4g", hint: str = ""
-) -> Column:
-    """Numbers, on the right; a missing one leaves its cell empty."""
-    return Column(cells, st.column_config.NumberColumn(title, format=form, help=hint or None))
+def text(title: str, cells: Sequence[str]) -> Column:
+    """Words, in whatever direction their script runs."""
+    return Column(title, [f'<span dir="auto">{escape(cell)}</span>' for cell in cells])
+
+
+def value(title: str, cells: Sequence[float | None], *, form: str = "", hint: str = "") -> Column:
+    """Numbers; a dash for a missing one.
+
+    Args:
+        title: Above the column.
+        cells: Numbers of any range.
+        form: Python's format of a cell; without it, four digits.
+        hint: What the numbers are, where the title does not say so.
+    """
+    shown = [
+        number(cell) if cell is None or not form else f"{cell:{form}}".replace("-", "−")
+        for cell in cells
+    ]
+    return Column(title, [escape(cell) for cell in shown], numeric=True, hint=hint)
 
 
 def bar(title: str, cells: Sequence[float | None]) -> Column:
-    """Shares in [0, 1] as bars."""
-    return Column(
-        cells,
-        st.column_config.ProgressColumn(title, min_value=0.0, max_value=1.0, format="percent"),
-    )
+    """Shares in [0, 1] as bars; a dash for a missing one."""
+    return Column(title, [_bar(cell) for cell in cells])
 
 
 def curve(title: str, cells: Sequence[Sequence[float]]) -> Column:
-    """Small curves."""
-    return Column(cells, st.column_config.LineChartColumn(title, width="medium", color="#5b5bd6"))
+    """Small curves, each from its own least to its own largest value."""
+    return Column(title, [_curve(cell) for cell in cells])
 
 
-def moment(title: str, cells: Sequence[float | None]) -> Column:
-    """Unix times, shown in the reader's own zone."""
-    return Column(
-        [None if cell is None else pd.Timestamp(cell, unit="s", tz="UTC") for cell in cells],
-        st.column_config.DatetimeColumn(title, format="D MMM, HH:mm"),
-    )
+def moment(title: str, cells: Sequence[float]) -> Column:
+    """Unix times, shown in the zone of the reader's browser; in UTC, and so marked, if unknown."""
+    zone = _zone(st.context.timezone)
+    times = [datetime.fromtimestamp(cell, zone) for cell in cells]
+    mark = " UTC" if zone is UTC else ""
+    return Column(title, [f"{time.day} {time:%b %Y, %H:%M}{mark}" for time in times])
 
 
-def plain(columns: Mapping[str, Column], *, key: str) -> None:
-    """Show the table; a click does nothing."""
-    st.dataframe(
-        _frame(columns),
-        key=key,
-        hide_index=True,
-        placeholder="–",
-        column_config={name: column.style for name, column in columns.items()},
-    )
+def table(columns: Sequence[Column], *, addresses: Sequence[str] | None = None) -> str:
+    """The table; with `addresses`, a click anywhere in a row opens the row's.
 
-
-def clicked_row(
-    columns: Mapping[str, Column], *, key: str, height: int | None = None
-) -> int | None:
-    """Show the table; the number of the row that was clicked just now, else None.
-
-    A cell that begins like a formula is shown as it is: it is text here, and the
-    download that Streamlit offers for tables is switched off with its tool bar.
+    Args:
+        columns: Of equally many cells. The first one's text names the link.
+        addresses: From `links.address`, one for each row.
     """
-    event = st.dataframe(
-        _frame(columns),
-        key=key,
-        height=height or "auto",
-        hide_index=True,
-        placeholder="–",
-        column_config={name: column.style for name, column in columns.items()},
-        on_select="rerun",
-        selection_mode="single-cell",
+    heads = "".join(
+        f'<th class="{_side(column)}" title="{escape(column.hint)}">{escape(column.title)}</th>'
+        for column in columns
     )
-    cells = event.selection.cells
-    return int(cells[0][0]) if cells else None
+    rows = "".join(
+        _row(columns, place, None if addresses is None else addresses[place])
+        for place in range(len(columns[0].cells))
+    )
+    return (
+        f'<div class="rows"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
 
 
-def _frame(columns: Mapping[str, Column]) -> pd.DataFrame:
-    return pd.DataFrame({name: list(column.cells) for name, column in columns.items()})
+def _zone(name: str | None) -> tzinfo:
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):  # a browser's own name, or none of a zone
+        return UTC
+
+
+def _row(columns: Sequence[Column], place: int, address: str | None) -> str:
+    first = columns[0].cells[place]
+    if address is not None:
+        first = f'<a target="_self" href="{escape(address)}">{first}</a>'
+    cells = [first, *(column.cells[place] for column in columns[1:])]
+    return "".join(
+        (
+            f'<tr class="{"plain" if address is None else "link"}">',
+            *(
+                f'<td class="{_side(column)}">{cell}</td>'
+                for column, cell in zip(columns, cells, strict=True)
+            ),
+            "</tr>",
+        )
+    )
+
+
+def _side(column: Column) -> str:
+    return "number" if column.numeric else "words"
+
+
+def _bar(share: float | None) -> str:
+    if share is None:
+        return number(None)
+    return (
+        f'<div class="share"><div class="whole"><div style="width:{100 * share:.1f}%"></div></div>'
+        f"{share:.0%}</div>"
+    )
+
+
+def _curve(values: Sequence[float]) -> str:
+    """A picture, since Streamlit lets no drawing through; straight from value to value."""
+    if not values:
+        return number(None)
+    low, high = min(values), max(values)
+    across, up = CURVE_WIDTH / max(len(values) - 1, 1), (CURVE_HEIGHT - 4) / ((high - low) or 1.0)
+    points = " ".join(
+        f"{place * across:.1f},{CURVE_HEIGHT - 2 - (value - low) * up:.1f}"
+        for place, value in enumerate(values)
+    )
+    drawing = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{CURVE_WIDTH}" height="{CURVE_HEIGHT}">'
+        f'<polyline points="{points}" fill="none" stroke="#6a66dc" stroke-width="1.5"/></svg>'
+    )
+    data = base64.b64encode(drawing.encode()).decode()
+    said = f"{number(low)} to {number(high)}, last {number(values[-1])}, of {len(values)}"
+    return f'<img src="data:image/svg+xml;base64,{data}" alt="{said}" title="{said}">'

@@ -1,12 +1,19 @@
 """The episodes of a run: filtered, sorted, a page at a time; a click replays one."""
 
+from collections.abc import Collection, Sequence
+from typing import Literal
+
 import streamlit as st
 
+from longhaul_core.store.queries import EpisodeSummary
 from longhaul_viewer import data, links
 from longhaul_viewer.components import blocks, tables
 from longhaul_viewer.components.blocks import Link
 
 PAGE_SIZE = 100
+PAGE = "page"
+# Streamlit's word for a control whose value stands in the address, under its key.
+ADDRESS: Literal["query-params"] = "query-params"
 PHASES = ("train", "baseline", "validation", "test")
 OUTCOMES: tuple[data.Outcome, ...] = ("solved", "not solved", "failed")
 
@@ -23,63 +30,73 @@ def page() -> None:
         blocks.title("Episodes"),
     )
     wanted = filters(run_id)
-    total = data.episodes(wanted, offset=0, limit=1).total
-    number = page_number(total)
-    found = data.episodes(wanted, offset=number * PAGE_SIZE, limit=PAGE_SIZE).rows
+    found = read_page(wanted)
     if not found:
         st.info("No episode matches.")
         return
-    clicked = tables.clicked_row(
-        {
-            "phase": tables.text("Phase", [row.phase for row in found], width="small"),
-            "step": tables.value("Training step", [row.training_step for row in found], form="%d"),
-            "group": tables.value("Group", [row.group_index for row in found], form="%d"),
-            "position": tables.value("Episode", [row.position for row in found], form="%d"),
-            "task": tables.text("Task", [row.goal or row.task_id for row in found]),
-            "outcome": tables.text("Outcome", [data.outcome(row) for row in found]),
-            "return": tables.value("Return", [row.episode_return for row in found]),
-            "steps": tables.value("Steps", [row.num_steps for row in found], form="%d"),
-            "invalid": tables.value(
-                "Invalid actions", [row.num_invalid_actions for row in found], form="%d"
-            ),
-            "tokens": tables.value(
-                "Tokens written", [row.num_action_tokens for row in found], form="%d"
-            ),
-            "advantage": tables.value(
+    blocks.html(episode_table(found))
+
+
+def episode_table(found: Sequence[EpisodeSummary]) -> str:
+    """One line an episode, which opens its replay."""
+    return tables.table(
+        [
+            tables.text("Task", [row.goal or row.task_id for row in found]),
+            tables.text("Phase", [row.phase for row in found]),
+            tables.value("Training step", [row.training_step for row in found], form="d"),
+            tables.value("Group", [row.group_index for row in found], form="d"),
+            tables.text("Episode", [data.attempt_name(row) for row in found]),
+            tables.text("Outcome", [data.outcome(row) for row in found]),
+            tables.value("Return", [row.episode_return for row in found]),
+            tables.value("Steps", [row.num_steps for row in found], form="d"),
+            tables.value("Invalid actions", [row.num_invalid_actions for row in found], form="d"),
+            tables.value("Tokens written", [row.num_action_tokens for row in found], form=",d"),
+            tables.value(
                 "Advantage", [row.episode_advantage for row in found], hint="The episode part"
             ),
-            "seconds": tables.value(
-                "Seconds", [row.duration_seconds for row in found], form="%.2f"
-            ),
-        },
-        key="episodes",
-        height=640,
+            tables.value("Seconds", [row.duration_seconds for row in found], form=".2f"),
+        ],
+        addresses=[links.address(links.REPLAY, episode=row.episode_id) for row in found],
     )
-    if clicked is not None:
-        st.switch_page("views/replay.py", query_params={"episode": found[clicked].episode_id})
 
 
 def filters(run_id: str) -> data.EpisodeQuery:
-    """What the reader wants to see; starts from the address, so a filtered list can be linked."""
+    """What the reader wants to see. It stands in the address, so a filtered list can be linked."""
+    for name, known in (("phase", PHASES), ("outcome", OUTCOMES), ("sort", data.SORT_KEYS)):
+        require_known(name, known)
     phase, outcome, training_step, order, direction = st.columns([2, 3, 2, 2, 1.4])
     with phase:
-        chosen_phase = st.selectbox("Phase", PHASES, index=None, placeholder="all", key="phase")
+        chosen_phase = st.selectbox(
+            "Phase",
+            PHASES,
+            index=None,
+            placeholder="all",
+            key="phase",
+            bind=ADDRESS,
+            on_change=to_first_page,
+        )
     with outcome:
-        chosen_outcome = st.segmented_control("Outcome", OUTCOMES, key="outcome")
+        chosen_outcome = st.segmented_control(
+            "Outcome", OUTCOMES, key="outcome", bind=ADDRESS, on_change=to_first_page
+        )
     with training_step:
-        steps = data.training_steps(run_id)
-        asked = links.optional_number("training_step")
         chosen_step = st.selectbox(
             "Training step",
-            steps,
-            index=None if asked not in steps else steps.index(asked),
+            training_steps(run_id),
+            index=None,
             placeholder="all",
-            key="training-step",
+            key="training_step",
+            bind=ADDRESS,
+            on_change=to_first_page,
         )
     with order:
-        chosen_order = st.selectbox("Sort by", list(data.SORT_KEYS), key="sort")
+        chosen_order = st.selectbox(
+            "Sort by", list(data.SORT_KEYS), key="sort", bind=ADDRESS, on_change=to_first_page
+        )
     with direction:
-        descending = st.toggle("Descending", value=True, key="descending")
+        descending = st.toggle(
+            "Descending", value=True, key="descending", bind=ADDRESS, on_change=to_first_page
+        )
     return data.EpisodeQuery(
         run_id=run_id,
         phase=chosen_phase,
@@ -90,17 +107,56 @@ def filters(run_id: str) -> data.EpisodeQuery:
     )
 
 
-def page_number(total: int) -> int:
-    """Which page of the list; a control appears if there is more than one."""
-    num_pages = max(1, -(-total // PAGE_SIZE))
-    count, control = st.columns([8, 2], vertical_alignment="center")
-    with count:
-        blocks.html(blocks.note(f"{total:,} episodes"))
-    if num_pages == 1:
-        return 0
-    with control:
-        chosen = st.number_input(f"Page (of {num_pages})", 1, num_pages, key="page-number")
-    return int(chosen) - 1
+def require_known(name: str, known: Collection[str]) -> None:
+    """Refuse what the address asks for if there is no such thing; Streamlit would drop it.
+
+    Raises:
+        LookupError: It is not one of `known`.
+    """
+    asked = links.parameter(name)
+    if asked and asked not in known:
+        raise LookupError(f"the address asks for {name} {asked!r}; there are {', '.join(known)}")
+
+
+def training_steps(run_id: str) -> list[int]:
+    """Those that have episodes, and the one that the address asks for, which may have none.
+
+    Raises:
+        LookupError: The address asks for something that is no training step.
+    """
+    text = links.parameter("training_step")
+    asked = links.optional_number("training_step")
+    if text and asked is None:
+        raise LookupError(f"the address asks for training step {text!r}, which is no whole number")
+    return sorted({*data.training_steps(run_id), *(() if asked is None else (asked,))})
+
+
+def to_first_page() -> None:
+    """Another list begins at its beginning."""
+    st.query_params.pop(PAGE, None)
+
+
+def read_page(wanted: data.EpisodeQuery) -> Sequence[EpisodeSummary]:
+    """The page of the list that the address names; links to its neighbours if there are any."""
+    number = max(1, links.whole_number(PAGE))
+    found = data.episodes(wanted, offset=(number - 1) * PAGE_SIZE, limit=PAGE_SIZE)
+    last = max(1, -(-found.total // PAGE_SIZE))
+    if number > last:
+        number = last
+        found = data.episodes(wanted, offset=(number - 1) * PAGE_SIZE, limit=PAGE_SIZE)
+    neighbours = [
+        Link("previous", links.address_here(links.EPISODES, page=number - 1))
+        if number > 1
+        else Link("previous"),
+        Link(f"page {number} of {last}"),
+        Link("next", links.address_here(links.EPISODES, page=number + 1))
+        if number < last
+        else Link("next"),
+    ]
+    blocks.html(
+        blocks.note(f"{found.total:,} episodes"), blocks.trail(neighbours) if last > 1 else ""
+    )
+    return found.rows
 
 
 page()

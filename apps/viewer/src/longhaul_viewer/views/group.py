@@ -1,17 +1,26 @@
 """The attempts at one task side by side: what each did at every step, and what it earned."""
 
-import streamlit as st
-
+from longhaul_core.store.queries import EpisodeSummary, GroupSummary
 from longhaul_viewer import data, links
-from longhaul_viewer.components import blocks, charts, tables
+from longhaul_viewer.components import blocks, group_map, tables
 from longhaul_viewer.components.blocks import Badge, Link
 
 
 def page() -> None:
     """A table of the attempts, and their steps above each other."""
     key = links.group_key()
-    members = data.group(key)
-    first = members[0]
+    group = data.group(key)
+    header(key, group.summary, group.members)
+    blocks.html(attempts(group.members))
+    blocks.html(
+        blocks.label("Step by step", "★ paid, × invalid action; a click replays the step"),
+        group_map.group_map([steps(one) for one in group.members]),
+    )
+
+
+def header(key: links.GroupKey, summary: GroupSummary, members: tuple[EpisodeSummary, ...]) -> None:
+    """What was to be done, how often it was, and whether there was anything to learn."""
+    solved = sum(bool(one.success) for one in members)
     blocks.html(
         blocks.trail(
             [
@@ -21,52 +30,57 @@ def page() -> None:
                 Link(f"{key.phase} {key.training_step}, group {key.group_index}"),
             ]
         ),
-        blocks.title(first.goal or first.task_id),
+        blocks.title(summary.goal or summary.task_id),
         blocks.badges(
             [
                 Badge(f"{len(members)} attempts"),
-                Badge(f"{sum(bool(one.success) for one in members)} solved", "good"),
-                Badge(f"{first.environment} · {first.task_id}"),
+                Badge(f"{solved} solved", "good" if solved else "plain"),
+                Badge(signal(summary)),
+                Badge(f"{summary.environment} · {summary.task_id}"),
             ]
         ),
     )
-    clicked = tables.clicked_row(
-        {
-            "episode": tables.value("Episode", [one.position for one in members], form="%d"),
-            "retry": tables.value("Retry", [one.retry for one in members], form="%d"),
-            "outcome": tables.text("Outcome", [data.outcome(one) for one in members]),
-            "return": tables.value("Return", [one.episode_return for one in members]),
-            "advantage": tables.value(
+
+
+def signal(summary: GroupSummary) -> str:
+    """Whether the policy could learn something from the group."""
+    match summary.max_abs_advantage:
+        case None:
+            return "no credit"
+        case 0.0:
+            return "no signal: every advantage is 0"
+        case largest:
+            return f"largest |advantage| {blocks.number(largest)}"
+
+
+def attempts(members: tuple[EpisodeSummary, ...]) -> str:
+    """One line an episode."""
+    return tables.table(
+        [
+            tables.text("Episode", [data.attempt_name(one) for one in members]),
+            tables.text("Outcome", [data.outcome(one) for one in members]),
+            tables.value("Return", [one.episode_return for one in members]),
+            tables.value(
                 "Advantage", [one.episode_advantage for one in members], hint="The episode part"
             ),
-            "steps": tables.value("Steps", [one.num_steps for one in members], form="%d"),
-            "invalid": tables.value(
-                "Invalid actions", [one.num_invalid_actions for one in members], form="%d"
-            ),
-            "tokens": tables.value(
-                "Tokens written", [one.num_action_tokens for one in members], form="%d"
-            ),
-        },
-        key="members",
+            tables.value("Steps", [one.num_steps for one in members], form="d"),
+            tables.value("Invalid actions", [one.num_invalid_actions for one in members], form="d"),
+            tables.value("Tokens written", [one.num_action_tokens for one in members], form=",d"),
+        ],
+        addresses=[links.address(links.REPLAY, episode=one.episode_id) for one in members],
     )
-    if clicked is not None:
-        st.switch_page("views/replay.py", query_params={"episode": members[clicked].episode_id})
-    blocks.html(
-        blocks.label(
-            "Step by step", "colour: advantage, ★ paid, × invalid; a click replays the step"
-        )
+
+
+def steps(member: EpisodeSummary) -> group_map.Attempt:
+    """The steps of an attempt, each with its replay."""
+    strip = data.strip(data.episode(member.episode_id))
+    return group_map.Attempt(
+        name=f"{data.attempt_name(member)} · {data.outcome(member)}",
+        steps=strip,
+        addresses=[
+            links.address(links.REPLAY, episode=member.episode_id, step=step.step) for step in strip
+        ],
     )
-    rows = [
-        (f"{one.position} · {data.outcome(one)}", data.strip(data.episode(one.episode_id)))
-        for one in members
-    ]
-    picked = charts.clicked_cell(charts.group_map(rows), key="map")
-    if picked is not None:
-        row, step = picked
-        st.switch_page(
-            "views/replay.py",
-            query_params={"episode": members[row].episode_id, "step": str(step)},
-        )
 
 
 page()

@@ -12,8 +12,8 @@ from longhaul_viewer.components import blocks, charts, tokens
 from longhaul_viewer.components.blocks import Badge, Fact, Link
 
 SLIDER = "step-slider"
-PROMPT_VIEWS = ("messages", "as the engine read it")
-COLOURINGS = {"probability": tokens.PROBABILITY, "learner − sampler": tokens.DRIFT}
+BY_PROBABILITY, BY_DRIFT = "Colour by probability", "Colour by learner − sampler"
+AS_MESSAGES, AS_TOKENS = "Show the messages", "Show as the engine read it"
 
 
 def page() -> None:
@@ -83,7 +83,7 @@ def header(episode: EpisodeDetail) -> None:
 def group_row(episode: EpisodeDetail) -> None:
     """The other attempts at the same task."""
     summary = episode.summary
-    group = data.group(data.group_of(summary))
+    group = data.group(data.group_of(summary)).members
     if len(group) < 2:
         return
     here = [member.episode_id for member in group].index(summary.episode_id)
@@ -127,15 +127,13 @@ def group_row(episode: EpisodeDetail) -> None:
 
 def attempt_text(member: EpisodeSummary) -> str:
     """Position, and return or failure."""
-    retry = f" retry {member.retry}" if member.retry else ""
     result = "failed" if member.failed else f"return {blocks.number(member.episode_return)}"
-    return f"{member.position}{retry} · {result}"
+    return f"{data.attempt_name(member)} · {result}"
 
 
 def open_episode(episode_id: str) -> None:
     """Show another episode from its first step on."""
-    links.set_parameter("episode", episode_id)
-    go_to(0)
+    links.set_parameters(episode=episode_id, step=0)
 
 
 def strip(episode: EpisodeDetail, index: int) -> None:
@@ -201,7 +199,7 @@ def controls(index: int, last: int) -> None:
 
 def go_to(index: int) -> None:
     """Put the step into the address."""
-    links.set_parameter("step", index)
+    links.set_parameters(step=index)
 
 
 def follow_slider() -> None:
@@ -226,14 +224,8 @@ def reply(run_id: str, step: StepDetail) -> None:
     scale = tokens.PROBABILITY
     if step.policy_logprobs is not None:
         with choice:
-            chosen = st.segmented_control(
-                "Colour by",
-                list(COLOURINGS),
-                default="probability",
-                key="colouring",
-                label_visibility="collapsed",
-            )
-        scale = COLOURINGS[chosen or "probability"]
+            if two_ways("colours", "drift", (BY_PROBABILITY, BY_DRIFT)):
+                scale = tokens.DRIFT
     blocks.html(
         tokens.token_view(data.reply_tokens(run_id, step, scale), scale), tokens.legend(scale)
     )
@@ -261,19 +253,34 @@ def prompt(run_id: str, step: StepDetail) -> None:
     with heading:
         blocks.html(blocks.label("Prompt", remark))
     with choice:
-        view = st.segmented_control(
-            "Prompt as",
-            PROMPT_VIEWS,
-            default=PROMPT_VIEWS[0],
-            key="prompt-view",
-            label_visibility="collapsed",
-        )
-    if view != PROMPT_VIEWS[1]:
+        as_tokens = two_ways("prompt", "tokens", (AS_MESSAGES, AS_TOKENS))
+    if not as_tokens:
         blocks.html(blocks.messages(step.messages))
     elif step.prompt_tokens is None:
         blocks.html(blocks.note("The tokens of this prompt were pruned."))
     else:
         blocks.html(tokens.token_view(data.prompt_tokens(run_id, step), tokens.PROBABILITY))
+
+
+def two_ways(name: str, other: str, labels: tuple[str, str]) -> bool:
+    """A button that shows something the other way; whether the address asks for that now.
+
+    A button, because it leaves the keys that change the step alone when it has the focus.
+
+    Args:
+        name: Of the parameter in the address.
+        other: Its value for the second way; the first has none.
+        labels: What the button offers: the first way, the second.
+    """
+    second = links.parameter(name) == other
+    st.button(
+        labels[0] if second else labels[1],
+        key=name,
+        on_click=links.set_parameters,
+        kwargs={name: None if second else other},
+        width="stretch",
+    )
+    return second
 
 
 def action(step: StepDetail) -> None:

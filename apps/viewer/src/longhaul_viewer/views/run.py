@@ -57,8 +57,7 @@ def header(run: RunSummary) -> None:
     )
     if run.message:
         blocks.html(blocks.alert(run.message))
-    if st.button("Episodes", icon=":material/list:", type="primary", key="episodes"):
-        st.switch_page("views/episodes.py", query_params={"run": run.run_id})
+    blocks.html(blocks.button(Link("Episodes", links.address(links.EPISODES, run=run.run_id))))
 
 
 def overview(run_id: str) -> None:
@@ -78,16 +77,17 @@ def evaluations(run_id: str) -> None:
     rows = data.evaluations(run_id)
     if not rows:
         return
-    blocks.html(blocks.label("Evaluations"))
-    tables.plain(
-        {
-            "step": tables.value("After training step", [row.training_step for row in rows]),
-            "panel": tables.text("Panel", [f"{row.panel} ({row.split})" for row in rows]),
-            "episodes": tables.value("Episodes", [row.num_episodes for row in rows]),
-            "mean": tables.value("Mean return", [row.mean_return for row in rows]),
-            "success": tables.bar("Success rate", [row.success_rate for row in rows]),
-        },
-        key="evaluations",
+    blocks.html(
+        blocks.label("Evaluations"),
+        tables.table(
+            [
+                tables.text("Panel", [f"{row.panel} ({row.split})" for row in rows]),
+                tables.value("After training step", [row.training_step for row in rows], form="d"),
+                tables.value("Episodes", [row.num_episodes for row in rows], form=",d"),
+                tables.value("Mean return", [row.mean_return for row in rows]),
+                tables.bar("Success rate", [row.success_rate for row in rows]),
+            ]
+        ),
     )
 
 

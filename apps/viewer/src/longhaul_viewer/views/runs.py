@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from longhaul_viewer import data
+from longhaul_viewer import data, links
 from longhaul_viewer.components import blocks, tables
 
 
@@ -21,24 +21,21 @@ def run_table() -> None:
     """One line a run."""
     runs = data.runs()
     curves = [data.training_returns(run.run_id) for run in runs]
-    clicked = tables.clicked_row(
-        {
-            "name": tables.text("Run", [run.run_id for run in runs], width="large"),
-            "status": tables.text("Status", [data.status(run) for run in runs], width="small"),
-            "progress": tables.bar("Training steps", [data.progress(run) for run in runs]),
-            "curve": tables.curve("Return, by training step", curves),
-            "success": tables.bar("Success, last step", [run.last_success_rate for run in runs]),
-            "episodes": tables.value("Episodes", [run.num_episodes for run in runs], form="%d"),
-            "steps": tables.value("Steps", [run.num_steps for run in runs], form="%d"),
-            "started": tables.moment("Started", [run.started_at for run in runs]),
-        },
-        key="runs",
+    shown = tables.table(
+        [
+            tables.text("Run", [run.run_id for run in runs]),
+            tables.text("Status", [data.status(run) for run in runs]),
+            tables.bar("Training steps", [data.progress(run) for run in runs]),
+            tables.curve("Return, by training step", curves),
+            tables.bar("Success, last step", [run.last_success_rate for run in runs]),
+            tables.value("Episodes", [run.num_episodes for run in runs], form=",d"),
+            tables.value("Steps", [run.num_steps for run in runs], form=",d"),
+            tables.moment("Started", [run.started_at for run in runs]),
+        ],
+        addresses=[links.address(links.RUN, run=run.run_id) for run in runs],
     )
-    if clicked is not None:
-        st.switch_page("views/run.py", query_params={"run": runs[clicked].run_id})
-    blocks.html(
-        blocks.note(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {data.store_name()}")
-    )
+    count = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} in {data.store_name()}"
+    blocks.html(shown, blocks.note(count))
 
 
 page()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.redaction import redacted
@@ -85,15 +86,22 @@ def store_errors(where: str) -> Generator[None]:
     except DBAPIError as error:
         reason = redacted(str(error.orig).strip())
         raise StoreError(f"{where}: {reason}: {_advice(reason, where)}") from error
+    except NoConnectionFree as error:  # SQLAlchemy's own, before a database was asked
+        raise StoreError(
+            f"{where}: all connections of this program were busy for as long as one waits for "
+            "them: try again, or ask fewer questions at once"
+        ) from error
 
 
 def is_temporary(error: StoreError) -> bool:
-    """Whether the same may work in a while: another program holds the store, or a server is away.
+    """Whether the same may work in a while: the store is held, a server away, no connection free.
 
     Args:
         error: As `store_errors` raises it.
     """
     cause = error.__cause__
+    if isinstance(cause, NoConnectionFree):
+        return True
     if not isinstance(cause, DBAPIError):
         return False
     if isinstance(cause.orig, sqlite3.Error):

@@ -29,6 +29,7 @@ __all__ = [
     "Failure",
     "LabelDetail",
     "StepDetail",
+    "episodes_of_group",
     "failures",
     "get_episode",
     "list_episodes",
@@ -210,33 +211,44 @@ def list_episodes(
         limit: Rows of a page.
         offset: Rows before it.
     """
-    conditions = _conditions(where or EpisodeFilter())
+    asked = where or EpisodeFilter()
+    matching = select(EpisodeRow.id).where(*_conditions(asked))
+    if asked.environment is not None or asked.task_id is not None:
+        matching = matching.join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
+    count = matching.with_only_columns(func.count(), maintain_column_froms=True)
     column = _SORT_COLUMNS[sort]
-    order = column.desc() if descending else column.asc()
-    statement = (
-        _summaries()
-        .where(*conditions)
-        .order_by(
-            order.nulls_last(),
-            EpisodeRow.run_id,
-            EpisodeRow.phase,
-            EpisodeRow.training_step,
-            EpisodeRow.group_index,
-            EpisodeRow.position,
-            EpisodeRow.retry,
-            EpisodeRow.attempt,
-        )
-    )
-    count = (
-        select(func.count())
-        .select_from(EpisodeRow)
-        .join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
-        .where(*conditions)
-    )
-    rows = session.execute(statement.limit(limit).offset(offset))
+    order = ((column.desc() if descending else column.asc()).nulls_last(), *_TIE_BREAKERS)
+    # Ids alone are sorted; the wide rows, their tasks and failures are read for the page only.
+    page = matching.order_by(*order).limit(limit).offset(offset).subquery()
+    rows = session.execute(_summaries().join(page, page.c.id == EpisodeRow.id).order_by(*order))
     return EpisodePage(
-        total=session.scalar(count) or 0, rows=tuple(EpisodeSummary(*row) for row in rows)
+        total=session.execute(count).scalar_one(),
+        rows=tuple(EpisodeSummary(*row) for row in rows),
     )
+
+
+def episodes_of_group(
+    session: Session,
+    *,
+    run_id: str,
+    attempt: int,
+    phase: str,
+    training_step: int,
+    group_index: int,
+) -> tuple[EpisodeSummary, ...]:
+    """All episodes of one group, failed tries included, by position and retry; maybe none."""
+    rows = session.execute(
+        _summaries()
+        .where(
+            EpisodeRow.run_id == run_id,
+            EpisodeRow.attempt == attempt,
+            EpisodeRow.phase == phase,
+            EpisodeRow.training_step == training_step,
+            EpisodeRow.group_index == group_index,
+        )
+        .order_by(EpisodeRow.position, EpisodeRow.retry)
+    )
+    return tuple(EpisodeSummary(*row) for row in rows)
 
 
 def get_episode(session: Session, *, episode_id: str) -> EpisodeDetail:
@@ -324,6 +336,15 @@ _SORT_COLUMNS: dict[EpisodeSort, ColumnElement[Any]] = {
     "duration_seconds": EpisodeRow.duration_seconds.expression,
     "started_at": EpisodeRow.started_at.expression,
 }
+_TIE_BREAKERS = (
+    EpisodeRow.run_id,
+    EpisodeRow.phase,
+    EpisodeRow.training_step,
+    EpisodeRow.group_index,
+    EpisodeRow.position,
+    EpisodeRow.retry,
+    EpisodeRow.attempt,
+)
 
 
 def _summaries() -> Select[*tuple[Any, ...]]:

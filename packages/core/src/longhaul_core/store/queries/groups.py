@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
-from longhaul_core.store.models import EpisodeRow, GroupRow, TaskRow
-from longhaul_core.store.queries.episodes import EpisodeFilter, EpisodeSummary, list_episodes
+from longhaul_core.store.models import EpisodeRow, GroupRow, StepRow, TaskRow
+from longhaul_core.store.queries.episodes import EpisodeSummary, episodes_of_group
 from longhaul_core.store.queries.expressions import (
     MEAN_RETURN,
     NUM_ENDED,
@@ -38,8 +38,12 @@ class GroupSummary(NamedTuple):
     mean_return: float | None
     min_return: float | None
     max_return: float | None
-    """Equal to min_return: the group carries no signal."""
     success_rate: float | None
+    max_abs_advantage: float | None
+    """Largest |advantage| of a step, a mean where tokens have their own. 0: nothing in the group
+    was better or worse than what it was compared with, so the policy loss learned nothing from
+    it. None: no step was given credit. Equal returns alone do not say so: credit is given for
+    shaped rewards, and by steps."""
 
 
 class GroupPage(NamedTuple):
@@ -80,15 +84,11 @@ def list_groups(
         conditions.append(GroupRow.phase == phase)
     if training_step is not None:
         conditions.append(GroupRow.training_step == training_step)
-    rows = session.execute(
-        _summaries()
-        .where(*conditions)
-        .order_by(GroupRow.training_step.desc(), GroupRow.phase, GroupRow.group_index)
-        .limit(limit)
-        .offset(offset)
-    )
+    order = (GroupRow.training_step.desc(), GroupRow.phase, GroupRow.group_index)
+    page = select(GroupRow).where(*conditions).order_by(*order).limit(limit).offset(offset)
+    rows = _summaries(session, page)
     total = session.scalar(select(func.count()).select_from(GroupRow).where(*conditions))
-    return GroupPage(total=total or 0, rows=tuple(GroupSummary(*row) for row in rows))
+    return GroupPage(total=total or 0, rows=tuple(rows))
 
 
 def get_group(
@@ -113,7 +113,7 @@ def get_group(
     Raises:
         LookupError: There is no such group.
     """
-    statement = _summaries().where(
+    statement = select(GroupRow).where(
         GroupRow.run_id == run_id,
         GroupRow.phase == phase,
         GroupRow.training_step == training_step,
@@ -121,70 +121,70 @@ def get_group(
     )
     if attempt is not None:
         statement = statement.where(GroupRow.attempt == attempt)
-    row = session.execute(
-        statement.order_by(GroupRow.superseded, GroupRow.attempt.desc()).limit(1)
-    ).one_or_none()
-    if row is None:
+    found = _summaries(
+        session, statement.order_by(GroupRow.superseded, GroupRow.attempt.desc()).limit(1)
+    )
+    if not found:
         raise LookupError(
             f"there is no group {group_index} of {phase} step {training_step} in run {run_id!r}"
         )
-    summary = GroupSummary(*row)
-    page = list_episodes(
-        session,
-        where=EpisodeFilter(
+    (summary,) = found
+    return GroupDetail(
+        summary=summary,
+        members=episodes_of_group(
+            session,
             run_id=run_id,
+            attempt=summary.attempt,
             phase=phase,
-            min_training_step=training_step,
-            max_training_step=training_step,
+            training_step=training_step,
             group_index=group_index,
-            superseded=summary.superseded,
         ),
-        limit=10_000,
     )
-    members = sorted(
-        (row for row in page.rows if row.attempt == summary.attempt),
-        key=lambda row: (row.position, row.retry),
-    )
-    return GroupDetail(summary=summary, members=tuple(members))
 
 
-def _summaries() -> Select[*tuple[Any, ...]]:
-    """Columns in the order of `GroupSummary`'s fields."""
-    key = (GroupRow.run_id, GroupRow.attempt, GroupRow.phase, GroupRow.training_step)
-    return (
+def _summaries(session: Session, groups: Select[GroupRow]) -> list[GroupSummary]:
+    """What `groups` selects, in the order of a list; episodes are read for these groups only."""
+    wanted = aliased(GroupRow, groups.subquery())
+    largest_of_episode = (
+        select(func.max(func.abs(StepRow.advantage)))
+        .where(StepRow.episode_id == EpisodeRow.id)
+        .scalar_subquery()
+    )
+    described: tuple[Any, ...] = (
+        wanted.run_id,
+        wanted.attempt,
+        wanted.phase,
+        wanted.training_step,
+        wanted.group_index,
+        TaskRow.environment,
+        TaskRow.task_id,
+        TaskRow.goal,
+        wanted.group_size,
+        wanted.superseded,
+    )
+    rows = session.execute(
         select(
-            *key,
-            GroupRow.group_index,
-            TaskRow.environment,
-            TaskRow.task_id,
-            TaskRow.goal,
-            GroupRow.group_size,
-            GroupRow.superseded,
+            *described,
             NUM_ENDED,
             NUM_FAILED,
             MEAN_RETURN,
             func.min(EpisodeRow.episode_return),
             func.max(EpisodeRow.episode_return),
             SUCCESS_RATE,
+            func.max(largest_of_episode),
         )
-        .join(TaskRow, TaskRow.hash == GroupRow.task_hash)
+        .join(TaskRow, TaskRow.hash == wanted.task_hash)
         .join(
             EpisodeRow,
             and_(
-                EpisodeRow.run_id == GroupRow.run_id,
-                EpisodeRow.attempt == GroupRow.attempt,
-                EpisodeRow.phase == GroupRow.phase,
-                EpisodeRow.training_step == GroupRow.training_step,
-                EpisodeRow.group_index == GroupRow.group_index,
+                EpisodeRow.run_id == wanted.run_id,
+                EpisodeRow.attempt == wanted.attempt,
+                EpisodeRow.phase == wanted.phase,
+                EpisodeRow.training_step == wanted.training_step,
+                EpisodeRow.group_index == wanted.group_index,
             ),
         )
-        .group_by(
-            *key,
-            GroupRow.group_index,
-            TaskRow.environment,
-            TaskRow.task_id,
-            TaskRow.goal,
-            GroupRow.group_size,
-            GroupRow.superseded,
-        )
+        .group_by(*described)
+        .order_by(wanted.training_step.desc(), wanted.phase, wanted.group_index)
     )
+    return [GroupSummary(*row) for row in rows]

@@ -1,0 +1,226 @@
+"""What each page says after each of its links and keys, and after Back, in a real browser."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from sqlalchemy.orm import Session
+
+from apps.browser import browser_page, running_viewer, settle
+from apps.conftest import SampleStore
+from apps.sample_store import GROUP_SIZE
+from longhaul_core.store import queries
+from longhaul_core.store.session import read_only_engine
+from longhaul_viewer import links
+
+pytestmark = pytest.mark.slow
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def viewer(sample: SampleStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_viewer(sample.url, tmp_path_factory.mktemp("viewer") / "log") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with browser_page() as page:
+        yield page
+
+
+@pytest.fixture
+def pages(sample: SampleStore) -> dict[str, str]:
+    """Every page's address, and an address of nothing."""
+    summary = sample.solved.summary
+    return {
+        "root": "",
+        "runs": links.RUNS,
+        "run": links.address(links.RUN, run=sample.run_id),
+        "episodes": links.address(links.EPISODES, run=sample.run_id),
+        "episodes, page 2": links.address(links.EPISODES, run=sample.run_id, page=2),
+        "group": links.address(
+            links.GROUP,
+            run=sample.run_id,
+            attempt=summary.attempt,
+            phase=summary.phase,
+            training_step=summary.training_step,
+            group=summary.group_index,
+        ),
+        "replay": links.address(links.REPLAY, episode=summary.episode_id),
+        "nothing": links.address(links.RUN, run="none"),
+    }
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    settle(page)
+
+
+def said(page: Page) -> list[str]:
+    """All that the page says in its blocks: headings, tables, tokens, credit."""
+    settle(page)
+    return page.locator(".stHtml").all_inner_texts()
+
+
+def expect_said(page: Page, blocks: list[str]) -> None:
+    expect(page.locator(".stHtml")).to_have_text(blocks, use_inner_text=True)
+
+
+def expect_a_page(page: Page) -> None:
+    """No dialog and no message of Streamlit's or of ours stands in the way."""
+    settle(page)
+    for trouble in ("stDialog", "stException", "stAlertContainer"):
+        expect(page.get_by_test_id(trouble)).to_have_count(0)
+    expect(page.locator(".alert")).to_have_count(0)
+    expect(page.locator("h1")).to_have_count(1)
+
+
+def kinds_of_links(page: Page) -> dict[tuple[str, ...], str]:
+    """One link for each page and set of parameters that the links of this page name."""
+    found: dict[tuple[str, ...], str] = {}
+    for address in page.eval_on_selector_all(".stHtml a[href]", "all => all.map(one => one.href)"):
+        parts = urlsplit(str(address))
+        found[parts.path, *sorted(parse_qs(parts.query))] = str(address)
+    return found
+
+
+def test_every_link_of_every_page_opens_a_page(
+    page: Page, viewer: str, pages: dict[str, str]
+) -> None:
+    seen: dict[tuple[str, ...], str] = {}
+    for name, address in pages.items():
+        open_page(page, f"{viewer}/{address}")
+        if name != "nothing":
+            expect_a_page(page)
+        of_page = kinds_of_links(page)
+        assert of_page, f"{name} leads nowhere"
+        seen |= of_page
+    assert {kind[0] for kind in seen} == {"/runs", "/run", "/episodes", "/group", "/replay"}
+    for address in seen.values():
+        assert address.startswith(viewer)
+        open_page(page, address)
+        expect_a_page(page)
+
+
+def test_the_list_of_runs_is_at_the_root_and_at_its_own_address(page: Page, viewer: str) -> None:
+    open_page(page, viewer)
+    at_root = said(page)
+    open_page(page, f"{viewer}/runs")
+    expect_said(page, at_root)
+
+
+def test_times_are_in_the_zone_of_the_reader(page: Page, viewer: str, sample: SampleStore) -> None:
+    browser = page.context.browser
+    assert browser is not None
+    with browser.new_page(timezone_id="Asia/Kathmandu") as far_away:  # 5:45 ahead of UTC
+        open_page(far_away, viewer)
+        shown = far_away.locator("tr.link td").last.inner_text()
+    engine = read_only_engine(sample.url)
+    with Session(engine) as session:
+        started_at = queries.get_run(session, run_id=sample.run_id).summary.started_at
+    engine.dispose()
+    there = datetime.fromtimestamp(started_at, timezone(timedelta(hours=5, minutes=45)))
+    assert shown.endswith(f"{there:%H:%M}")
+
+
+def test_back_gives_what_was_said_before_each_click(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    summary = sample.solved.summary
+    clicks: list[tuple[str, Callable[[], None]]] = [
+        ("/run?", lambda: click_row(page, sample.run_id)),
+        ("/episodes?", page.get_by_role("link", name="Episodes").click),
+        ("/replay?", lambda: click_row(page, summary.goal)),
+        ("&step=1", lambda: page.keyboard.press("ArrowRight")),
+        ("colours=drift", page.get_by_role("button", name="Colour by learner").click),
+        ("prompt=tokens", page.get_by_role("button", name="as the engine read it").click),
+        ("/group?", page.locator(".trail").get_by_role("link", name="group").click),
+        ("&step=1", page.locator("a.square").nth(1).click),
+        ("&step=0", lambda: page.keyboard.press("ArrowLeft")),
+        ("/episodes?", page.locator(".trail").get_by_role("link", name="Episodes").click),
+        ("page=2", page.locator(".trail").get_by_role("link", name="next").click),
+        ("/runs", page.locator(".trail").get_by_role("link", name="Runs").click),
+    ]
+    open_page(page, viewer)
+    trail: list[tuple[str, list[str]]] = []
+    for part_of_address, click in clicks:
+        trail.append((page.url, said(page)))
+        click()
+        page.wait_for_url(lambda url, part=part_of_address: part in url)
+        expect_a_page(page)
+        assert said(page) != trail[-1][1]
+    for address, blocks in reversed(trail):
+        page.go_back()
+        page.wait_for_url(address)
+        expect_said(page, blocks)
+
+
+def click_row(page: Page, text: str) -> None:
+    """A click on the last cell of the first row that holds the text: the whole row is the link."""
+    cell = page.locator("tr.link").filter(has_text=text).first.locator("td").last
+    box = cell.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
+def test_a_filtered_list_is_in_the_address_and_still_there_after_back(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    open_page(page, f"{viewer}/{links.address(links.EPISODES, run=sample.run_id, page=2)}")
+    page.get_by_test_id("stSelectbox").filter(has_text="Phase").locator("input").click()
+    page.get_by_role("option", name="train").click()
+    page.wait_for_url("**phase=train*")
+    expect(page.get_by_text("192 episodes")).to_be_visible()
+    expect(page.get_by_text("page 1 of 2")).to_be_visible()
+    page.get_by_role("link", name="next").click()
+    expect(page.get_by_text("page 2 of 2")).to_be_visible()
+    expect(page.get_by_text("192 episodes")).to_be_visible()
+    filtered = said(page)
+    click_row(page, "train")
+    page.wait_for_url("**/replay?*")
+    settle(page)
+    page.go_back()
+    expect_said(page, filtered)
+    page.reload()
+    expect_said(page, filtered)
+
+
+CONTROLS: dict[str, Callable[[Page], Locator]] = {
+    "how the reply is coloured": lambda page: page.get_by_role("button", name="Colour by learner"),
+    "how the prompt is shown": lambda page: page.get_by_role("button", name="as the engine read"),
+    "a token": lambda page: page.locator(".tokens .t").first,
+    "previous": lambda page: page.get_by_role("button", name="Previous"),
+}
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_the_keys_go_on_after_a_click(
+    page: Page, viewer: str, sample: SampleStore, control: str
+) -> None:
+    summary = sample.solved.summary
+    open_page(page, f"{viewer}/{links.address(links.REPLAY, episode=summary.episode_id, step=1)}")
+    CONTROLS[control](page).click()
+    settle(page)
+    step = 1 if control == "previous" else 2
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(f"**&step={step}*")
+    expect(page.locator(".tokens").first).to_have_text(sample.solved.steps[step].reply)
+    here = page.locator(".member.here")
+    expect(here).to_have_text(re.compile(f"^{summary.position} "))
+    key, neighbour = ("k", -1) if summary.position == GROUP_SIZE - 1 else ("j", 1)
+    page.keyboard.press(key)
+    page.wait_for_url("**&step=0*")
+    expect(here).to_have_text(re.compile(f"^{summary.position + neighbour} "))
+
+
+def test_no_page_offers_to_download_a_table(page: Page, viewer: str, pages: dict[str, str]) -> None:
+    """What Streamlit exports is not escaped: a cell of a model's could be a formula."""
+    for address in pages.values():
+        open_page(page, f"{viewer}/{address}")
+        expect(page.get_by_test_id("stDataFrame")).to_have_count(0)
+        expect(page.get_by_role("button", name="Download")).to_have_count(0)

@@ -1,0 +1,82 @@
+"""Tables and the map of a group: text stays text, numbers are as given, a row is one link."""
+
+import base64
+import re
+
+import pytest
+
+from longhaul_viewer.components import group_map, tables
+from longhaul_viewer.components.charts import StripStep
+
+HOSTILE = "<script>alert('x')</script>\" onclick=\"y"
+
+
+def cells(html: str) -> list[str]:
+    return [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", html)]
+
+
+def test_hostile_text_stays_text() -> None:
+    html = tables.table(
+        [tables.text(HOSTILE, [HOSTILE]), tables.value(HOSTILE, [1.0], hint=HOSTILE)],
+        addresses=[HOSTILE],
+    )
+    step = StripStep(step=0, reward=0.0, advantage=1.0, action=HOSTILE, valid=True)
+    html += group_map.group_map([group_map.Attempt(HOSTILE, [step], [HOSTILE])])
+    assert "<script" not in html
+    assert '" onclick=' not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_numbers_keep_their_form_and_a_missing_one_is_a_dash() -> None:
+    numbers = tables.value("a", [-0.25, None, 1234567.0])
+    counts = tables.value("b", [-3, None, 1234567], form=",d")
+    table = tables.table([numbers, counts, tables.bar("c", [0.5, None, 1.0])])
+    assert cells(table) == ["−0.25", "−3", "50%", "–", "–", "–", "1.235e+06", "1,234,567", "100%"]
+
+
+def test_a_row_is_one_link_named_by_its_first_cell() -> None:
+    columns = [tables.text("a", ["one", "two"]), tables.text("b", ["x", "y"])]
+    linked = tables.table(columns, addresses=["run?run=1", "run?run=2"])
+    links = re.findall(r'<a target="_self" href="([^"]+)">(.*?)</a>', linked)
+    assert [(href, re.sub("<[^>]+>", "", text)) for href, text in links] == [
+        ("run?run=1", "one"),
+        ("run?run=2", "two"),
+    ]
+    assert "<a " not in tables.table(columns)
+
+
+def test_a_curve_goes_from_its_least_to_its_largest_value() -> None:
+    (cell,) = tables.curve("a", [[0.0, 4.0, 2.0]]).cells
+    assert 'alt="0 to 4, last 2, of 3"' in cell
+    found = re.search(r"base64,([^\"]+)\"", cell)
+    assert found is not None
+    drawing = base64.b64decode(found[1]).decode()
+    assert 'points="0.0,20.0 60.0,2.0 120.0,11.0"' in drawing
+    assert "–" in tables.curve("a", [[]]).cells[0]
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0]])
+def test_a_curve_without_extent_is_drawn(values: list[float]) -> None:
+    assert "<img" in tables.curve("a", [values]).cells[0]
+
+
+def test_a_time_without_a_known_zone_is_marked_as_utc() -> None:
+    assert tables.moment("a", [1_767_225_600.0]).cells == ["1 Jan 2026, 00:00 UTC"]
+
+
+def test_the_map_tells_signs_zero_and_no_credit_apart() -> None:
+    steps = [
+        StripStep(step=0, reward=0.0, advantage=-2.0, action="a", valid=False),
+        StripStep(step=1, reward=1.0, advantage=1.0, action="b", valid=True),
+        StripStep(step=2, reward=0.0, advantage=0.0, action="c", valid=True),
+        StripStep(step=3, reward=0.0, advantage=None, action="d", valid=True),
+    ]
+    html = group_map.group_map([group_map.Attempt("0", steps, list("wxyz"))])
+    squares = re.findall(r'<a class="square (\w+)"[^>]*?(?:style="([^"]+)")? href="(\w)"', html)
+    assert squares == [
+        ("known", "background:rgba(209, 52, 56, 0.90)", "w"),
+        ("known", "background:rgba(43, 154, 102, 0.45)", "x"),
+        ("known", "background:rgba(209, 52, 56, 0.00)", "y"),
+        ("unknown", "", "z"),
+    ]
+    assert re.findall(r">([×★]?)</a>", html) == ["×", "★", "", ""]
