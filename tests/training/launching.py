@@ -14,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "configs" / "smoke.toml"
+WORLDS = Path(__file__).with_name("worlds.toml")
 TIME_LIMIT_SECONDS = 600
 STARTED: list["subprocess.Popen[str]"] = []
 """Every run of this session, so that none outlives the test that started it."""
@@ -90,14 +91,9 @@ def path_with_tests() -> str:
     return os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def described(folder: Path, environment: str) -> Path:
-    """A file in `folder` that describes the smoke run in another environment, with no options."""
-    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
-    smoke = SMOKE.read_text(encoding="utf-8")
-    assert packaged in smoke
-    path = folder / "described.toml"
-    path.write_text(smoke.replace(packaged, f'id = "{environment}"'), encoding="utf-8")
-    return path
+def in_world(environment: str) -> tuple[str, str]:
+    """What `trainer train` is given to train in one of the worlds of these tests."""
+    return str(WORLDS), f'environment.id="{environment}"'
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:

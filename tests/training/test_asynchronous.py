@@ -14,8 +14,8 @@ import pytest
 from training import slow_world, wordy_world
 from training.launching import (
     Launched,
-    described,
     finish,
+    in_world,
     kill_group,
     path_with_tests,
     run,
@@ -67,7 +67,7 @@ def worlds_are_found() -> Generator[None]:
 def arguments(folder: Path, world: str, *options: str, on_stale: str = "wait") -> list[str]:
     """What `trainer` is called with to train in `world`; later options win."""
     stale = f'trainer.on_stale="{on_stale}"'
-    return ["train", str(described(folder, world)), *COMMON, stale, *options]
+    return ["train", *in_world(world), *COMMON, stale, *options]
 
 
 def launch(folder: Path, *options: str, on_stale: str) -> Launched:

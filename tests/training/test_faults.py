@@ -11,7 +11,15 @@ import psutil
 import pytest
 
 from training.faulty_world import ID, KINDS
-from training.launching import SMOKE, Launched, finish, trainer, wait_until
+from training.launching import (
+    SMOKE,
+    Launched,
+    finish,
+    in_world,
+    path_with_tests,
+    trainer,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -28,17 +36,11 @@ def recorded(folder: Path, sql: str) -> int:
 def test_broken_environments_end_their_own_episodes_and_a_second_terminal_cancels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-    description = tmp_path / "faulty.toml"
-    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
-    assert packaged in SMOKE.read_text(encoding="utf-8")
-    description.write_text(
-        SMOKE.read_text(encoding="utf-8").replace(packaged, f'id = "{ID}"'), encoding="utf-8"
-    )
+    monkeypatch.setenv("PYTHONPATH", path_with_tests())
     process = trainer(
         tmp_path,
         "train",
-        str(description),
+        *in_world(ID),
         'environment.import_modules=["training.faulty_world"]',
         "environment.step_deadline_seconds=2",
         "rollout.max_retries=1",

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
 from longhaul_trainer.models import prepare_model
-from training.launching import Launched, described, path_with_tests, run
+from training.launching import Launched, in_world, path_with_tests, run
 from training.test_smoke_run import LOGPROB_BOUND
 from training.wordy_world import ID
 
@@ -95,10 +95,9 @@ def options(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def trained(options: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder: Path = tmp_path_factory.mktemp("options")
-    description = described(folder, ID)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path_with_tests())
-        launched = run(folder, "train", str(description), *COMMON, *OPTIONS[options])
+        launched = run(folder, "train", *in_world(ID), *COMMON, *OPTIONS[options])
     assert launched.returncode == 0, launched.output
     return launched
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from training.coin_world import ID, PRICE
-from training.launching import SMOKE, Launched, run
+from training.launching import Launched, in_world, path_with_tests, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -44,15 +44,9 @@ def options(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def trained(options: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder: Path = tmp_path_factory.mktemp("sampling")
-    description = folder / "coin.toml"
-    packaged = 'id = "longhaul/TextCraft-v0"\noptions = { depth = 1 }'
-    assert packaged in SMOKE.read_text(encoding="utf-8")
-    description.write_text(
-        SMOKE.read_text(encoding="utf-8").replace(packaged, f'id = "{ID}"'), encoding="utf-8"
-    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        launched = run(folder, "train", str(description), *COMMON, *OPTIONS[options])
+        patch.setenv("PYTHONPATH", path_with_tests())
+        launched = run(folder, "train", *in_world(ID), *COMMON, *OPTIONS[options])
     assert launched.returncode == 0, launched.output
     return launched
 

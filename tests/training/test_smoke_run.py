@@ -14,6 +14,8 @@ from sqlalchemy.orm import Session
 from longhaul_core.audit import audit_run, told
 from longhaul_core.store import read_only_engine
 from training.launching import Launched, processes_in
+from training.variety import assert_advantages_vary, assert_rewards_vary
+from variation import assert_both_signs, assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -36,6 +38,18 @@ def test_each_training_step_was_trained(smoke: Launched) -> None:
     )
 
     assert rows == [(step, 2.0) for step in (1, 2, 3, 4)]
+
+
+def test_rewards_differ_within_groups_and_from_step_to_step(smoke: Launched) -> None:
+    """Without this, no test of credit below could fail."""
+    assert_rewards_vary(smoke)
+    assert_several(length for (length,) in smoke.query("SELECT num_steps FROM episodes"))
+    endings = smoke.query("SELECT DISTINCT terminated FROM episodes WHERE trained")
+    assert len(endings) == 2, "episodes must end in both ways"
+
+
+def test_advantages_and_their_parts_take_many_values_of_both_signs(smoke: Launched) -> None:
+    assert_advantages_vary(smoke, training_steps=(1, 2, 3, 4))
 
 
 def test_sampler_and_learner_agree_after_each_weight_sync(smoke: Launched) -> None:
@@ -84,12 +98,12 @@ def test_the_horizon_grows_in_training_and_validation_plays_the_final_one(smoke:
     )
 
     assert [row for row in rows if row[0] == "train"] == [
-        ("train", 1, 4),
-        ("train", 2, 4),
-        ("train", 3, 6),
-        ("train", 4, 6),
+        ("train", 1, 6),
+        ("train", 2, 6),
+        ("train", 3, 8),
+        ("train", 4, 8),
     ]
-    assert {horizon for phase, _, horizon in rows if phase == "validation"} == {6}
+    assert {horizon for phase, _, horizon in rows if phase == "validation"} == {8}
 
 
 def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
@@ -111,7 +125,7 @@ def test_each_group_has_all_its_episodes_or_a_recorded_failure(smoke: Launched) 
         "WHERE g.phase = 'train' GROUP BY 1, 2, 3"
     )
 
-    assert len(rows) == 4 * 4
+    assert len(rows) == 4 * 8
     assert all(size == found == 4 for _, _, size, found in rows)
 
 
@@ -121,7 +135,7 @@ def test_the_episode_parts_of_a_group_cancel(smoke: Launched) -> None:
         "GROUP BY training_step, group_index"
     )
 
-    assert rows
+    assert len(rows) == 4 * 8
     assert all(abs(total) < 1e-6 for (total,) in rows)
 
 
@@ -146,15 +160,18 @@ def test_the_loss_weights_of_an_optimizer_step_add_up_to_one(smoke: Launched) ->
     assert all(abs(total - 1) < 1e-6 for (total,) in rows)
 
 
-def test_each_trained_step_went_through_the_loss_once_as_it_was_credited(smoke: Launched) -> None:
-    """A bonus for entropy keeps the steps without an advantage, all of them here, in the update."""
+def test_each_step_with_an_advantage_went_through_the_loss_once_as_it_was_credited(
+    smoke: Launched,
+) -> None:
     rows = smoke.query(
         "SELECT advantage, loss_weight, num_action_tokens, count(num_tokens), sum(num_tokens), "
         "min(advantage_low), max(advantage_high), min(weight_low), max(weight_high) "
-        "FROM step_consumption WHERE trained GROUP BY episode_id, step_index"
+        "FROM step_consumption WHERE trained AND advantage <> 0 GROUP BY episode_id, step_index"
     )
 
-    assert len(rows) == smoke.value("SELECT count(*) FROM steps WHERE trained") > 0
+    assert_both_signs(row[0] for row in rows)
+    assert_several((row[0] for row in rows), at_least=32)
+    assert_several((row[1] for row in rows), at_least=8)
     for advantage, weight, num_tokens, times, num_consumed, low, high, lightest, heaviest in rows:
         assert (times, num_consumed) == (1, num_tokens)
         assert low == high == pytest.approx(advantage, rel=FLOAT32_ROUNDING)
@@ -190,6 +207,7 @@ def test_prompts_are_composed_afresh_and_tokens_are_those_of_the_engine(smoke: L
     )
 
     lengths = [length for _, length in longest]
+    assert len(lengths) == 6
     assert max(lengths) - min(lengths) < 64
 
 
@@ -203,6 +221,7 @@ def test_no_reply_carries_an_end_it_did_not_write(smoke: Launched) -> None:
     tokenizer = json.loads((smoke.run_folder / "model" / "generation_config.json").read_text())
     end = tokenizer["eos_token_id"]
 
+    assert {bool(cut) for cut, _ in rows} == {True, False}
     for cut, blob in rows:
         tokens = struct.unpack(f"<{len(blob) // 4}i", blob)
         assert (tokens[-1] == end) != bool(cut)

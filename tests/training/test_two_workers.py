@@ -9,8 +9,8 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from longhaul_trainer.models import prepare_model
 from training.launching import (
     Launched,
-    described,
     finish,
+    in_world,
     kill_group,
     path_with_tests,
     run,
@@ -37,7 +37,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder: Path = tmp_path_factory.mktemp("two-workers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path_with_tests())
-        process = trainer(folder, "train", str(described(folder, ID)), *SETTINGS)
+        process = trainer(folder, "train", *in_world(ID), *SETTINGS)
         wait_until(process, lambda: any(folder.glob("runs/*/checkpoints/global_step_1")))
         kill_group(process)
         wait_for_the_dead(folder)

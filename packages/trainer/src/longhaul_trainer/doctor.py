@@ -85,6 +85,7 @@ class ModelSize(NamedTuple):
 BUILT_IN_SIZES = {
     "smollm2": ModelSize(134_515_008, 49_152, 30, 576),
     "tiny": ModelSize(336_192, 4_096, 2, 64),
+    "tiny-moves": ModelSize(336_192, 4_096, 2, 64),
 }
 """Of the models that are names and may not be written yet."""
 

@@ -14,8 +14,8 @@ class ModelConfig(Section):
     """The model that is trained."""
 
     path: str = Field(default="smollm2", min_length=1)
-    """`smollm2` (SmolLM2-135M-Instruct, packaged), `tiny` (random weights, for smoke runs), or a
-    Hugging Face folder."""
+    """`smollm2` (SmolLM2-135M-Instruct, packaged), `tiny` (random weights, for smoke runs),
+    `tiny-moves` (random too, and mostly writes Sokoban's moves), or a Hugging Face folder."""
     dtype: Precision = "float32"
     """Of the learner's weights."""
     engine_dtype: Precision = "bfloat16"

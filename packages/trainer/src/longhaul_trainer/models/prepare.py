@@ -1,8 +1,8 @@
 """From a model's name in a configuration to a folder that verl, vLLM and transformers load.
 
-Two names are built in and are written to a cache once: `"smollm2"`, a real small model
-that a Python package carries, and `"tiny"`, a random one for smoke runs. Anything else is
-the path of a folder. Nothing is ever fetched from a network.
+Three names are built in and are written to a cache once: `"smollm2"`, a real small model
+that a Python package carries, and two random ones for smoke runs, `"tiny"` and
+`"tiny-moves"`. Anything else is the path of a folder. Nothing is ever fetched from a network.
 """
 
 import fcntl
@@ -37,9 +37,16 @@ def _write_tiny(folder: Path) -> None:
     write_tiny_model(folder)
 
 
+def _write_tiny_moves(folder: Path) -> None:
+    from longhaul_trainer.models.tiny import MOVES, write_tiny_model  # imports torch
+
+    write_tiny_model(folder, favoured=MOVES)
+
+
 BUILT_IN_MODELS = {
     "smollm2": BuiltInModel("smollm2-135m-instruct-1", _write_smollm2),
     "tiny": BuiltInModel("tiny-1", _write_tiny),
+    "tiny-moves": BuiltInModel("tiny-moves-1", _write_tiny_moves),
 }
 
 
@@ -55,7 +62,7 @@ def prepare_model(
     """Folder of the model, complete and ready to load.
 
     Args:
-        name_or_path: `"smollm2"`, `"tiny"`, or the path of a Hugging Face folder.
+        name_or_path: `"smollm2"`, `"tiny"`, `"tiny-moves"`, or the path of a Hugging Face folder.
         cache: Where built-in models are kept; None: `default_model_cache()`. Any number of
             processes may prepare the same model at once: one writes, the others wait.
         setting: What named the model, for messages.

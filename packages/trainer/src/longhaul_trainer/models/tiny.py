@@ -1,17 +1,23 @@
-"""A random Llama of 0.3 million parameters, for smoke runs.
+"""Two random Llamas of 0.3 million parameters, for smoke runs.
 
-It has SmolLM2's architecture, chat template and the first 4,096 tokens of its
+They have SmolLM2's architecture, chat template and the first 4,096 tokens of its
 vocabulary, so everything around the model runs as it does with the real one while
-the model itself costs next to nothing. It knows nothing and is not meant to learn.
+the model itself costs next to nothing. They know nothing and are not meant to learn.
+
+`tiny` writes every token about as often as any other. `tiny-moves` writes the moves of
+Sokoban far more often than the rest, in no order: it earns rewards by chance, some episodes
+more than others, so what is done with rewards can be seen in a run of minutes.
 """
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
 import torch
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
-from longhaul_trainer.models.folder import LlamaShape, write_config, write_tokenizer
+from longhaul_trainer.models.folder import MESSAGE_END, LlamaShape, write_config, write_tokenizer
 from longhaul_trainer.models.smollm2 import packaged_gguf, packaged_vocabulary
 
 SHAPE = LlamaShape(
@@ -25,13 +31,30 @@ SHAPE = LlamaShape(
     rope_theta=10000.0,
 )
 
+SPACE, LINE_END = "\u0120", "\u010a"
+"""How a byte-level vocabulary writes them."""
+MOVES: Mapping[str, float] = {
+    **dict.fromkeys((f"{SPACE}{move}" for move in ("up", "down", "left", "right")), 8_000.0),
+    LINE_END: 32_000.0,
+    MESSAGE_END: 12_000.0,
+}
+"""How many times as likely as any other token `tiny-moves` is meant to write these: of its
+replies about a third are one move on a line of its own, and they differ in length."""
+SHARED = 0.3
+"""Length of what all embeddings of `tiny-moves` have in common; next to it the random parts, of
+length 0.16, turn a hidden state away from it but little."""
 
-def write_tiny_model(folder: Path, *, seed: int = 0) -> None:
+
+def write_tiny_model(
+    folder: Path, *, seed: int = 0, favoured: Mapping[str, float] | None = None
+) -> None:
     """Write the model as a Hugging Face folder, weights in float32.
 
     Args:
         folder: Exists and is empty.
         seed: Of the weights; the same seed gives the same file.
+        favoured: Token, as the vocabulary spells it → how many times as likely as another it
+            becomes, about; None: all tokens are about equally likely.
     """
     write_config(folder, SHAPE, dtype="float32")
     tokens, merges = packaged_vocabulary(gguf.GGUFReader(packaged_gguf()))
@@ -40,7 +63,24 @@ def write_tiny_model(folder: Path, *, seed: int = 0) -> None:
     # A merge of two tokens makes a third; its id is higher, so cutting the list by id
     # leaves a tokenizer that is whole.
     write_tokenizer(folder, kept, [pair for pair in merges if "".join(pair) in known])
-    save_file(random_weights(SHAPE, seed=seed), folder / "model.safetensors", {"format": "pt"})
+    weights = random_weights(SHAPE, seed=seed)
+    if favoured is not None:
+        _favour(weights, {kept.index(token): times for token, times in favoured.items()})
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def _favour(weights: dict[str, torch.Tensor], times: Mapping[int, float]) -> None:
+    """Make tokens likelier, whatever the context.
+
+    All embeddings get a direction in common, so every hidden state points along it; those of
+    `times` (token id → how many times as likely) go further. The output matrix is the embeddings'.
+    """
+    hidden = SHAPE.hidden_size
+    along = torch.full((SHAPE.vocabulary_size,), SHARED)
+    for token, ratio in times.items():
+        along[token] += math.log(ratio) / math.sqrt(hidden)  # the length of a normed hidden state
+    direction = torch.ones(hidden) / math.sqrt(hidden)
+    weights["model.embed_tokens.weight"] += along[:, None] * direction
 
 
 def random_weights(shape: LlamaShape, *, seed: int) -> dict[str, torch.Tensor]:
