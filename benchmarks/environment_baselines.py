@@ -1,9 +1,10 @@
-"""Prints what fixed policies score in the packaged environments, on validation tasks.
+"""Prints what fixed policies score in the packaged environments, on all of their test tasks.
 
-Run: `python benchmarks/environment_baselines.py [num_tasks]`
+The best constant action and the best position are chosen on validation tasks.
+
+Run: `python benchmarks/environment_baselines.py`
 """
 
-import sys
 import time
 
 from longhaul_core.gym import GymEnvironmentSpec
@@ -35,10 +36,12 @@ SETTINGS: list[tuple[str, dict[str, object], int]] = [
 ]
 """Environment id, options, horizon."""
 
+NUM_CHOSEN_ON = 64
+"""Validation tasks, at most, on which the best constant policies are chosen."""
+
 
 def main() -> None:
     """Print a line for each policy in each setting."""
-    num_tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 64
     for environment_id, options, horizon in SETTINGS:
         spec = GymEnvironmentSpec(
             environment_id=environment_id,
@@ -46,13 +49,17 @@ def main() -> None:
             import_modules=("longhaul_envs.registry",),
         )
         started = time.perf_counter()
-        listed = task_source_for(spec).tasks(Split.VALIDATION)
-        panel = Panel.spread(listed, split=Split.VALIDATION, num_tasks=min(num_tasks, len(listed)))
-        print(f"\n{environment_id} {options}, horizon {horizon}, {len(panel.tasks)} tasks")
-        for scored in baseline_scores(spec, panel.tasks, horizon=horizon):
+        source = task_source_for(spec)
+        tasks, others = source.tasks(Split.TEST), source.tasks(Split.VALIDATION)
+        panel = Panel.spread(
+            others, split=Split.VALIDATION, num_tasks=min(NUM_CHOSEN_ON, len(others))
+        )
+        print(f"\n{environment_id} {options}, horizon {horizon}, {len(tasks)} test tasks")
+        for scored in baseline_scores(spec, tasks, chosen_on=panel.tasks, horizon=horizon):
+            low, high = scored.success_interval
             print(
-                f"  success {scored.success_rate:6.1%}  return {scored.mean_return:6.3f}  "
-                f"steps {scored.mean_steps:5.1f}  {scored.policy}"
+                f"  success {scored.success_rate:6.1%} ({low:.1%} to {high:.1%})  "
+                f"return {scored.mean_return:6.3f}  steps {scored.mean_steps:5.1f}  {scored.policy}"
             )
         print(f"  ({time.perf_counter() - started:.1f} s)", flush=True)
 

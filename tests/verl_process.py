@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -42,34 +42,43 @@ def free_port() -> int:
 
 @contextmanager
 def one_worker(
-    run: RunConfig, model: Path, *, rank: int = 0, num_ranks: int = 1, port: int | None = None
+    run: RunConfig,
+    model: Path,
+    *,
+    role: str = "actor",
+    device: Literal["cpu", "gpu"] = "cpu",
+    rank: int = 0,
+    num_ranks: int = 1,
+    port: int | None = None,
 ) -> Generator[Any]:
-    """One rank of the learner of a CPU run, in this process and on a gloo group.
+    """One rank of the learner, in this process and on a gloo group.
 
     Needs the variables of `cpu_run`.
 
     Args:
         run: What the learner is made for.
         model: Hugging Face folder of the weights.
+        role: verl's name of what the worker is: `"actor"` or `"ref"`.
+        device: Whose settings and engine it has; those of GPUs compute on the CPU here.
         rank: Of this process.
         num_ranks: Processes of the group.
         port: Where they meet; a free one if there is only this process.
     """
     from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
-    from longhaul_trainer.verl.settings import Paths, verl_settings
+    from longhaul_trainer.verl.settings import verl_settings
 
-    folder = model.parent
-    paths = Paths(model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml")
-    config = verl_settings(run, paths=paths, device="cpu")
-    with _process_of(rank=rank, num_ranks=num_ranks, port=port):
-        made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
+    config = verl_settings(run, paths=_paths(model), device=device)
+    with _process_of(rank=rank, num_ranks=num_ranks, port=port, device=device):
+        made = CpuActorRolloutRefWorker(config=config.actor_rollout_ref, role=role)
         made.init_model()
         yield made
 
 
 @contextmanager
-def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
-    """The critic's worker of a CPU run, in this process and on a gloo group of one.
+def one_critic(
+    run: RunConfig, model: Path, *, device: Literal["cpu", "gpu"] = "cpu"
+) -> Generator[Any]:
+    """The critic's worker, in this process and on a gloo group of one.
 
     Needs the variables of `cpu_run`. It is made as verl's trainer makes it. Beside a worker of the
     policy it is on that one's group.
@@ -77,23 +86,23 @@ def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
     Args:
         run: What the critic is made for.
         model: Hugging Face folder of the weights.
+        device: Whose settings and engine it has; those of GPUs compute on the CPU here.
     """
     from verl.utils import config as verl_config
     from verl.workers.config import TrainingWorkerConfig
 
+    # Importing it registers the engine of GPUs, as in a worker there.
+    from longhaul_trainer.verl import critic_worker  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from longhaul_trainer.verl.cpu.worker import CpuTrainingWorker
-    from longhaul_trainer.verl.settings import Paths, verl_settings
+    from longhaul_trainer.verl.settings import verl_settings
 
-    folder = model.parent
-    paths = Paths(
-        model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml", critic=model
-    )
     made_of: Any = verl_config
-    critic = made_of.omega_conf_to_dataclass(verl_settings(run, paths=paths, device="cpu").critic)
+    settings = verl_settings(run, paths=_paths(model), device=device)
+    critic = made_of.omega_conf_to_dataclass(settings.critic)
     engine = critic.engine
     engine.infer_max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu
     engine.max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu
-    with _process_of(rank=0, num_ranks=1, port=None):
+    with _process_of(rank=0, num_ranks=1, port=None, device=device):
         made = CpuTrainingWorker(
             TrainingWorkerConfig(
                 model_type="value_model",
@@ -107,9 +116,19 @@ def one_critic(run: RunConfig, model: Path) -> Generator[Any]:
         yield made
 
 
+def _paths(model: Path) -> Any:  # noqa: ANN401  verl is imported with it
+    from longhaul_trainer.verl.settings import Paths
+
+    folder = model.parent
+    return Paths(
+        model=model, checkpoints=folder / "ck", agent_loops=folder / "loops.yaml", critic=model
+    )
+
+
 @contextmanager
-def _process_of(*, rank: int, num_ranks: int, port: int | None) -> Generator[None]:
+def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> Generator[None]:
     import torch
+    from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
     if torch.distributed.is_initialized():  # the other worker's, who ends it
         yield
@@ -121,10 +140,18 @@ def _process_of(*, rank: int, num_ranks: int, port: int | None) -> Generator[Non
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port or free_port()),
     }
+    if device == "gpu":
+        # verl's own variables: the engine of another device than this one.
+        group |= {"VERL_ENGINE_DEVICE": "cuda", "VERL_ENGINE_VENDOR": "nvidia"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in group.items():
             patch.setenv(name, value)
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
-        yield
-        torch.distributed.destroy_process_group()
+        for kind in (LlamaForCausalLM, Qwen2ForCausalLM):  # verl's fused kernels replace it
+            patch.setattr(kind, "forward", kind.forward)
+        try:
+            yield
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()

@@ -16,10 +16,11 @@ SOUND = GymEnvironmentSpec(
 def test_each_policy_scores_what_it_must() -> None:
     """Five numbers, of which a constant names one; the first in the list is always right."""
     tasks = task_source_for(SOUND).tasks(Split.TRAIN)
-    random, constant, position, expert = baseline_scores(SOUND, tasks, horizon=4)
+    random, constant, position, expert = baseline_scores(SOUND, tasks, chosen_on=tasks, horizon=4)
 
     assert random.policy == "random"
     assert 0 < random.success_rate <= 1
+    assert 0 <= random.success_interval[0] < random.success_rate < random.success_interval[1] <= 1
     assert constant.policy.startswith("constant: ")
     assert (constant.success_rate, constant.mean_steps) == (0.2, (1 + 4 * 4) / 5)
     assert (position.policy, position.success_rate) == ("position: first", 1.0)
@@ -28,11 +29,22 @@ def test_each_policy_scores_what_it_must() -> None:
 
 def test_the_random_policy_draws_the_same_for_a_task_whatever_the_others_are() -> None:
     tasks = task_source_for(SOUND).tasks(Split.TRAIN)
-    together = baseline_scores(SOUND, tasks, horizon=2)[0]
-    apart = [baseline_scores(SOUND, [task], horizon=2)[0] for task in tasks]
+    together = baseline_scores(SOUND, tasks, chosen_on=tasks, horizon=2)[0]
+    apart = [baseline_scores(SOUND, [task], chosen_on=tasks, horizon=2)[0] for task in tasks]
     assert together.success_rate == sum(score.success_rate for score in apart) / len(tasks)
 
 
 def test_no_task_no_baseline() -> None:
-    with pytest.raises(ConfigError, match="at least 1 task"):
-        baseline_scores(SOUND, [], horizon=2)
+    tasks = tuple(task_source_for(SOUND).tasks(Split.TRAIN))
+    for scored, chosen_on in ((tasks[:0], tasks), (tasks, tasks[:0])):
+        with pytest.raises(ConfigError, match="at least 1 task to score and 1 to choose on"):
+            baseline_scores(SOUND, scored, chosen_on=chosen_on, horizon=2)
+
+
+def test_a_constant_action_is_chosen_on_other_tasks_than_it_is_scored_on() -> None:
+    """Each task of this environment has a right action of its own."""
+    one, *others = task_source_for(SOUND).tasks(Split.TRAIN)
+    _, here, _, _ = baseline_scores(SOUND, [one], chosen_on=[one], horizon=4)
+    _, there, _, _ = baseline_scores(SOUND, [one], chosen_on=others, horizon=4)
+
+    assert (here.success_rate, there.success_rate) == (1.0, 0.0)

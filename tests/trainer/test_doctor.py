@@ -120,6 +120,64 @@ def test_a_run_whose_checkpoints_fit_on_no_disk_is_refused(tmp_path: Path) -> No
     assert doctor.check_disk(a_run(tmp_path)).status is Status.GOOD
 
 
+def test_an_adapter_s_checkpoints_hold_the_optimizer_s_state_of_the_adapter_alone(
+    tmp_path: Path,
+) -> None:
+    shapes = {"model.embed_tokens.weight": [1000, 2**20], "model.layers.0.q.weight": [512, 512]}
+    model = {"path": str(a_model(tmp_path / "m", shapes)), "dtype": "bfloat16"}
+    whole = a_run(tmp_path, model=model, checkpoint={"keep_last": 2, "keep_best": True})
+    adapter = a_run(
+        tmp_path, model=model | {"lora_rank": 1024}, checkpoint={"keep_last": 2, "keep_best": True}
+    )
+    base, trained = 1000 * 2**20 + 512 * 512, 1024 * (512 + 512)
+
+    # Four checkpoints of the weights twice and two moments, and two models, 2 bytes a number.
+    assert doctor.disk_needed_gib(whole) == pytest.approx(
+        2 * (4 * 4 * base + 2 * base) / doctor.GIB + 1
+    )
+    assert doctor.disk_needed_gib(adapter) == pytest.approx(
+        2 * (4 * (2 * base + 4 * trained) + 2 * (base + trained)) / doctor.GIB + 1
+    )
+
+
+def test_an_adapter_needs_memory_for_its_own_gradient_and_moments(tmp_path: Path) -> None:
+    shapes = {"model.embed_tokens.weight": [1000, 2**20], "model.layers.0.q.weight": [512, 512]}
+    path = str(a_model(tmp_path / "m", shapes))
+    whole = a_run(tmp_path, model={"path": path})
+    adapter = a_run(tmp_path, model={"path": path, "lora_rank": 1024})
+    base, trained = 1000 * 2**20 + 512 * 512, 1024 * (512 + 512)
+
+    saved = doctor.memory_needed_gib(whole, "cpu") - doctor.memory_needed_gib(adapter, "cpu")
+
+    assert saved == pytest.approx(12 * (base - trained) / doctor.GIB)
+
+
+def test_the_attention_of_the_learner_is_told_and_what_would_be_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finding_with(version: str | None, **sections: object) -> Finding:
+        for module in ("longhaul_trainer.doctor", "longhaul_trainer.verl.attention"):
+            monkeypatch.setattr(f"{module}.flash_attention_version", lambda: version)
+        run = a_run(tmp_path, resources={"device": "gpu"}, **sections)
+        return doctor.check_attention(run, (H200,))
+
+    flash = "flash_attention_2"
+    name = "actor_rollout_ref.model.override_config.attn_implementation"
+    there, absent = finding_with("2.8.3"), finding_with(None)
+    missing = finding_with(None, verl={name: flash})
+    single = finding_with("2.8.3", model={"path": "tiny", "engine_dtype": "float32"})
+    on_cpu = doctor.check_attention(a_run(tmp_path, resources={"device": "cpu"}), ())
+
+    assert (there.status, there.found) == (Status.GOOD, f"{flash} of flash-attn 2.8.3")
+    assert absent.status is Status.WARNING
+    assert absent.found.startswith("sdpa, which compares every two of a micro-batch's ")
+    assert "install flash-attn" in absent.advice
+    assert missing.status is Status.BAD
+    assert name in missing.advice
+    assert (single.status, single.found[:4]) == (Status.GOOD, "sdpa")
+    assert (on_cpu.status, on_cpu.found) == (Status.GOOD, "sdpa")
+
+
 def test_a_run_without_a_gpu_that_asks_for_one_is_refused(tmp_path: Path) -> None:
     finding = doctor.check_gpus(a_run(tmp_path, resources={"device": "gpu"}), ())
 
@@ -228,4 +286,4 @@ def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path
 
     assert found["model"] is Status.BAD
     assert found["store"] is Status.GOOD
-    assert len(found) == 12
+    assert len(found) == 13

@@ -4,10 +4,12 @@ A failure here says what a new verl has changed, before a training run finds out
 names who of ours depends on it.
 """
 
+import ast
 import dataclasses
 import inspect
 from collections.abc import Callable
 from importlib.metadata import entry_points, version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -444,3 +446,98 @@ def test_verls_jagged_outputs_are_read_one_place_to_the_left() -> None:
     found = no_padding_2_padding(jagged([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]), data)
 
     assert found.tolist() == [[2.0, 0.0], [4.0, 5.0]]
+
+
+# verl/attention.py, verl/settings.py, verl/critic_worker.py: GPU runs without flash-attn
+
+
+def _required_imports_of_flash_attention(tree: ast.Module) -> set[str]:
+    """Functions, or the module itself, that fail for want of flash-attn when they are run."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST, *, place: str, optional: bool) -> None:
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        if not optional and any(name.split(".")[0] == "flash_attn" for name in names):
+            found.add(place)
+        if isinstance(node, ast.FunctionDef):
+            place = node.name
+        caught = {h.type.id for h in getattr(node, "handlers", []) if isinstance(h.type, ast.Name)}
+        asks = isinstance(node, ast.If) and "is_flash_attn_2_available" in ast.dump(node.test)
+        here = optional or asks or "ImportError" in caught
+        for child in ast.iter_child_nodes(node):
+            visit(child, place=place, optional=here)
+
+    visit(tree, place="<module>", optional=False)
+    return found
+
+
+def test_what_the_learner_s_process_imports_of_flash_attention_it_can_do_without() -> None:
+    import verl
+
+    folder = Path(verl.__path__[0])
+    elsewhere = ("megatron", "mcore", "mindspeed", "third_party")  # engines that are not FSDP
+    required = {
+        (str(file.relative_to(folder)), place)
+        for file in folder.rglob("*.py")
+        if not any(word in str(file.relative_to(folder)) for word in elsewhere)
+        for place in _required_imports_of_flash_attention(ast.parse(file.read_text("utf-8")))
+    }
+    unused = {"log_probs_from_logits_response_rmpad", "log_probs_from_logits_all_rmpad"}
+    assert required == {("utils/torch_functional.py", name) for name in unused}
+    for file in folder.rglob("*.py"):
+        called = {
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for node in ast.walk(ast.parse(file.read_text("utf-8")))
+            if isinstance(node, ast.Call)
+        }
+        assert not called & unused, file
+
+
+def test_attention_is_named_by_an_override_and_is_flash_attention_without_one() -> None:
+    from verl.workers.config import HFModelConfig
+
+    assert 'override_config.get("attn_implementation", "flash_attention_2")' in source(
+        HFModelConfig.__post_init__
+    )
+
+
+def test_the_fused_kernels_in_torch_keep_the_logits_of_a_few_tokens_at_once() -> None:
+    from verl.utils.experimental.torch_functional import FusedLinearForPPO
+    from verl.utils.torch_functional import logprobs_from_logits_v2
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    assert parameters(FusedLinearForPPO.__init__) == ["chunk_size", "impl_backend"]
+    # what verl does for want of flash-attn without them: one token at a time
+    assert "for logit in logits" in source(logprobs_from_logits_v2)
+    engine: Any = FSDPEngineWithLMHead
+    assert 'key="use_fused_kernels"' in source(engine.prepare_model_outputs)
+
+
+def test_rows_are_shared_among_gpus_in_flash_attention_alone() -> None:
+    from verl.models.transformers.monkey_patch import apply_monkey_patch
+
+    replaced = [line.strip() for line in source(apply_monkey_patch).splitlines() if "= _ul" in line]
+    assert replaced == [
+        "module.DeepseekV3FlashAttention2.forward = _ulysses_flash_attn_forward",
+        "module._flash_attention_forward = _ulysses_flash_attention_forward",
+        "flash_attention._flash_attention_forward = _ulysses_flash_attention_forward",
+    ]
+
+
+def test_verl_s_own_critic_is_flash_attention_s_and_ours_is_asked_for_first() -> None:
+    from verl.utils.model import load_valuehead_model
+    from verl.workers.engine.base import EngineRegistry
+
+    from longhaul_trainer.verl.critic_worker import GpuValueEngine
+
+    # why there is an engine of ours; if verl reads its settings here, ours may go
+    assert 'attn_implementation="flash_attention_2"' in source(load_valuehead_model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VERL_ENGINE_DEVICE", "cuda")
+        patch.setenv("VERL_ENGINE_VENDOR", "nvidia")
+        for backend in ("fsdp", "fsdp2"):
+            assert EngineRegistry.get_engine_cls("value_model", backend) is GpuValueEngine

@@ -289,7 +289,7 @@ def test_one_episode_knows_nothing_of_another(
         ({"trace_decay": -0.1}, r"trace_decay must lie in \[0, 1\], got -0.1"),
         ({"final_values": []}, "got 1 episodes and 0 final values"),
         ({"final_values": [float("nan")]}, "final value of episode 0 must be finite, got nan"),
-        ({"values": [np.array([0.0, np.inf])]}, "values of episode 0 must be finite"),
+        ({"values": [np.array([0.0, np.inf])]}, "values of episode 0, place 1 must be finite"),
         ({"step_rewards": [np.array([0.0, np.nan])]}, "reward of episode 0, step 1"),
     ],
 )

@@ -1,8 +1,10 @@
 """BabyAI as text: what is seen, what is offered, and what a high-level action does."""
 
+import importlib.metadata
 from typing import Any
 
 import gymnasium
+import minigrid
 import pytest
 from gymnasium.error import ResetNeeded
 from minigrid.envs.babyai.core import roomgrid_level
@@ -27,6 +29,23 @@ def test_an_observation_tells_goal_objects_way_and_load() -> None:
         "Carrying: nothing"
     )
     assert info["admissible_actions"][:2] == ["go to blue ball 1", "pick up blue ball 1"]
+
+
+def test_a_task_of_another_release_of_minigrid_is_another_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its generator draws the worlds, and its rules decide what a move does."""
+    here = BabyAI(remember=False).tasks(Split.TEST, 1)[0]
+
+    def another(name: str) -> str:
+        return f"{name} 99"
+
+    monkeypatch.setattr(importlib.metadata, "version", another)
+    there = BabyAI(remember=False).tasks(Split.TEST, 1)[0]
+
+    assert here.version == f"1+minigrid={minigrid.__version__}+remember=False"
+    assert there.version == "1+minigrid=minigrid 99+remember=False"
+    assert here.task_id == there.task_id
 
 
 def test_what_is_told_lies_where_it_is_told_to_lie() -> None:

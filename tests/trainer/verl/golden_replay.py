@@ -372,6 +372,7 @@ def make_trainer(
     from longhaul_trainer.verl.runtime import RunTicket
     from longhaul_trainer.verl.settings import Paths, verl_settings
     from longhaul_trainer.verl.stages import StageClock
+    from longhaul_trainer.verl.trackers import Trackers
     from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
 
     run = run_of(inputs)
@@ -424,6 +425,7 @@ def make_trainer(
             checkpoints=nothing,
             recorder=cast("Any", records),
             stages=StageClock(),
+            trackers=Trackers(run, run_id="run", folder=model.parent),
         ),
     )
     trainer._setup()

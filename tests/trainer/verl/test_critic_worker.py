@@ -117,9 +117,9 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare_model("tiny", tmp_path_factory.mktemp("models"))
 
 
-@pytest.fixture(scope="module")
-def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
-    """The critic of a CPU run, with a head that is not zero; its steps change no weight."""
+@pytest.fixture(scope="module", params=["cpu", "gpu"])
+def worker(model_folder: Path, cpu_run: None, request: pytest.FixtureRequest) -> Generator[Any]:
+    """The critic as runs have it, with a head that is not zero; its steps change no weight."""
     run = RunConfig.model_validate(
         {
             "num_training_steps": 8,
@@ -130,7 +130,7 @@ def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
             "optimizer": {"max_gradient_norm": 1e9},
         }
     )
-    with one_critic(run, model_folder) as made:
+    with one_critic(run, model_folder, device=request.param) as made:
         head = dict(made.engine.module.named_parameters())["score.weight"]
         assert not head.full_tensor().any()  # nothing is expected before anything is learnt
         torch.nn.init.normal_(head.to_local(), std=0.5, generator=torch.Generator().manual_seed(3))

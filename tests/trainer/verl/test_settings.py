@@ -425,12 +425,65 @@ def test_gpu_runs_are_verls_own_without_a_word_of_the_cpu() -> None:
     assert "longhaul_trainer.verl.cpu" not in text
     assert "kv_cache_memory_bytes" not in text
     assert OmegaConf.select(gpu, f"{ROLLOUT}.enable_sleep_mode") is None
-    # sleep, compilation, padding-free attention: as verl ships them
+    # sleep, compilation, rows without padding: as verl ships them
     assert value(gpu, f"{ROLLOUT}.free_cache_engine") is True
     assert value(gpu, "actor_rollout_ref.model.use_remove_padding") is True
     assert value(gpu, f"{ACTOR}.use_torch_compile") is True
     for name in (f"{ROLLOUT}.free_cache_engine", f"{ACTOR}.use_torch_compile"):
         assert value(cpu, name) is False
+
+
+MODEL = "actor_rollout_ref.model"
+MODEL_FUSED = f"{MODEL}.use_fused_kernels"
+ATTENTIONS = (
+    f"{MODEL}.override_config.attn_implementation",
+    "critic.model.override_config.attn_implementation",
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "engine_dtype", "attention"),
+    [
+        ("2.8.3", "bfloat16", "flash_attention_2"),
+        ("2.8.3", "float32", "sdpa"),  # which FlashAttention cannot compute in
+        (None, "bfloat16", "sdpa"),
+    ],
+)
+def test_a_gpu_s_attention_is_flash_attention_where_that_is_installed(
+    version: str | None, engine_dtype: str, attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: version)
+    run = small_run(algorithm={"name": "gae"}, model={"engine_dtype": engine_dtype})
+    config = settings_of(run, device="gpu")
+
+    assert {value(config, name) for name in ATTENTIONS} == {attention}
+    # verl takes log-probabilities from flash-attn too, and loops over tokens without it
+    assert value(config, MODEL_FUSED) == (attention == "sdpa")
+    assert value(config, f"{MODEL}.fused_kernel_options.impl_backend") == "torch"
+
+
+def test_another_attention_is_one_setting_away() -> None:
+    run = small_run(
+        algorithm={"name": "gae"}, verl={ATTENTIONS[0]: "flex_attention", MODEL_FUSED: False}
+    )
+    config = settings_of(run, device="gpu")
+
+    assert {value(config, name) for name in ATTENTIONS} == {"flex_attention"}
+    assert value(config, MODEL_FUSED) is False
+
+
+@pytest.mark.parametrize("section", [ACTOR, f"{ACTOR}.fsdp_config", "critic.fsdp"])
+def test_a_row_is_shared_among_gpus_in_flash_attention_alone(
+    section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verl exchanges what the GPUs hold of a row there and nowhere else."""
+    name = f"{section}.ulysses_sequence_parallel_size"
+    run = small_run(algorithm={"name": "gae"}, verl={name: 2}, resources={"num_workers": 2})
+
+    with pytest.raises(ConfigError, match=rf"verl\.{name} = 2: .* with 'sdpa' each GPU would read"):
+        settings_of(run, device="gpu")
+    monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: "2.8.3")
+    assert value(settings_of(run, device="gpu"), name) == 2
 
 
 def test_the_cpu_is_given_what_it_needs() -> None:

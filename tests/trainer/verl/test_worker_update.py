@@ -10,7 +10,7 @@ import math
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -60,21 +60,55 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(model_folder: Path) -> Any:  # noqa: ANN401  transformers' own classes are untyped
-    return AutoModelForCausalLM.from_pretrained(
+    model = AutoModelForCausalLM.from_pretrained(
         model_folder, dtype=torch.float32, attn_implementation="sdpa"
     )
+    model.forward = model.forward  # keeps it: verl's fused kernels replace that of the class
+    return model
 
 
-@pytest.fixture(scope="module")
-def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
-    """Verl's worker with the tiny model, as a CPU run has it; its steps change no weight."""
-    with one_worker(still_run(), model_folder) as made:
+PADDED: dict[str, object] = {"actor_rollout_ref.model.use_remove_padding": False}
+LEARNERS: dict[str, tuple[Literal["cpu", "gpu"], dict[str, object]]] = {
+    "CPU": ("cpu", {}),
+    "GPU": ("gpu", {}),
+    "GPU, padded": ("gpu", PADDED),
+    "GPU, padded, logits": ("gpu", PADDED | {"actor_rollout_ref.model.use_fused_kernels": False}),
+}
+"""Whose engine and settings a learner has; on GPUs rows are packed unless verl is told to pad."""
+
+
+@pytest.fixture(scope="module", params=LEARNERS.values(), ids=list(LEARNERS))
+def worker(
+    model_folder: Path, plain: object, cpu_run: None, request: pytest.FixtureRequest
+) -> Generator[Any]:
+    """Verl's worker with the tiny model, as runs have it; its steps change no weight."""
+    device, settings = request.param
+    run = still_run().model_copy(update={"verl": settings})
+    with one_worker(run, model_folder, device=device) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def rows(plain: Any) -> list[Row]:  # noqa: ANN401
     return make_rows(plain)
+
+
+def test_a_gpu_s_learner_is_verl_s_own_on_packed_rows(
+    model_folder: Path, plain: object, rows: list[Row], cpu_run: None
+) -> None:
+    """What the other tests of this file are about, if they are not of the CPU."""
+    shapes: list[torch.Size] = []
+
+    def look(module: object, args: object, given: dict[str, torch.Tensor]) -> None:
+        assert given["attention_mask"] is None
+        shapes.append(given["input_ids"].shape)
+
+    with one_worker(still_run(), model_folder, device="gpu") as made:
+        assert type(made.actor.engine).__name__ == "FSDPEngineWithLMHead"
+        made.actor.engine.module.register_forward_pre_hook(look, with_kwargs=True)
+        update(made, rows, LOSSES["clipped"])
+
+    assert shapes == [(1, sum(len(row.prompt + row.reply) for row in rows))]
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.evaluation import success_rate_interval
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Observation, Task
 from longhaul_envs.play import Episode, Policy, TextEnvironment, expert_policy, play
@@ -28,45 +29,57 @@ class BaselineScore:
     policy: str
     """`random`, `constant: ACTION`, `position: first|last`, or `expert`."""
     success_rate: float
+    success_interval: tuple[float, float]
+    """Of the success rate of all tasks like these, with 95 % confidence (Wilson)."""
     mean_return: float
     mean_steps: float
     """Over all episodes, solved or not."""
 
 
 def baseline_scores(
-    spec: GymEnvironmentSpec, tasks: Sequence[Task], *, horizon: int, seed: int = 0
+    spec: GymEnvironmentSpec,
+    tasks: Sequence[Task],
+    *,
+    chosen_on: Sequence[Task],
+    horizon: int,
+    seed: int = 0,
 ) -> list[BaselineScore]:
     """Scores of the random policy, the best constant ones, and the expert if there is one.
 
-    The best constant action and the best position in the list of admissible actions are
-    chosen on these very tasks, which flatters them: a floor to beat, not an estimate.
-
     Args:
         spec: The environment, which must name its admissible actions.
-        tasks: At least one.
+        tasks: That are scored; at least one.
+        chosen_on: Tasks on which the best constant action and the best position in the list of
+            admissible actions are chosen; at least one. The tasks that are scored would
+            flatter them.
         horizon: Longest episode, in steps.
         seed: Of the random policy; it draws the same for a task whatever the others are.
 
     Raises:
         ConfigError: There is no task, or the environment names no admissible actions.
     """
-    if not tasks:
-        raise ConfigError("baselines need at least 1 task, got none")
+    if not tasks or not chosen_on:
+        raise ConfigError("baselines need at least 1 task to score and 1 to choose on, got none")
     environment = spec.make()
+
+    def played(policy: Policy, on: Sequence[Task]) -> list[Episode]:
+        return [play(environment, task, policy, horizon=horizon) for task in on]
+
+    def at_random(on: Sequence[Task]) -> list[Episode]:
+        return [episode for task in on for episode in played(_random_policy(task, seed), [task])]
+
     try:
-        random_episodes = [
-            play(environment, task, _random_policy(task, seed), horizon=horizon) for task in tasks
-        ]
-        scores = [score("random", random_episodes)]
-        for name, policies in _constant_policies(random_episodes):
-            candidates = [
-                score(label, [play(environment, task, policy, horizon=horizon) for task in tasks])
-                for label, policy in policies
-            ]
-            if not candidates:
+        scores = [score("random", at_random(tasks))]
+        for name, policies in _constant_policies(at_random(chosen_on)):
+            if not policies:
                 raise ConfigError(f"{spec.environment_id!r} names no admissible action: no {name}")
-            scores.append(max(candidates, key=lambda s: (s.success_rate, s.mean_return)))
-        experts = [play(environment, task, expert_policy, horizon=horizon) for task in tasks]
+            candidates = {label: score(label, played(p, chosen_on)) for label, p in policies}
+            best, policy = max(
+                policies,
+                key=lambda p: (candidates[p[0]].success_rate, candidates[p[0]].mean_return),
+            )
+            scores.append(score(best, played(policy, tasks)))
+        experts = played(expert_policy, tasks)
         if any(episode.actions for episode in experts):
             scores.append(score("expert", experts))
     finally:
@@ -75,10 +88,12 @@ def baseline_scores(
 
 
 def score(policy: str, episodes: Sequence[Episode]) -> BaselineScore:
-    """The means over `episodes`, of which there must be at least one."""
+    """The means over `episodes`, one of each task, of which there must be at least one."""
+    interval = success_rate_interval(sum(episode.success for episode in episodes), len(episodes))
     return BaselineScore(
         policy=policy,
-        success_rate=sum(episode.success for episode in episodes) / len(episodes),
+        success_rate=interval.estimate,
+        success_interval=(interval.low, interval.high),
         mean_return=sum(episode.episode_return for episode in episodes) / len(episodes),
         mean_steps=sum(len(episode.results) for episode in episodes) / len(episodes),
     )

@@ -8,6 +8,7 @@ them (`trainer train --skip-doctor`). Nothing here imports torch, verl, vllm or 
 
 import importlib.metadata
 import json
+import math
 import os
 import re
 import resource
@@ -29,6 +30,13 @@ from longhaul_trainer.description_check import require_chat_template
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.provenance import Gpu
+from longhaul_trainer.verl.attention import (
+    ATTENTION,
+    FLASH,
+    SDPA,
+    flash_attention_version,
+    gpu_attention,
+)
 from longhaul_trainer.verl.device import usable_gpus, wanted_device
 
 GIB = 2**30
@@ -80,14 +88,22 @@ class ModelSize(NamedTuple):
     vocabulary_size: int
     num_layers: int = 0
     hidden_size: int = 0
+    linear_width: int = 0
+    """Inputs and outputs of the layers' matrices, summed: what a rank of an adapter costs."""
+
+    def num_trained(self, lora_rank: int) -> int:
+        """Parameters that an optimizer moves: an adapter's, or all of them at rank 0."""
+        return lora_rank * self.linear_width if lora_rank else self.num_parameters
 
 
 BUILT_IN_SIZES = {
-    "smollm2": ModelSize(134_515_008, 49_152, 30, 576),
-    "tiny": ModelSize(336_192, 4_096, 2, 64),
-    "tiny-moves": ModelSize(336_192, 4_096, 2, 64),
+    "smollm2": ModelSize(134_515_008, 49_152, 30, 576, 305_280),
+    "tiny": ModelSize(336_192, 4_096, 2, 64, 2_048),
+    "tiny-moves": ModelSize(336_192, 4_096, 2, 64, 2_048),
 }
 """Of the models that are names and may not be written yet."""
+
+WEIGHT_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def examine(config: RunConfig) -> list[Finding]:
@@ -100,6 +116,7 @@ def examine(config: RunConfig) -> list[Finding]:
     checks: list[Callable[[], Finding]] = [
         lambda: check_packages(config, gpus),
         lambda: check_gpus(config, gpus),
+        lambda: check_attention(config, gpus),
         lambda: check_cluster(config),
         lambda: check_model(config),
         lambda: check_environment(config),
@@ -143,11 +160,15 @@ def model_size(path: str, *, setting: str = "model.path") -> ModelSize:
     weights = sorted(folder.glob("*.safetensors"))
     try:
         config = json.loads((folder / "config.json").read_bytes())
+        shapes = [shape for file in weights for shape in _shapes(file).items()]
         return ModelSize(
-            num_parameters=sum(map(_num_parameters, weights)),
+            num_parameters=sum(math.prod(shape) for _, shape in shapes),
             vocabulary_size=int(config["vocab_size"]),
             num_layers=int(config["num_hidden_layers"]),
             hidden_size=int(config["hidden_size"]),
+            linear_width=sum(
+                sum(shape) for name, shape in shapes if ".layers." in name and len(shape) == 2
+            ),
         )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{setting} = {path!r} cannot be read: {error!r}") from error
@@ -172,18 +193,15 @@ def _size_or_nothing(path: str) -> ModelSize:
         return ModelSize(0, 0)
 
 
-def _num_parameters(file: Path) -> int:
-    """Elements of all tensors of a safetensors file: its header is JSON after its length."""
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Of all tensors of a safetensors file: its header is JSON after its length."""
     with file.open("rb") as opened:
         header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
-    total = 0
-    for shape in shapes:
-        elements = 1
-        for length in shape:
-            elements *= int(length)
-        total += elements
-    return total
+    return {
+        name: [int(length) for length in entry["shape"]]
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
 
 
 def check_model(config: RunConfig) -> Finding:
@@ -224,25 +242,27 @@ def check_environment(config: RunConfig) -> Finding:
 def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float:
     """Host memory of a run on this machine, estimated.
 
-    On a CPU: the processes; per parameter 4 bytes each of weights, gradient, and two AdamW
-    moments, 4 of the copy that travels to the engine, the engine's own 4 or 2, and 4 of a
-    reference model if loss or reward needs one; weights, gradient and moments of a critic; the
-    key-value cache; and for the tokens of one
-    micro-batch `ACTIVATION_BYTES` a layer and hidden unit, and for those of its replies logits
-    and their gradient, 4 bytes each, over the vocabulary. Several workers share the weights'
-    training state; each of them has whole weights and gradients for a moment, 4 bytes each, and
-    copy, engine, cache and micro-batch of its own. On a GPU: the processes, and one copy of the
-    weights on its way.
+    On a CPU: the processes; per parameter 4 bytes of weights, 4 of the copy that travels to the
+    engine, the engine's own 4 or 2, and 4 of a reference model if loss or reward needs one; per
+    parameter that is trained 4 each of gradient and two AdamW moments; weights, gradient and
+    moments of a critic; the key-value cache; and for the tokens of one micro-batch
+    `ACTIVATION_BYTES` a layer and hidden unit, and for those of its replies logits and their
+    gradient, 4 bytes each, over the vocabulary. Several workers share the weights' training
+    state; each of them has whole weights and gradients for a moment, 4 bytes each, and copy,
+    engine, cache and micro-batch of its own. On a GPU: the processes, and one copy of the weights
+    on its way.
     """
     size = _known_size(config)
     if device == "gpu":
         return PROCESSES_GIB + 4 * size.num_parameters / GIB
-    engine_bytes = 4 if config.model.engine_dtype == "float32" else 2
+    trained = size.num_trained(config.model.lora_rank)
+    engine_bytes = WEIGHT_BYTES[config.model.engine_dtype]
     keeps_reference = config.loss.kl_coefficient > 0 or config.algorithm.reward_kl_coefficient > 0
     reference_bytes = 4 if keeps_reference else 0
     workers = config.resources.num_workers
-    whole_bytes = 8 if workers > 1 else 0
-    parameter_bytes = 16 + reference_bytes + workers * (4 + engine_bytes + whole_bytes)
+    whole_bytes = 4 if workers > 1 else 0
+    parameter_bytes = 4 + reference_bytes + workers * (4 + engine_bytes + whole_bytes)
+    trained_bytes = 12 + workers * whole_bytes
     tokens, rollout = config.optimizer.micro_batch_tokens, config.rollout
     row_tokens = rollout.max_prompt_tokens + rollout.max_reply_tokens
     reply_tokens = tokens * rollout.max_reply_tokens / row_tokens
@@ -250,7 +270,8 @@ def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float
     logit_bytes = 8 * reply_tokens * size.vocabulary_size
     batch_bytes = workers * (activation_bytes + logit_bytes)
     critic_bytes = 16 * _critic_size(config).num_parameters
-    model_gib = (parameter_bytes * size.num_parameters + critic_bytes + batch_bytes) / GIB
+    policy_bytes = parameter_bytes * size.num_parameters + trained_bytes * trained
+    model_gib = (policy_bytes + critic_bytes + batch_bytes) / GIB
     processes_gib = PROCESSES_GIB + (workers - 1) * WORKER_GIB
     return processes_gib + model_gib + workers * config.engine.memory_gib
 
@@ -321,16 +342,20 @@ def check_processors() -> Finding:
 def disk_needed_gib(config: RunConfig) -> float:
     """Disk below the runs folder, estimated.
 
-    A checkpoint has 16 bytes a parameter (weights, two moments, and the weights again as a
-    Hugging Face folder) and 12 of a critic's; `keep_last` of them and the best one stay while the
-    next is written. The final and the best model take 4 bytes a parameter each where the disk
-    cannot link files. One GiB is left to logs and the store.
+    A checkpoint has the weights twice (as verl's shards, and as a Hugging Face folder) and two
+    moments of each parameter that is trained, all in `model.dtype`; an adapter's parameters come
+    on top of the model's. A critic's has its weights and two moments. `keep_last` of them and the
+    best one stay while the next is written. The final and the best model take the weights once
+    more each, where the disk cannot link files. One GiB is left to logs and the store.
     """
-    parameters = _known_size(config).num_parameters
-    checkpoint = 16 * parameters + 12 * _critic_size(config).num_parameters
+    size, critic, rank = _known_size(config), _critic_size(config), config.model.lora_rank
+    trained = size.num_trained(rank)
+    parameters = size.num_parameters + (trained if rank else 0)
+    numbers = 2 * parameters + 2 * trained + 3 * critic.num_parameters
     num_best = 1 if config.checkpoint.keep_best else 0
-    checkpoints = (config.checkpoint.keep_last + num_best + 1) * checkpoint
-    models = 4 * (1 + num_best) * parameters
+    weight_bytes = WEIGHT_BYTES[config.model.dtype]
+    checkpoints = (config.checkpoint.keep_last + num_best + 1) * weight_bytes * numbers
+    models = weight_bytes * (1 + num_best) * parameters
     return (checkpoints + models) / GIB + 1.0
 
 
@@ -437,6 +462,36 @@ def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
             advice="lower resources.num_workers, or say resources.device=cpu",
         )
     return _engine_weights_fit(config, gpus, found)
+
+
+def check_attention(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """Which attention the learner's models compute with, and that it is installed."""
+    if wanted_device(config, num_gpus=len(gpus)) == "cpu":
+        return Finding(name="attention", status=Status.GOOD, found=SDPA)
+    attention, version = gpu_attention(config), flash_attention_version()
+    if attention == FLASH:
+        return Finding(
+            name="attention",
+            status=Status.BAD if version is None else Status.GOOD,
+            found=f"{attention} of flash-attn {version or 'that is not installed'}",
+            advice=f"install flash-attn, or leave out verl.{ATTENTION}",
+        )
+    tokens = config.optimizer.micro_batch_tokens
+    found = f"{attention}, which compares every two of a micro-batch's {tokens} tokens"
+    advice = "lower optimizer.micro_batch_tokens if the learner is slow or short of memory"
+    if attention == SDPA and version is None and config.model.engine_dtype == "bfloat16":
+        return Finding(
+            name="attention",
+            status=Status.WARNING,
+            found=f"{found}; flash-attn is not installed",
+            advice=f"install flash-attn for this torch and CUDA, or {advice}",
+        )
+    return Finding(
+        name="attention",
+        status=Status.GOOD,
+        found=found if attention == SDPA else attention,
+        advice=advice,
+    )
 
 
 def check_cluster(config: RunConfig) -> Finding:

@@ -33,6 +33,7 @@ RECORDED_PACKAGES = (
     "transformers",
     "ray",
     "TransferQueue",
+    "flash-attn",
     "numpy",
     "gymnasium",
     "minigrid",

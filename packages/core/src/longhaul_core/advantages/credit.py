@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from longhaul_core.advantages.arguments import LARGEST, check_numbers
 from longhaul_core.errors import GroupError
 
 FloatArray = npt.NDArray[np.float64]
@@ -70,7 +71,8 @@ def check_rewards(step_rewards: Sequence[FloatArray]) -> None:
     """Refuse episodes without steps and rewards that are no numbers.
 
     Raises:
-        ValueError: If an episode has no steps, or a reward is not finite.
+        ValueError: If an episode has no steps, or a reward is not finite or larger than `LARGEST`
+            in size.
     """
     for position, rewards in enumerate(step_rewards):
         if rewards.ndim != 1 or len(rewards) == 0:
@@ -78,11 +80,21 @@ def check_rewards(step_rewards: Sequence[FloatArray]) -> None:
                 f"rewards of episode {position} must have one axis and at least one step, "
                 f"got shape {rewards.shape}"
             )
-        if not np.isfinite(rewards).all():
-            step = int(np.flatnonzero(~np.isfinite(rewards))[0])
-            raise ValueError(
-                f"reward of episode {position}, step {step} must be finite, got {rewards[step]}"
-            )
+        check_finite_rewards(rewards, position)
+
+
+def check_finite_rewards(rewards: FloatArray, position: int) -> None:
+    """Refuse rewards that are no numbers, or whose sums and squares would be none.
+
+    Args:
+        rewards: Of one episode's steps.
+        position: Of the episode, for the message.
+
+    Raises:
+        ValueError: If a reward is not finite, or larger than `LARGEST` in size.
+    """
+    for step in np.flatnonzero(~(np.abs(rewards) <= LARGEST)):
+        check_numbers(rewards[step], name=f"reward of episode {position}, step {step}")
 
 
 def check_one_per_step(

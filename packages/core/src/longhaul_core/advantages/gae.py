@@ -6,12 +6,12 @@ after a state in which the task ended, while an episode that a limit cut short w
 gone on, and the value of its last observation stands for the rest.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import check_fraction, check_numbers
 from longhaul_core.advantages.credit import FloatArray, check_one_per_step, check_rewards
 
 
@@ -76,7 +76,7 @@ def gae_over_steps(
     _check(step_rewards, values, final_values, discount=discount, trace_decay=trace_decay)
     credits: list[StepCriticCredit] = []
     for episode, (rewards, values_S) in enumerate(zip(step_rewards, values, strict=True)):
-        _check_finite(values_S, episode, of="values")
+        check_numbers(values_S, name=f"values of episode {episode}")
         targets_S = _lambda_returns(
             rewards,
             values_S.tolist(),
@@ -196,8 +196,8 @@ def _check_tokens(
             f"{num_values} values but {num_penalties} penalties"
         )
     for values_T, penalties_T in zip(values, penalties, strict=True):
-        _check_finite(values_T, episode, of="values")
-        _check_finite(penalties_T, episode, of="penalties")
+        check_numbers(values_T, name=f"values of episode {episode}")
+        check_numbers(penalties_T, name=f"penalties of episode {episode}")
 
 
 def _check(
@@ -215,14 +215,8 @@ def _check(
             f"one final value per episode is required: got {len(step_rewards)} episodes "
             f"and {len(final_values)} final values"
         )
-    for name, number in (("discount", discount), ("trace_decay", trace_decay)):
-        if not 0.0 <= number <= 1.0:
-            raise ValueError(f"{name} must lie in [0, 1], got {number}")
+    check_fraction(discount, name="discount")
+    check_fraction(trace_decay, name="trace_decay")
     for episode, value in enumerate(final_values):
-        if value is not None and not math.isfinite(value):
-            raise ValueError(f"final value of episode {episode} must be finite, got {value}")
-
-
-def _check_finite(values: FloatArray, episode: int, *, of: str) -> None:
-    if not np.isfinite(values).all():
-        raise ValueError(f"{of} of episode {episode} must be finite, got {values.tolist()}")
+        if value is not None:
+            check_numbers(value, name=f"final value of episode {episode}")

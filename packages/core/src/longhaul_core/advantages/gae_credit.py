@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import check_choice
 from longhaul_core.advantages.credit import EpisodeCredit, FloatArray, split_by_episode
 from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
 from longhaul_core.advantages.returns import returns_to_go
@@ -54,12 +55,14 @@ def gae_credit(
         an advantage for each token, and for each step their mean.
 
     Raises:
-        ValueError: As `gae_over_steps`, or if a step has no value.
+        ValueError: As `gae_over_steps`, or if a step has no value, or `level` or `whiten` is none
+            of theirs.
 
     Source:
         Schulman et al. 2015, arXiv:1506.02438. Whitening is PPO's practice (arXiv:2006.05990,
         section 3.2), and is over the training step as in REINFORCE++.
     """
+    check_choice(level, GaeLevel, name="level")
     if any(len(values_T) == 0 for episode in token_values for values_T in episode):
         raise ValueError("every step needs a value for each token of its action, at least one")
     to_go = returns_to_go(step_rewards, discount=discount)

@@ -17,6 +17,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import check_weight
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -54,7 +55,7 @@ def gigpo_credit(
             not fail, in the environment's units.
         anchor_states: For each step the state it was taken in; equal strings are one state.
         discount: Per step, in [0, 1]. Below 1, an action nearer to success is worth more.
-        step_advantage_weight: The paper's omega; 0 leaves GRPO.
+        step_advantage_weight: The paper's omega, at least 0; 0 leaves GRPO.
         scale_by_std: Divide both parts by their sample standard deviation; False divides
             neither.
         statistics: What mean and deviation of `A^E` are taken over; see `Statistics`.
@@ -68,13 +69,15 @@ def gigpo_credit(
     Raises:
         GroupError: If there are fewer than 2 episodes.
         ValueError: If anchors and rewards differ in number, a reward is not finite, an
-            episode is empty, or `discount` or `similarity` is out of range.
+            episode is empty, `discount`, `step_advantage_weight` or `similarity` is out of
+            range, or `statistics` is no `Statistics`.
 
     Source:
         Feng et al. 2025, Group-in-Group Policy Optimization, arXiv:2505.10978, eq. 3 to 8.
     """
     check_group(step_rewards)
     check_one_per_step(step_rewards, anchor_states, of="anchor state")
+    check_weight(step_advantage_weight, name="step_advantage_weight")
     to_go = returns_to_go(step_rewards, discount=discount)
     anchors = [state for states in anchor_states for state in states]
     if similarity is not None:

@@ -9,13 +9,13 @@ good step of an episode that failed is rewarded, and a detour of one that succee
 Shapes: G episodes of the group, N steps of all of them, K nodes of the graph.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import check_choice, check_weight
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -60,14 +60,13 @@ class GraphSettings:
     them; None compares for equality, by hash."""
 
     def __post_init__(self) -> None:
+        check_choice(self.distance_form, DistanceForm, name="distance_form")
         if not 0.0 < self.distance_decay < 1.0:
             raise ValueError(
                 f"distance_decay must lie in (0, 1), both excluded, got {self.distance_decay}"
             )
         for name in ("step_advantage_weight", "episode_advantage_weight"):
-            weight: float = getattr(self, name)
-            if not 0.0 <= weight < math.inf:
-                raise ValueError(f"{name} must be finite and not negative, got {weight}")
+            check_weight(getattr(self, name), name=name)
 
 
 def graphgpo_credit(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import check_choice
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -46,7 +47,8 @@ def grpo_credit(
 
     Raises:
         GroupError: If there are fewer than 2 episodes.
-        ValueError: If a reward is not finite, an episode is empty or `discount` is out of range.
+        ValueError: If a reward is not finite, an episode is empty, `discount` is out of range or
+            `statistics` is no `Statistics`.
 
     Source:
         Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, section 4.1.
@@ -77,7 +79,11 @@ def episode_advantages(
         num_steps_G: Length of each episode, in steps.
         scale_by_std: Divide by the sample standard deviation (ddof 1) + 1e-6.
         statistics: What mean and deviation are taken over; see `Statistics`.
+
+    Raises:
+        ValueError: If `statistics` is no `Statistics`.
     """
+    check_choice(statistics, Statistics, name="statistics")
     counts_G = num_steps_G if statistics == "row" else np.ones_like(num_steps_G)
     # Measured from one member, equal returns are exactly 0 whatever their rounding.
     offsets_G = returns_G - returns_G[0]

@@ -7,10 +7,12 @@ more weight on the deeper and smaller ones.
 Shapes: N steps of all the group's episodes.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import LARGEST
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -52,7 +54,8 @@ def hgpo_credit(
         discount: Per step, in [0, 1].
         history_length: The paper's K, at least 0: how many past states are looked at; as
             many as the memory shows.
-        history_weight_exponent: The paper's alpha, at least 0; 0 weighs every depth alike.
+        history_weight_exponent: The paper's alpha, at least 0; 0 weighs every depth alike. The
+            greatest weight, (K + 1)^alpha, is at most 1e100.
         scale_by_std: Divide by the sample standard deviation; False does not divide.
 
     Returns:
@@ -71,10 +74,11 @@ def hgpo_credit(
     check_one_per_step(step_rewards, anchor_states, of="anchor state")
     if history_length < 0:
         raise ValueError(f"history_length must not be negative, got {history_length}")
-    if not 0.0 <= history_weight_exponent < float("inf"):
+    greatest = math.log(LARGEST) / math.log(history_length + 1) if history_length else math.inf
+    if not 0.0 <= history_weight_exponent <= greatest or math.isinf(history_weight_exponent):
         raise ValueError(
-            f"history_weight_exponent must be finite and not negative, got "
-            f"{history_weight_exponent}"
+            f"history_weight_exponent must be finite and not negative, and with history_length = "
+            f"{history_length} at most {greatest:.1f}, got {history_weight_exponent}"
         )
     to_go = returns_to_go(step_rewards, discount=discount)
     returns_N = np.concatenate(to_go)

@@ -3,11 +3,11 @@
 Shapes: G episodes of one task.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import check_numbers
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -45,8 +45,7 @@ def remax_credit(
         Li et al. 2023, ReMax, arXiv:2310.10505, section 4.
     """
     check_rewards(step_rewards)
-    if not math.isfinite(greedy_return):
-        raise ValueError(f"greedy_return must be finite, got {greedy_return}")
+    check_numbers(greedy_return, name="greedy_return")
     returns_G = np.array([rewards.sum() for rewards in step_rewards])
     return whole_episode_credit(
         returns_G - greedy_return, returns_to_go(step_rewards, discount=discount)

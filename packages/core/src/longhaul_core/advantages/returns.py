@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.arguments import check_fraction
+from longhaul_core.advantages.credit import FloatArray, check_finite_rewards
 
 
 def returns_to_go(step_rewards: Sequence[FloatArray], *, discount: float) -> list[FloatArray]:
@@ -26,13 +27,15 @@ def returns_to_go(step_rewards: Sequence[FloatArray], *, discount: float) -> lis
         One array per episode, as long as its rewards.
 
     Raises:
-        ValueError: If `discount` lies outside [0, 1].
+        ValueError: If `discount` lies outside [0, 1], or a reward is not finite or larger than
+            1e100 in size.
 
     Source:
         Sutton & Barto, Reinforcement Learning (2nd ed., 2018), eq. 3.9.
     """
-    if not 0.0 <= discount <= 1.0:
-        raise ValueError(f"discount must lie in [0, 1], got {discount}")
+    check_fraction(discount, name="discount")
+    for position, rewards in enumerate(step_rewards):
+        check_finite_rewards(rewards, position)
     lengths = [len(rewards) for rewards in step_rewards]
     returns_GS = np.zeros((len(lengths), max(lengths, default=0)))
     for row, rewards in zip(returns_GS, step_rewards, strict=True):

@@ -8,6 +8,8 @@ padding or micro-batching cannot change the gradient.
 from collections.abc import Sequence
 from typing import Literal
 
+from longhaul_core.advantages.arguments import check_choice
+
 LossUnit = Literal["token", "step", "episode", "fixed_token"]
 """What counts the same as every other of its kind.
 
@@ -52,8 +54,10 @@ def loss_weights(
 
     Raises:
         ValueError: If a count is negative, there are no tokens at all, or
-            `tokens_per_episode` is missing, less than 1, or given for another unit.
+            `tokens_per_episode` is missing, less than 1, or given for another unit, or
+            `loss_unit` is no `LossUnit`.
     """
+    check_choice(loss_unit, LossUnit, name="loss_unit")
     lowest = min((count for counts in num_action_tokens for count in counts), default=0)
     if lowest < 0:
         raise ValueError(f"number of action tokens must not be negative, got {lowest}")

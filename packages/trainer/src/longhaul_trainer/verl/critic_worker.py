@@ -1,0 +1,75 @@
+"""verl's worker of the critic on GPUs, with the attention that the settings name.
+
+verl loads a critic with FlashAttention 2 whatever its configuration says, and draws its last
+layer at random. Here it is loaded as configured, and its last layer begins at zero on every
+device: until the critic has learnt something, nothing is expected, and the same run begins with
+the same critic. All else is verl's FSDP engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoModelForTokenClassification, PreTrainedModel
+from verl.models.transformers.monkey_patch import apply_monkey_patch
+from verl.utils.fsdp_utils import get_init_weight_context_manager
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
+from verl.workers.engine_workers import TrainingWorker
+
+
+class GpuCriticWorker(TrainingWorker):
+    """verl's own; its process has imported this module, and so the engine below."""
+
+
+def load_value_model(
+    settings: Any,  # noqa: ANN401  verl's HFModelConfig, whose fields are untyped
+    *,
+    dtype: object,
+) -> PreTrainedModel:
+    """The policy's kind of model, whose head gives one number for each token, at first 0.
+
+    Args:
+        settings: verl's of the model; its `hf_config` names the attention.
+        dtype: Of the weights, as verl's engines name it.
+    """
+    config = settings.hf_config
+    config.num_labels = 1
+    config.classifier_dropout = 0.0
+    module: Any = AutoModelForTokenClassification.from_pretrained(
+        settings.local_path, config=config, dtype=PrecisionType.to_dtype(dtype)
+    )
+    torch.nn.init.zeros_(module.score.weight)
+    torch.nn.init.zeros_(module.score.bias)
+    if settings.enable_gradient_checkpointing:
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return module
+
+
+# verl's own holds the place of every vendor; that of one vendor is asked first.
+@EngineRegistry.register(
+    model_type="value_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia"
+)
+class GpuValueEngine(FSDPEngineWithValueHead):
+    """verl's FSDP engine with one value for each token."""
+
+    # verl registers the classes through a decorator that hides their types.
+    model_config: Any
+    engine_config: Any
+    device_mesh: Any
+    use_remove_padding: bool
+    ulysses_sequence_parallel_size: int
+
+    def _build_module(self) -> torch.nn.Module:
+        tied = self.model_config.hf_config.tie_word_embeddings
+        # As verl does it: one rank of a shard group reads the weights and gives them to the others.
+        with get_init_weight_context_manager(use_meta_tensor=not tied, mesh=self.device_mesh)():
+            module = load_value_model(self.model_config, dtype=self.engine_config.model_dtype)
+        apply_monkey_patch(
+            model=module,
+            use_remove_padding=self.use_remove_padding,
+            ulysses_sp_size=self.ulysses_sequence_parallel_size,
+        )
+        return module

@@ -1,0 +1,127 @@
+"""The models of each recipe, built by verl as on a GPU machine without flash-attn.
+
+The settings are the composed ones of a GPU run; the worker, the engine, the model's classes, FSDP2
+and the optimizer are verl's own, for the device they call `cuda`. They compute on a gloo group of
+one here. The model has Qwen2.5's architecture, and few and small layers.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from longhaul_trainer.config import RunConfig, load_config
+from longhaul_trainer.models import prepare_model
+from verl_process import IMPORTS_VERL, one_critic, one_worker
+
+pytestmark = IMPORTS_VERL
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+RECIPES = sorted(CONFIGS.glob("*.toml"))
+LAYERS = sorted((CONFIGS / "algorithms").glob("*.toml")) + sorted(
+    (CONFIGS / "modes").glob("*.toml")
+)
+RUNS = [(file, []) for file in RECIPES] + [
+    (CONFIGS / "qwen2.5-1.5b-4gpu.toml", [layer]) for layer in LAYERS
+]
+
+
+@pytest.fixture(autouse=True)
+def no_flash_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As this project's lock installs it, whatever this machine has."""
+    monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def no_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference's weights wait in memory that a GPU's driver has pinned; there is none here."""
+
+    def same(self: torch.Tensor) -> torch.Tensor:
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", same)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Qwen2.5 in small, by the size that it stands for."""
+    sizes: dict[str, Path] = {}
+    for size, tied in (("1.5B", True), ("7B", False)):  # reads and writes with the same matrix
+        folder = tmp_path_factory.mktemp("models") / size
+        AutoTokenizer.from_pretrained(prepare_model("tiny")).save_pretrained(folder)
+        config = Qwen2Config(
+            vocab_size=4096,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            tie_word_embeddings=tied,
+        )
+        Qwen2ForCausalLM(config).save_pretrained(folder)
+        sizes[size] = folder
+    return sizes
+
+
+def built(module: torch.nn.Module) -> tuple[str, set[torch.dtype]]:
+    """Attention of a model that verl has built, and what its weights are kept in."""
+    config: Any = module.config
+    return config._attn_implementation, {weight.dtype for weight in module.parameters()}
+
+
+def names(run: tuple[Path, list[Path]]) -> str:
+    file, layers = run
+    return "+".join(path.stem for path in (file, *layers))
+
+
+@pytest.mark.parametrize("files", RUNS, ids=names)
+def test_every_recipe_s_models_are_built(
+    files: tuple[Path, list[Path]], models: dict[str, Path]
+) -> None:
+    run = load_config(files[0], layers=files[1])
+    model_folder = models["7B" if "7B" in run.model.path else "1.5B"]
+
+    with one_worker(run, model_folder, device="gpu") as made:
+        engine = made.actor.engine
+        assert type(engine).__module__ == "verl.workers.engine.fsdp.transformer_impl"
+        assert engine.use_remove_padding
+        assert built(engine.module) == ("sdpa", {getattr(torch, run.model.dtype)})
+    if run.loss.kl_coefficient > 0 or run.algorithm.reward_kl_coefficient > 0:
+        with one_worker(run, model_folder, role="ref", device="gpu") as made:
+            assert built(made.ref.engine.module) == (
+                "sdpa",
+                {getattr(torch, run.model.engine_dtype)},
+            )
+    if run.algorithm.uses_critic:
+        with one_critic(run, model_folder, device="gpu") as made:
+            assert type(made.engine).__name__ == "GpuValueEngine"
+            assert built(made.engine.module) == ("sdpa", {torch.float32})
+
+
+def test_the_trainer_gives_a_gpu_s_critic_our_worker(tmp_path: Path) -> None:
+    """Verl's own would load its model with FlashAttention whatever the settings say."""
+    from verl.trainer.ppo.utils import Role
+
+    from longhaul_trainer.verl.critic_worker import GpuCriticWorker
+    from longhaul_trainer.verl.settings import Paths, verl_settings
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 1,
+            "tasks_per_training_step": 1,
+            "algorithm": {"name": "gae"},
+        }
+    )
+    trainer = object.__new__(LonghaulTrainer)
+    trainer.config = verl_settings(
+        run,
+        paths=Paths(model=tmp_path, checkpoints=tmp_path, agent_loops=tmp_path, critic=tmp_path),
+        device="gpu",
+    )
+    trainer._init_resource_pool_mgr()
+
+    worker: Any = trainer.role_worker_mapping[Role.Critic]
+    assert worker.__ray_actor_class__ is GpuCriticWorker
