@@ -282,11 +282,11 @@ def test_a_way_of_thousands_of_steps_is_measured() -> None:
         ({"distance_decay": 1.0}, r"distance_decay must lie in \(0, 1\), both excluded, got 1.0"),
         (
             {"step_advantage_weight": -1.0},
-            "step_advantage_weight must lie in [0, 1e+100], got -1.0",
+            r"step_advantage_weight must lie in \[0, 1e\+100\], got -1.0",
         ),
         (
             {"episode_advantage_weight": inf},
-            "episode_advantage_weight must lie in [0, 1e+100], got inf",
+            r"episode_advantage_weight must lie in \[0, 1e\+100\], got inf",
         ),
     ],
 )
