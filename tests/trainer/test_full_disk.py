@@ -12,7 +12,7 @@ from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariable
 
 from longhaul_core.errors import MachineError, StoreError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.full_disk import as_full_disk, FullDisksTold
+from longhaul_trainer.full_disk import FullDisksTold, as_full_disk
 from longhaul_trainer.run_directory import RunDirectory
 from small_disk import small_disk
 
