@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
 from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_trainer.config import RunConfig
@@ -67,20 +67,25 @@ def as_full_disk(
     )
 
 
-@contextmanager
-def full_disks_told(run: RunDirectory, config: RunConfig) -> Generator[None]:
-    """Raise what says that a disk is full as `as_full_disk` tells it.
+class FullDisksTold:
+    """Raises what escapes its block and says that a disk is full as `as_full_disk` tells it."""
 
-    Raises:
-        MachineError: In the place of such an error; any other passes unchanged.
-    """
-    try:
-        yield
-    except BaseException as error:
-        told = as_full_disk(error, run=run, config=config)
-        if told is None:
-            raise
-        raise told from error
+    def __init__(self, run: RunDirectory, config: RunConfig) -> None:
+        self._run = run
+        self._config = config
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        told = None if error is None else as_full_disk(error, run=self._run, config=self._config)
+        if told is not None:
+            raise told from error
 
 
 def _is_sign(error: BaseException) -> bool:
