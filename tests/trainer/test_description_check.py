@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.description_check`, on real model folders."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def run_with(**sections: object) -> RunConfig:
 
 def test_a_run_that_names_what_is_there_has_no_problem(model: Path) -> None:
     assert problems_of(run_with(model={"path": str(model)}), deeply=True) == []
+
+
+def test_a_tracker_whose_package_is_missing_is_told(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_with(model={"path": str(model)}, trackers=["tensorboard", "mlflow"])
+    monkeypatch.setitem(sys.modules, "mlflow", None)  # as where it is not installed
+
+    (problem,) = problems_of(run)
+
+    assert problem.startswith('trackers: the package of "mlflow" is not installed')
 
 
 def test_what_is_not_there_is_told_all_at_once(tmp_path: Path) -> None:
