@@ -27,9 +27,7 @@ def assert_both_signs(values: Iterable[float]) -> None:
     assert any(value < -LEAST for value in found), f"none of {len(found)} values is below 0"
 
 
-def assert_some_vary_within(
-    pairs: Iterable[tuple[Hashable, float]], *, at_least: int = 1
-) -> None:
+def assert_some_vary_within(pairs: Iterable[tuple[Hashable, float]], *, at_least: int = 1) -> None:
     """Fail unless the values of so many groups differ among themselves.
 
     Args:

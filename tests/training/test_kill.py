@@ -27,6 +27,7 @@ from training.launching import (
     wait_for_the_dead,
     wait_until,
 )
+from training.variety import assert_advantages_vary, assert_rewards_vary
 
 NUM_KILLS = int(os.environ.get("LONGHAUL_KILLS", "3"))
 SEED = int(os.environ.get("LONGHAUL_KILLS_SEED", "0"))
@@ -127,12 +128,32 @@ def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bo
             "WHERE phase = 'train' GROUP BY 1 ORDER BY 1",
             id="steps",
         ),
+        pytest.param(
+            "SELECT phase, training_step, group_index, position, step_index, action, action_valid, "
+            "reward, shaped_reward, return_to_go FROM step_detail ORDER BY 1, 2, 3, 4, 5",
+            id="what was done and what it earned",
+        ),
+        pytest.param(
+            "SELECT training_step, group_index, position, step_index, advantage, "
+            "episode_advantage, step_advantage, loss_weight "
+            "FROM step_detail WHERE trained ORDER BY 1, 2, 3, 4",
+            id="credit",
+        ),
+        pytest.param(
+            "SELECT consumed_training_step, optimizer_step_index, group_index, position, "
+            "step_index, num_tokens, advantage_low, advantage_high, weight_low, weight_high "
+            "FROM step_consumption WHERE consumed_training_step IS NOT NULL "
+            "ORDER BY 1, 2, 3, 4, 5",
+            id="what the loss read",
+        ),
         pytest.param("SELECT status, num_training_steps FROM runs", id="the run's end"),
     ],
 )
 def test_the_surviving_line_is_that_of_an_undisturbed_run(
     killed: Launched, smoke: Launched, question: str
 ) -> None:
+    assert_rewards_vary(smoke)
+    assert_advantages_vary(smoke, training_steps=(1, 2, 3, 4))
     expected: list[tuple[Any, ...]] = smoke.query(question)
 
     assert expected

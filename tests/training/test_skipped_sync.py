@@ -8,6 +8,7 @@ import pytest
 
 from training.launching import SMOKE, TIME_LIMIT_SECONDS, Launched
 from training.test_smoke_run import LOGPROB_BOUND
+from training.variety import assert_advantages_vary
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -43,7 +44,10 @@ def test_a_skipped_sync_is_seen(tmp_path: Path) -> None:
         timeout=TIME_LIMIT_SECONDS,
     )
     assert ended.returncode == 0, ended.stderr
-    rows = Launched(tmp_path, ended.returncode, ended.stdout).query(
+    launched = Launched(tmp_path, ended.returncode, ended.stdout)
+    # Weights that rewards have moved, not a bonus for entropy.
+    assert_advantages_vary(launched, training_steps=(1, 2, 3, 4))
+    rows = launched.query(
         "SELECT training_step, value FROM metrics "
         "WHERE name = 'agreement/logprob_difference_mean' ORDER BY training_step"
     )

@@ -11,6 +11,8 @@ import pytest
 
 from training.launching import SMOKE, Launched, finish, run, trainer, wait_until
 from training.test_smoke_run import LOGPROB_BOUND
+from training.variety import assert_advantages_vary, assert_rewards_vary
+from variation import assert_both_signs
 from verl_process import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -94,6 +96,14 @@ def test_a_rank_on_each_node_trains(trained: Launched) -> None:
 
     assert [row[:2] for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert trained.query("SELECT status FROM runs") == [("finished",)]
+
+
+def test_the_episodes_of_both_nodes_are_credited_by_what_they_earned(trained: Launched) -> None:
+    assert_rewards_vary(trained)
+    assert_advantages_vary(trained, training_steps=(1, 2))
+    for rank in (0, 1):
+        read = trained.query("SELECT advantage_low FROM step_consumption WHERE rank = ?", rank)
+        assert_both_signs(advantage for (advantage,) in read)
 
 
 def test_the_engines_of_both_nodes_have_the_learners_weights(trained: Launched) -> None:
