@@ -50,7 +50,7 @@ def make_step(
     num_action_tokens: int = 6,
     seed: int = 0,
 ) -> Step:
-    """A step whose tokens depend on `seed` and `index`; prompts share their first half."""
+    """A step unlike its neighbours; tokens depend on `seed` too, and prompts share their half."""
     draw = random.Random(f"{seed}/{index}")
     half = num_prompt_tokens // 2
     text = " ".join(str(draw.randrange(10_000)) for _ in range(num_prompt_tokens // 2))
@@ -75,8 +75,12 @@ def make_step(
         action=f"go north {index}",
         action_valid=index % 4 != 3,
         reward=reward,
-        policy_version=7,
-        timings=StepTimings(queue_seconds=0.01, generate_seconds=0.25, environment_seconds=0.002),
+        policy_version=7 + index % 2,
+        timings=StepTimings(
+            queue_seconds=0.01 + index / 1000,
+            generate_seconds=0.25 + index / 1000,
+            environment_seconds=0.002 + index / 1000,
+        ),
     )
 
 

@@ -83,7 +83,7 @@ def test_an_episode_leaves_what_was_read_written_and_paid_at_each_step() -> None
     assert first.messages == (Message(role="user", content="start 3"),)
     assert bytes(first.prompt_tokens) == b"user: start 3"
     assert (first.reply, first.action, bytes(first.action_tokens)) == ("left", "left", b"left")
-    assert first.behavior_logprobs == (-0.5,) * 4
+    assert first.behavior_logprobs == (-0.5, -0.625, -0.75, -0.875)
     assert last.observation.text == "after 1"
     assert [step.reward for step in trajectory.steps] == [0.25, 1.0]
     assert trajectory.final_observation.text == "after 2"

@@ -135,7 +135,13 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     credit = replace(
         make_credit(record, episode_advantage=-0.5),
         values=(0.2, 0.4),
-        policy_logprobs=((-1.0,) * 6, (-2.0,) * 6),
+        shaped_rewards=(-0.25, 0.75),
+        returns_to_go=(0.5, 0.875),
+        loss_weights=(0.75, 0.25),
+        policy_logprobs=(
+            (-1.0, -1.5, -2.0, -2.5, -3.0, -3.5),
+            (-4.0, -4.5, -5.0, -5.5, -6.0, -6.5),
+        ),
         split_reasons=("first_step", None),
         optimizer_step_index=1,
     )
@@ -146,11 +152,13 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     first, second = episode.steps
     assert (first.episode_advantage, first.step_advantage, first.advantage) == (-0.5, 0.0, -0.5)
     assert (second.episode_advantage, second.step_advantage, second.advantage) == (-0.5, 0.1, -0.4)
-    assert (first.return_to_go, second.return_to_go) == (1.0, 1.0)
+    assert (first.shaped_reward, second.shaped_reward) == (-0.25, 0.75)
+    assert (first.return_to_go, second.return_to_go) == (0.5, 0.875)
     assert (first.value, second.value) == (0.2, 0.4)
-    assert (first.loss_weight, second.loss_weight) == (0.5, 0.5)
+    assert (first.loss_weight, second.loss_weight) == (0.75, 0.25)
     assert (first.split_reason, second.split_reason) == ("first_step", None)
-    assert first.policy_logprobs == (-1.0,) * 6
+    assert first.policy_logprobs == (-1.0, -1.5, -2.0, -2.5, -3.0, -3.5)
+    assert second.policy_logprobs == (-4.0, -4.5, -5.0, -5.5, -6.0, -6.5)
     assert first.behavior_logprobs != first.policy_logprobs
     assert first.trained
     assert second.trained
