@@ -25,8 +25,10 @@ from audited_run import (
 )
 from longhaul_core.audit import AuditReport, audit_run, told
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
+from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import READ_BY, EstimatorName
+from variation import assert_both_signs, assert_several, assert_some_vary_within
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,34 @@ def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Pa
         assert report.num_episodes == len(played.credits)
 
     holds()
+
+
+@pytest.mark.parametrize("name", get_args(EstimatorName))
+def test_what_is_audited_differs_from_episode_to_episode_and_from_step_to_step(
+    name: EstimatorName,
+) -> None:
+    played = play(make_config(algorithm__name=name), 1)
+
+    outcomes = [record.outcome for record in played.episodes]
+    paid = [step.reward for outcome in outcomes for step in outcome.steps]
+    assert_several(paid)
+    assert_several(len(outcome.steps) for outcome in outcomes)
+    assert_some_vary_within(
+        (
+            (one.group_index, one.outcome.episode_return)
+            for one in played.episodes
+            if isinstance(one.outcome, Trajectory)
+        ),
+        at_least=3,
+    )
+    advantages = [value for credit in played.credits for value in credit.advantages]
+    assert_several(advantages, at_least=8)
+    assert_both_signs(advantages)
+    weights = [value for credit in played.credits for value in credit.loss_weights]
+    assert_several(weights)
+    read = [step for consumed in played.consumed for step in consumed.rows]
+    assert_both_signs(step.advantage_low for step in read)
+    assert_several((step.old_logprob_sum for step in read), at_least=8)
 
 
 def test_every_rule_is_held_to_something(empty_store: Path) -> None:
