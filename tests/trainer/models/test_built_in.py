@@ -30,7 +30,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.fixture(scope="module", params=["smollm2", "tiny"])
+@pytest.fixture(scope="module", params=["smollm2", "tiny", "tiny-moves"])
 def tokenizer(request: pytest.FixtureRequest, cache: Path) -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(prepare_model(request.param, cache))
 
@@ -91,6 +91,26 @@ def test_the_tiny_model_runs_and_is_the_same_each_time(cache: Path, tmp_path: Pa
     assert torch.isfinite(logits).all()
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert hash_model(prepare_model("tiny", tmp_path)) == hash_model(folder)
+
+
+def test_the_model_of_the_smoke_run_writes_each_move_and_ends_lines_and_replies(
+    cache: Path,
+) -> None:
+    folder = prepare_model("tiny-moves", cache)
+    model = LlamaForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    question = [{"role": "user", "content": "# _ $ . #\nWhat is the next move?"}]
+    prompt = tokenizer.apply_chat_template(
+        question, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+    )
+
+    probabilities = model(**prompt).logits[0, -1].softmax(-1)
+
+    written = (" up", " down", " left", " right", "\n", "<|im_end|>")
+    shares = [float(probabilities[tokenizer.encode(text)].sum()) for text in written]
+    assert all(len(tokenizer.encode(text)) == 1 for text in written)
+    assert all(0.05 < share < 0.5 for share in shares), shares
+    assert 0.8 < sum(shares) < 0.99
 
 
 @pytest.mark.slow
