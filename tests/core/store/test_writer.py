@@ -91,7 +91,9 @@ def one_of_each() -> list[Record]:
 
 
 def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session) -> None:
-    trajectory = make_trajectory(rewards=(0.0, -0.25, 1.0))
+    made = make_trajectory(rewards=(0.0, -0.25, 1.0))
+    steps = tuple(replace(step, policy_version=7 + step.index) for step in made.steps)
+    trajectory = replace(made, steps=steps)
     record = make_record(trajectory, phase="validation", training_step=3, group_index=2)
 
     writer.write([run_started(), record])

@@ -104,7 +104,7 @@ def test_the_model_of_the_smoke_run_writes_each_move_and_ends_lines_and_replies(
         question, add_generation_prompt=True, return_dict=True, return_tensors="pt"
     )
 
-    probabilities = model(**prompt).logits[0, -1].softmax(-1)
+    probabilities = model(**prompt).logits[0, -1].detach().softmax(-1)
 
     written = (" up", " down", " left", " right", "\n", "<|im_end|>")
     shares = [float(probabilities[tokenizer.encode(text)].sum()) for text in written]
