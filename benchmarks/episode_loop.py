@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 NUM_EPISODES = 256
 CONCURRENCY = 64
-ACCEPTED_RATIO = 1.10
 FEW, MANY = 64, 1024
 
 
@@ -247,7 +246,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Print the three schedules; the exit status is 1 if training misses the mark."""
+    """Print the three schedules, and what an episode costs with few and with many waiting."""
     scripts = [script_of(number) for number in range(NUM_EPISODES)]
     num_steps = sum(script.num_steps for script in scripts)
     print(machine())
@@ -259,9 +258,8 @@ def main() -> None:
         with ray_of_a_run():
             wall, processor = training_seconds(scripts)
             print(
-                f"training   {wall:6.2f} s  {wall / ideal:5.2f} x ideal "
-                f"(at most {ACCEPTED_RATIO}), {processor / num_steps * 1e3:.2f} ms of processor a "
-                "step",
+                f"training   {wall:6.2f} s  {wall / ideal:5.2f} x ideal, "
+                f"{processor / num_steps * 1e3:.2f} ms of processor a step",
                 flush=True,
             )
             lock_step = asyncio.run(lock_step_seconds(scripts))
@@ -271,7 +269,6 @@ def main() -> None:
                 f"processor  {few * 1e3:.2f} ms an episode of 4 steps of {FEW}, "
                 f"{many * 1e3:.2f} ms of {MANY}: {many / few:.2f} x"
             )
-    raise SystemExit(wall > ACCEPTED_RATIO * ideal)
 
 
 if __name__ == "__main__":
