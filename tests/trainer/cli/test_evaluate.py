@@ -14,8 +14,8 @@ SMOKE = Path(__file__).parents[3] / "configs" / "smoke.toml"
 @pytest.mark.parametrize(
     "growth",
     [
-        ('horizon_schedule.kind="stepwise"', "horizon_schedule.stages=[4, 6]"),
-        ('horizon_schedule.kind="success_gated"', "horizon_schedule.stages=[4, 6]"),
+        ('horizon_schedule.kind="stepwise"', "horizon_schedule.stages=[4, 8]"),
+        ('horizon_schedule.kind="success_gated"', "horizon_schedule.stages=[4, 8]"),
         ('horizon_schedule.kind="linear"', "horizon_schedule.stages=[]"),
     ],
     ids=lambda growth: growth[0],
@@ -28,7 +28,7 @@ def test_an_evaluation_may_have_another_horizon_than_the_run_grew_to(
     shorter = to_be_played(trained, ["rollout.horizon=1"], source="run")
     as_trained = to_be_played(trained, None, source="run")
 
-    assert (shorter.rollout.horizon, as_trained.rollout.horizon) == (1, 6)
+    assert (shorter.rollout.horizon, as_trained.rollout.horizon) == (1, 8)
     assert as_trained.horizon_schedule.kind == shorter.horizon_schedule.kind == "fixed"
     assert as_trained.rollout == trained.rollout
     assert as_trained.model == trained.model

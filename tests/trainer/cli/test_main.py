@@ -60,8 +60,8 @@ def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
     done = trainer("check", str(ROOT / "configs" / "smoke.toml"), folder=tmp_path)
 
     assert done.returncode == 0
-    assert "4 tasks × 4 = 16 episodes of at most 4 to 6 steps" in done.stdout
-    assert "2 a training step, 8 episodes each" in done.stdout
+    assert "8 tasks × 4 = 32 episodes of at most 6 to 8 steps" in done.stdout
+    assert "2 a training step, 16 episodes each" in done.stdout
 
 
 def test_a_growing_horizon_is_summed_up_and_what_it_will_not_reach_is_noted(tmp_path: Path) -> None:
