@@ -170,9 +170,9 @@ def normal(value: float, values: list[float], scale: bool) -> float:
     ("history", "exponent", "message"),
     [
         (-1, 1.0, "history_length must not be negative, got -1"),
-        (1, -0.5, "history_weight_exponent must be finite and not negative, got -0.5"),
-        (1, float("nan"), "history_weight_exponent must be finite and not negative, got nan"),
-        (1, float("inf"), "history_weight_exponent must be finite and not negative, got inf"),
+        (1, -0.5, "history_weight_exponent must be finite and not negative, .*, got -0.5"),
+        (1, float("nan"), "history_weight_exponent must be finite and not negative, .*, got nan"),
+        (1, float("inf"), "history_weight_exponent must be finite and not negative, .*, got inf"),
     ],
 )
 def test_what_makes_no_sense_is_named(history: int, exponent: float, message: str) -> None:
