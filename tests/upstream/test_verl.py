@@ -19,11 +19,17 @@ from verl_process import IMPORTS_VERL
 pytestmark = IMPORTS_VERL
 
 
+LEFT_OUT = ("self", "cls", "_ray_trace_ctx")
+
+
 def parameters(function: Callable[..., object]) -> list[str]:
-    """Names of the parameters, `self` left out, `*` and `**` shown."""
+    """Names of the parameters, `*` and `**` shown.
+
+    `self` is left out, and so is what Ray adds to a class that another test makes an actor of.
+    """
     marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     found = inspect.signature(function).parameters.values()
-    return [marks.get(p.kind, "") + p.name for p in found if p.name not in ("self", "cls")]
+    return [marks.get(p.kind, "") + p.name for p in found if p.name not in LEFT_OUT]
 
 
 def source(thing: object) -> str:

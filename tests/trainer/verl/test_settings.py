@@ -172,6 +172,8 @@ def test_what_no_section_decides_is_overridable_or_named_as_relied_on(device: st
     of_device = set[str]()
     if device == "cpu":
         of_device |= settings._cpu(_TWO_RUNS[0][0]).keys() | settings.CRITIC_ON_CPU.keys()
+    else:  # what `[verl]` names of them is left to it, as their own tests say
+        of_device |= set().union(*(settings._gpu_attention(run) for run, _ in _TWO_RUNS))
 
     # the GPUs of an engine divide the workers, and on a CPU it has none
     by_sections = {f"{ACTOR}.policy_loss.loss_mode", f"{ROLLOUT}.tensor_model_parallel_size"}
