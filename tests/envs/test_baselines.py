@@ -7,6 +7,7 @@ from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
 from longhaul_envs.baselines import baseline_scores
 from longhaul_envs.sources import task_source_for
+from variation import assert_several
 
 SOUND = GymEnvironmentSpec(
     environment_id="broken/Sound-v0", import_modules=("broken_environments",)
@@ -31,6 +32,7 @@ def test_the_random_policy_draws_the_same_for_a_task_whatever_the_others_are() -
     tasks = task_source_for(SOUND).tasks(Split.TRAIN)
     together = baseline_scores(SOUND, tasks, chosen_on=tasks, horizon=2)[0]
     apart = [baseline_scores(SOUND, [task], chosen_on=tasks, horizon=2)[0] for task in tasks]
+    assert_several(score.success_rate for score in apart)
     assert together.success_rate == sum(score.success_rate for score in apart) / len(tasks)
 
 

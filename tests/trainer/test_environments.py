@@ -115,6 +115,7 @@ def test_the_stream_goes_on_where_its_state_was_taken() -> None:
     expected = stream.next(20)
 
     assert task_stream(run, state=state).next(20) == expected
+    assert task_stream(run).next(20) != expected
 
 
 def test_a_state_of_other_tasks_is_refused() -> None:
@@ -137,6 +138,7 @@ def test_a_pool_by_difficulty_goes_on_with_what_it_was_told() -> None:
     resumed = task_stream(run, state=cast("DifficultyState", state))
 
     assert resumed.next(20) == expected
+    assert task_stream(run).next(20) != expected
     assert isinstance(resumed, DifficultyStream)
     # Hopeless under smoothing = 1: the floor is all that it has.
     num_tasks = len(resumed.probabilities())
@@ -166,6 +168,7 @@ def test_what_is_trained_on_validated_on_and_tested_on_shares_nothing() -> None:
     validated = content(task_panel(run, Split.VALIDATION).tasks)
     tested = content(task_panel(run, Split.TEST).tasks)
 
+    assert len(trained) == 574
     assert len(validated) == len(tested) == 8
     assert not trained & validated
     assert not trained & tested

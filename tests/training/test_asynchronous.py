@@ -23,6 +23,7 @@ from training.launching import (
     wait_for_the_dead,
     wait_until,
 )
+from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -248,6 +249,7 @@ def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_i
 ) -> None:
     pairs = separate.query(
         "SELECT groups.decided_training_step, groups.task_hash = greedy.task_hash, greedy.trained, "
+        "sampled.episode_advantage, "
         "sampled.episode_advantage - (sampled.episode_return - greedy.episode_return) "
         "FROM groups JOIN episodes AS sampled USING (run_id, attempt, training_step, group_index) "
         "JOIN episodes AS greedy USING (run_id, attempt, training_step, group_index) "
@@ -256,7 +258,8 @@ def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_i
     )
 
     assert [number for number, *_ in pairs] == [1] * 8 + [2] * 8 + [3] * 8
-    assert all(same and not trained for _, same, trained, _ in pairs)
+    assert all(same and not trained for _, same, trained, _, _ in pairs)
+    assert_several(advantage for *_, advantage, _ in pairs)
     assert all(abs(difference) < 1e-9 for *_, difference in pairs), pairs
 
 

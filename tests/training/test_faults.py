@@ -113,6 +113,7 @@ def test_ctrl_c_while_starting_leaves_no_process(tmp_path: Path) -> None:
     process = trainer(tmp_path, "train", str(SMOKE))
     wait_until(process, lambda: recorded(tmp_path, "SELECT count(*) FROM runs") > 0)
     children = psutil.Process(process.pid).children(recursive=True)
+    assert children
     os.kill(process.pid, signal.SIGINT)
     ended = finish(process, tmp_path)
 

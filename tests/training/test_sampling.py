@@ -6,6 +6,7 @@ import pytest
 
 from training.coin_world import ID, PRICE
 from training.launching import Launched, in_world, path_with_tests, run
+from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -104,7 +105,7 @@ def test_a_horizon_grows_where_groups_are_left_out(trained: Launched, options: s
 def test_credit_saw_the_runs_own_rewards_and_the_store_keeps_both(trained: Launched) -> None:
     rows = trained.query("SELECT reward, shaped_reward, action_valid FROM steps WHERE trained")
 
-    assert rows
+    assert_several(reward for reward, _, _ in rows)
     assert all(shaped == reward - PRICE - 0.25 * (not valid) for reward, shaped, valid in rows)
 
 

@@ -29,6 +29,7 @@ from longhaul_core.advantages import (
     whitened,
 )
 from longhaul_core.advantages.credit import FloatArray
+from variation import assert_several
 from verl_process import IMPORTS_VERL
 
 pytestmark = IMPORTS_VERL
@@ -76,6 +77,7 @@ def per_group(
 
 def assert_same(ours: Sequence[EpisodeCredit], theirs_ET: torch.Tensor, batch: Batch) -> None:
     advantages_E = torch.tensor([credit.advantages[0] for credit in ours], dtype=torch.float64)
+    assert_several(advantages_E.tolist(), at_least=3)
     torch.testing.assert_close(theirs_ET.double(), advantages_E[:, None] * batch.mask_ET)
 
 

@@ -150,6 +150,7 @@ def test_gspo_is_verls_where_a_row_is_a_step(batch: Batch, mean: str, unit: Loss
 
     assert found[0] == pytest.approx(theirs[0], rel=1e-5)
     torch.testing.assert_close(found[1], theirs[1])
+    assert 0 < float(found[2].clipped) < 1
     if unit == "token":  # verl's metrics are means over tokens whatever the loss is
         assert float(found[2].clipped) == pytest.approx(theirs[2]["actor/pg_clipfrac"])
         assert float(found[2].divergence) == pytest.approx(theirs[2]["actor/ppo_kl"], rel=1e-4)
@@ -163,6 +164,7 @@ def test_cispo_is_verls_over_the_mean_of_the_tokens(batch: Batch) -> None:
 
     assert found[0] == pytest.approx(theirs[0], rel=1e-5)
     torch.testing.assert_close(found[1], theirs[1])
+    assert 0 < float(found[2].clipped) < 1
     assert float(found[2].clipped) == pytest.approx(theirs[2]["actor/pg_clipfrac"])
     assert float(found[2].divergence) == pytest.approx(theirs[2]["actor/ppo_kl"], rel=1e-4)
 

@@ -66,6 +66,7 @@ def test_the_platform_answers_everything_that_verl_asks_of_one() -> None:
 
     asked: frozenset[str] = getattr(PlatformBase, "__abstractmethods__")  # noqa: B009
     assert not getattr(CpuPlatform, "__abstractmethods__")  # noqa: B009
+    assert "set_device" in asked  # a method, whose parameters are compared
     for name in asked:
         theirs, ours = getattr(PlatformBase, name), getattr(CpuPlatform, name)
         if callable(theirs):

@@ -71,6 +71,9 @@ def test_another_training_step_than_the_wrong_one_is_clean(store: str) -> None:
             "UPDATE steps SET policy_version = 9 WHERE episode_id = 'run/0/train/2/0/0/0'"
         )
 
+    with pytest.raises(typer.Exit):
+        audit_in_store(store, RUN, training_steps=[2])
+
     audit_in_store(store, RUN, training_steps=[1])
 
 

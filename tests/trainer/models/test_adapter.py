@@ -74,6 +74,7 @@ def test_the_merged_folder_is_the_model_that_was_trained(
         assert not torch.allclose(start(TOKENS).logits, expected, atol=0.01)
     assert linked.read_bytes() == before
     index = folder / "model.safetensors.index.json"
+    assert index.exists() == (shard == "100KB")
     if index.exists():
         weight_map = json.loads(index.read_text())["weight_map"]
         assert all("lora" not in n and "base_layer" not in n for n in weight_map)
