@@ -306,6 +306,23 @@ def test_a_writer_that_ends_leaves_statistics_for_readers(tmp_path: Path) -> Non
     assert counted["tasks"].startswith("2 ")
 
 
+def test_a_store_is_whole_in_its_file_although_a_reader_had_it_open_when_its_writer_ended(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    writer = StoreWriter(path)
+    writer.write([run_started(), *make_training_step(1)])
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as reader:
+        (before,) = reader.execute("SELECT count(*) FROM steps").fetchone()
+        writer.close()
+
+        copy.write_bytes(path.read_bytes())
+
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT count(*) FROM steps").fetchone() == (before,)
+        assert before == 28
+
+
 def test_a_writer_ends_although_another_program_holds_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     writer = StoreWriter(path)

@@ -148,25 +148,26 @@ class StoreWriter:
                     connection.exec_driver_sql("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
-        """Leave readers fresh statistics, and release the connections. Safe to call twice."""
+        """Leave a SQLite file tidy, and release the connections. Safe to call twice."""
         if not self._closed:
             self._closed = True
-            self._analyze()
+            if self._engine.dialect.name == "sqlite":
+                with suppress(StoreError):  # a store that is held goes without
+                    self._tidy()
         self._engine.dispose()
 
-    def _analyze(self) -> None:
-        """Count what SQLite chooses its indexes by; PostgreSQL does it by itself.
+    def _tidy(self) -> None:
+        """Count what SQLite chooses its indexes by, and bring everything into the file itself.
 
         Not `PRAGMA optimize`: it takes the tables that this connection has asked about, and others
-        ask about others.
+        ask about others. SQLite empties its write-ahead log when the last connection closes, and
+        that may be a reader's, which cannot.
         """
-        if self._engine.dialect.name != "sqlite":
-            return
-        with suppress(StoreError):  # they only save time: a store that is held goes without
-            with autocommit(self._engine) as connection:
-                connection.exec_driver_sql("PRAGMA busy_timeout = 0")
-                connection.exec_driver_sql("PRAGMA analysis_limit = 1000")  # rows of each index
-                connection.exec_driver_sql("ANALYZE")
+        with autocommit(self._engine) as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+            connection.exec_driver_sql("PRAGMA analysis_limit = 1000")  # rows of each index
+            connection.exec_driver_sql("ANALYZE")
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
 
     def __enter__(self) -> Self:
         return self
