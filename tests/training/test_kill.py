@@ -167,8 +167,14 @@ def test_it_was_really_killed_and_went_on(killed: Launched) -> None:
 
     assert len(attempts) > min(NUM_KILLS, 2)
     assert attempts[-1][1] == "finished"
-    assert all(status != "finished" for _, status, _ in attempts[:-1])
     came_from = [after_step for _, _, after_step in attempts[1:]]
+    # A drawn moment may lie between the record of the end and the end of the process.
+    after_the_end = [
+        after_step
+        for (_, status, _), after_step in zip(attempts, came_from, strict=False)
+        if status == "finished"
+    ]
+    assert set(after_the_end) <= {4}
     assert came_from == sorted(came_from)
     if NUM_KILLS >= 2:
         assert max(came_from) >= 2, "the second kill comes after checkpoint 2"
@@ -192,7 +198,7 @@ def test_the_final_weights_are_those_of_an_undisturbed_run(
     killed: Launched, smoke: Launched
 ) -> None:
     """Weights, AdamW's moments and the tokens that are sampled all went on where they stood."""
-    start = load_file(prepare_model("tiny") / "model.safetensors")
+    start = load_file(prepare_model("tiny-moves") / "model.safetensors")
     found = load_file(killed.run_folder / "model" / "model.safetensors")
     expected = load_file(smoke.run_folder / "model" / "model.safetensors")
 
