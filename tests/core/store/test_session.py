@@ -317,6 +317,7 @@ def test_a_store_is_whole_in_its_file_although_a_reader_had_it_open_when_its_wri
         writer.close()
 
         copy.write_bytes(path.read_bytes())
+        assert Path(f"{path}-wal").stat().st_size == 0
 
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT count(*) FROM steps").fetchone() == (before,)

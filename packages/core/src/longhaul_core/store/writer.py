@@ -167,7 +167,7 @@ class StoreWriter:
             connection.exec_driver_sql("PRAGMA busy_timeout = 0")
             connection.exec_driver_sql("PRAGMA analysis_limit = 1000")  # rows of each index
             connection.exec_driver_sql("ANALYZE")
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")  # or as far as it can
 
     def __enter__(self) -> Self:
         return self
