@@ -106,6 +106,20 @@ def test_the_horizon_grows_in_training_and_validation_plays_the_final_one(smoke:
     assert {horizon for phase, _, horizon in rows if phase == "validation"} == {8}
 
 
+def test_its_log_has_a_line_for_each_stage_and_training_step_and_for_its_end(
+    smoke: Launched,
+) -> None:
+    lines = (smoke.run_folder / "logs" / "longhaul.log").read_text(encoding="utf-8").splitlines()
+    messages = [line.partition(": ")[2] for line in lines]
+
+    for number in (1, 2, 3, 4):
+        assert [m for m in messages if m.startswith(f"training step {number} is over: return ")]
+        assert {f"training step {number}: {stage}" for stage in ("episodes", "update")} <= {
+            *messages
+        }
+    assert messages[-1] == "finished"
+
+
 def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT length(c.action_tokens), length(c.behavior_logprobs), length(c.policy_logprobs), "

@@ -72,6 +72,18 @@ def test_a_run_logs_for_people_and_for_machines(run: RunDirectory) -> None:
     assert (entry["level"], entry["message"]) == ("INFO", "step 3 done")
 
 
+def test_a_library_that_quietens_the_root_loggers_handlers_does_not_quieten_a_runs_log(
+    run: RunDirectory,
+) -> None:
+    with RunLog(run):
+        for handler in logging.getLogger().handlers:
+            if Path(getattr(handler, "baseFilename", "")).parent == run.log_file.parent:
+                handler.setLevel(logging.ERROR)
+        logging.getLogger("longhaul_trainer.somewhere").info("step 3 done")
+
+    assert "step 3 done" in run.log_file.read_text(encoding="utf-8")
+
+
 def test_an_error_leaves_its_traceback_in_the_log_and_the_logs_path_on_itself(
     run: RunDirectory,
 ) -> None:

