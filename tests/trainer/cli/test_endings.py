@@ -10,7 +10,7 @@ from rich.console import Console
 
 from longhaul_core import errors
 from longhaul_trainer.cli.endings import ExitCode, show_error
-from longhaul_trainer.cli.run_log import RunLog
+from longhaul_trainer.cli.run_log import NOISE, RunLog
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run_directory import RunDirectory
 
@@ -82,6 +82,17 @@ def test_a_library_that_quietens_the_root_loggers_handlers_does_not_quieten_a_ru
         logging.getLogger("longhaul_trainer.somewhere").info("step 3 done")
 
     assert "step 3 done" in run.log_file.read_text(encoding="utf-8")
+
+
+def test_a_warning_that_each_read_repeats_is_left_out_and_an_error_is_not(
+    run: RunDirectory,
+) -> None:
+    with RunLog(run):
+        logging.getLogger(NOISE).warning("too many threads")
+        logging.getLogger(NOISE).error("no threads at all")
+
+    assert "too many" not in run.log_file.read_text(encoding="utf-8")
+    assert "no threads at all" in run.log_file.read_text(encoding="utf-8")
 
 
 def test_an_error_leaves_its_traceback_in_the_log_and_the_logs_path_on_itself(

@@ -39,12 +39,17 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+NOISE = "transfer_queue.utils.common"
+"""Warns at every read of a row that this machine has fewer processors than its threads."""
+
+
 class RunFile(logging.FileHandler):
     """A log file; what a full disk does not take is left out, since the run ends by its name."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
         self.level = logging.INFO
+        self.addFilter(lambda record: record.name != NOISE or record.levelno > logging.WARNING)
 
     def setLevel(self, level: int | str) -> None:
         """Nothing: a library that vLLM imports sets every handler of the root logger to ERROR."""
