@@ -47,7 +47,7 @@ from longhaul_core.store.records import RunStarted
 from longhaul_core.types import Split, Task
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.verl.runtime import RunTicket
+from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.verl.variables import prepare_environment
 
 if TYPE_CHECKING:
@@ -145,10 +145,10 @@ def training_seconds(scripts: Sequence[Script], *, waits: bool = True) -> tuple[
         recorder.write([started(run)])
         tokenizer: Any = AutoTokenizer.from_pretrained(prepare_model(run.model.path))
         server = PacedServer(scripts, tokenizer.encode(" left"))
-        ticket = RunTicket(run_id="benchmark", attempt=0, recorder_name=name, config=run)
+        run_context = RunContext(run_id="benchmark", attempt=0, recorder_name=name, config=run)
 
         async def measure() -> tuple[float, float]:
-            service = EpisodeService(ticket, cast("LLMServerClient", server), tokenizer)
+            service = EpisodeService(run_context, cast("LLMServerClient", server), tokenizer)
             await play(service, scripts[:1], training_step=1)  # the pool's processes are there
             wall, processor = time.perf_counter(), time.process_time()
             played = await play(service, scripts, training_step=2)
@@ -173,7 +173,7 @@ async def play(
                 phase="train",
                 training_step=training_step,
                 group_index=number,
-                position=0,
+                sample_index=0,
                 horizon=HORIZON,
             )
             for number in range(len(scripts))

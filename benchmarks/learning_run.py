@@ -33,12 +33,12 @@ from longhaul_core.memory import build_memory
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, episode_seed, run_episode
 from longhaul_core.store import StoreWriter
 from longhaul_core.store.records import (
-    ConsumedStep,
-    ConsumedSteps,
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
     GroupDecision,
+    LossInput,
+    LossInputs,
     Metrics,
     PanelTasks,
     Phase,
@@ -59,9 +59,9 @@ from longhaul_trainer.environments import (
     task_stream,
 )
 from longhaul_trainer.losses import ActionTokens, ppo_loss
-from longhaul_trainer.verl.credit import StepCredit, TrainedEpisode, credit_training_step
-from longhaul_trainer.verl.merging import cut_into_rows, notes_of
-from longhaul_trainer.verl.notes import GroupName, StepNote
+from longhaul_trainer.training.credit import StepCredit, TrainedEpisode, credit_training_step
+from longhaul_trainer.training.merging import cut_into_rows, notes_of
+from longhaul_trainer.training.step_metadata import GroupName, StepMetadata
 from longhaul_trainer.verl.renderer import token_pieces
 
 PROMPTS_AT_ONCE = 1024
@@ -176,17 +176,21 @@ class OneProcessRun:
             horizon=run.rollout.horizon, max_prompt_tokens=run.rollout.max_prompt_tokens
         )
 
-        async def episode(task: Task, group_index: int, position: int) -> EpisodeRecord:
+        async def episode(task: Task, group_index: int, sample_index: int) -> EpisodeRecord:
             seed = episode_seed(
                 run.seed,
                 training_step=training_step,
                 group_index=group_index,
-                position=position,
+                sample_index=sample_index,
                 phase=phase,
             )
             outcome = await run_episode(
                 EpisodeSpec(
-                    task=task, seed=seed, group_index=group_index, position=position, retry=0
+                    task=task,
+                    seed=seed,
+                    group_index=group_index,
+                    sample_index=sample_index,
+                    retry=0,
                 ),
                 agent=self._agent,
                 make_environment=lambda task: QuickEnvironment(self._environment.make),
@@ -208,9 +212,9 @@ class OneProcessRun:
         async def all_of_them() -> list[EpisodeRecord]:
             return await asyncio.gather(
                 *(
-                    episode(task, group_index, position)
+                    episode(task, group_index, sample_index)
                     for group_index, task in enumerate(wanted)
-                    for position in range(group_size)
+                    for sample_index in range(group_size)
                 )
             )
 
@@ -232,7 +236,7 @@ class OneProcessRun:
             groups=[str(GroupName(training_step, place)) for place in range(len(batch))],
         )
         by_place = {
-            (record.group_index, record.outcome.position): trajectory_of(record)
+            (record.group_index, record.outcome.sample_index): trajectory_of(record)
             for record in episodes
         }
         records: list[Record] = [
@@ -293,7 +297,7 @@ class OneProcessRun:
             attempt=0,
             training_step=training_step,
             group_index=group_index,
-            decided_training_step=training_step,
+            resolved_training_step=training_step,
             update_index=group_index,
         )
 
@@ -308,7 +312,7 @@ class OneProcessRun:
             training_step=training_step,
             trained_training_step=training_step,
             group_index=note.group_index,
-            position=note.position,
+            sample_index=note.sample_index,
             retry=0,
             episode_advantage=episode.credit.episode_advantage,
             step_advantages=episode.credit.step_advantages,
@@ -322,8 +326,8 @@ class OneProcessRun:
             optimizer_step_index=episode.optimizer_step,
         )
 
-    def _consumed(self, rows: Sequence["Row"], training_step: int, part: int) -> ConsumedSteps:
-        return ConsumedSteps(
+    def _consumed(self, rows: Sequence["Row"], training_step: int, part: int) -> LossInputs:
+        return LossInputs(
             run_id=self._id,
             attempt=0,
             training_step=training_step,
@@ -361,16 +365,16 @@ class Row(NamedTuple):
     weight: float
     training_step: int
     group_index: int
-    position: int
+    sample_index: int
     step_index: int
 
-    def consumed(self, row_index: int) -> ConsumedStep:
+    def consumed(self, row_index: int) -> LossInput:
         """For the store, in the precision of the tensors."""
         advantage, weight = float(np.float32(self.advantage)), float(np.float32(self.weight))
-        return ConsumedStep(
+        return LossInput(
             training_step=self.training_step,
             group_index=self.group_index,
-            position=self.position,
+            sample_index=self.sample_index,
             retry=0,
             step_index=self.step_index,
             row_index=row_index,
@@ -390,18 +394,20 @@ def trajectory_of(record: EpisodeRecord) -> Trajectory:
 
 
 def place_of(episode: TrainedEpisode) -> tuple[int, int]:
-    """Group and position."""
-    return episode.notes[0].group_index, episode.notes[0].position
+    """Group and sample_index."""
+    return episode.notes[0].group_index, episode.notes[0].sample_index
 
 
-def row_notes(run: RunConfig, episodes: Sequence[EpisodeRecord]) -> dict[str, Sequence[StepNote]]:
+def row_notes(
+    run: RunConfig, episodes: Sequence[EpisodeRecord]
+) -> dict[str, Sequence[StepMetadata]]:
     """What credit is worked out from, by row key; a row is a step here."""
-    notes: dict[str, Sequence[StepNote]] = {}
+    notes: dict[str, Sequence[StepMetadata]] = {}
     for record in episodes:
         outcome = trajectory_of(record)
         group = GroupName(record.training_step, record.group_index)
         for place, row in enumerate(cut_into_rows(outcome.steps, form=run.optimizer.rows)):
-            key = f"{group}_{outcome.position}_{place}"
+            key = f"{group}_{outcome.sample_index}_{place}"
             notes[key] = notes_of(row, outcome, group=group, retry=0)
     return notes
 
@@ -419,7 +425,7 @@ def rows_of(
             weight=weight,
             training_step=episode.notes[0].training_step,
             group_index=episode.notes[0].group_index,
-            position=episode.notes[0].position,
+            sample_index=episode.notes[0].sample_index,
             step_index=step.index,
         )
         for episode in credit.episodes

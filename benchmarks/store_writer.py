@@ -28,8 +28,8 @@ from longhaul_core.store import (
     queries,
 )
 from store_samples import (
-    make_consumed,
     make_credit,
+    make_loss_input,
     make_record,
     make_task,
     make_trajectory,
@@ -55,7 +55,7 @@ def main() -> None:
         store = arguments.store or str(Path(folder) / "benchmark.db")
         rate = measure_writer(store, batches, num_steps)
         measure_credit(store, batches, num_steps)
-        measure_consumed(store, batches, num_steps)
+        measure_loss_inputs(store, batches, num_steps)
         measure_reading(store, batches)
     if "://" not in store:
         verdict = "reached" if rate >= TARGET_STEPS_PER_SECOND else "MISSED"
@@ -82,7 +82,7 @@ def make_batches(num_episodes: int) -> list[list[EpisodeRecord]]:
         make_record(
             make_trajectory(
                 task=make_task(number // 8),
-                position=number % 8,
+                sample_index=number % 8,
                 rewards=(0.0,) * (STEPS_PER_EPISODE - 1) + (1.0,),
                 num_prompt_tokens=400,
                 num_action_tokens=100,
@@ -132,9 +132,9 @@ def measure_credit(store: str, batches: list[list[EpisodeRecord]], num_steps: in
     print(f"credit:       {num_steps / wall:9,.0f} steps/s")
 
 
-def measure_consumed(store: str, batches: list[list[EpisodeRecord]], num_steps: int) -> None:
+def measure_loss_inputs(store: str, batches: list[list[EpisodeRecord]], num_steps: int) -> None:
     """Print the speed and the size of what the loss read, reported one micro-batch at a time."""
-    micro_batches = [make_consumed(record) for batch in batches for record in batch]
+    micro_batches = [make_loss_input(record) for batch in batches for record in batch]
     engine = open_store(store)
     with Session(engine) as session:
         before = queries.storage_stats(session).num_bytes

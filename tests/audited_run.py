@@ -12,13 +12,13 @@ import numpy as np
 
 from longhaul_core.horizons import HorizonState
 from longhaul_core.store import (
-    ConsumedStep,
-    ConsumedSteps,
-    ConsumedValue,
-    ConsumedValues,
+    CriticLossInput,
+    CriticLossInputs,
     EpisodeCredit,
     EpisodeRecord,
     GroupDecision,
+    LossInput,
+    LossInputs,
     Metrics,
     Record,
     RunStarted,
@@ -33,14 +33,14 @@ from longhaul_core.types import (
 )
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
-from longhaul_trainer.verl.credit import (
+from longhaul_trainer.training.credit import (
     CriticValues,
     StepCredit,
     TrainedEpisode,
     credit_training_step,
 )
-from longhaul_trainer.verl.merging import cut_into_rows, notes_of
-from longhaul_trainer.verl.notes import GroupName, RowKey, RowNotes, without_greedy
+from longhaul_trainer.training.merging import cut_into_rows, notes_of
+from longhaul_trainer.training.step_metadata import GroupName, RowKey, RowMetadata, without_greedy
 from store_samples import make_task
 
 RUN = "run"
@@ -56,8 +56,8 @@ class PlayedStep:
     decisions: list[GroupDecision] = field(default_factory=list[GroupDecision])
     greedy: list[EpisodeRecord] = field(default_factory=list[EpisodeRecord])
     credits: list[EpisodeCredit] = field(default_factory=list[EpisodeCredit])
-    consumed: list[ConsumedSteps] = field(default_factory=list[ConsumedSteps])
-    consumed_values: list[ConsumedValues] = field(default_factory=list[ConsumedValues])
+    consumed: list[LossInputs] = field(default_factory=list[LossInputs])
+    critic_loss_inputs: list[CriticLossInputs] = field(default_factory=list[CriticLossInputs])
     trained: tuple[TrainedEpisode, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -72,7 +72,7 @@ class PlayedStep:
             *self.decisions,
             *self.credits,
             *self.consumed,
-            *self.consumed_values,
+            *self.critic_loss_inputs,
             measured,
         ]
 
@@ -129,11 +129,11 @@ def play(
         [
             record
             for group in range(config.tasks_per_training_step)
-            for position in range(config.rollout.group_size)
+            for sample_index in range(config.rollout.group_size)
             for record in _tries(
                 config,
                 draw,
-                (training_step, group, position),
+                (training_step, group, sample_index),
                 failure_rate=failure_rate,
                 attempt=attempt,
                 horizon=horizon,
@@ -147,7 +147,7 @@ def play(
             attempt=attempt,
             training_step=training_step,
             group_index=group,
-            decided_training_step=training_step,
+            resolved_training_step=training_step,
             update_index=group,
         )
         for group in range(config.tasks_per_training_step)
@@ -190,11 +190,11 @@ def play_ahead(config: RunConfig) -> list[PlayedStep]:
             [
                 record
                 for training_step, group in [*groups, *thrown_away]
-                for position in range(config.rollout.group_size)
+                for sample_index in range(config.rollout.group_size)
                 for record in _tries(
                     config,
                     draw,
-                    (training_step, group, position),
+                    (training_step, group, sample_index),
                     failure_rate=0.2,
                     attempt=0,
                     horizon=None,
@@ -216,7 +216,7 @@ def play_ahead(config: RunConfig) -> list[PlayedStep]:
                 attempt=0,
                 training_step=training_step,
                 group_index=group,
-                decided_training_step=number,
+                resolved_training_step=number,
                 update_index=None if place >= len(groups) else place,
                 discard_reason="stale" if place >= len(groups) else None,
             )
@@ -237,7 +237,7 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
         as_if: The configuration that credit goes by, where it is not the run's.
     """
     records = {
-        (r.training_step, r.group_index, r.outcome.position): r
+        (r.training_step, r.group_index, r.outcome.sample_index): r
         for r in played.episodes
         if isinstance(r.outcome, Trajectory)
     }
@@ -245,7 +245,7 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
     played.credits = [
         _credit_record(
             config,
-            records[note.training_step, note.group_index, note.position],
+            records[note.training_step, note.group_index, note.sample_index],
             episode,
             training_step=played.training_step,
         )
@@ -274,7 +274,7 @@ def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
     )
 
 
-def values_of(notes: RowNotes) -> CriticValues:
+def values_of(notes: RowMetadata) -> CriticValues:
     """What a critic might say, in float32 as it computes, and the same for the same row."""
 
     def said(name: str, number: int) -> np.ndarray:
@@ -292,13 +292,13 @@ def values_of(notes: RowNotes) -> CriticValues:
     )
 
 
-def row_notes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowNotes:
+def row_notes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowMetadata:
     """Notes of the rows of the episodes that ended, by the rows' keys as verl writes them."""
     form, limit = config.optimizer.rows, config.optimizer.max_row_tokens
 
     def session(record: EpisodeRecord) -> int:
         greedy = record.phase == "baseline"
-        return config.rollout.group_size if greedy else record.outcome.position
+        return config.rollout.group_size if greedy else record.outcome.sample_index
 
     return {
         f"train-{r.training_step}-{r.group_index}_{session(r)}_{number}": tuple(
@@ -328,7 +328,7 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
     """What the loss reads of the credited episodes, and what the trainer measures."""
     updates = config.optimizer.optimizer_steps_per_training_step
     every_row = config.loss.kl_coefficient > 0 or config.loss.entropy_coefficient > 0
-    played.consumed, played.consumed_values = [], []
+    played.consumed, played.critic_loss_inputs = [], []
     if config.algorithm.uses_critic:
         consume_values(played)
     learns = played.training_step > config.critic.warmup_training_steps
@@ -337,14 +337,14 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
             row
             for credit in played.credits
             if credit.optimizer_step_index == part
-            for row in consumed_rows(credit)
+            for row in loss_input_rows(credit)
         ]
         moving = [row for row in rows if any(s.advantage_low or s.advantage_high for s in row)]
         kept = rows if every_row else moving or rows[:1]
         for batch, start in enumerate(range(0, len(kept), ROWS_PER_MICRO_BATCH)):
             chunk = kept[start : start + ROWS_PER_MICRO_BATCH]
             played.consumed.append(
-                ConsumedSteps(
+                LossInputs(
                     run_id=RUN,
                     attempt=played.episodes[0].attempt,
                     training_step=played.training_step,
@@ -375,14 +375,14 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
     }
 
 
-def consumed_rows(credit: EpisodeCredit) -> list[list[ConsumedStep]]:
+def loss_input_rows(credit: EpisodeCredit) -> list[list[LossInput]]:
     """The steps of each row as the loss reads them."""
     assert credit.split_reasons is not None
-    rows: list[list[ConsumedStep]] = []
+    rows: list[list[LossInput]] = []
     for index, reason in enumerate(credit.split_reasons):
         if reason is not None:
             rows.append([])
-        rows[-1].append(consumed_step(credit, index, row_index=0))
+        rows[-1].append(loss_input(credit, index, row_index=0))
     return rows
 
 
@@ -390,13 +390,13 @@ def consume_values(played: PlayedStep) -> None:
     """What the critic's loss reads of the credited episodes, an optimizer step at a time."""
     for part in sorted({episode.optimizer_step for episode in played.trained}):
         rows = [
-            consumed_value(episode, index)
+            critic_loss_input(episode, index)
             for episode in played.trained
             if episode.optimizer_step == part
             for index in range(len(episode.notes))
         ]
-        played.consumed_values.append(
-            ConsumedValues(
+        played.critic_loss_inputs.append(
+            CriticLossInputs(
                 run_id=RUN,
                 attempt=played.episodes[0].attempt,
                 training_step=played.training_step,
@@ -408,16 +408,16 @@ def consume_values(played: PlayedStep) -> None:
         )
 
 
-def consumed_value(episode: TrainedEpisode, index: int) -> ConsumedValue:
+def critic_loss_input(episode: TrainedEpisode, index: int) -> CriticLossInput:
     """One step as the critic's loss reads it, in float32."""
     note, step = episode.notes[index], episode.steps[index]
     weights = step.value_weights.astype(np.float32)
     target = float(np.float32(step.value_target))
     (places,) = weights.nonzero()
-    return ConsumedValue(
+    return CriticLossInput(
         training_step=note.training_step,
         group_index=note.group_index,
-        position=note.position,
+        sample_index=note.sample_index,
         retry=note.retry,
         step_index=index,
         row_index=0,
@@ -430,7 +430,7 @@ def consumed_value(episode: TrainedEpisode, index: int) -> ConsumedValue:
     )
 
 
-def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> ConsumedStep:
+def loss_input(credit: EpisodeCredit, index: int, *, row_index: int) -> LossInput:
     """One step as the loss reads it, in float32."""
     logprobs = np.array(logprobs_of(credit)[index], dtype=np.float32)
     tokens = credit.token_advantages
@@ -438,10 +438,10 @@ def consumed_step(credit: EpisodeCredit, index: int, *, row_index: int) -> Consu
         tokens[index] if tokens else (credit.advantages[index],), dtype=np.float32
     )
     weight = float(np.float32(credit.loss_weights[index]))
-    return ConsumedStep(
+    return LossInput(
         training_step=credit.training_step,
         group_index=credit.group_index,
-        position=credit.position,
+        sample_index=credit.sample_index,
         retry=credit.retry,
         step_index=index,
         row_index=row_index,
@@ -475,7 +475,7 @@ def _credit_record(
         training_step=record.training_step,
         trained_training_step=training_step,
         group_index=record.group_index,
-        position=record.outcome.position,
+        sample_index=record.outcome.sample_index,
         retry=record.retry,
         episode_advantage=episode.credit.episode_advantage,
         step_advantages=episode.credit.step_advantages,
@@ -509,7 +509,7 @@ def _tries(
     most_tokens: int,
 ) -> list[EpisodeRecord]:
     """One place of a group: up to two failures, and an episode if there were fewer."""
-    training_step, group, position = place
+    training_step, group, sample_index = place
     limit = horizon or horizon_schedule(config).horizon(training_step, HorizonState())
     records: list[EpisodeRecord] = []
     for retry in range(2):
@@ -523,7 +523,7 @@ def _tries(
         outcome = (
             FailedEpisode(
                 task=task,
-                position=position,
+                sample_index=sample_index,
                 seed=retry,
                 horizon=limit,
                 cause=FailureCause.ENVIRONMENT_ERROR,
@@ -535,7 +535,7 @@ def _tries(
             if failed
             else Trajectory(
                 task=task,
-                position=position,
+                sample_index=sample_index,
                 seed=retry,
                 horizon=limit,
                 steps=steps,
@@ -543,7 +543,7 @@ def _tries(
                 if num_steps == limit
                 else StopReason.TASK_SOLVED,
                 success=num_steps < limit,
-                final_observation=_final_observation(task.task_id, position),
+                final_observation=_final_observation(task.task_id, sample_index),
                 started_at=1_760_000_000.0,
                 duration_seconds=1.0,
             )
@@ -617,9 +617,9 @@ def _step(draw: Random, index: int, policy_version: int, most_tokens: int) -> St
     )
 
 
-def _final_observation(task_id: str, position: int) -> Observation:
+def _final_observation(task_id: str, sample_index: int) -> Observation:
     """Of a room that other episodes of the group may have gone on from."""
-    draw = Random(f"{task_id}/{position}")
+    draw = Random(f"{task_id}/{sample_index}")
     room = f"You are in room {draw.choice('aab')}{draw.randint(1, 2)}."
     if draw.random() < 0.5:
         return Observation(text="the end", anchor_state=room)

@@ -12,11 +12,11 @@ from longhaul_core.store import (
     AuditFinding,
     AuditRule,
     AuditSkip,
-    ConsumedStep,
-    ConsumedSteps,
     EpisodeCredit,
     EpisodeRecord,
     GroupDecision,
+    LossInput,
+    LossInputs,
     RunStarted,
 )
 from longhaul_core.store.records import Phase
@@ -91,7 +91,7 @@ def make_step(
 def make_trajectory(
     *,
     task: Task | None = None,
-    position: int = 0,
+    sample_index: int = 0,
     rewards: tuple[float, ...] = (0.0, 0.5, 1.0),
     success: bool = True,
     stop_reason: StopReason = StopReason.TASK_SOLVED,
@@ -101,8 +101,8 @@ def make_trajectory(
     task = task or make_task()
     return Trajectory(
         task=task,
-        position=position,
-        seed=1_000 + position,
+        sample_index=sample_index,
+        seed=1_000 + sample_index,
         horizon=50,
         steps=tuple(
             make_step(
@@ -110,7 +110,7 @@ def make_trajectory(
                 reward=reward,
                 num_prompt_tokens=num_prompt_tokens,
                 num_action_tokens=num_action_tokens,
-                seed=task.seed * 1_000 + position,
+                seed=task.seed * 1_000 + sample_index,
             )
             for index, reward in enumerate(rewards)
         ),
@@ -122,10 +122,10 @@ def make_trajectory(
     )
 
 
-def make_failure(*, task: Task | None = None, position: int = 0) -> FailedEpisode:
+def make_failure(*, task: Task | None = None, sample_index: int = 0) -> FailedEpisode:
     return FailedEpisode(
         task=task or make_task(),
-        position=position,
+        sample_index=sample_index,
         seed=1,
         horizon=50,
         cause=FailureCause.ENVIRONMENT_TIMEOUT,
@@ -188,7 +188,7 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
         training_step=record.training_step,
         trained_training_step=record.training_step,
         group_index=record.group_index,
-        position=record.outcome.position,
+        sample_index=record.outcome.sample_index,
         retry=record.retry,
         episode_advantage=episode_advantage,
         step_advantages=tuple(index / 10 for index in range(count)),
@@ -221,12 +221,12 @@ def make_signals(*, training_step: int) -> tuple[list[EpisodeRecord], list[Episo
         task = make_task(training_step * 100 + group_index)
         group = [
             make_record(
-                make_trajectory(task=task, position=position, rewards=rewards),
+                make_trajectory(task=task, sample_index=sample_index, rewards=rewards),
                 training_step=training_step,
                 group_index=group_index,
                 group_size=len(paid),
             )
-            for position, rewards in enumerate(paid)
+            for sample_index, rewards in enumerate(paid)
         ]
         found = gigpo_credit(
             [np.array(rewards) for rewards in shaped],
@@ -256,17 +256,17 @@ def make_decisions(episodes: Sequence[EpisodeRecord]) -> list[GroupDecision]:
             attempt=attempt,
             training_step=training_step,
             group_index=group_index,
-            decided_training_step=training_step,
+            resolved_training_step=training_step,
             update_index=group_index,
         )
         for run_id, attempt, training_step, group_index in sorted(groups)
     ]
 
 
-def make_consumed(record: EpisodeRecord, *, micro_batch: int = 0) -> ConsumedSteps:
+def make_loss_input(record: EpisodeRecord, *, micro_batch: int = 0) -> LossInputs:
     """Every step of the episode once, with the numbers of `make_credit`."""
     credit = make_credit(record)
-    return ConsumedSteps(
+    return LossInputs(
         run_id=record.run_id,
         attempt=record.attempt,
         training_step=record.training_step,
@@ -274,10 +274,10 @@ def make_consumed(record: EpisodeRecord, *, micro_batch: int = 0) -> ConsumedSte
         rank=0,
         micro_batch=micro_batch,
         rows=tuple(
-            ConsumedStep(
+            LossInput(
                 training_step=record.training_step,
                 group_index=record.group_index,
-                position=record.outcome.position,
+                sample_index=record.outcome.sample_index,
                 retry=record.retry,
                 step_index=step.index,
                 row_index=step.index,
@@ -306,10 +306,12 @@ def make_training_step(
         make_record(
             make_trajectory(
                 task=make_task(training_step * 100 + group),
-                position=position,
-                rewards=(0.0,) * (1 + position) + (float(position % 2),),
-                success=position % 2 == 1,
-                stop_reason=StopReason.TASK_SOLVED if position % 2 else StopReason.HORIZON_REACHED,
+                sample_index=sample_index,
+                rewards=(0.0,) * (1 + sample_index) + (float(sample_index % 2),),
+                success=sample_index % 2 == 1,
+                stop_reason=StopReason.TASK_SOLVED
+                if sample_index % 2
+                else StopReason.HORIZON_REACHED,
             ),
             run_id=run_id,
             attempt=attempt,
@@ -318,7 +320,7 @@ def make_training_step(
             group_size=group_size,
         )
         for group in range(num_groups)
-        for position in range(group_size)
+        for sample_index in range(group_size)
     ]
 
 

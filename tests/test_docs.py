@@ -9,7 +9,7 @@ import typer.main
 
 from longhaul_core import errors
 from longhaul_envs.registry import ENVIRONMENTS
-from longhaul_trainer.cli.endings import EXIT_CODE_HELP, ExitCode
+from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import parse_config
 from longhaul_trainer.config.fields import config_fields

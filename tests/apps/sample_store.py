@@ -133,7 +133,7 @@ class SampleRun:
         results = await self._play(tasks, "train", training_step, GROUP_SIZE, temperature=1.0)
         groups = assemble_groups(results)
         retries = {
-            (one.spec.group_index, one.spec.position): one.spec.retry
+            (one.spec.group_index, one.spec.sample_index): one.spec.retry
             for one in results
             if isinstance(one.outcome, Trajectory)
         }
@@ -144,7 +144,7 @@ class SampleRun:
                     attempt=0,
                     training_step=training_step,
                     group_index=index,
-                    decided_training_step=training_step,
+                    resolved_training_step=training_step,
                     update_index=index,
                 )
                 for index in range(len(tasks))
@@ -284,8 +284,8 @@ class SampleRun:
                 training_step=training_step,
                 trained_training_step=training_step,
                 group_index=group_index,
-                position=trajectory.position,
-                retry=retries[group_index, trajectory.position],
+                sample_index=trajectory.sample_index,
+                retry=retries[group_index, trajectory.sample_index],
                 episode_advantage=credit.episode_advantage,
                 step_advantages=credit.step_advantages,
                 shaped_rewards=tuple(step.reward for step in trajectory.steps),

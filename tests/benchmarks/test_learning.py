@@ -27,7 +27,7 @@ def make_rows(*, num_prompts: int, num_rows: int) -> list[Row]:
             weight=draw.random() / num_rows,
             training_step=1,
             group_index=0,
-            position=0,
+            sample_index=0,
             step_index=place,
         )
         for place in range(num_rows)

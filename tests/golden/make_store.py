@@ -27,10 +27,10 @@ from longhaul_core.store.models import SCHEMA_VERSION
 from longhaul_core.types import Split
 from store_samples import (
     make_audit,
-    make_consumed,
     make_credit,
     make_decisions,
     make_failure,
+    make_loss_input,
     make_record,
     make_training_step,
     run_started,
@@ -62,7 +62,7 @@ def write_sample(path: Path) -> None:
                         *episodes,
                         *make_decisions(episodes),
                         *(make_credit(episode) for episode in episodes),
-                        *(make_consumed(episode) for episode in episodes),
+                        *(make_loss_input(episode) for episode in episodes),
                     ]
                 )
         writer.write(

@@ -153,7 +153,7 @@ KINDS = {
     "gae_critic": Kind(
         what="GAE by steps with a critic over merged rows, two optimizer steps, clipped values",
         settings={
-            "algorithm": {"name": "gae", "discount": 0.9, "trace_decay": 0.8},
+            "algorithm": {"name": "gae", "discount": 0.9, "gae_lambda": 0.8},
             "critic": {"clip_range": 0.3},
             "optimizer": {"rows": "merged", "optimizer_steps_per_training_step": 2},
             "memory": FULL,

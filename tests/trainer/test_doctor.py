@@ -223,7 +223,7 @@ def test_a_ray_cluster_that_nobody_has_started_is_told_before_anything_starts(
 def test_a_gpu_that_is_left_idle_is_told_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longhaul_trainer.verl.device.has_cuda_engine", lambda: False)
+    monkeypatch.setattr("longhaul_trainer.device.has_cuda_engine", lambda: False)
 
     assert "make gpu" in doctor.check_gpus(a_run(tmp_path), (H200,)).advice
 

@@ -95,7 +95,7 @@ def no_number(episode: Trajectory) -> Sequence[Any]:
 def test_a_wrong_answer_names_the_function_and_the_episode(
     function: Callable[[Trajectory], Sequence[float]], message: str
 ) -> None:
-    episode = make_trajectory(rewards=(0.5, 1.0), position=3)
+    episode = make_trajectory(rewards=(0.5, 1.0), sample_index=3)
 
     with pytest.raises(ConfigError, match=message) as error:
         shaped_by(function, episode, name="mine:shape")

@@ -161,7 +161,7 @@ def test_a_group_that_comes_too_late_is_thrown_away_and_another_task_is_played(
     dropped: Launched,
 ) -> None:
     (lost,) = dropped.query(
-        "SELECT training_step, group_index, decided_training_step, update_index FROM groups "
+        "SELECT training_step, group_index, resolved_training_step, update_index FROM groups "
         "WHERE discard_reason = 'stale'"
     )
     training_step, group_index, decided, update_index = lost
@@ -184,7 +184,7 @@ def test_the_learner_waits_for_a_group_that_would_be_too_old_later(waited: Launc
     ends = {
         (training_step, group_index): (taken, end)
         for training_step, group_index, taken, end in waited.query(
-            "SELECT training_step, group_index, decided_training_step, "
+            "SELECT training_step, group_index, resolved_training_step, "
             "max(started_at + duration_seconds) FROM episodes "
             "JOIN groups USING (run_id, attempt, phase, training_step, group_index) "
             "WHERE phase = 'train' GROUP BY training_step, group_index"
@@ -248,8 +248,8 @@ def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_i
     separate: Launched,
 ) -> None:
     pairs = separate.query(
-        "SELECT groups.decided_training_step, groups.task_hash = greedy.task_hash, greedy.trained, "
-        "sampled.episode_advantage, "
+        "SELECT groups.resolved_training_step, groups.task_hash = greedy.task_hash, "
+        "greedy.trained, sampled.episode_advantage, "
         "sampled.episode_advantage - (sampled.episode_return - greedy.episode_return) "
         "FROM groups JOIN episodes AS sampled USING (run_id, attempt, training_step, group_index) "
         "JOIN episodes AS greedy USING (run_id, attempt, training_step, group_index) "

@@ -98,8 +98,8 @@ def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bo
     "question",
     [
         pytest.param(
-            "SELECT phase, training_step, group_index, position, task_id, horizon, trained, failed "
-            "FROM episode_summary ORDER BY 1, 2, 3, 4",
+            "SELECT phase, training_step, group_index, sample_index, task_id, horizon, trained, "
+            "failed FROM episode_summary ORDER BY 1, 2, 3, 4",
             id="the task stream, the schedule, and each episode once",
         ),
         pytest.param(
@@ -129,20 +129,21 @@ def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bo
             id="steps",
         ),
         pytest.param(
-            "SELECT phase, training_step, group_index, position, step_index, action, action_valid, "
-            "reward, shaped_reward, return_to_go FROM step_detail ORDER BY 1, 2, 3, 4, 5",
+            "SELECT phase, training_step, group_index, sample_index, step_index, action, "
+            "action_valid, reward, shaped_reward, return_to_go FROM step_detail "
+            "ORDER BY 1, 2, 3, 4, 5",
             id="what was done and what it earned",
         ),
         pytest.param(
-            "SELECT training_step, group_index, position, step_index, advantage, "
+            "SELECT training_step, group_index, sample_index, step_index, advantage, "
             "episode_advantage, step_advantage, loss_weight "
             "FROM step_detail WHERE trained ORDER BY 1, 2, 3, 4",
             id="credit",
         ),
         pytest.param(
-            "SELECT consumed_training_step, optimizer_step_index, group_index, position, "
+            "SELECT update_training_step, optimizer_step_index, group_index, sample_index, "
             "step_index, num_tokens, advantage_low, advantage_high, weight_low, weight_high "
-            "FROM step_consumption WHERE consumed_training_step IS NOT NULL "
+            "FROM step_loss_inputs WHERE update_training_step IS NOT NULL "
             "ORDER BY 1, 2, 3, 4, 5",
             id="what the loss read",
         ),

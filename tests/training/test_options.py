@@ -45,7 +45,7 @@ OPTIONS = {
     "a critic of steps, an adapter, and horizons that cut": (
         "model.lora_rank=4",
         'algorithm.name="gae"',
-        "algorithm.trace_decay=0.9",
+        "algorithm.gae_lambda=0.9",
         "critic.learning_rate=1e-3",
         "critic.clip_range=0.2",
         "rollout.group_size=2",

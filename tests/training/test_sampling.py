@@ -67,7 +67,7 @@ def test_only_groups_whose_returns_differ_are_trained(trained: Launched) -> None
     assert all(differ == 0 for fate, differ in fates if fate == "no_signal")
     assert any(fate == "no_signal" for fate, _ in fates)
     sizes = trained.query(
-        "SELECT decided_training_step, count(*) FROM groups "
+        "SELECT resolved_training_step, count(*) FROM groups "
         "WHERE update_index IS NOT NULL GROUP BY 1"
     )
     assert sizes == [(1, 4), (2, 4), (3, 4)]
@@ -75,11 +75,11 @@ def test_only_groups_whose_returns_differ_are_trained(trained: Launched) -> None
 
 def test_what_is_not_trained_on_waits_or_is_stopped(trained: Launched, options: str) -> None:
     waited = trained.value(
-        "SELECT count(*) FROM groups WHERE decided_training_step > training_step"
+        "SELECT count(*) FROM groups WHERE resolved_training_step > training_step"
     )
     stopped = trained.value("SELECT count(*) FROM failures WHERE cause = 'stopped_early'")
     undecided = trained.value(
-        "SELECT count(*) FROM groups WHERE phase = 'train' AND decided_training_step IS NULL"
+        "SELECT count(*) FROM groups WHERE phase = 'train' AND resolved_training_step IS NULL"
     )
 
     assert undecided == 0 or options == "played ahead"

@@ -134,7 +134,7 @@ def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
 
 def test_each_group_has_all_its_episodes_or_a_recorded_failure(smoke: Launched) -> None:
     rows = smoke.query(
-        "SELECT g.training_step, g.group_index, g.group_size, count(DISTINCT e.position) "
+        "SELECT g.training_step, g.group_index, g.group_size, count(DISTINCT e.sample_index) "
         "FROM groups g JOIN episodes e USING (run_id, attempt, phase, training_step, group_index) "
         "WHERE g.phase = 'train' GROUP BY 1, 2, 3"
     )
@@ -180,22 +180,32 @@ def test_each_step_with_an_advantage_went_through_the_loss_once_as_it_was_credit
     rows = smoke.query(
         "SELECT advantage, loss_weight, num_action_tokens, count(num_tokens), sum(num_tokens), "
         "min(advantage_low), max(advantage_high), min(weight_low), max(weight_high) "
-        "FROM step_consumption WHERE trained AND advantage <> 0 GROUP BY episode_id, step_index"
+        "FROM step_loss_inputs WHERE trained AND advantage <> 0 GROUP BY episode_id, step_index"
     )
 
     assert_both_signs(row[0] for row in rows)
     assert_several((row[0] for row in rows), at_least=32)
     assert_several((row[1] for row in rows), at_least=8)
-    for advantage, weight, num_tokens, times, num_consumed, low, high, lightest, heaviest in rows:
-        assert (times, num_consumed) == (1, num_tokens)
+    for (
+        advantage,
+        weight,
+        num_tokens,
+        times,
+        num_loss_inputs,
+        low,
+        high,
+        lightest,
+        heaviest,
+    ) in rows:
+        assert (times, num_loss_inputs) == (1, num_tokens)
         assert low == high == pytest.approx(advantage, rel=FLOAT32_ROUNDING)
         assert lightest == heaviest == pytest.approx(weight, rel=FLOAT32_ROUNDING)
 
 
 def test_nothing_but_trained_steps_went_through_the_loss(smoke: Launched) -> None:
-    assert smoke.value("SELECT count(*) FROM consumed_steps") > 0
+    assert smoke.value("SELECT count(*) FROM loss_inputs") > 0
     assert not smoke.query(
-        "SELECT c.episode_id, c.step_index FROM consumed_steps c "
+        "SELECT c.episode_id, c.step_index FROM loss_inputs c "
         "JOIN episodes e ON e.id = c.episode_id JOIN steps s USING (episode_id, step_index) "
         "WHERE NOT s.trained OR c.optimizer_step_index <> e.optimizer_step_index"
     )
@@ -203,7 +213,7 @@ def test_nothing_but_trained_steps_went_through_the_loss(smoke: Launched) -> Non
 
 def test_the_loss_read_the_old_logprobs_that_are_stored(smoke: Launched) -> None:
     rows = smoke.query(
-        "SELECT t.old_logprob_sum, c.policy_logprobs FROM consumed_steps t "
+        "SELECT t.old_logprob_sum, c.policy_logprobs FROM loss_inputs t "
         "JOIN step_contents c USING (episode_id, step_index)"
     )
 

@@ -49,7 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 def test_each_optimizer_step_is_shared_out_to_both_ranks(trained: Launched) -> None:
     rows = trained.query(
         "SELECT training_step, optimizer_step_index, "
-        "sum(rank = 0), sum(rank = 1), count(*) FROM step_consumption "
+        "sum(rank = 0), sum(rank = 1), count(*) FROM step_loss_inputs "
         "WHERE trained GROUP BY 1, 2"
     )
 

@@ -171,7 +171,7 @@ def test_gae_over_tokens_is_verls_where_neither_discounts_nor_decays(batch: Batc
         split(values_ET, cuts),
         [None] * len(GROUPS),
         discount=1.0,
-        trace_decay=1.0,
+        gae_lambda=1.0,
         token_penalties=split(penalties_ET, cuts),
     )
     advantages = np.concatenate([np.concatenate(credit.advantages) for credit in ours])
@@ -205,7 +205,7 @@ def test_gae_over_steps_is_verls_where_an_action_is_one_token() -> None:
     )
 
     ours = gae_over_steps(
-        list(rewards_ES), list(values_ES), [None] * 3, discount=0.9, trace_decay=0.8
+        list(rewards_ES), list(values_ES), [None] * 3, discount=0.9, gae_lambda=0.8
     )
 
     targets = np.array([credit.value_targets for credit in ours])

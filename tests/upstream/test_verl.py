@@ -89,20 +89,22 @@ def test_pools_count_gpus_and_npus_only() -> None:
 def test_engines_are_chosen_by_device_and_ours_is_the_one_for_cpus() -> None:
     from verl.workers.engine.base import EngineRegistry
 
-    from longhaul_trainer.verl.cpu.learner import ReplyLogitsEngine
+    from longhaul_trainer.verl.cpu.learner import ResponseLogitsEngine
 
     for backend in ("fsdp", "fsdp2"):
-        assert EngineRegistry.get_engine_cls("language_model", backend) is ReplyLogitsEngine
+        assert EngineRegistry.get_engine_cls("language_model", backend) is ResponseLogitsEngine
     assert "VERL_ENGINE_DEVICE" in source(EngineRegistry.get_engine_cls)
 
 
 def test_our_engine_overrides_what_the_forward_step_calls() -> None:
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-    from longhaul_trainer.verl.cpu.learner import ReplyLogitsEngine
+    from longhaul_trainer.verl.cpu.learner import ResponseLogitsEngine
 
     for name in ("prepare_model_inputs", "prepare_model_outputs"):
-        theirs, ours = (getattr(kind, name) for kind in (FSDPEngineWithLMHead, ReplyLogitsEngine))
+        theirs, ours = (
+            getattr(kind, name) for kind in (FSDPEngineWithLMHead, ResponseLogitsEngine)
+        )
         assert parameters(ours) == parameters(theirs)
         assert f"self.{name}(" in source(FSDPEngineWithLMHead)
     # precision is FSDP2's alone, so ours sets the dtype of autocast after the module is built

@@ -119,7 +119,7 @@ def test_a_group_holds_its_attempts(client: TestClient, sample: SampleStore) -> 
     groups = read(client, f"/runs/{sample.run_id}/groups", phase="train", training_step=3)
     assert groups["total"] == 4
     group = read(client, f"/runs/{sample.run_id}/groups/train/3/0")
-    assert sorted(member["position"] for member in group["members"]) == [0, 1, 2, 3]
+    assert sorted(member["sample_index"] for member in group["members"]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

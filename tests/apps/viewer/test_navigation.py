@@ -211,11 +211,11 @@ def test_the_keys_go_on_after_a_click(
     page.wait_for_url(f"**&step={step}*")
     expect(page.locator(".tokens").first).to_have_text(sample.solved.steps[step].reply)
     here = page.locator(".member.here")
-    expect(here).to_have_text(re.compile(f"^{summary.position} "))
-    key, neighbour = ("k", -1) if summary.position == GROUP_SIZE - 1 else ("j", 1)
+    expect(here).to_have_text(re.compile(f"^{summary.sample_index} "))
+    key, neighbour = ("k", -1) if summary.sample_index == GROUP_SIZE - 1 else ("j", 1)
     page.keyboard.press(key)
     page.wait_for_url("**&step=0*")
-    expect(here).to_have_text(re.compile(f"^{summary.position + neighbour} "))
+    expect(here).to_have_text(re.compile(f"^{summary.sample_index + neighbour} "))
 
 
 def test_no_page_offers_to_download_a_table(page: Page, viewer: str, pages: dict[str, str]) -> None:

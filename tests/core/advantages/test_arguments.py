@@ -23,7 +23,7 @@ GAE: dict[str, Any] = {
     "token_values": VALUES,
     "final_values": [None, None],
     "discount": 1.0,
-    "trace_decay": 1.0,
+    "gae_lambda": 1.0,
 }
 GRAPH: dict[str, Any] = GIGPO | {
     "final_states": [None, "b"],

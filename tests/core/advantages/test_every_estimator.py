@@ -199,7 +199,7 @@ def test_what_is_said_of_each_step_must_be_as_long_as_the_episode(length: int) -
         reinforce_plus_plus_credit(rewards, [[1, 1], [1] * length])
     with pytest.raises(ValueError, match=f"{found} values"):
         gae_over_steps(
-            rewards, [np.zeros(2), np.zeros(length)], [None, None], discount=1.0, trace_decay=1.0
+            rewards, [np.zeros(2), np.zeros(length)], [None, None], discount=1.0, gae_lambda=1.0
         )
 
 

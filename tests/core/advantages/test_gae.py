@@ -39,27 +39,27 @@ def over_steps(
     final: float | None,
     *,
     discount: float,
-    trace_decay: float,
+    gae_lambda: float,
 ) -> tuple[FloatArray, FloatArray]:
     (credit,) = gae_over_steps(
         [np.array(rewards)],
         [np.array(values)],
         [final],
         discount=discount,
-        trace_decay=trace_decay,
+        gae_lambda=gae_lambda,
     )
     return credit.advantages, credit.value_targets
 
 
 def over_tokens(
-    episode: list[Action], final: float | None, *, discount: float, trace_decay: float
+    episode: list[Action], final: float | None, *, discount: float, gae_lambda: float
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     (credit,) = gae_over_tokens(
         [np.array([action.reward for action in episode])],
         [[np.array(action.values) for action in episode]],
         [final],
         discount=discount,
-        trace_decay=trace_decay,
+        gae_lambda=gae_lambda,
         token_penalties=[[np.array(action.penalties) for action in episode]],
     )
     return list(credit.advantages), list(credit.value_targets)
@@ -79,7 +79,7 @@ def over_tokens(
 )
 def test_steps_match_the_hand_worked_episode(final: float | None, expected: list[float]) -> None:
     advantages, targets = over_steps(
-        [1.0, 0.0, 2.0], [3.0, 1.0, 4.0], final, discount=0.5, trace_decay=0.5
+        [1.0, 0.0, 2.0], [3.0, 1.0, 4.0], final, discount=0.5, gae_lambda=0.5
     )
 
     np.testing.assert_allclose(advantages, expected)
@@ -94,7 +94,7 @@ def test_tokens_match_the_hand_worked_episode() -> None:
         [Action(0.0, [1.0, 0.0, 4.0], [0.0] * 3), Action(2.0, [3.0, 5.0], [0.0] * 2)],
         None,
         discount=0.5,
-        trace_decay=0.5,
+        gae_lambda=0.5,
     )
 
     np.testing.assert_allclose(advantages[0], [0.25, 1.25, -2.75])
@@ -109,7 +109,7 @@ def test_a_penalty_counts_for_its_token_and_those_before_it() -> None:
         [Action(0.0, [0.0, 0.0], [0.0, 0.0]), Action(2.0, [0.0, 0.0], [0.5, 0.25])],
         None,
         discount=1.0,
-        trace_decay=1.0,
+        gae_lambda=1.0,
     )
 
     np.testing.assert_allclose(advantages[1], [1.25, 1.75])
@@ -122,7 +122,7 @@ def test_steps_agree_with_the_definition(
 ) -> None:
     rewards = [action.reward for action in episode]
     values = [action.values[0] for action in episode]
-    found, targets = over_steps(rewards, values, final, discount=discount, trace_decay=decay)
+    found, targets = over_steps(rewards, values, final, discount=discount, gae_lambda=decay)
 
     # A_t is the sum of the later TD errors, each decayed once a step.
     following = [*values[1:], 0.0 if final is None else final]
@@ -142,7 +142,7 @@ def test_steps_agree_with_the_definition(
 def test_tokens_agree_with_the_definition(
     episode: list[Action], final: float | None, discount: float, decay: float
 ) -> None:
-    found, targets = over_tokens(episode, final, discount=discount, trace_decay=decay)
+    found, targets = over_tokens(episode, final, discount=discount, gae_lambda=decay)
 
     expected = naive_token_gae(episode, final, discount, decay)
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-8)
@@ -178,13 +178,13 @@ def test_a_step_is_an_action_of_one_token(
 ) -> None:
     short = [Action(action.reward, action.values[:1], [0.0]) for action in episode]
 
-    by_token, _ = over_tokens(short, final, discount=discount, trace_decay=decay)
+    by_token, _ = over_tokens(short, final, discount=discount, gae_lambda=decay)
     by_step, _ = over_steps(
         [action.reward for action in short],
         [action.values[0] for action in short],
         final,
         discount=discount,
-        trace_decay=decay,
+        gae_lambda=decay,
     )
 
     np.testing.assert_allclose(np.concatenate(by_token), by_step, atol=1e-9)
@@ -196,7 +196,7 @@ def test_without_a_critic_and_without_decay_it_is_the_return_to_go(
 ) -> None:
     rewards = [action.reward for action in episode]
 
-    found, _ = over_steps(rewards, [0.0] * len(rewards), None, discount=discount, trace_decay=1.0)
+    found, _ = over_steps(rewards, [0.0] * len(rewards), None, discount=discount, gae_lambda=1.0)
 
     (expected,) = returns_to_go([np.array(rewards)], discount=discount)
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -209,23 +209,23 @@ def test_a_perfect_critic_leaves_nothing_to_learn(
     rewards = [action.reward for action in episode]
     (values,) = returns_to_go([np.array(rewards)], discount=discount)
 
-    found, _ = over_steps(rewards, values.tolist(), None, discount=discount, trace_decay=decay)
+    found, _ = over_steps(rewards, values.tolist(), None, discount=discount, gae_lambda=decay)
 
     np.testing.assert_allclose(found, np.zeros(len(rewards)), atol=1e-9)
 
 
 def test_terminated_is_not_truncated() -> None:
     # A step is charged 1 until a limit cuts the episode short; the critic knows the cost to come.
-    cut, _ = over_steps([-1.0, -1.0], [-9.0, -8.0], -7.0, discount=1.0, trace_decay=1.0)
-    over, _ = over_steps([-1.0, -1.0], [-9.0, -8.0], None, discount=1.0, trace_decay=1.0)
+    cut, _ = over_steps([-1.0, -1.0], [-9.0, -8.0], -7.0, discount=1.0, gae_lambda=1.0)
+    over, _ = over_steps([-1.0, -1.0], [-9.0, -8.0], None, discount=1.0, gae_lambda=1.0)
 
     np.testing.assert_allclose(cut, [0.0, 0.0])
     np.testing.assert_allclose(over, [7.0, 7.0])
 
 
 def test_a_final_value_of_zero_is_as_good_as_the_end() -> None:
-    cut, _ = over_steps([1.0], [0.5], 0.0, discount=0.9, trace_decay=0.9)
-    over, _ = over_steps([1.0], [0.5], None, discount=0.9, trace_decay=0.9)
+    cut, _ = over_steps([1.0], [0.5], 0.0, discount=0.9, gae_lambda=0.9)
+    over, _ = over_steps([1.0], [0.5], None, discount=0.9, gae_lambda=0.9)
 
     np.testing.assert_array_equal(cut, over)
 
@@ -240,7 +240,7 @@ def test_credit_does_not_fade_with_the_length_of_a_reply(short: int, long: int) 
             ],
             None,
             discount=0.5,
-            trace_decay=0.5,
+            gae_lambda=0.5,
         )
         return float(advantages[0][0])
 
@@ -255,7 +255,7 @@ def test_a_step_without_tokens_is_passed_through_to_the_step_before() -> None:
         [Action(0.0, [1.0], [0.0]), Action(4.0, [], []), Action(0.0, [2.0], [0.0])],
         None,
         discount=0.5,
-        trace_decay=0.5,
+        gae_lambda=0.5,
     )
 
     np.testing.assert_allclose(advantages[0], [1.375])
@@ -270,13 +270,13 @@ def test_one_episode_knows_nothing_of_another(
     rewards = np.array([action.reward for action in episode])
     values = np.array([action.values[0] for action in episode])
 
-    alone = gae_over_steps([rewards], [values], [final], discount=discount, trace_decay=decay)
+    alone = gae_over_steps([rewards], [values], [final], discount=discount, gae_lambda=decay)
     among = gae_over_steps(
         [rewards, np.ones(3)],
         [values, np.zeros(3)],
         [final, None],
         discount=discount,
-        trace_decay=decay,
+        gae_lambda=decay,
     )
 
     np.testing.assert_array_equal(among[0].advantages, alone[0].advantages)
@@ -286,7 +286,7 @@ def test_one_episode_knows_nothing_of_another(
     ("change", "message"),
     [
         ({"discount": 1.5}, r"discount must lie in \[0, 1\], got 1.5"),
-        ({"trace_decay": -0.1}, r"trace_decay must lie in \[0, 1\], got -0.1"),
+        ({"gae_lambda": -0.1}, r"gae_lambda must lie in \[0, 1\], got -0.1"),
         ({"final_values": []}, "got 1 episodes and 0 final values"),
         ({"final_values": [float("nan")]}, "final value of episode 0 must be finite, got nan"),
         ({"values": [np.array([0.0, np.inf])]}, "values of episode 0, place 1 must be finite"),
@@ -299,7 +299,7 @@ def test_what_makes_no_sense_is_named(change: dict[str, object], message: str) -
         "values": [np.zeros(2)],
         "final_values": [None],
         "discount": 1.0,
-        "trace_decay": 1.0,
+        "gae_lambda": 1.0,
     }
 
     with pytest.raises(ValueError, match=message):
@@ -308,4 +308,4 @@ def test_what_makes_no_sense_is_named(change: dict[str, object], message: str) -
 
 def test_every_token_has_a_penalty() -> None:
     with pytest.raises(ValueError, match=r"episode 0 have \[2\] values but \[1\] penalties"):
-        over_tokens([Action(0.0, [0.0, 0.0], [0.0])], None, discount=1.0, trace_decay=1.0)
+        over_tokens([Action(0.0, [0.0, 0.0], [0.0])], None, discount=1.0, gae_lambda=1.0)

@@ -31,7 +31,7 @@ def test_actions_by_hand() -> None:
         [None, 2.0],
         level="step",
         discount=1.0,
-        trace_decay=1.0,
+        gae_lambda=1.0,
     )
 
     scale = (1 / 6 + 1e-8) ** -0.5
@@ -53,7 +53,7 @@ def test_an_episode_that_is_left_alone_has_nothing_to_be_compared_with(level: Ga
         [None],
         level=level,
         discount=1.0,
-        trace_decay=1.0,
+        gae_lambda=1.0,
         whiten="episode",
     )
 
@@ -69,7 +69,7 @@ def test_tokens_by_hand() -> None:
         [None, None],
         level="token",
         discount=0.9,
-        trace_decay=0.5,
+        gae_lambda=0.5,
     )
 
     assert credits[0].token_advantages == (pytest.approx((1.0, -1.0), abs=1e-6),)
@@ -89,7 +89,7 @@ def test_it_is_gae_less_its_mean_and_by_its_deviation(
     rewards, values, finals = arrays(batch)
     if whiten == "token" and sum(len(v) for episode in values for v in episode) < 2:
         return
-    decays: Any = {"discount": 0.9, "trace_decay": 0.7}
+    decays: Any = {"discount": 0.9, "gae_lambda": 0.7}
 
     credits = gae_credit(rewards, values, finals, level=level, whiten=whiten, **decays)
 
@@ -122,7 +122,7 @@ def test_it_is_gae_less_its_mean_and_by_its_deviation(
 @given(batch=batches)
 def test_an_action_of_one_token_is_a_token(batch: list[Any]) -> None:
     single = [([(reward, values[:1]) for reward, values in steps], final) for steps, final in batch]
-    decays: Any = {"discount": 0.9, "trace_decay": 0.7}
+    decays: Any = {"discount": 0.9, "gae_lambda": 0.7}
 
     by_step, by_token = (
         gae_credit(*arrays(single), level=level, **decays) for level in ("step", "token")
@@ -136,5 +136,5 @@ def test_an_action_of_one_token_is_a_token(batch: list[Any]) -> None:
 def test_a_step_without_a_value_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         gae_credit(
-            [np.array([1.0])], [[np.array([])]], [None], level="step", discount=1, trace_decay=1
+            [np.array([1.0])], [[np.array([])]], [None], level="step", discount=1, gae_lambda=1
         )

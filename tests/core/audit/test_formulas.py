@@ -43,7 +43,7 @@ def intent(**settings: object) -> Intent:
         "history_weight_exponent": 1.0,
         "whiten": "token",
         "gae_level": "step",
-        "trace_decay": 1.0,
+        "gae_lambda": 1.0,
         "critic_warmup": 0,
         "pass_k": None,
         "loss_unit": "token",
@@ -348,7 +348,7 @@ def test_gae_over_steps_by_hand() -> None:
     # A 0 = 0.5 + 0.25 * 1 = 0.75. Second, cut: delta = 0 + 0.5 * 4 - 0 = 2.
     pair = [valued([0, 2], [[0.0], [1.0]]), valued([0], [[0.0]], final=4.0)]
 
-    first, second = credit_of(pair, intent(estimator="gae", discount=0.5, trace_decay=0.5))
+    first, second = credit_of(pair, intent(estimator="gae", discount=0.5, gae_lambda=0.5))
 
     assert first.value_targets == [0.75, 2.0]
     assert second.value_targets == [2.0]

@@ -43,7 +43,7 @@ def result_of(spec: EpisodeSpec, *, failed: bool = False) -> EpisodeResult:
     if failed:
         outcome = FailedEpisode(
             task=spec.task,
-            position=spec.position,
+            sample_index=spec.sample_index,
             seed=spec.seed,
             horizon=1,
             cause=FailureCause.POLICY_ERROR,
@@ -55,7 +55,7 @@ def result_of(spec: EpisodeSpec, *, failed: bool = False) -> EpisodeResult:
     else:
         outcome = Trajectory(
             task=spec.task,
-            position=spec.position,
+            sample_index=spec.sample_index,
             seed=spec.seed,
             horizon=1,
             steps=(step,),
@@ -70,11 +70,11 @@ def result_of(spec: EpisodeSpec, *, failed: bool = False) -> EpisodeResult:
 
 def test_every_task_gets_a_full_group_with_seeds_that_its_place_decides() -> None:
     planned = group_specs(TASKS, group_size=4, run_seed=9, training_step=2)
-    assert [(one.group_index, one.position) for one in planned] == [
-        (group, position) for group in range(3) for position in range(4)
+    assert [(one.group_index, one.sample_index) for one in planned] == [
+        (group, sample_index) for group in range(3) for sample_index in range(4)
     ]
     assert planned[6].task is TASKS[1]
-    assert planned[6].seed == episode_seed(9, training_step=2, group_index=1, position=2)
+    assert planned[6].seed == episode_seed(9, training_step=2, group_index=1, sample_index=2)
     assert len({one.seed for one in planned}) == 12
     assert len({one.episode_id for one in planned}) == 12
 
@@ -88,16 +88,16 @@ def test_groups_do_not_depend_on_the_order_in_which_episodes_ended() -> None:
         random.Random(seed).shuffle(shuffled)
         assert assemble_groups(shuffled) == expected
     assert list(expected) == [0, 1, 2]
-    assert [one.position for one in expected[1].trajectories] == [0, 1, 2, 3]
+    assert [one.sample_index for one in expected[1].trajectories] == [0, 1, 2, 3]
 
 
 def test_failed_tries_are_recorded_and_leave_no_trajectory() -> None:
     first, second = group_specs(TASKS[:1], group_size=2, run_seed=0, training_step=0)
-    again = EpisodeSpec(task=second.task, seed=1, position=1, retry=1)
+    again = EpisodeSpec(task=second.task, seed=1, sample_index=1, retry=1)
     results = [result_of(first), result_of(second, failed=True), result_of(again, failed=True)]
     group = assemble_groups(results)[0]
-    assert [one.position for one in group.trajectories] == [0]
-    assert [one.position for one in group.failures] == [1, 1]
+    assert [one.sample_index for one in group.trajectories] == [0]
+    assert [one.sample_index for one in group.failures] == [1, 1]
 
 
 def test_one_task_played_in_two_groups_stays_apart() -> None:
@@ -108,7 +108,7 @@ def test_one_task_played_in_two_groups_stays_apart() -> None:
 
 def test_two_trajectories_at_one_place_are_refused() -> None:
     spec = EpisodeSpec(task=TASKS[0], seed=0)
-    with pytest.raises(GroupError, match="two trajectories at one position"):
+    with pytest.raises(GroupError, match="two trajectories at one sample_index"):
         assemble_groups([result_of(spec), result_of(spec)])
 
 

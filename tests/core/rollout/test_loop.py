@@ -57,7 +57,7 @@ def play(
 ) -> EpisodeOutcome:
     return asyncio.run(
         run_episode(
-            EpisodeSpec(task=make_task(3), seed=11, position=2),
+            EpisodeSpec(task=make_task(3), seed=11, sample_index=2),
             agent=agent or make_agent(),
             make_environment=lambda task: environment,
             limits=limits(**overrides),
@@ -93,7 +93,7 @@ def test_an_episode_leaves_what_was_read_written_and_paid_at_each_step() -> None
     assert trajectory.final_observation.text == "after 2"
     assert trajectory.stop_reason is StopReason.TASK_SOLVED
     assert trajectory.success
-    assert (trajectory.position, trajectory.seed, trajectory.horizon) == (2, 11, 5)
+    assert (trajectory.sample_index, trajectory.seed, trajectory.horizon) == (2, 11, 5)
     assert environment.actions == ["left", "right"]
     assert environment.num_closed == 1
 

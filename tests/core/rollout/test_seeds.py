@@ -12,13 +12,15 @@ from longhaul_core.rollout import continuation_seed, episode_seed, retry_seed, s
 def test_seeds_are_the_same_on_every_machine() -> None:
     digest = hashlib.blake2b(b"episode/train/1/2/3/4", digest_size=8).hexdigest()
     by_hand = int(digest, 16) // 2**11
-    assert episode_seed(1, training_step=2, group_index=3, position=4) == by_hand
+    assert episode_seed(1, training_step=2, group_index=3, sample_index=4) == by_hand
 
 
 def test_no_two_draws_of_a_run_share_a_seed() -> None:
     episodes = [
-        episode_seed(run, training_step=step, group_index=group, position=position, phase=phase)
-        for run, step, group, position, phase in product(
+        episode_seed(
+            run, training_step=step, group_index=group, sample_index=sample_index, phase=phase
+        )
+        for run, step, group, sample_index, phase in product(
             range(2), range(5), range(12), range(12), ("train", "validation")
         )
     ]

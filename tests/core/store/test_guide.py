@@ -12,10 +12,10 @@ from store_samples import (
     NO_SIGNAL,
     SIGNALS,
     make_audit,
-    make_consumed,
     make_credit,
     make_decisions,
     make_failure,
+    make_loss_input,
     make_record,
     make_signals,
     make_training_step,
@@ -39,7 +39,7 @@ def _sample(writer: StoreWriter) -> None:
             *(make_credit(episode) for episode in episodes),
         ]
     )
-    writer.write(make_consumed(episode) for episode in episodes[:-1])
+    writer.write(make_loss_input(episode) for episode in episodes[:-1])
     # Groups with a signal and without, and one whose only episode broke.
     records, credits = make_signals(training_step=3)
     broken = make_record(make_failure(), training_step=3, group_index=len(SIGNALS))

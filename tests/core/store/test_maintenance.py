@@ -29,7 +29,7 @@ from longhaul_core.store.models import Base
 from longhaul_core.types import Observation, Split
 from store_samples import (
     make_audit,
-    make_consumed,
+    make_loss_input,
     make_record,
     make_training_step,
     make_trajectory,
@@ -165,7 +165,7 @@ def test_deleting_a_run_leaves_the_others_whole(
     before = counts()
     shared = make_training_step(1, run_id="other")
     own = make_training_step(2, run_id="other")
-    consumed = [make_consumed(episode) for episode in own]
+    consumed = [make_loss_input(episode) for episode in own]
     writer.write([run_started("other"), *shared, *own, *consumed, replace(panel, run_id="other")])
     writer.write([make_audit(run_id="other")])
     maintenance.index_text(opened)

@@ -19,7 +19,7 @@ from longhaul_core.store.migrations import known_versions
 from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import VERSION_TABLE
 from longhaul_core.store.views import view_definitions
-from store_samples import make_consumed, make_decisions, make_training_step, run_started
+from store_samples import make_decisions, make_loss_input, make_training_step, run_started
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = sorted(GOLDEN.glob("store_*.db.gz"))
@@ -77,12 +77,12 @@ def test_an_old_store_answers_as_it_did(upgraded: Engine) -> None:
 def test_an_old_store_takes_new_episodes(golden: Path) -> None:
     with StoreWriter(golden) as writer:
         episodes = make_training_step(3, attempt=1)
-        writer.write([*episodes, *(make_consumed(episode) for episode in episodes)])
+        writer.write([*episodes, *(make_loss_input(episode) for episode in episodes)])
     engine = open_store(golden)
     with Session(engine) as session:
         assert queries.list_runs(session)[0].num_episodes == 20
         consumed = session.execute(
-            text("SELECT num_tokens FROM step_consumption WHERE training_step = 3")
+            text("SELECT num_tokens FROM step_loss_inputs WHERE training_step = 3")
         )
         assert consumed.scalars().all() == [6] * 28
     engine.dispose()
@@ -146,7 +146,7 @@ def test_the_migrations_make_what_the_models_say(store: str) -> None:
 def test_every_view_can_be_read(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = make_training_step(1)
-        writer.write([run_started(), *episodes, *(make_consumed(each) for each in episodes[1:])])
+        writer.write([run_started(), *episodes, *(make_loss_input(each) for each in episodes[1:])])
     engine = open_store(store)
     names = inspect(engine).get_view_names()
     assert set(names) == set(view_definitions("sqlite"))
@@ -167,7 +167,7 @@ def test_every_view_can_be_read(store: str) -> None:
         "run_summary": 1,
         "episode_summary": 8,
         "step_detail": 28,
-        "step_consumption": 28,
+        "step_loss_inputs": 28,
         "prompt_messages": 56,
         "training_curve": 1,
     }
@@ -199,7 +199,7 @@ def test_views_show_the_surviving_line(store: str) -> None:
                 run_started(),
                 *episodes,
                 *make_decisions(episodes),
-                *(make_consumed(each) for each in episodes),
+                *(make_loss_input(each) for each in episodes),
             ]
         )
         measured = [
@@ -213,7 +213,7 @@ def test_views_show_the_surviving_line(store: str) -> None:
         for view, expected in (
             ("episode_summary", 8),
             ("step_detail", 28),
-            ("step_consumption", 28),
+            ("step_loss_inputs", 28),
             ("training_curve", 1),
         ):
             count = connection.execute(text(f"SELECT count(*) FROM {view}")).scalar_one()

@@ -35,7 +35,7 @@ from store_samples import (
 
 @pytest.fixture(autouse=True)
 def _sample(writer: StoreWriter) -> None:
-    """Two training steps of two groups of four; position p has p + 2 steps and returns p % 2."""
+    """Two training steps of two groups of four; sample p has p + 2 steps and returns p % 2."""
     episodes = [*make_training_step(1), *make_training_step(2)]
     writer.write(
         [
@@ -45,7 +45,9 @@ def _sample(writer: StoreWriter) -> None:
             *(make_credit(each) for each in episodes),
         ]
     )
-    writer.write([make_record(make_failure(position=0), training_step=2, group_index=1, retry=1)])
+    writer.write(
+        [make_record(make_failure(sample_index=0), training_step=2, group_index=1, retry=1)]
+    )
 
 
 def test_a_run_counts_what_ended_and_what_failed(session: Session) -> None:
@@ -227,7 +229,7 @@ def test_a_group_shows_its_members_and_what_failed(session: Session) -> None:
     assert group.summary == page.rows[1]
     assert (group.summary.num_episodes, group.summary.num_failed_episodes) == (4, 1)
     assert (group.summary.min_return, group.summary.max_return) == (0.0, 1.0)
-    assert [(row.position, row.retry) for row in group.members] == [
+    assert [(row.sample_index, row.retry) for row in group.members] == [
         (0, 0),
         (0, 1),
         (1, 0),
@@ -409,10 +411,10 @@ BREAKAGES = {
     "every_step_has_content": "DELETE FROM step_contents WHERE step_index = 1",
     "every_trained_token_has_a_logprob": "UPDATE step_contents SET behavior_logprobs = NULL",
     "every_trained_step_has_credit": "UPDATE steps SET advantage = NULL",
-    "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE position = 3",
+    "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE sample_index = 3",
     "failures_have_causes_and_no_return": "DELETE FROM failures",
-    "surviving_places_hold_one_ended_episode": "UPDATE episodes SET position = 2",
-    "training_follows_the_decision_on_the_group": "UPDATE groups SET decided_training_step = 7",
+    "surviving_places_hold_one_ended_episode": "UPDATE episodes SET sample_index = 2",
+    "training_follows_the_decision_on_the_group": "UPDATE groups SET resolved_training_step = 7",
     "nothing_superseded_is_trained": "UPDATE episodes SET superseded = (1 = 1)",
 }
 

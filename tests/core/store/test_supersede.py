@@ -70,9 +70,9 @@ def group_of(
 ) -> list[Record]:
     """A group with or without a greedy episode, a decision and credit, or a greedy one alone."""
 
-    def episode(phase: Phase, position: int = 0) -> EpisodeRecord:
+    def episode(phase: Phase, sample_index: int = 0) -> EpisodeRecord:
         return make_record(
-            make_trajectory(position=position, rewards=(0.0, 1.0)),
+            make_trajectory(sample_index=sample_index, rewards=(0.0, 1.0)),
             run_id=run_id,
             attempt=attempt,
             phase=phase,
@@ -83,7 +83,7 @@ def group_of(
     greedy: list[Record] = [episode("baseline")] if draw.random() < 0.5 else []
     if greedy and draw.random() < 0.2:
         return greedy
-    sampled = [episode("train", position) for position in range(2)]
+    sampled = [episode("train", sample_index) for sample_index in range(2)]
     records: list[Record] = [*greedy, *sampled]
     if draw.random() < 0.3:
         return records
@@ -92,7 +92,7 @@ def group_of(
     records.append(
         replace(
             make_decisions(sampled)[0],
-            decided_training_step=decided_at,
+            resolved_training_step=decided_at,
             update_index=None if thrown_away else 0,
             discard_reason="stale" if thrown_away else None,
         )
@@ -148,7 +148,7 @@ def taken_back(
         for group in tables["groups"].values()
         if group["phase"] == "train"
         and not group["superseded"]
-        and (group["decided_training_step"] or after + 1) <= after
+        and (group["resolved_training_step"] or after + 1) <= after
     }
 
     def lost(row: RowMapping) -> bool:

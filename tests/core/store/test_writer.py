@@ -13,15 +13,15 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
-    ConsumedStep,
-    ConsumedSteps,
-    ConsumedValue,
-    ConsumedValues,
+    CriticLossInput,
+    CriticLossInputs,
     EpisodeRecord,
     Evaluation,
     GroupDecision,
     Heartbeat,
     Label,
+    LossInput,
+    LossInputs,
     Metrics,
     PanelTasks,
     PolicyVersion,
@@ -35,10 +35,10 @@ from longhaul_core.store.packing import content_hash, unpack_logprobs
 from longhaul_core.types import Message, Observation, Split, Step, StepTimings, Task
 from store_samples import (
     make_audit,
-    make_consumed,
     make_credit,
     make_decisions,
     make_failure,
+    make_loss_input,
     make_record,
     make_step,
     make_task,
@@ -53,7 +53,7 @@ Counts = Callable[[], dict[str, int]]
 def one_of_each() -> list[Record]:
     """Every kind of record, about one run."""
     episodes = make_training_step(1)
-    failure = make_record(make_failure(position=3), group_index=0, training_step=2)
+    failure = make_record(make_failure(sample_index=3), group_index=0, training_step=2)
     return [
         run_started(),
         PolicyVersion(run_id="run", attempt=0, version=1, training_step=1, created_at=1.0),
@@ -64,7 +64,7 @@ def one_of_each() -> list[Record]:
         failure,
         *make_decisions(episodes),
         *(make_credit(episode) for episode in episodes),
-        *(make_consumed(episode) for episode in episodes),
+        *(make_loss_input(episode) for episode in episodes),
         *(make_values(episode) for episode in episodes),
         make_audit(),
         Metrics(run_id="run", attempt=0, training_step=1, values={"loss": 0.25, "entropy": 1.5}),
@@ -99,12 +99,15 @@ def test_the_state_that_an_episode_ended_in_is_kept(writer: StoreWriter, session
     )
     records = [
         make_record(
-            replace(make_trajectory(position=position), final_observation=end), group_index=0
+            replace(make_trajectory(sample_index=sample_index), final_observation=end),
+            group_index=0,
         )
-        for position, end in enumerate(ends)
+        for sample_index, end in enumerate(ends)
     ]
 
-    writer.write([run_started(), *records, make_record(make_failure(position=2), group_index=0)])
+    writer.write(
+        [run_started(), *records, make_record(make_failure(sample_index=2), group_index=0)]
+    )
     writer.write(make_decisions(records))
 
     numbers = queries.episode_numbers(session, run_id="run", training_step=1)
@@ -294,7 +297,7 @@ def test_an_audit_is_kept_with_what_it_found(writer: StoreWriter, session: Sessi
 
 def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, session: Session) -> None:
     record = make_record(make_trajectory(rewards=(0.0, 1.0)), group_index=3, retry=1)
-    consumed = ConsumedSteps(
+    consumed = LossInputs(
         run_id="run",
         attempt=0,
         training_step=4,
@@ -302,10 +305,10 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
         rank=4,
         micro_batch=5,
         rows=(
-            ConsumedStep(
+            LossInput(
                 training_step=1,
                 group_index=3,
-                position=0,
+                sample_index=0,
                 retry=1,
                 step_index=1,
                 row_index=6,
@@ -316,10 +319,10 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
                 weight_high=0.75,
                 old_logprob_sum=-3.5,
             ),
-            ConsumedStep(
+            LossInput(
                 training_step=1,
                 group_index=3,
-                position=0,
+                sample_index=0,
                 retry=1,
                 step_index=0,
                 row_index=7,
@@ -339,7 +342,7 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
         text(
             "SELECT episode_id, step_index, training_step, optimizer_step_index, rank, "
             "micro_batch, row_index, num_tokens, advantage_low, advantage_high, weight_low, "
-            "weight_high, old_logprob_sum FROM consumed_steps ORDER BY step_index DESC"
+            "weight_high, old_logprob_sum FROM loss_inputs ORDER BY step_index DESC"
         )
     ).all()
     assert [tuple(row) for row in rows] == [
@@ -352,37 +355,37 @@ def test_a_step_that_is_consumed_twice_has_two_rows_and_one_that_is_not_has_none
     writer: StoreWriter, session: Session
 ) -> None:
     record = make_record(make_trajectory(rewards=(0.0, 0.0, 1.0)))
-    once, twice = make_consumed(record), make_consumed(record, micro_batch=1)
+    once, twice = make_loss_input(record), make_loss_input(record, micro_batch=1)
     writer.write([run_started(), record, *make_decisions([record]), make_credit(record)])
     writer.write([replace(once, rows=once.rows[:2])])
     writer.write([replace(twice, rows=twice.rows[:1])])
 
     seen = session.execute(
         text(
-            "SELECT step_index, micro_batch, num_tokens FROM step_consumption "
+            "SELECT step_index, micro_batch, num_tokens FROM step_loss_inputs "
             "WHERE run_id = 'run' ORDER BY step_index, micro_batch"
         )
     )
     assert [tuple(row) for row in seen] == [(0, 0, 6), (0, 1, 6), (1, 0, 6), (2, None, None)]
 
 
-def test_consumed_steps_that_are_not_in_the_store_are_refused(writer: StoreWriter) -> None:
+def test_loss_inputs_that_are_not_in_the_store_are_refused(writer: StoreWriter) -> None:
     record = make_record(make_trajectory(rewards=(0.0, 1.0)))
     longer = make_record(make_trajectory(rewards=(0.0, 0.0, 1.0)))
     writer.write([run_started()])
 
     with pytest.raises(StoreError, match=r"not in the store: run/0/train/1/0/0/0"):
-        writer.write([make_consumed(record)])
+        writer.write([make_loss_input(record)])
     writer.write([record])
     with pytest.raises(StoreError, match=r"consumed step 2, but episode .* has 2 steps"):
-        writer.write([make_consumed(longer)])
+        writer.write([make_loss_input(longer)])
 
 
 def test_a_consumed_number_that_is_not_finite_is_refused(
     writer: StoreWriter, counts: Counts
 ) -> None:
     record = make_record(make_trajectory(rewards=(1.0,)))
-    consumed = make_consumed(record)
+    consumed = make_loss_input(record)
     broken = replace(consumed, rows=(replace(consumed.rows[0], advantage_high=math.nan),))
 
     with pytest.raises(StoreError, match=r"advantage_high of consumed step 0 of .* got nan"):
@@ -392,7 +395,7 @@ def test_a_consumed_number_that_is_not_finite_is_refused(
 
 
 def test_a_consumed_step_without_tokens_has_no_advantage() -> None:
-    [row] = make_consumed(make_record(make_trajectory(rewards=(1.0,)))).rows
+    [row] = make_loss_input(make_record(make_trajectory(rewards=(1.0,)))).rows
     with pytest.raises(ValueError, match="None exactly when num_tokens is 0"):
         replace(row, num_tokens=0)
     with pytest.raises(ValueError, match="None exactly when num_tokens is 0"):
@@ -519,7 +522,7 @@ def decide(record: EpisodeRecord, *, at: int, discarded: bool = False) -> GroupD
     """The decision that training step `at` took on the record's group."""
     return replace(
         make_decisions([record])[0],
-        decided_training_step=at,
+        resolved_training_step=at,
         update_index=None if discarded else 0,
         discard_reason="stale" if discarded else None,
     )
@@ -629,7 +632,7 @@ def test_a_decision_has_a_place_or_a_reason_and_is_not_before_the_group() -> Non
     with pytest.raises(ValueError, match="a place in an update or a reason why it has none"):
         replace(decision, discard_reason="stale")
     with pytest.raises(ValueError, match="before it was played"):
-        replace(decision, decided_training_step=1)
+        replace(decision, resolved_training_step=1)
 
 
 def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
@@ -820,7 +823,7 @@ REFUSED: list[tuple[Record, str]] = [
     (replace(LABEL, author="a" * 256), r"labels\.author"),
     (replace(LABEL, created_at=NAN), r"labels\.created_at"),
     (replace(make_audit(), audited_at=NAN), r"audits\.audited_at"),
-    (replace(DECISION, decided_training_step=TOO_LARGE), r"groups\.decided_training_step"),
+    (replace(DECISION, resolved_training_step=TOO_LARGE), r"groups\.resolved_training_step"),
     (
         of_task(replace(make_task(), seed=2**63)),
         rf"tasks\.seed \(hash .*\) must lie in .*{2**63 - 1}\], got {2**63}",
@@ -919,12 +922,12 @@ def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts
 # What a critic said, and learnt from
 
 
-def make_values(record: EpisodeRecord, **changes: float) -> ConsumedValues:
+def make_values(record: EpisodeRecord, **changes: float) -> CriticLossInputs:
     """The first step of an episode as the critic's loss read it."""
-    row = ConsumedValue(
+    row = CriticLossInput(
         training_step=record.training_step,
         group_index=record.group_index,
-        position=record.outcome.position,
+        sample_index=record.outcome.sample_index,
         retry=record.retry,
         step_index=0,
         row_index=3,
@@ -935,7 +938,7 @@ def make_values(record: EpisodeRecord, **changes: float) -> ConsumedValues:
         weight_low=0.25,
         weight_high=0.25,
     )
-    return ConsumedValues(
+    return CriticLossInputs(
         run_id=record.run_id,
         attempt=record.attempt,
         training_step=record.training_step,
@@ -970,7 +973,7 @@ def test_values_are_kept_with_their_targets_and_the_end_of_the_episode(
         text("SELECT token_values, token_advantages FROM step_contents ORDER BY step_index")
     ).all()
     assert [tuple(map(unpack_logprobs, row)) for row in blobs] == [tokens, tokens[::-1]]
-    [row] = session.execute(text("SELECT * FROM consumed_values")).mappings()
+    [row] = session.execute(text("SELECT * FROM critic_loss_inputs")).mappings()
     assert row["episode_id"] == record.episode_id
     assert (row["optimizer_step_index"], row["micro_batch"], row["row_index"]) == (1, 2, 3)
     assert (row["num_tokens"], row["first_token"], row["target_low"]) == (1, 0, 0.5)

@@ -83,7 +83,7 @@ def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
         "whiten": ("token", "episode"),
         "pass_k": (None, 2, 3),
         "gae_level": ("step", "token"),
-        "trace_decay": (0.0, 0.7, 1.0),
+        "gae_lambda": (0.0, 0.7, 1.0),
     }
     for field, values in choices.items():
         if name in READ_BY[field]:
@@ -202,7 +202,9 @@ def test_training_steps_of_the_critic_alone_are_known(empty_store: Path) -> None
     assert [told(finding) for finding in report.findings] == []
     assert report.num_episodes == len(played[2].credits)
     checked = {rule.name: rule.num_checked for rule in report.rules}
-    assert checked["consumed_values"] == sum(len(c.advantages) for p in played for c in p.credits)
+    assert checked["critic_loss_inputs"] == sum(
+        len(c.advantages) for p in played for c in p.credits
+    )
 
 
 def test_what_was_played_ahead_is_checked_where_it_was_learned_from(empty_store: Path) -> None:

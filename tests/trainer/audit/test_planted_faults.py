@@ -15,9 +15,9 @@ from audited_run import (
     RUN,
     PlayedStep,
     consume,
-    consumed_step,
     credit,
     logprobs_of,
+    loss_input,
     make_config,
     play,
     play_ahead,
@@ -26,9 +26,9 @@ from audited_run import (
 from longhaul_core.audit import AuditReport, audit_run
 from longhaul_core.store import (
     AuditFinding,
-    ConsumedStep,
     EpisodeCredit,
     EpisodeRecord,
+    LossInput,
     Record,
     StoreWriter,
     open_store,
@@ -89,7 +89,7 @@ def long_credit(played: PlayedStep, *, num_steps: int = 3) -> int:
 
 def change_read(
     played: PlayedStep, found: EpisodeCredit, step_index: int, **changes: object
-) -> ConsumedStep:
+) -> LossInput:
     """Let the loss have read something else of a step; returns what it read before."""
     for number, call in enumerate(played.consumed):
         for place, row in enumerate(call.rows):
@@ -116,8 +116,8 @@ def test_a_mask_that_leaves_out_a_token_is_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_tokens", "consumed_logprobs"}
-    [finding] = of_rule(report, "consumed_tokens")
+    assert rules_of(report) == {"loss_input_tokens", "loss_input_logprobs"}
+    [finding] = of_rule(report, "loss_input_tokens")
     assert (finding.episode_id, finding.step_index) == (found.episode_id, 1)
     assert finding.found == f"{len(logprobs) - 1} tokens in the loss"
 
@@ -132,7 +132,7 @@ def test_a_reward_on_a_prompt_token_is_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_logprobs"}
+    assert rules_of(report) == {"loss_input_logprobs"}
     [finding] = report.findings
     assert (finding.episode_id, finding.step_index) == (found.episode_id, 0)
 
@@ -157,7 +157,7 @@ def a_zero(record: EpisodeRecord) -> EpisodeRecord:
     step = replace(next(iter(failed.steps)), reward=0.0, action_valid=True)
     ended = Trajectory(
         task=failed.task,
-        position=failed.position,
+        sample_index=failed.sample_index,
         seed=failed.seed,
         horizon=failed.horizon,
         steps=(step,),
@@ -175,12 +175,12 @@ def with_a_failure(config: RunConfig) -> tuple[PlayedStep, EpisodeRecord]:
     for seed in range(100):
         played = play(config, 1, seed=seed, failure_rate=0.3)
         ended = {
-            (r.group_index, r.outcome.position)
+            (r.group_index, r.outcome.sample_index)
             for r in played.episodes
             if isinstance(r.outcome, Trajectory)
         }
         for record in played.episodes:
-            place = (record.group_index, record.outcome.position)
+            place = (record.group_index, record.outcome.sample_index)
             siblings = sum(group == record.group_index for group, _ in ended)
             if record.retry and place not in ended and record.outcome.steps and siblings == 2:
                 return played, record
@@ -242,12 +242,12 @@ def test_a_doubled_row_is_found(audit: Audit) -> None:
     played = play(config, 1)
     found = played.credits[long_credit(played)]
     call = next(c for c in played.consumed if c.optimizer_step_index == found.optimizer_step_index)
-    again = replace(call, rows=(consumed_step(found, 1, row_index=0),), micro_batch=99)
+    again = replace(call, rows=(loss_input(found, 1, row_index=0),), micro_batch=99)
     played.consumed.append(again)
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_once"}
+    assert rules_of(report) == {"loss_input_once"}
     [finding] = report.findings
     assert (finding.episode_id, finding.step_index) == (found.episode_id, 1)
     assert finding.found == "read 2 times"
@@ -355,7 +355,9 @@ def test_a_success_that_was_not_one_makes_the_horizon_that_grew_on_it_wrong(audi
     unsolved = "UPDATE episodes SET success = 0 WHERE training_step = 1 AND group_index > 1"
 
     half = audit(records, solved, unsolved)
-    fewer = audit(records, solved, unsolved, f"{unsolved.replace('> 1', '= 1')} AND position = 0")
+    fewer = audit(
+        records, solved, unsolved, f"{unsolved.replace('> 1', '= 1')} AND sample_index = 0"
+    )
 
     assert rules_of(half) == set()
     assert rules_of(fewer) == {"horizon"}
@@ -385,7 +387,7 @@ def test_a_weight_that_the_loss_read_otherwise_is_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_weight"}
+    assert rules_of(report) == {"loss_input_weight"}
 
 
 # Rows of several steps
@@ -505,7 +507,7 @@ def test_a_token_of_a_gap_in_the_loss_is_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_tokens", "consumed_logprobs"}
+    assert rules_of(report) == {"loss_input_tokens", "loss_input_logprobs"}
     assert report.findings[0].step_index == index - 1
 
 
@@ -517,7 +519,7 @@ def test_a_step_that_was_read_apart_from_its_row_is_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_rows"}
+    assert rules_of(report) == {"loss_input_rows"}
     assert index in {finding.step_index for finding in report.findings}
     assert {finding.episode_id for finding in report.findings} == {found.episode_id}
 
@@ -532,7 +534,7 @@ def test_rows_that_were_read_as_one_are_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_rows"}
+    assert rules_of(report) == {"loss_input_rows"}
     assert {f.found for f in report.findings} == {"read in a row with another one's steps"}
 
 
@@ -551,7 +553,7 @@ def test_a_silent_step_that_was_lost_from_its_row_is_found(audit: Audit) -> None
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_rows"}
+    assert rules_of(report) == {"loss_input_rows"}
     [finding] = report.findings
     assert (finding.step_index, finding.found) == (lost.step_index, "never read by the loss")
 
@@ -576,14 +578,14 @@ def test_an_advantage_that_reached_the_loss_one_step_late_is_found(audit: Audit)
     config = make_config()
     played = play(config, 1)
     found = played.credits[long_credit(played)]
-    late = consumed_step(found, 0, row_index=0)
+    late = loss_input(found, 0, row_index=0)
     change_read(
         played, found, 1, advantage_low=late.advantage_low, advantage_high=late.advantage_high
     )
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_advantage"}
+    assert rules_of(report) == {"loss_input_advantage"}
     assert report.findings[0].step_index == 1
 
 
@@ -596,7 +598,7 @@ def test_a_step_that_never_reached_the_loss_is_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_all"}
+    assert rules_of(report) == {"loss_input_all"}
     [finding] = report.findings
     assert (finding.episode_id, finding.step_index) == (call.episode_id(lost), lost.step_index)
 
@@ -611,7 +613,7 @@ def test_an_episode_in_two_optimizer_steps_is_found(audit: Audit) -> None:
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_once"}
+    assert rules_of(report) == {"loss_input_once"}
     assert report.findings[0].found == "read in optimizer step 1 of training step 1"
 
 
@@ -745,7 +747,7 @@ def test_pruned_tokens_are_told_and_not_taken_for_a_fault(audit: Audit) -> None:
         "tokens",
         "logprobs",
         "logprob_agreement",
-        "consumed_logprobs",
+        "loss_input_logprobs",
     }
 
 
@@ -798,13 +800,13 @@ def test_a_step_that_another_update_read_as_well_is_found(audit: Audit) -> None:
     played = play_ahead(config)
     found = next(c for c in played[1].credits if all(c.advantages))
     again = replace(
-        played[2].consumed[0], rows=(consumed_step(found, 0, row_index=0),), micro_batch=99
+        played[2].consumed[0], rows=(loss_input(found, 0, row_index=0),), micro_batch=99
     )
     played[2].consumed.append(again)
 
     report = audit([run_started(config), *(r for one in played for r in one.records())])
 
-    assert rules_of(report) == {"consumed_once"}
+    assert rules_of(report) == {"loss_input_once"}
     assert {f.training_step for f in report.findings} == {2}
     assert [f.found for f in report.findings] == [
         "read 2 times",
@@ -1095,12 +1097,12 @@ def test_the_discount_of_another_run_is_found(audit: Audit) -> None:
 
 def test_values_that_the_critic_learnt_in_another_update_are_found(audit: Audit) -> None:
     config, played = critic_run()
-    first, *others = played.consumed_values
-    played.consumed_values = [replace(first, training_step=7), *others]
+    first, *others = played.critic_loss_inputs
+    played.critic_loss_inputs = [replace(first, training_step=7), *others]
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_values"}
+    assert rules_of(report) == {"critic_loss_inputs"}
     assert all(f.found.endswith(" of training step 7") for f in report.findings)
 
 
@@ -1113,34 +1115,38 @@ def test_values_that_the_critic_learnt_of_a_group_that_was_thrown_away_are_found
     lost = next(
         r for r in played[2].episodes if r.group_index == 6 and isinstance(r.outcome, Trajectory)
     )
-    read = played[2].consumed_values[0]
+    read = played[2].critic_loss_inputs[0]
     row = replace(
-        read.rows[0], training_step=1, group_index=6, position=lost.outcome.position, step_index=0
+        read.rows[0],
+        training_step=1,
+        group_index=6,
+        sample_index=lost.outcome.sample_index,
+        step_index=0,
     )
-    played[2].consumed_values.append(replace(read, micro_batch=99, rows=(row,)))
+    played[2].critic_loss_inputs.append(replace(read, micro_batch=99, rows=(row,)))
 
     report = audit([run_started(config), *(r for one in played for r in one.records())])
 
-    assert rules_of(report) == {"consumed_values"}
+    assert rules_of(report) == {"critic_loss_inputs"}
     assert [f.episode_id for f in report.findings] == [lost.episode_id]
 
 
 def test_values_that_the_critic_learnt_elsewhere_or_not_at_all_are_found(audit: Audit) -> None:
     config, played = critic_run()
-    first, *others = played.consumed_values
+    first, *others = played.critic_loss_inputs
     one, two, three, *rest = first.rows
     late = replace(one, first_token=1)
     heavy = replace(two, weight_low=0.9, weight_high=0.9)
     other_target = replace(three, target_low=9.0, target_high=9.0)
     lost = rest.pop()
-    played.consumed_values = [
+    played.critic_loss_inputs = [
         replace(first, rows=(late, heavy, other_target, *rest)),
         *others,
     ]
 
     report = audit([run_started(config), *played.records()])
 
-    assert rules_of(report) == {"consumed_values"}
+    assert rules_of(report) == {"critic_loss_inputs"}
     said = {(f.episode_id, f.step_index): f.found for f in report.findings}
     assert said == {
         (first.episode_id(late), late.step_index): "1 values from token 1 on",

@@ -35,8 +35,8 @@ from longhaul_core.store import (
 )
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.verl.notes import GroupName
-from longhaul_trainer.verl.sampling import Decision, PlayedGroup, SamplingRules, decide
+from longhaul_trainer.training.sampling import Decision, PlayedGroup, SamplingRules, decide
+from longhaul_trainer.training.step_metadata import GroupName
 
 Audit = Callable[..., AuditReport]
 
@@ -95,7 +95,7 @@ def stopped(record: EpisodeRecord) -> EpisodeRecord:
         record,
         outcome=FailedEpisode(
             task=ended.task,
-            position=ended.position,
+            sample_index=ended.sample_index,
             seed=ended.seed,
             horizon=ended.horizon,
             cause=FailureCause.STOPPED_EARLY,
@@ -177,7 +177,7 @@ def change(
 ) -> EpisodeRecord:
     if record.group_index in without_signal:
         return flat(record)
-    if record.group_index in stopped_early and record.outcome.position == 2:
+    if record.group_index in stopped_early and record.outcome.sample_index == 2:
         return stopped(record)
     return record
 
@@ -194,7 +194,7 @@ def decided(
         attempt=0,
         training_step=name.training_step,
         group_index=name.group_index,
-        decided_training_step=training_step,
+        resolved_training_step=training_step,
         update_index=place,
         discard_reason=reason,
     )
@@ -372,7 +372,7 @@ def play_filtered() -> tuple[RunConfig, list[PlayedStep]]:
     decision = next(d for d in late.decisions if (d.training_step, d.group_index) == useless)
     late.decisions.remove(decision)
     steps[1].decisions.append(
-        replace(decision, decided_training_step=2, discard_reason="no_signal")
+        replace(decision, resolved_training_step=2, discard_reason="no_signal")
     )
     return config, steps
 
@@ -431,7 +431,7 @@ def test_an_update_that_is_not_full_though_groups_could_be_replaced_is_found(
     report = audit(
         config,
         steps,
-        "UPDATE groups SET decided_training_step = NULL, update_index = NULL "
+        "UPDATE groups SET resolved_training_step = NULL, update_index = NULL "
         f"WHERE training_step = {lost.training_step} AND group_index = {lost.group_index}",
     )
 

@@ -254,8 +254,8 @@ def test_there_are_recipes() -> None:
             "critic.warmup_training_steps = 99 leaves none of num_training_steps = ",
         ),
         (
-            {"algorithm": {"trace_decay": 0.5}},
-            'trace_decay = 0.5 means nothing to name = "gigpo"; it is for gae',
+            {"algorithm": {"gae_lambda": 0.5}},
+            'gae_lambda = 0.5 means nothing to name = "gigpo"; it is for gae',
         ),
         (
             {"algorithm": {"name": "gae", "statistics": "row"}},

@@ -41,7 +41,7 @@ from verl_process import one_critic, one_worker
 NEVER_READ = -3.25
 """What a model computed of a gap: nobody may care."""
 CREDIT = (
-    *("group_index", "position", "retry", "optimizer_step_index", "split_reasons"),
+    *("group_index", "sample_index", "retry", "optimizer_step_index", "split_reasons"),
     *("episode_advantage", "step_advantages", "advantages", "token_advantages"),
     *("shaped_rewards", "returns_to_go", "loss_weights", "policy_logprobs"),
     *("values", "value_targets", "final_value", "token_values"),
@@ -103,13 +103,13 @@ def step_of(step: RecordedStep, index: int) -> Step:
 
 
 def trajectory_of(
-    episode: RecordedEpisode, *, task: Task, position: int, horizon: int, uses_critic: bool
+    episode: RecordedEpisode, *, task: Task, sample_index: int, horizon: int, uses_critic: bool
 ) -> Trajectory:
     """An episode that ended; the loop composes its final prompt for a critic alone."""
     final_prompt = episode.get("final_prompt") if uses_critic else None
     return Trajectory(
         task=task,
-        position=position,
+        sample_index=sample_index,
         seed=0,
         horizon=horizon,
         steps=tuple(step_of(step, index) for index, step in enumerate(episode["steps"])),
@@ -286,20 +286,20 @@ class Recorded:
         for uid, place, task in zip(
             prompts["uid"], prompts["group_index"], prompts["task"], strict=True
         ):
-            for position, tries in enumerate(self._inputs["groups"][place]["places"]):
-                self._play(uid, place, position, tries, task)
+            for sample_index, tries in enumerate(self._inputs["groups"][place]["places"]):
+                self._play(uid, place, sample_index, tries, task)
             self._queue.tags[uid]["status"] = "finished"
 
     def _play(
         self,
         uid: str,
         place: int,
-        position: int,
+        sample_index: int,
         tries: Sequence[RecordedEpisode],
         task: Task,
     ) -> None:
         """Put the rows of the first try that did not fail into the queue."""
-        from longhaul_trainer.verl.notes import GroupName
+        from longhaul_trainer.training.step_metadata import GroupName
         from longhaul_trainer.verl.rows import to_rows
 
         for retry, episode in enumerate(tries):
@@ -309,7 +309,7 @@ class Recorded:
                 trajectory_of(
                     episode,
                     task=task,
-                    position=position,
+                    sample_index=sample_index,
                     horizon=self._inputs["horizon"],
                     uses_critic=self._run.algorithm.uses_critic,
                 ),
@@ -319,7 +319,7 @@ class Recorded:
                 form=self._run.optimizer.rows,
                 max_row_tokens=self._run.optimizer.max_row_tokens,
             )
-            keys = [f"{uid}_{position}_{number}" for number in range(len(rows))]
+            keys = [f"{uid}_{sample_index}_{number}" for number in range(len(rows))]
             for key, row in zip(keys, rows, strict=True):
                 self._queue.tags[key] = {"status": "success"}
                 self._queue.rows[key] = columns_of(row)
@@ -369,9 +369,9 @@ def make_trainer(
     from transfer_queue import KVBatchMeta
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-    from longhaul_trainer.verl.runtime import RunTicket
+    from longhaul_trainer.training.run_context import RunContext
+    from longhaul_trainer.training.stages import StageClock
     from longhaul_trainer.verl.settings import Paths, verl_settings
-    from longhaul_trainer.verl.stages import StageClock
     from longhaul_trainer.verl.trackers import Trackers
     from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
 
@@ -419,7 +419,7 @@ def make_trainer(
     trainer: Any = Replayed(
         verl_settings(run, paths=paths, device="cpu"),
         TrainingContext(
-            ticket=RunTicket(run_id="run", attempt=0, recorder_name="records", config=run),
+            run_context=RunContext(run_id="run", attempt=0, recorder_name="records", config=run),
             stream=cast("Any", recorded),
             panel=nothing,
             checkpoints=nothing,

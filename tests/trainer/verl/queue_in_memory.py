@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longhaul_trainer.verl.notes import GroupName, RowNotes, StepNote
-from longhaul_trainer.verl.stopping import Stopped
+from longhaul_trainer.training.step_metadata import GroupName, RowMetadata, StepMetadata
+from longhaul_trainer.training.stopping import Stopped
 
 PARTITION = "train"
 GOOD, FLAT = (0.0, 1.0), (1.0, 1.0)
@@ -28,7 +28,9 @@ class World:
     tags: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     panel: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Tags of validation episodes."""
-    notes: dict[str, tuple[StepNote, ...]] = field(default_factory=dict[str, tuple[StepNote, ...]])
+    notes: dict[str, tuple[StepMetadata, ...]] = field(
+        default_factory=dict[str, tuple[StepMetadata, ...]]
+    )
     told_to_stop: list[str] = field(default_factory=list[str])
     num_ended_requests: int = 0
 
@@ -59,14 +61,14 @@ class World:
                 "global_steps": self.training_step,
             }
             returns = self.returns(name)
-            for position, value in enumerate(returns if whole else returns[:1]):
+            for sample_index, value in enumerate(returns if whole else returns[:1]):
                 for step in range(2):
-                    key = f"{name}_{position}_{step}"
+                    key = f"{name}_{sample_index}_{step}"
                     self.tags[key] = {"status": "success"}
-                    self.notes[key] = (note(name, position, step, value),)
+                    self.notes[key] = (note(name, sample_index, step, value),)
         self.num_started += num_tasks
 
-    def read_notes(self, keys: Sequence[str]) -> RowNotes:
+    def read_notes(self, keys: Sequence[str]) -> RowMetadata:
         return {key: self.notes[key] for key in keys}
 
     def stop(self, groups: Sequence[str]) -> Mapping[str, Stopped]:
@@ -79,12 +81,12 @@ class World:
         self.num_ended_requests += 1
 
 
-def note(name: GroupName, position: int, step: int, value: float) -> StepNote:
-    return StepNote(
+def note(name: GroupName, sample_index: int, step: int, value: float) -> StepMetadata:
+    return StepMetadata(
         task_id=f"task {name}",
         training_step=name.training_step,
         group_index=name.group_index,
-        position=position,
+        sample_index=sample_index,
         retry=0,
         horizon=9,
         step=step,

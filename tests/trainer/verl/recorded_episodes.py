@@ -12,10 +12,10 @@ import torch
 
 from longhaul_core.types import Observation, Step, Trajectory
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.verl.credit import StepCredit, TrainedStep, credit_training_step
-from longhaul_trainer.verl.merging import RowForm, cut_into_rows, notes_of
-from longhaul_trainer.verl.notes import GroupName
-from longhaul_trainer.verl.spans import FloatArray, in_response
+from longhaul_trainer.training.credit import StepCredit, TrainedStep, credit_training_step
+from longhaul_trainer.training.merging import RowForm, cut_into_rows, notes_of
+from longhaul_trainer.training.spans import FloatArray, in_response
+from longhaul_trainer.training.step_metadata import GroupName
 from store_samples import make_trajectory
 from trainer.verl.updates import ReadRow, reply_logprobs
 
@@ -45,20 +45,20 @@ class Recorded:
         self._draw = torch.Generator().manual_seed(7)
         self._logprobs: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = {}
         self.trajectories = [
-            self._play(plain, position, number, on_policy=on_policy, breaks=breaks)
-            for position, number in enumerate(num_steps)
+            self._play(plain, sample_index, number, on_policy=on_policy, breaks=breaks)
+            for sample_index, number in enumerate(num_steps)
         ]
 
     def _play(
         self,
         plain: Any,  # noqa: ANN401
-        position: int,
+        sample_index: int,
         num_steps: int,
         *,
         on_policy: bool,
         breaks: bool,
     ) -> Trajectory:
-        made = make_trajectory(rewards=(0.0,) * num_steps, position=position)
+        made = make_trajectory(rewards=(0.0,) * num_steps, sample_index=sample_index)
         steps: list[Step] = []
         for step in made.steps:
             known = steps[-1].prompt_tokens + steps[-1].action_tokens if steps else ()
@@ -72,7 +72,7 @@ class Recorded:
                 now = reply_logprobs(plain, prompt, action)[0].double().numpy()
             shifts = np.array([self._number(-6, 7) / 10 for _ in action])
             old = now if on_policy else now - shifts
-            self._logprobs[position, step.index] = old, now + shifts[::-1] / 2
+            self._logprobs[sample_index, step.index] = old, now + shifts[::-1] / 2
             behavior = old - np.array([self._number(-5, 6) / 10 for _ in action])
             steps.append(
                 replace(
@@ -97,7 +97,7 @@ class Recorded:
     ) -> StepCredit:
         """What the trainer makes of the episodes."""
         notes = {
-            f"train-1-0_{trajectory.position}_{number}": notes_of(
+            f"train-1-0_{trajectory.sample_index}_{number}": notes_of(
                 row, trajectory, group=GroupName(1, 0), retry=0
             )
             for trajectory in self.trajectories
@@ -118,10 +118,10 @@ class Recorded:
         for trajectory in self.trajectories:
             cut = cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
             for number, row in enumerate(cut):
-                steps = by_row[f"train-1-0_{trajectory.position}_{number}"]
+                steps = by_row[f"train-1-0_{trajectory.sample_index}_{number}"]
                 gaps = 1 - np.array(row.response_mask)
                 old, reference = (
-                    self._placed(trajectory.position, steps, which, num_tokens=len(gaps))
+                    self._placed(trajectory.sample_index, steps, which, num_tokens=len(gaps))
                     for which in (0, 1)
                 )
                 read.append(
@@ -142,9 +142,9 @@ class Recorded:
         return read
 
     def _placed(
-        self, position: int, steps: Sequence[TrainedStep], which: int, *, num_tokens: int
+        self, sample_index: int, steps: Sequence[TrainedStep], which: int, *, num_tokens: int
     ) -> FloatArray:
-        values = [self._logprobs[position, step.note.step][which] for step in steps]
+        values = [self._logprobs[sample_index, step.note.step][which] for step in steps]
         return in_response([step.note for step in steps], values, num_tokens=num_tokens)
 
 

@@ -15,8 +15,8 @@ from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import task_panel
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.verl.recorder import Recorder
-from longhaul_trainer.verl.runtime import RunTicket
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def service_of(
     """What episodes share whose records go to `recorder`."""
     from longhaul_trainer.verl.agent_loop import EpisodeService
 
-    ticket = RunTicket(run_id="run", attempt=0, recorder_name="none", config=run)
+    run_context = RunContext(run_id="run", attempt=0, recorder_name="none", config=run)
 
     def find(_name: str) -> SlowRecorder:
         return recorder
@@ -107,10 +107,12 @@ def service_of(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Recorder, "find", find)
         engine: Any = server or Server()
-        return EpisodeService(ticket, engine, tokenizer)
+        return EpisodeService(run_context, engine, tokenizer)
 
 
-def begin(service: "EpisodeService", *, position: int = 0) -> "asyncio.Task[list[AgentLoopOutput]]":
+def begin(
+    service: "EpisodeService", *, sample_index: int = 0
+) -> "asyncio.Task[list[AgentLoopOutput]]":
     """Begin an episode of the first task."""
     return asyncio.create_task(
         service.play(
@@ -118,7 +120,7 @@ def begin(service: "EpisodeService", *, position: int = 0) -> "asyncio.Task[list
             phase="train",
             training_step=1,
             group_index=0,
-            position=position,
+            sample_index=sample_index,
             horizon=2,
         )
     )
@@ -180,7 +182,7 @@ def test_a_prompt_that_is_long_in_the_rendering_costs_no_other_episode_its_deadl
         tokenizer.apply_chat_template = slow_at_first
         slow = begin(service)
         await first_is_rendered.wait()
-        num_rows = len(await begin(service, position=1))
+        num_rows = len(await begin(service, sample_index=1))
         slow_had_ended = slow.done()
         other_has_ended.set()
         return slow_had_ended, [num_rows, len(await slow)]

@@ -109,7 +109,7 @@ def test_an_error_outside_every_episode_ends_the_run_in_every_mode(
 def test_what_is_too_old_is_told_before_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     import transfer_queue
 
-    from longhaul_trainer.verl.notes import GroupName
+    from longhaul_trainer.training.step_metadata import GroupName
 
     cleared: list[str] = []
 

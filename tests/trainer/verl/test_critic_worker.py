@@ -19,7 +19,7 @@ from transformers import AutoModelForTokenClassification
 from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_trainer.config import CriticConfig, RunConfig
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.verl.notes import NOTES, StepNote, written
+from longhaul_trainer.training.step_metadata import NOTES, StepMetadata, written
 from store_samples import make_record, make_trajectory, run_started
 from trainer.verl.updates import Gradients, Reports, error
 from variation import assert_several
@@ -41,19 +41,19 @@ class Row:
     old_values: tuple[float, ...]
     targets: tuple[float, ...]
     weights: tuple[float, ...]
-    position: int
+    sample_index: int
     is_padding: bool = False
 
     @property
-    def notes(self) -> tuple[StepNote, ...]:
+    def notes(self) -> tuple[StepMetadata, ...]:
         """Of its steps."""
         return tuple(
-            StepNote(
+            StepMetadata(
                 task_id="train/00000",
                 training_step=1,
                 policy_version=0,
                 group_index=0,
-                position=self.position,
+                sample_index=self.sample_index,
                 retry=0,
                 horizon=50,
                 step=step,
@@ -79,7 +79,9 @@ def make_rows() -> list[Row]:
     def tokens(number: int) -> tuple[int, ...]:
         return tuple(torch.randint(5, 4096, (number,), generator=draw).tolist())
 
-    def one(position: int, prompt: int, spans: Sequence[tuple[int, int]], counted: set[int]) -> Row:
+    def one(
+        sample_index: int, prompt: int, spans: Sequence[tuple[int, int]], counted: set[int]
+    ) -> Row:
         length = spans[-1][1]
         shift = torch.randn(length, generator=draw).tolist()
         return Row(
@@ -89,9 +91,9 @@ def make_rows() -> list[Row]:
             old_values=tuple(0.1 * value for value in shift),
             targets=tuple(1.0 + value for value in reversed(shift)),
             weights=tuple(
-                0.2 * (1 + position) if place in counted else 0.0 for place in range(length)
+                0.2 * (1 + sample_index) if place in counted else 0.0 for place in range(length)
             ),
-            position=position,
+            sample_index=sample_index,
         )
 
     return [
@@ -108,7 +110,7 @@ PADDING = Row(
     old_values=(0.0,),
     targets=(0.0,),
     weights=(0.0,),
-    position=0,
+    sample_index=0,
     is_padding=True,
 )
 
@@ -151,7 +153,7 @@ def plain(worker: Any, model_folder: Path) -> Any:  # noqa: ANN401  transformers
 def batch_of(rows: Sequence[Row], *, micro_batch_tokens: int = 4096) -> Any:  # noqa: ANN401
     from verl.utils import tensordict_utils as tu
 
-    from longhaul_trainer.verl.consumption import OPTIMIZER_STEP, TRAINING_STEP
+    from longhaul_trainer.verl.loss_inputs import OPTIMIZER_STEP, TRAINING_STEP
 
     def jagged(column: Callable[[Row], Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
         tensors = [torch.tensor(column(row), dtype=dtype) for row in rows]
@@ -199,8 +201,8 @@ def update(
     """Gradients just before the optimizer's step, and the metrics of the update."""
     from verl.utils import tensordict_utils as tu
 
-    from longhaul_trainer.verl.consumption import MicroBatchReports
     from longhaul_trainer.verl.critic import ReportedValueLoss
+    from longhaul_trainer.verl.loss_inputs import MicroBatchReports
 
     found: Gradients = {}
 
@@ -307,7 +309,9 @@ def test_what_the_loss_read_is_in_the_store(worker: Any, tmp_path: Path) -> None
                 run_started(),
                 *(
                     make_record(
-                        make_trajectory(position=row.position, rewards=(0.0,) * len(row.spans))
+                        make_trajectory(
+                            sample_index=row.sample_index, rewards=(0.0,) * len(row.spans)
+                        )
                     )
                     for row in rows
                 ),
@@ -322,7 +326,7 @@ def test_what_the_loss_read_is_in_the_store(worker: Any, tmp_path: Path) -> None
             for row in connection.execute(
                 text(
                     "SELECT episode_id, step_index, num_tokens, first_token, target_low, "
-                    "target_high, weight_low, weight_high FROM consumed_values ORDER BY 1, 2"
+                    "target_high, weight_low, weight_high FROM critic_loss_inputs ORDER BY 1, 2"
                 )
             )
         ]
@@ -339,12 +343,12 @@ def test_what_the_loss_read_is_in_the_store(worker: Any, tmp_path: Path) -> None
 
 
 def test_a_value_that_is_learnt_between_two_actions_is_told_of_the_one_before() -> None:
-    from longhaul_trainer.verl.critic import consumed_values
+    from longhaul_trainer.verl.critic import critic_loss_inputs
 
     merged = make_rows()[1]
     wrong = [0.4 if place == 6 else weight for place, weight in enumerate(merged.weights)]
 
-    first, second = consumed_values(batch_of([replace(merged, weights=tuple(wrong))]))
+    first, second = critic_loss_inputs(batch_of([replace(merged, weights=tuple(wrong))]))
 
     assert (first.step_index, first.num_tokens, first.first_token) == (0, 2, 0)
     assert (second.step_index, second.num_tokens, second.first_token) == (1, 1, 0)

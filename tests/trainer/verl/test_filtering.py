@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from longhaul_core.errors import GroupError
-from longhaul_trainer.verl.notes import GroupName
-from longhaul_trainer.verl.sampling import SamplingRules
+from longhaul_trainer.training.sampling import SamplingRules
+from longhaul_trainer.training.step_metadata import GroupName
 from trainer.verl.queue_in_memory import FLAT, GOOD, GROUP_TOKENS, PARTITION, World, groups_of
 from verl_process import IMPORTS_VERL
 

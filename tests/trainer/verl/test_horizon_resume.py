@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from longhaul_core.types import GroupOutcome, Split, Task
 from longhaul_trainer.config import RunConfig, TasksConfig, TrainerConfig
 from longhaul_trainer.environments import task_panel, task_stream
-from longhaul_trainer.verl.checkpoints import CheckpointFolder
-from longhaul_trainer.verl.stages import StageClock
+from longhaul_trainer.training.checkpoints import CheckpointFolder
+from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.trackers import Trackers
 from verl_process import IMPORTS_VERL
 
@@ -101,7 +101,7 @@ def attempt(
     run: RunConfig, folder: Path, *, until: int = NUM_TRAINING_STEPS
 ) -> list[tuple[int, list[str]]]:
     """Horizon and task ids of each training step, from the last checkpoint to `until`."""
-    from longhaul_trainer.verl.runtime import RunTicket
+    from longhaul_trainer.training.run_context import RunContext
     from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
 
     class Driven(LonghaulTrainer):
@@ -126,7 +126,7 @@ def attempt(
     trainer = Driven(
         settings_of_verl(),
         TrainingContext(
-            ticket=RunTicket(run_id="one", attempt=0, recorder_name="none", config=run),
+            run_context=RunContext(run_id="one", attempt=0, recorder_name="none", config=run),
             stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
             panel=task_panel(run, Split.VALIDATION),
             checkpoints=checkpoints,
@@ -161,9 +161,9 @@ def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
 
 
 def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) -> None:
+    from longhaul_trainer.training.run_context import RunContext
+    from longhaul_trainer.training.step_metadata import GroupName
     from longhaul_trainer.verl.modes import ColocateAsyncTrainer
-    from longhaul_trainer.verl.notes import GroupName
-    from longhaul_trainer.verl.runtime import RunTicket
     from longhaul_trainer.verl.settings import Paths, verl_settings
     from longhaul_trainer.verl.trainer import TrainingContext
 
@@ -182,7 +182,9 @@ def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) 
         trainer = ColocateAsyncTrainer(
             settings,
             TrainingContext(
-                ticket=RunTicket(run_id="one", attempt=attempt, recorder_name="none", config=run),
+                run_context=RunContext(
+                    run_id="one", attempt=attempt, recorder_name="none", config=run
+                ),
                 stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
                 panel=task_panel(run, Split.VALIDATION),
                 checkpoints=checkpoints,

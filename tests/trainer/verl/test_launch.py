@@ -9,10 +9,10 @@ from longhaul_core.store.writer import StoreWriter
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory
-from longhaul_trainer.verl.checkpoints import CheckpointFolder
+from longhaul_trainer.training.checkpoints import CheckpointFolder
+from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.launch import _Launch, next_attempt
-from longhaul_trainer.verl.runtime import RunTicket
-from longhaul_trainer.verl.stages import StageClock
 from store_samples import run_started
 
 
@@ -30,8 +30,10 @@ def store(tmp_path: Path) -> str:
 
 def leave_ticket(run: RunDirectory, attempt: int) -> None:
     config = RunConfig(num_training_steps=2, tasks_per_training_step=2)
-    ticket = RunTicket(run_id=run.run_id, attempt=attempt, recorder_name="none", config=config)
-    ticket.write(run.path / "scratch")
+    run_context = RunContext(
+        run_id=run.run_id, attempt=attempt, recorder_name="none", config=config
+    )
+    run_context.write(run.path / "scratch")
 
 
 def test_a_run_that_nobody_knows_begins_with_attempt_0(run: RunDirectory, store: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from longhaul_core.store.records import ConsumedSteps
+from longhaul_core.store.records import LossInputs
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.models import prepare_model
@@ -201,10 +201,10 @@ def test_the_loss_reports_the_same_steps_of_either_form(
             (
                 replace(step, row_index=0)
                 for record in writer.records
-                if isinstance(record, ConsumedSteps)
+                if isinstance(record, LossInputs)
                 for step in record.rows
             ),
-            key=lambda step: (step.position, step.step_index),
+            key=lambda step: (step.sample_index, step.step_index),
         )
         for form, writer in reports.items()
     }
@@ -223,7 +223,7 @@ def long_and_short(plain: Any) -> Recorded:  # noqa: ANN401
 def mean_gradient(
     plain: Any,  # noqa: ANN401
     recorded: Recorded,
-    position: int,
+    sample_index: int,
     *,
     by_step: bool,
 ) -> tuple[Gradients, int, int]:
@@ -234,9 +234,9 @@ def mean_gradient(
     (episode,) = (
         e
         for e in recorded.credit("step", algorithm("token")).episodes
-        if e.notes[0].position == position
+        if e.notes[0].sample_index == sample_index
     )
-    steps = recorded.trajectories[position].steps
+    steps = recorded.trajectories[sample_index].steps
     num_tokens = sum(len(step.action_tokens) for step in steps)
     plain.zero_grad()
     for step, advantage in zip(steps, episode.credit.advantages, strict=True):
@@ -257,8 +257,8 @@ def test_a_long_episode_and_a_short_one_weigh_as_configured(
     form: Any,  # noqa: ANN401
 ) -> None:
     long, short = (
-        mean_gradient(plain, long_and_short, position, by_step=unit == "step")
-        for position in (0, 1)
+        mean_gradient(plain, long_and_short, sample_index, by_step=unit == "step")
+        for sample_index in (0, 1)
     )
     assert (long[1], short[1]) == (40, 4)
     shares = {

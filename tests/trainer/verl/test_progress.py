@@ -12,9 +12,9 @@ from longhaul_core.store.maintenance import request_cancel
 from longhaul_core.store.queries import liveness
 from longhaul_core.store.session import open_store
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl import progress as progress_module
 from longhaul_trainer.verl.progress import RunProgress
-from longhaul_trainer.verl.stages import StageClock
 from trainer.verl.local_ray import ray_here, recorder_of, refusing, wait_for
 
 pytestmark = [

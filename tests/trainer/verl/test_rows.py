@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from longhaul_trainer.verl.notes import GroupName, RowKey, StepNote, read_notes
+from longhaul_trainer.training.step_metadata import GroupName, RowKey, StepMetadata, read_notes
 from store_samples import make_trajectory
 from verl_process import IMPORTS_VERL
 
@@ -17,7 +17,7 @@ REWARDS = (0.25, -1.0, 2.0)
 def rows_of_episode(updates: int = 2) -> list[Any]:
     from longhaul_trainer.verl.rows import to_rows
 
-    trajectory = make_trajectory(rewards=REWARDS, position=3)
+    trajectory = make_trajectory(rewards=REWARDS, sample_index=3)
     return to_rows(
         trajectory,
         group=GroupName(3, 5),
@@ -28,7 +28,7 @@ def rows_of_episode(updates: int = 2) -> list[Any]:
 
 
 def test_there_is_a_row_for_each_step_with_the_tokens_that_were_read_and_written() -> None:
-    trajectory = make_trajectory(rewards=REWARDS, position=3)
+    trajectory = make_trajectory(rewards=REWARDS, sample_index=3)
     rows = rows_of_episode()
 
     assert len(rows) == len(trajectory.steps)
@@ -40,16 +40,16 @@ def test_there_is_a_row_for_each_step_with_the_tokens_that_were_read_and_written
 
 
 def test_a_note_says_what_credit_needs_to_know() -> None:
-    trajectory = make_trajectory(rewards=REWARDS, position=3)
+    trajectory = make_trajectory(rewards=REWARDS, sample_index=3)
     (note,) = read_notes([row.extra_fields for row in rows_of_episode()])[1]
     step = trajectory.steps[1]
 
-    assert note == StepNote(
+    assert note == StepMetadata(
         task_id=trajectory.task.task_id,
         training_step=3,
         group_index=5,
         policy_version=7,
-        position=3,
+        sample_index=3,
         retry=1,
         horizon=50,
         step=1,

@@ -584,9 +584,9 @@ def test_the_agent_loop_is_named_to_verl_with_its_ticket(tmp_path: Path) -> None
 
     from longhaul_trainer.verl.settings import AGENT_LOOP, agent_loop_file
 
-    path = agent_loop_file(tmp_path / "ticket-0.json")
+    path = agent_loop_file(tmp_path / "run_context-0.json")
     (entry,) = cast("list[dict[str, str]]", OmegaConf.to_container(OmegaConf.load(path)))
 
     assert entry["name"] == AGENT_LOOP
-    assert entry["ticket"] == str(tmp_path / "ticket-0.json")
+    assert entry["run_context"] == str(tmp_path / "run_context-0.json")
     assert load_class_from_fqn(entry["_target_"]).__name__ == "EpisodeAgentLoop"

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.verl.columns import responses, token_weights
-from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.metrics import agreement, row_metrics
-from longhaul_trainer.verl.notes import GroupName, StepNote
+from longhaul_trainer.training.columns import responses, token_weights
+from longhaul_trainer.training.credit import StepCredit, credit_training_step
+from longhaul_trainer.training.metrics import agreement, row_metrics
+from longhaul_trainer.training.step_metadata import GroupName, StepMetadata
 from store_samples import make_task
 from verl_process import IMPORTS_VERL
 
@@ -31,13 +31,13 @@ def run(**settings: object) -> RunConfig:
     )
 
 
-def note(position: int, step: int, *, reward: float, anchor: str, **place: int) -> StepNote:
-    return StepNote(
+def note(sample_index: int, step: int, *, reward: float, anchor: str, **place: int) -> StepMetadata:
+    return StepMetadata(
         task_id="task",
         training_step=3,
         group_index=0,
         policy_version=0,
-        position=position,
+        sample_index=sample_index,
         retry=0,
         horizon=9,
         step=step,
@@ -140,7 +140,7 @@ def test_what_is_missing_of_the_batches_ahead_is_asked_for(
 
     class Given(LonghaulTrainer):
         def __init__(self) -> None:
-            self._chooser = None
+            self._dynamic_sampling = None
             self._run = run(
                 tasks_per_training_step=3,
                 sampling={"dynamic": True},

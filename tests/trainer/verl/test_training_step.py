@@ -37,8 +37,8 @@ from longhaul_core.store import Metrics, StoreWriter, open_store, read_only_engi
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import CLIP_RANGES, EstimatorName
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.verl.credit import StepCredit, credit_training_step
-from longhaul_trainer.verl.notes import StepNote
+from longhaul_trainer.training.credit import StepCredit, credit_training_step
+from longhaul_trainer.training.step_metadata import StepMetadata
 from trainer.verl.updates import (
     MAX_ERROR,
     TEMPERATURE,
@@ -152,7 +152,7 @@ def train(
     """
     from transfer_queue import KVBatchMeta
 
-    from longhaul_trainer.verl.consumption import MicroBatchReports, ReportedLoss
+    from longhaul_trainer.verl.loss_inputs import MicroBatchReports, ReportedLoss
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
     trainer: Any = LonghaulTrainer.__new__(LonghaulTrainer)  # no cluster, no engine
@@ -198,7 +198,7 @@ def credited_rows(
                 advantage=advantage,
                 weight=step.loss_weight,
                 group=step.note.group_index,
-                position=step.note.position,
+                sample_index=step.note.sample_index,
                 step=step.note.step,
                 num_steps=step.note.num_steps,
             )
@@ -213,27 +213,27 @@ def made_up(
     """Credit and rows of episodes whose replies have 1, 2, 3, 1, … tokens.
 
     Args:
-        lengths: Group and position → number of steps, and the return, paid at the end.
+        lengths: Group and sample_index → number of steps, and the return, paid at the end.
         config: How to credit.
         plain: Gives the old logprobs, so that the update is on policy; None makes them -1.
     """
-    notes: dict[str, tuple[StepNote, ...]] = {}
+    notes: dict[str, tuple[StepMetadata, ...]] = {}
     tokens: dict[str, tuple[Tokens, Tokens, Logprobs, Logprobs]] = {}
-    for (group, position), (num_steps, episode_return) in lengths.items():
-        draw = Random(f"{group}/{position}")
+    for (group, sample_index), (num_steps, episode_return) in lengths.items():
+        draw = Random(f"{group}/{sample_index}")
         for step in range(num_steps):
             prompt = tuple(draw.randrange(5, 4096) for _ in range(4))
             reply = tuple(draw.randrange(5, 4096) for _ in range(1 + step % 3))
             old = (-1.0,) * len(reply) if plain is None else model_logprobs(plain, prompt, reply)
-            key = f"train-1-{group}_{position}_{step}"
+            key = f"train-1-{group}_{sample_index}_{step}"
             tokens[key] = prompt, reply, old, old
             notes[key] = (
-                StepNote(
+                StepMetadata(
                     task_id="train/00000",
                     training_step=1,
                     group_index=group,
                     policy_version=0,
-                    position=position,
+                    sample_index=sample_index,
                     retry=0,
                     horizon=50,
                     step=step,
@@ -286,9 +286,9 @@ def test_the_optimizer_takes_the_steps_that_are_configured_however_many_rows_the
     with_signal = {"all episodes": range(num_groups), "one group": [3], "none": []}[signal]
     num_steps = num_rows // (num_groups * group_size)
     lengths = {
-        (group, position): (num_steps, float(position) if group in with_signal else 0.0)
+        (group, sample_index): (num_steps, float(sample_index) if group in with_signal else 0.0)
         for group in range(num_groups)
-        for position in range(group_size)
+        for sample_index in range(group_size)
     }
     found, rows = made_up(lengths, config)
     assert len(rows) == num_rows
@@ -357,8 +357,8 @@ def test_an_episode_of_40_steps_and_one_of_4_weigh_as_configured(
     seen, _ = train(worker, config, credit, rows)
 
     episodes = [
-        (advantage, [row for row in rows.values() if row.position == position])
-        for position, advantage in enumerate((0.75, -0.75))
+        (advantage, [row for row in rows.values() if row.sample_index == sample_index])
+        for sample_index, advantage in enumerate((0.75, -0.75))
     ]
     assert [len(steps) for _, steps in episodes] == [40, 4]
     expected = {
@@ -394,7 +394,7 @@ def rows_of(played: PlayedStep, found: StepCredit) -> dict[str, Row]:
     for one in played.credits:
         outcome = outcome_of(played, one)
         for step, old in zip(outcome.steps, logprobs_of(one), strict=True):
-            key = f"train-1-{one.group_index}_{one.position}_{step.index}"
+            key = f"train-1-{one.group_index}_{one.sample_index}_{step.index}"
             tokens[key] = step.prompt_tokens, step.action_tokens, old, step.behavior_logprobs
     return credited_rows(found, tokens)
 
@@ -408,8 +408,8 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 HELD = (
     *("advantage", "loss_weights", "loss_weight_sum", "optimizer_steps", "logprob_agreement"),
-    *("consumed_tokens", "consumed_advantage", "consumed_weight", "consumed_logprobs"),
-    *("consumed_once", "consumed_all", "consumed_nothing_else"),
+    *("loss_input_tokens", "loss_input_advantage", "loss_input_weight", "loss_input_logprobs"),
+    *("loss_input_once", "loss_input_all", "loss_input_nothing_else"),
 )
 """Rules of the audit that the worker's report and the credit must have been held to."""
 
@@ -444,7 +444,7 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
         writer.write([*played.episodes, *played.greedy, *played.decisions, *played.credits])
         if config.algorithm.uses_critic:  # another worker reads values: see test_critic_worker
             consume_values(played)
-            writer.write(played.consumed_values)
+            writer.write(played.critic_loss_inputs)
         seen, metrics = train(worker, config, found, rows, writer=writer)
         values = {
             "actor/optimizer_steps": float(metrics["actor/optimizer_steps"]),

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.verl.credit import CriticValues, StepCredit, credit_training_step
-from longhaul_trainer.verl.notes import RowKey, StepNote, without_final
+from longhaul_trainer.training.credit import CriticValues, StepCredit, credit_training_step
+from longhaul_trainer.training.step_metadata import RowKey, StepMetadata, without_final
 
-Notes = dict[str, tuple[StepNote, ...]]
+Notes = dict[str, tuple[StepMetadata, ...]]
 Episodes = list[tuple[list[tuple[float, int]], bool]]
 """For each episode the reward and the tokens of its steps, and whether a limit cut it short."""
 
@@ -19,23 +19,23 @@ Episodes = list[tuple[list[tuple[float, int]], bool]]
 def notes_of(episodes: Episodes, *, gap: int | None = None) -> Notes:
     """Notes of a group's episodes: a row for each step, or one row with gaps of so many tokens."""
     notes: Notes = {}
-    for position, (steps, truncated) in enumerate(episodes):
+    for sample_index, (steps, truncated) in enumerate(episodes):
         place = 0
-        of_row: list[StepNote] = []
+        of_row: list[StepMetadata] = []
         for index, (reward, tokens) in enumerate(steps):
-            note = StepNote(
+            note = StepMetadata(
                 task_id="train/00000",
                 training_step=1,
                 policy_version=0,
                 group_index=0,
-                position=position,
+                sample_index=sample_index,
                 retry=0,
                 horizon=9,
                 step=index,
                 num_steps=len(steps),
                 reward=reward,
                 action_valid=True,
-                anchor=f"{position}/{index}",
+                anchor=f"{sample_index}/{index}",
                 success=False,
                 episode_return=sum(reward for reward, _ in steps),
                 prompt_tokens=7,
@@ -46,24 +46,24 @@ def notes_of(episodes: Episodes, *, gap: int | None = None) -> Notes:
             )
             place += tokens + (gap or 0)
             if gap is None:
-                notes[f"train-1-0_{position}_{index}"] = (note,)
+                notes[f"train-1-0_{sample_index}_{index}"] = (note,)
             else:
                 of_row.append(note)
         if gap is not None:
-            notes[f"train-1-0_{position}_0"] = tuple(of_row)
+            notes[f"train-1-0_{sample_index}_0"] = tuple(of_row)
     return notes
 
 
 def said_by(notes: Notes, tokens: dict[tuple[int, int], list[float]]) -> CriticValues:
-    """Values of a row's response, from those of (position, step); a gap's are 99."""
+    """Values of a row's response, from those of (sample_index, step); a gap's are 99."""
     rows: dict[str, Any] = {}
     for key, row in notes.items():
         values = np.full(row[-1].stop, 99.0)
         for note in row:
-            values[note.start : note.stop] = tokens[note.position, note.step]
+            values[note.start : note.stop] = tokens[note.sample_index, note.step]
         rows[key] = values
     finals = {
-        RowKey.parse(key)[:2]: 10.0 * row[-1].position + 5.0
+        RowKey.parse(key)[:2]: 10.0 * row[-1].sample_index + 5.0
         for key, row in notes.items()
         if row[-1].truncated
     }
@@ -74,7 +74,7 @@ def credited(notes: Notes, values: CriticValues | None, **algorithm: object) -> 
     return credit_training_step(
         notes,
         algorithm=AlgorithmConfig.model_validate(
-            {"name": "gae", "discount": 1.0, "trace_decay": 1.0} | algorithm
+            {"name": "gae", "discount": 1.0, "gae_lambda": 1.0} | algorithm
         ),
         num_optimizer_steps=1,
         groups=["train-1-0"],
@@ -175,13 +175,13 @@ def test_rows_do_not_matter(episodes: Episodes, level: str, gap: int, data: st.D
     """Merged or not, an episode has the same values, advantages and weights."""
     value = st.floats(-3, 3).map(lambda v: round(v, 3))
     tokens = {
-        (position, index): data.draw(st.lists(value, min_size=number, max_size=number))
-        for position, (of_episode, _) in enumerate(episodes)
+        (sample_index, index): data.draw(st.lists(value, min_size=number, max_size=number))
+        for sample_index, (of_episode, _) in enumerate(episodes)
         for index, (_, number) in enumerate(of_episode)
     }
 
     apart, merged = (
-        credited(notes, said_by(notes, tokens), gae_level=level, trace_decay=0.8, discount=0.9)
+        credited(notes, said_by(notes, tokens), gae_level=level, gae_lambda=0.8, discount=0.9)
         for notes in (notes_of(episodes), notes_of(episodes, gap=gap))
     )
 

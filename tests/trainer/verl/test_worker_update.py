@@ -244,8 +244,8 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "store.db"
     with StoreWriter(path) as writer:
         episodes = [
-            make_record(make_trajectory(position=position, rewards=(0.0,) * number))
-            for position, number in enumerate(LENGTHS)
+            make_record(make_trajectory(sample_index=sample_index, rewards=(0.0,) * number))
+            for sample_index, number in enumerate(LENGTHS)
         ]
         writer.write([run_started(), *episodes])
     return path
@@ -256,7 +256,7 @@ def consumed(store: Path, columns: str) -> list[tuple[Any, ...]]:
     with engine.connect() as connection:
         rows = connection.execute(
             text(
-                f"SELECT {columns} FROM consumed_steps "
+                f"SELECT {columns} FROM loss_inputs "
                 "ORDER BY episode_id, step_index, optimizer_step_index, micro_batch, row_index"
             )
         )
@@ -270,7 +270,7 @@ def report_of(row: Row) -> tuple[Any, ...]:
     advantage, weight = float(np.float32(row.advantage)), float(np.float32(row.weight))
     old = sum(float(np.float32(logprob)) for logprob in row.old_logprobs)
     return (
-        f"run/0/train/1/0/{row.position}/0",
+        f"run/0/train/1/0/{row.sample_index}/0",
         row.step,
         len(row.reply),
         *(advantage, advantage, weight, weight),
@@ -354,7 +354,7 @@ def test_an_error_of_the_store_ends_the_update(
     rows: list[Row],
     store: Path,
 ) -> None:
-    unknown = [replace(rows[0], position=1, step=3), *rows[1:]]
+    unknown = [replace(rows[0], sample_index=1, step=3), *rows[1:]]
     with (
         StoreWriter(store) as writer,
         pytest.raises(StoreError, match=r"consumed step 3, but episode .* has 3 steps"),

@@ -13,10 +13,10 @@ import torch
 from longhaul_core.store import Record
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.verl.notes import NOTES, StepNote, written
+from longhaul_trainer.training.step_metadata import NOTES, StepMetadata, written
 
 if TYPE_CHECKING:
-    from longhaul_trainer.verl.consumption import RecordWriter
+    from longhaul_trainer.verl.loss_inputs import RecordWriter
 
 TEMPERATURE = 0.7
 MAX_ERROR = 1e-4
@@ -37,7 +37,7 @@ class ReadRow:
     reference_logprobs: Sequence[float]
     advantages: Sequence[float]
     weights: Sequence[float]
-    notes: tuple[StepNote, ...]
+    notes: tuple[StepMetadata, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Row:
     reference_logprobs: tuple[float, ...]
     advantage: float
     weight: float
-    position: int
+    sample_index: int
     step: int
     is_padding: bool = False
     group: int = 0
@@ -75,18 +75,18 @@ class Row:
         )
 
     @property
-    def note(self) -> StepNote:
+    def note(self) -> StepMetadata:
         """What the row was given when its episode was played."""
-        return StepNote(
+        return StepMetadata(
             task_id="train/00000",
             training_step=1,
             group_index=self.group,
             policy_version=0,
-            position=self.position,
+            sample_index=self.sample_index,
             retry=0,
             horizon=50,
             step=self.step,
-            num_steps=self.num_steps or LENGTHS[self.position],
+            num_steps=self.num_steps or LENGTHS[self.sample_index],
             reward=0.0,
             action_valid=True,
             anchor="",
@@ -117,7 +117,7 @@ PADDING = Row(
     reference_logprobs=(0.0,),
     advantage=0.0,
     weight=0.0,
-    position=0,
+    sample_index=0,
     step=0,
     is_padding=True,
 )
@@ -159,9 +159,13 @@ def make_rows(plain: Any) -> list[Row]:  # noqa: ANN401
     shifts = [0.05, -0.6, 0.7, -0.1, 1.4, -0.02, 0.45, 0.0]
     advantages = [1.5, -0.8, 0.6, -2.0, 0.3]
     num_tokens = sum(reply for _, reply in lengths)
-    steps = [(position, step) for position, number in enumerate(LENGTHS) for step in range(number)]
+    steps = [
+        (sample_index, step)
+        for sample_index, number in enumerate(LENGTHS)
+        for step in range(number)
+    ]
     for place, (prompt_length, reply_length) in enumerate(lengths):
-        position, step = steps[place]
+        sample_index, step = steps[place]
         prompt, reply = tokens(prompt_length), tokens(reply_length)
         with torch.no_grad():
             now = reply_logprobs(plain, prompt, reply)[0].tolist()
@@ -179,7 +183,7 @@ def make_rows(plain: Any) -> list[Row]:  # noqa: ANN401
                 reference_logprobs=tuple(p + 0.3 * (i - 1) for i, p in enumerate(now)),
                 advantage=advantages[place],
                 weight=1.0 / num_tokens,
-                position=position,
+                sample_index=sample_index,
                 step=step,
             )
         )
@@ -300,7 +304,7 @@ def update_of(
     """`update` with rows of any number of steps."""
     from verl.utils import tensordict_utils as tu
 
-    from longhaul_trainer.verl.consumption import (
+    from longhaul_trainer.verl.loss_inputs import (
         OPTIMIZER_STEP,
         TRAINING_STEP,
         MicroBatchReports,

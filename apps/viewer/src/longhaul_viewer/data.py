@@ -188,7 +188,7 @@ def episode(episode_id: str) -> EpisodeDetail:
 
 
 def group(key: GroupKey) -> GroupDetail:
-    """A group and its attempts by position and retry; `LookupError` if there is none."""
+    """A group and its attempts by sample_index and retry; `LookupError` if there is none."""
     with _reading() as session:
         return queries.get_group(
             session,
@@ -202,7 +202,11 @@ def group(key: GroupKey) -> GroupDetail:
 
 def attempt_name(episode: EpisodeSummary) -> str:
     """An episode's place in its group, and which try it is if an earlier one failed."""
-    return f"{episode.position} retry {episode.retry}" if episode.retry else str(episode.position)
+    return (
+        f"{episode.sample_index} retry {episode.retry}"
+        if episode.retry
+        else str(episode.sample_index)
+    )
 
 
 def group_of(episode: EpisodeSummary) -> GroupKey:

@@ -194,7 +194,7 @@ class Trajectory:
     """The record of one finished episode."""
 
     task: Task
-    position: int
+    sample_index: int
     """0-based place in its group."""
     seed: int
     """Seeds the sampling of the episode's actions."""
@@ -232,7 +232,7 @@ class FailedEpisode:
     """An episode that broke: recorded, in no baseline, in no loss, never scored."""
 
     task: Task
-    position: int
+    sample_index: int
     seed: int
     horizon: int
     cause: FailureCause

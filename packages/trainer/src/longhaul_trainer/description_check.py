@@ -137,7 +137,7 @@ def _missing(tracker: str) -> str:
 
 
 def _require_settings_of_verl(config: RunConfig) -> None:
-    from longhaul_trainer.verl.device import usable_gpus, wanted_device
+    from longhaul_trainer.device import usable_gpus, wanted_device
     from longhaul_trainer.verl.settings import require_known_settings
 
     require_known_settings(config, device=wanted_device(config, num_gpus=len(usable_gpus())))

@@ -27,6 +27,7 @@ from longhaul_core.errors import ConfigError, LonghaulError, MachineError, Store
 from longhaul_core.store.session import check_store
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.description_check import require_chat_template
+from longhaul_trainer.device import usable_gpus, wanted_device
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.provenance import Gpu
@@ -37,7 +38,6 @@ from longhaul_trainer.verl.attention import (
     flash_attention_version,
     gpu_attention,
 )
-from longhaul_trainer.verl.device import usable_gpus, wanted_device
 
 GIB = 2**30
 PROCESSES_GIB = 5.5

@@ -62,7 +62,7 @@ def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tup
         ConfigError: If the function raises, or gives another number of rewards, or one that
             is not a finite number. The message names the function and the episode.
     """
-    told = f"{SETTING} = {name!r}, task {episode.task.task_id!r}, place {episode.position}"
+    told = f"{SETTING} = {name!r}, task {episode.task.task_id!r}, place {episode.sample_index}"
     try:
         with attributed_to(EnvironmentFailure, told):
             rewards = tuple(float(reward) for reward in function(episode))

@@ -17,7 +17,7 @@ from longhaul_core.store import queries
 
 router = APIRouter(tags=["episodes"])
 EpisodeId = Annotated[
-    str, Path(description="`run/attempt/phase/training step/group/position/retry`.")
+    str, Path(description="`run/attempt/phase/training step/group/sample_index/retry`.")
 ]
 
 

@@ -24,14 +24,14 @@ class Episode(Answer):
     """One run of an environment from reset to its end."""
 
     episode_id: str
-    """`run/attempt/phase/training step/group/position/retry`."""
+    """`run/attempt/phase/training step/group/sample_index/retry`."""
     run_id: str
     attempt: int
     phase: str
     """`train`, `baseline`, `validation` or `test`."""
     training_step: int
     group_index: int
-    position: int
+    sample_index: int
     """0-based place in its group."""
     retry: int
     environment: str

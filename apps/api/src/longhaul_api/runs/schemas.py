@@ -107,7 +107,7 @@ class Failure(Answer):
     phase: str
     training_step: int
     group_index: int
-    position: int
+    sample_index: int
     retry: int
     environment: str
     task_id: str

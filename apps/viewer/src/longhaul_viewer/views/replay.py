@@ -61,7 +61,7 @@ def header(episode: EpisodeDetail) -> None:
                 Link(
                     f"{summary.phase} {summary.training_step}, group {summary.group_index}", place
                 ),
-                Link(f"episode {summary.position}"),
+                Link(f"episode {summary.sample_index}"),
             ]
         ),
         blocks.title(summary.goal or summary.task_id),

@@ -39,12 +39,12 @@ def gae_over_steps(
     final_values: Sequence[float | None],
     *,
     discount: float,
-    trace_decay: float,
+    gae_lambda: float,
 ) -> tuple[StepCriticCredit, ...]:
     r"""Generalised advantages of actions, one per environment step.
 
         delta_t = r_t + discount * (1 - terminated_t) * V_{t+1} - V_t
-        A_t = delta_t + discount * trace_decay * (1 - done_t) * A_{t+1}
+        A_t = delta_t + discount * gae_lambda * (1 - done_t) * A_{t+1}
 
     done is terminated or truncated. `V_t` is the value of the step's prompt, read before
     the first token of its action; V after a truncated episode's last step is `final_values`.
@@ -59,7 +59,7 @@ def gae_over_steps(
         final_values: For each episode None if it terminated, or the value of its last
             observation's prompt if it was truncated.
         discount: Per step, in [0, 1].
-        trace_decay: Lambda, per step, in [0, 1]; 0 trusts the critic after one step, 1
+        gae_lambda: Lambda, per step, in [0, 1]; 0 trusts the critic after one step, 1
             only where an episode is truncated.
 
     Returns:
@@ -67,13 +67,13 @@ def gae_over_steps(
 
     Raises:
         ValueError: If the lengths differ, an episode is empty, a reward or value is not
-            finite, or `discount` or `trace_decay` is out of range.
+            finite, or `discount` or `gae_lambda` is out of range.
 
     Source:
         Schulman et al. 2015, High-Dimensional Continuous Control Using Generalized
         Advantage Estimation, arXiv:1506.02438, eq. 11 to 16.
     """
-    _check(step_rewards, values, final_values, discount=discount, trace_decay=trace_decay)
+    _check(step_rewards, values, final_values, discount=discount, gae_lambda=gae_lambda)
     credits: list[StepCriticCredit] = []
     for episode, (rewards, values_S) in enumerate(zip(step_rewards, values, strict=True)):
         check_numbers(values_S, name=f"values of episode {episode}")
@@ -82,7 +82,7 @@ def gae_over_steps(
             values_S.tolist(),
             final_values[episode],
             discount=discount,
-            trace_decay=trace_decay,
+            gae_lambda=gae_lambda,
         )
         credits.append(StepCriticCredit(advantages=targets_S - values_S, value_targets=targets_S))
     return tuple(credits)
@@ -94,7 +94,7 @@ def gae_over_tokens(
     final_values: Sequence[float | None],
     *,
     discount: float,
-    trace_decay: float,
+    gae_lambda: float,
     token_penalties: Sequence[Sequence[FloatArray]] | None = None,
 ) -> tuple[TokenCriticCredit, ...]:
     r"""Generalised advantages of tokens, chained through the actions of an episode.
@@ -102,10 +102,10 @@ def gae_over_tokens(
     GAE over the tokens of all the episode's actions, one after the other, with the reward
     of a step on the last token of its action. Inside an action nothing is discounted and
     nothing decays; from an action's last token to the next action's first, `discount` and
-    `trace_decay` apply once. Inside an action the sum telescopes, so for token k of step t
+    `gae_lambda` apply once. Inside an action the sum telescopes, so for token k of step t
 
         A_{t,k} = Q_t - sum_{j >= k} p_{t,j} - V_{t,k}
-        Q_t = r_t + discount * ((1 - trace_decay) * V_{t+1,0} + trace_decay * Q'_{t+1})
+        Q_t = r_t + discount * ((1 - gae_lambda) * V_{t+1,0} + gae_lambda * Q'_{t+1})
 
     with Q' the next action's Q less all of its penalties, and the value of the final
     observation (0 after a terminated episode) in the place of both after the last step. A
@@ -119,7 +119,7 @@ def gae_over_tokens(
         final_values: For each episode None if it terminated, or the value of its last
             observation's prompt if it was truncated.
         discount: Per step, in [0, 1].
-        trace_decay: Lambda, per step, in [0, 1].
+        gae_lambda: Lambda, per step, in [0, 1].
         token_penalties: For each episode and step, what each token is charged, such as
             its divergence from the reference policy; None charges nothing.
 
@@ -128,14 +128,14 @@ def gae_over_tokens(
 
     Raises:
         ValueError: If the lengths differ, an episode is empty, a reward, value or penalty
-            is not finite, or `discount` or `trace_decay` is out of range.
+            is not finite, or `discount` or `gae_lambda` is out of range.
 
     Source:
         Schulman et al. 2015, arXiv:1506.02438, eq. 11 to 16; the unit of discount and
         decay, an environment step, is a choice: per token, credit would fade with the
         length of the replies between an action and its reward.
     """
-    _check(step_rewards, token_values, final_values, discount=discount, trace_decay=trace_decay)
+    _check(step_rewards, token_values, final_values, discount=discount, gae_lambda=gae_lambda)
     penalties = token_penalties or [[np.zeros(len(v)) for v in steps] for steps in token_values]
     check_one_per_step(step_rewards, penalties, of="array of penalties")
     credits: list[TokenCriticCredit] = []
@@ -149,7 +149,7 @@ def gae_over_tokens(
             [float(values_T[0]) if len(values_T) else None for values_T in values],
             final_values[episode],
             discount=discount,
-            trace_decay=trace_decay,
+            gae_lambda=gae_lambda,
         )
         targets = tuple(
             target + np.cumsum(penalties_T) - penalties_T
@@ -172,14 +172,14 @@ def _lambda_returns(
     final_value: float | None,
     *,
     discount: float,
-    trace_decay: float,
+    gae_lambda: float,
 ) -> FloatArray:
     """The lambda-return of each step, shape (S,); a step without a value is passed through."""
     targets_S = np.empty(len(rewards_S))
     value = target = 0.0 if final_value is None else final_value
     for step in range(len(rewards_S) - 1, -1, -1):
         reward, first_value = float(rewards_S[step]), first_values[step]
-        target = reward + discount * ((1.0 - trace_decay) * value + trace_decay * target)
+        target = reward + discount * ((1.0 - gae_lambda) * value + gae_lambda * target)
         value = reward + discount * value if first_value is None else first_value
         targets_S[step] = target
     return targets_S
@@ -206,7 +206,7 @@ def _check(
     final_values: Sequence[float | None],
     *,
     discount: float,
-    trace_decay: float,
+    gae_lambda: float,
 ) -> None:
     check_rewards(step_rewards)
     check_one_per_step(step_rewards, values, of="value")
@@ -216,7 +216,7 @@ def _check(
             f"and {len(final_values)} final values"
         )
     check_fraction(discount, name="discount")
-    check_fraction(trace_decay, name="trace_decay")
+    check_fraction(gae_lambda, name="gae_lambda")
     for episode, value in enumerate(final_values):
         if value is not None:
             check_numbers(value, name=f"final value of episode {episode}")

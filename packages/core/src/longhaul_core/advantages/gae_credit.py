@@ -29,7 +29,7 @@ def gae_credit(
     *,
     level: GaeLevel,
     discount: float,
-    trace_decay: float,
+    gae_lambda: float,
     whiten: Whiten = "token",
 ) -> tuple[EpisodeCredit, ...]:
     r"""Credit of each episode of one training step, whatever its tasks.
@@ -47,7 +47,7 @@ def gae_credit(
             observation's prompt if it was truncated.
         level: See `GaeLevel`.
         discount: Per step, in [0, 1].
-        trace_decay: Lambda, per step, in [0, 1].
+        gae_lambda: Lambda, per step, in [0, 1].
         whiten: What counts the same in mean and variance; see `Whiten`.
 
     Returns:
@@ -75,7 +75,7 @@ def gae_credit(
             [np.array([values_T[0] for values_T in episode]) for episode in token_values],
             final_values,
             discount=discount,
-            trace_decay=trace_decay,
+            gae_lambda=gae_lambda,
         )
         advantages_N = whitened(np.concatenate([c.advantages for c in by_step]), counts_N)
         return tuple(
@@ -85,7 +85,7 @@ def gae_credit(
             )
         )
     by_token = gae_over_tokens(
-        step_rewards, token_values, final_values, discount=discount, trace_decay=trace_decay
+        step_rewards, token_values, final_values, discount=discount, gae_lambda=gae_lambda
     )
     lengths_N = np.array([count for episode in num_tokens for count in episode])
     counts_M = np.repeat(counts_N / lengths_N, lengths_N)  # a step's count is shared by its tokens

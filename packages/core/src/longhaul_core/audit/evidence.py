@@ -28,12 +28,12 @@ from longhaul_core.audit.formulas import (
 from longhaul_core.audit.intent import Intent
 from longhaul_core.store import queries
 from longhaul_core.store.queries import (
-    ConsumedNumbers,
-    ConsumedValueNumbers,
+    CriticLossInputNumbers,
     DiscardedGroup,
     EpisodeNumbers,
     FirstReply,
     GroupNumbers,
+    LossInputNumbers,
     PlayedGroup,
     PromptTokens,
     ReplyLogprobs,
@@ -146,18 +146,18 @@ class Evidence:
     training_step: int
     groups: tuple[GroupNumbers, ...]
     episodes: tuple[AuditedEpisode, ...]
-    """By group, position and retry, failed tries included."""
+    """By group, sample_index and retry, failed tries included."""
     greedy: GreedyEvidence
     token_credit: Mapping[StepKey, TokenFacts]
     """Of each step; empty unless a critic credits tokens."""
-    consumed_values: tuple[ConsumedValueNumbers, ...]
+    critic_loss_inputs: tuple[CriticLossInputNumbers, ...]
     replies: tuple[ReplyFacts, ...]
     """Of the trained episodes."""
     continued: Mapping[StepKey, bool | None]
     """Whether the prompt of a trained step begins with the prompt and the action of the step
     before it, token by token; None where tokens were pruned. Read where rows are merged."""
-    consumed: tuple[ConsumedNumbers, ...]
-    consumption_recorded: bool
+    consumed: tuple[LossInputNumbers, ...]
+    loss_inputs_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
     metrics: Mapping[str, float | None]
     discarded: tuple[DiscardedGroup, ...]
@@ -385,7 +385,7 @@ def read_evidence(
     run_id: str,
     training_step: int,
     horizons: Sequence[int],
-    consumption_recorded: bool,
+    loss_inputs_recorded: bool,
 ) -> Evidence:
     """Everything that the store holds of one training step.
 
@@ -395,7 +395,7 @@ def read_evidence(
         run_id: The run.
         training_step: Which.
         horizons: See `Evidence`.
-        consumption_recorded: See `Evidence`.
+        loss_inputs_recorded: See `Evidence`.
     """
     steps: dict[str, list[StepNumbers]] = defaultdict(list)
     for step in queries.step_numbers(session, run_id=run_id, training_step=training_step):
@@ -445,7 +445,7 @@ def read_evidence(
             else ()
         ),
         consumed=tuple(
-            queries.consumed_numbers(session, run_id=run_id, training_step=training_step)
+            queries.loss_input_numbers(session, run_id=run_id, training_step=training_step)
         ),
         token_credit={
             (step.episode_id, step.step_index): TokenFacts(
@@ -455,12 +455,12 @@ def read_evidence(
         }
         if intent.has_critic and intent.gae_level == "token"
         else {},
-        consumed_values=tuple(
-            queries.consumed_value_numbers(session, run_id=run_id, training_step=training_step)
+        critic_loss_inputs=tuple(
+            queries.critic_loss_input_numbers(session, run_id=run_id, training_step=training_step)
         )
         if intent.has_critic
         else (),
-        consumption_recorded=consumption_recorded,
+        loss_inputs_recorded=loss_inputs_recorded,
         metrics=queries.metrics_of_training_step(
             session, names=METRICS, run_id=run_id, training_step=training_step
         ),

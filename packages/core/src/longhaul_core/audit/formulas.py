@@ -434,7 +434,7 @@ def _gae(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
                 episode.rewards,
                 [of_step[0] for of_step in episode.values],
                 [intent.discount] * length,
-                [intent.trace_decay] * length,
+                [intent.gae_lambda] * length,
                 final_value=episode.final_value,
             )
         )
@@ -468,7 +468,7 @@ def _gae_over_tokens(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[C
                 ],
                 [value for of_step in episode.values for value in of_step],
                 [intent.discount if p == n - 1 else 1.0 for n in lengths for p in range(n)],
-                [intent.trace_decay if p == n - 1 else 1.0 for n in lengths for p in range(n)],
+                [intent.gae_lambda if p == n - 1 else 1.0 for n in lengths for p in range(n)],
                 final_value=episode.final_value,
             )
         )

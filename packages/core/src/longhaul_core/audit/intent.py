@@ -47,7 +47,7 @@ class Intent:
     history_weight_exponent: float
     whiten: str
     gae_level: str
-    trace_decay: float
+    gae_lambda: float
     critic_warmup: int
     """Training steps at the beginning in which the critic alone learns."""
     pass_k: int | None
@@ -166,7 +166,7 @@ class Intent:
                 history_weight_exponent=algorithm["history_weight_exponent"],
                 whiten=algorithm["whiten"],
                 gae_level=algorithm["gae_level"],
-                trace_decay=algorithm["trace_decay"],
+                gae_lambda=algorithm["gae_lambda"],
                 critic_warmup=config["critic"]["warmup_training_steps"],
                 pass_k=algorithm["pass_k"],
                 loss_unit=algorithm["loss_unit"],

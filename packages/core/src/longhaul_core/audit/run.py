@@ -51,7 +51,7 @@ def audit_run(
     if unknown:
         raise LookupError(f"run {run_id!r} has no episodes of training step {unknown[0]}")
     tallies = [Tally(rule=rule.name, max_listed=max_listed) for rule in RULES]
-    consumption_recorded = queries.has_consumed_steps(session, run_id=run_id)
+    loss_inputs_recorded = queries.has_loss_inputs(session, run_id=run_id)
     horizons = scheduled_horizons(
         intent.horizons,
         queries.horizon_outcomes(
@@ -78,7 +78,7 @@ def audit_run(
             run_id=run_id,
             training_step=number,
             horizons=horizons,
-            consumption_recorded=consumption_recorded,
+            loss_inputs_recorded=loss_inputs_recorded,
         )
         for rule, tally in zip(RULES, tallies, strict=True):
             rule.check(evidence, tally)

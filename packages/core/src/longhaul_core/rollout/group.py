@@ -38,26 +38,26 @@ def group_specs(
                 run_seed,
                 training_step=training_step,
                 group_index=group_index,
-                position=position,
+                sample_index=sample_index,
                 phase=phase,
             ),
             group_index=group_index,
-            position=position,
+            sample_index=sample_index,
         )
         for group_index, task in enumerate(tasks)
-        for position in range(group_size)
+        for sample_index in range(group_size)
     ]
 
 
 def assemble_groups(results: Iterable[EpisodeResult]) -> dict[int, TrajectoryGroup]:
     """Groups by their index, the same whatever order the episodes ended in.
 
-    A failed try is among its group's failures, and a position whose last try failed
+    A failed try is among its group's failures, and a sample_index whose last try failed
     has no trajectory: it is left out, never scored. A group may so hold fewer than two
     trajectories, or none; advantages refuse such a group.
 
     Raises:
-        GroupError: If a position has two trajectories.
+        GroupError: If a sample_index has two trajectories.
     """
     tries: defaultdict[int, list[EpisodeResult]] = defaultdict(list)
     for result in results:
@@ -66,12 +66,12 @@ def assemble_groups(results: Iterable[EpisodeResult]) -> dict[int, TrajectoryGro
 
 
 def _group(index: int, results: list[EpisodeResult]) -> TrajectoryGroup:
-    results.sort(key=lambda result: (result.spec.position, result.spec.retry))
+    results.sort(key=lambda result: (result.spec.sample_index, result.spec.retry))
     outcomes = [result.outcome for result in results]
     trajectories = tuple(one for one in outcomes if isinstance(one, Trajectory))
-    positions = [trajectory.position for trajectory in trajectories]
+    positions = [trajectory.sample_index for trajectory in trajectories]
     if len(set(positions)) < len(positions):
-        raise GroupError(f"group {index} has two trajectories at one position: {positions}")
+        raise GroupError(f"group {index} has two trajectories at one sample_index: {positions}")
     return TrajectoryGroup(
         task=outcomes[0].task,
         trajectories=trajectories,

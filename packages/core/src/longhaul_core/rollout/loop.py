@@ -310,7 +310,7 @@ class _Episode:
         """The record of an episode that ran to an end."""
         return Trajectory(
             task=self._spec.task,
-            position=self._spec.position,
+            sample_index=self._spec.sample_index,
             seed=self._spec.seed,
             horizon=self._limits.horizon,
             steps=tuple(self._steps),
@@ -326,7 +326,7 @@ class _Episode:
         """The record of an episode that broke."""
         return FailedEpisode(
             task=self._spec.task,
-            position=self._spec.position,
+            sample_index=self._spec.sample_index,
             seed=self._spec.seed,
             horizon=self._limits.horizon,
             cause=failure.cause,

@@ -13,7 +13,7 @@ _SEED_BITS = 53
 
 
 def episode_seed(
-    run_seed: int, *, training_step: int, group_index: int, position: int, phase: str = "train"
+    run_seed: int, *, training_step: int, group_index: int, sample_index: int, phase: str = "train"
 ) -> int:
     """The seed of one episode's sampling, in [0, 2**53).
 
@@ -21,10 +21,10 @@ def episode_seed(
         run_seed: Chosen by the user.
         training_step: The training step that the episode is played for.
         group_index: Which group of that training step, from 0.
-        position: Place in the group, from 0.
+        sample_index: Place in the group, from 0.
         phase: Keeps validation and test episodes of the same step apart from training's.
     """
-    return _hashed("episode", phase, run_seed, training_step, group_index, position)
+    return _hashed("episode", phase, run_seed, training_step, group_index, sample_index)
 
 
 def retry_seed(episode_seed: int, *, retry: int) -> int:

@@ -16,7 +16,7 @@ class EpisodeSpec:
     """Seeds the sampling of its actions, see `episode_seed`."""
     group_index: int = 0
     """Which group of its training step it belongs to."""
-    position: int = 0
+    sample_index: int = 0
     """0-based place in the group."""
     retry: int = 0
     """How often it was tried before."""
@@ -24,5 +24,5 @@ class EpisodeSpec:
     @property
     def episode_id(self) -> str:
         """The same for all steps of the episode and for no other one in flight."""
-        place = f"{self.group_index}/{self.position}/{self.retry}"
+        place = f"{self.group_index}/{self.sample_index}/{self.retry}"
         return f"{self.task.task_id}/{place}/{self.seed:x}"

@@ -3,8 +3,8 @@
     runs 1──* attempts                     one row per process that worked on the run
     runs 1──* episodes 1──* steps          numbers of a step: lean, for SQL over many steps
                        1──* step_contents  its text and tokens: fat, read one episode at a time
-                       1──* consumed_steps what the loss function read of a step, each time
-                       1──* consumed_values what the critic's loss read of it
+                       1──* loss_inputs what the loss function read of a step, each time
+                       1──* critic_loss_inputs what the critic's loss read of it
     messages                               each chat message once, keyed by its hash
     tasks, panels ─ panel_tasks            what was to be done
     groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
@@ -45,12 +45,12 @@ __all__ = [
     "AuditFindingRow",
     "AuditRow",
     "Base",
-    "ConsumedStepRow",
     "EpisodeRow",
     "EvaluationRow",
     "FailureRow",
     "GroupRow",
     "LabelRow",
+    "LossInputRow",
     "MessageRow",
     "MetricRow",
     "PanelRow",
@@ -207,7 +207,7 @@ class GroupRow(Base):
     """Attempts at one task, made to be compared with each other."""
 
     __tablename__ = "groups"
-    __table_args__ = (Index(None, "run_id", "decided_training_step", "phase", "attempt"),)
+    __table_args__ = (Index(None, "run_id", "resolved_training_step", "phase", "attempt"),)
 
     run_id: Mapped[str] = mapped_column(
         RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
@@ -219,7 +219,7 @@ class GroupRow(Base):
     task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
     group_size: Mapped[int | None]
     """Episodes asked for; null if the trainer did not say."""
-    decided_training_step: Mapped[int | None]
+    resolved_training_step: Mapped[int | None]
     """The training step that took the group for its update, or threw it away; null while it waits.
     `training_step` is the one that played it."""
     update_index: Mapped[int | None]
@@ -239,7 +239,7 @@ class EpisodeRow(Base):
     )
 
     id: Mapped[str] = mapped_column(EpisodeId, primary_key=True)
-    """run/attempt/phase/training_step/group_index/position/retry: the natural key."""
+    """run/attempt/phase/training_step/group_index/sample_index/retry: the natural key."""
     run_id: Mapped[str] = mapped_column(RunId, ForeignKey("runs.id", ondelete="cascade"))
     attempt: Mapped[int]
     phase: Mapped[str] = mapped_column(String(16))
@@ -247,7 +247,7 @@ class EpisodeRow(Base):
     training_step: Mapped[int]
     """The training step that played it."""
     group_index: Mapped[int]
-    position: Mapped[int]
+    sample_index: Mapped[int]
     """0-based place in the group."""
     retry: Mapped[int]
     task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
@@ -316,7 +316,7 @@ class StepRow(Base):
         EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
     )
     step_index: Mapped[int] = mapped_column(primary_key=True)
-    """0-based position in the episode."""
+    """0-based place in the episode."""
     action: Mapped[str]
     """What the environment was given."""
     action_valid: Mapped[bool]
@@ -394,14 +394,14 @@ class StepContentRow(Base):
     """float32, of each action token; null where all have the step's."""
 
 
-class ConsumedStepRow(Base):
+class LossInputRow(Base):
     """A step as the loss function read it in the learner's process: one row for each time.
 
     `steps` holds what the trainer meant; this is what was done. A step that the trainer left
     out of the update is not here. Run, attempt and superseded are the episode's.
     """
 
-    __tablename__ = "consumed_steps"
+    __tablename__ = "loss_inputs"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
 
     episode_id: Mapped[str] = mapped_column(
@@ -430,10 +430,10 @@ class ConsumedStepRow(Base):
     """Sum of the old logprobs; 0 without tokens."""
 
 
-class ConsumedValueRow(Base):
-    """A step as the critic's loss read it: one row for each time, as in `consumed_steps`."""
+class CriticLossInputRow(Base):
+    """A step as the critic's loss read it: one row for each time, as in `loss_inputs`."""
 
-    __tablename__ = "consumed_values"
+    __tablename__ = "critic_loss_inputs"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
 
     episode_id: Mapped[str] = mapped_column(

@@ -21,10 +21,8 @@ __all__ = [
     "AuditFinding",
     "AuditRule",
     "AuditSkip",
-    "ConsumedStep",
-    "ConsumedSteps",
-    "ConsumedValue",
-    "ConsumedValues",
+    "CriticLossInput",
+    "CriticLossInputs",
     "DiscardReason",
     "EpisodeCredit",
     "EpisodeRecord",
@@ -32,6 +30,8 @@ __all__ = [
     "GroupDecision",
     "Heartbeat",
     "Label",
+    "LossInput",
+    "LossInputs",
     "Metrics",
     "PanelTasks",
     "Phase",
@@ -62,15 +62,15 @@ def episode_id(  # one argument per part of the key
     phase: Phase,
     training_step: int,
     group_index: int,
-    position: int,
+    sample_index: int,
     retry: int,
 ) -> str:
     """The key of an episode in the store: the same episode has the same id on every retry.
 
     Returns:
-        `"{run_id}/{attempt}/{phase}/{training_step}/{group_index}/{position}/{retry}"`.
+        `"{run_id}/{attempt}/{phase}/{training_step}/{group_index}/{sample_index}/{retry}"`.
     """
-    return f"{run_id}/{attempt}/{phase}/{training_step}/{group_index}/{position}/{retry}"
+    return f"{run_id}/{attempt}/{phase}/{training_step}/{group_index}/{sample_index}/{retry}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class EpisodeRecord:
     group_index: int
     """0-based place of the task in the training step's batch, or in the panel."""
     retry: int
-    """0 for the first try at this position."""
+    """0 for the first try at this sample_index."""
     outcome: Trajectory | FailedEpisode
     group_size: int | None = None
     """Episodes asked for per task; None if the caller does not say."""
@@ -178,7 +178,7 @@ class EpisodeRecord:
             phase=self.phase,
             training_step=self.training_step,
             group_index=self.group_index,
-            position=self.outcome.position,
+            sample_index=self.outcome.sample_index,
             retry=self.retry,
         )
 
@@ -197,7 +197,7 @@ class GroupDecision:
     training_step: int
     """That played the group."""
     group_index: int
-    decided_training_step: int
+    resolved_training_step: int
     """That took it or threw it away: the one that played it, or a later one."""
     update_index: int | None
     """0-based place in the update, which decides the optimizer step; None if thrown away."""
@@ -210,10 +210,10 @@ class GroupDecision:
                 "a group has a place in an update or a reason why it has none, got "
                 f"{self.update_index} and {self.discard_reason!r}"
             )
-        if self.decided_training_step < self.training_step:
+        if self.resolved_training_step < self.training_step:
             raise ValueError(
                 f"a group of training step {self.training_step} cannot be decided on in training "
-                f"step {self.decided_training_step}, before it was played"
+                f"step {self.resolved_training_step}, before it was played"
             )
 
 
@@ -232,7 +232,7 @@ class EpisodeCredit:
     trained_training_step: int
     """Whose update it was in."""
     group_index: int
-    position: int
+    sample_index: int
     retry: int
     episode_advantage: float
     """The episode part of the advantage, the same for all steps."""
@@ -293,13 +293,13 @@ class EpisodeCredit:
             phase=self.phase,
             training_step=self.training_step,
             group_index=self.group_index,
-            position=self.position,
+            sample_index=self.sample_index,
             retry=self.retry,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumedStep:
+class LossInput:
     """What the loss function read of one step, in one row of a micro-batch.
 
     Its numbers are over the tokens that are in the loss: those whose weight is above 0.
@@ -308,7 +308,7 @@ class ConsumedStep:
     training_step: int
     """That played the episode."""
     group_index: int
-    position: int
+    sample_index: int
     retry: int
     step_index: int
     row_index: int
@@ -338,7 +338,7 @@ class ConsumedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumedSteps:
+class LossInputs:
     """What one call of the loss function read. The steps' `EpisodeRecord`s come first.
 
     Key of each row: its episode and step, training_step, optimizer_step_index, rank, micro_batch,
@@ -355,9 +355,9 @@ class ConsumedSteps:
     """Of the learner's worker, from 0."""
     micro_batch: int
     """0-based, counted within this rank's optimizer step."""
-    rows: tuple[ConsumedStep, ...]
+    rows: tuple[LossInput, ...]
 
-    def episode_id(self, row: ConsumedStep) -> str:
+    def episode_id(self, row: LossInput) -> str:
         """The key in the store of the episode that `row` is of."""
         return episode_id(
             self.run_id,
@@ -365,13 +365,13 @@ class ConsumedSteps:
             phase="train",
             training_step=row.training_step,
             group_index=row.group_index,
-            position=row.position,
+            sample_index=row.sample_index,
             retry=row.retry,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumedValue:
+class CriticLossInput:
     """What the critic's loss read of one step, in one row of a micro-batch.
 
     Its numbers are over the tokens that are in the loss: those whose weight is above 0.
@@ -380,7 +380,7 @@ class ConsumedValue:
     training_step: int
     """That played its episode."""
     group_index: int
-    position: int
+    sample_index: int
     retry: int
     step_index: int
     row_index: int
@@ -416,7 +416,7 @@ class ConsumedValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumedValues:
+class CriticLossInputs:
     """What one call of the critic's loss read. The steps' `EpisodeRecord`s come first.
 
     Key of each row: its episode and step, training_step, optimizer_step_index, rank, micro_batch,
@@ -433,9 +433,9 @@ class ConsumedValues:
     """Of the learner's worker, from 0."""
     micro_batch: int
     """0-based, counted within this rank's optimizer step."""
-    rows: tuple[ConsumedValue, ...]
+    rows: tuple[CriticLossInput, ...]
 
-    def episode_id(self, row: ConsumedValue) -> str:
+    def episode_id(self, row: CriticLossInput) -> str:
         """The key in the store of the episode that `row` is of."""
         return episode_id(
             self.run_id,
@@ -443,7 +443,7 @@ class ConsumedValues:
             phase="train",
             training_step=row.training_step,
             group_index=row.group_index,
-            position=row.position,
+            sample_index=row.sample_index,
             retry=row.retry,
         )
 
@@ -558,8 +558,8 @@ Record = (
     | EpisodeRecord
     | GroupDecision
     | EpisodeCredit
-    | ConsumedSteps
-    | ConsumedValues
+    | LossInputs
+    | CriticLossInputs
     | Metrics
     | Evaluation
     | TokenPieces

@@ -18,17 +18,17 @@ from longhaul_core.store.packing import (
     storable_message,
     storable_text,
 )
-from longhaul_core.store.records import ConsumedSteps, ConsumedValues, EpisodeCredit, EpisodeRecord
+from longhaul_core.store.records import CriticLossInputs, EpisodeCredit, EpisodeRecord, LossInputs
 from longhaul_core.store.redaction import redacted
 from longhaul_core.types import FailedEpisode, Message, Observation, Step, Task, Trajectory
 
 __all__ = [
     "Row",
-    "consumed_step_rows",
     "credit_rows",
     "episode_row",
     "failure_row",
     "group_row",
+    "loss_input_rows",
     "message_row",
     "step_content_row",
     "step_row",
@@ -91,7 +91,7 @@ def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
         "phase": record.phase,
         "training_step": int(record.training_step),
         "group_index": int(record.group_index),
-        "position": int(outcome.position),
+        "sample_index": int(outcome.sample_index),
         "retry": int(record.retry),
         "task_hash": task_hash(outcome.task),
         "superseded": superseded,
@@ -267,8 +267,8 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
     ]
 
 
-def consumed_step_rows(consumed: ConsumedSteps) -> list[Row]:
-    """Rows of `consumed_steps`.
+def loss_input_rows(consumed: LossInputs) -> list[Row]:
+    """Rows of `loss_inputs`.
 
     Raises:
         StoreError: A number is not finite.
@@ -306,8 +306,8 @@ def consumed_step_rows(consumed: ConsumedSteps) -> list[Row]:
     return found
 
 
-def consumed_value_rows(consumed: ConsumedValues) -> list[Row]:
-    """Rows of `consumed_values`.
+def critic_loss_input_rows(consumed: CriticLossInputs) -> list[Row]:
+    """Rows of `critic_loss_inputs`.
 
     Raises:
         StoreError: A number is not finite.

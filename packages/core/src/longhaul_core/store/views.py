@@ -14,8 +14,8 @@ Dialect = Literal["sqlite", "postgresql"]
 
 _EPISODE_SUMMARY = """
 SELECT e.id AS episode_id, e.run_id, r.name AS run_name, e.attempt, e.phase, e.training_step,
-       e.group_index, e.position, e.retry,
-       g.decided_training_step, g.discard_reason,
+       e.group_index, e.sample_index, e.retry,
+       g.resolved_training_step, g.discard_reason,
        t.environment, t.task_id, t.split, t.goal,
        e.failed, f.cause AS failure_cause, f.message AS failure_message,
        e.success, e.stop_reason, e.terminated, e.truncated,
@@ -35,7 +35,8 @@ WHERE NOT e.superseded
 
 # Joined on the left, the text of a step is not read by a question that does not name it.
 _STEP_DETAIL = """
-SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_index, e.position,
+SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_index,
+       e.sample_index,
        t.environment, t.task_id, e.success, e.episode_return,
        c.observation, c.admissible_actions_json, c.reply, s.action, s.action_valid,
        s.reward, s.shaped_reward, s.return_to_go, s.value, s.value_target,
@@ -53,14 +54,15 @@ WHERE NOT e.superseded
 
 # A step that was left out of the update has nulls; one that was consumed twice has two rows.
 _STEP_CONSUMPTION = """
-SELECT s.episode_id, s.step_index, e.run_id, e.attempt, e.training_step, e.group_index, e.position,
+SELECT s.episode_id, s.step_index, e.run_id, e.attempt, e.training_step, e.group_index,
+       e.sample_index,
        s.trained, e.trained_training_step, s.num_action_tokens, s.advantage, s.loss_weight,
-       c.training_step AS consumed_training_step, c.optimizer_step_index, c.rank, c.micro_batch,
+       c.training_step AS update_training_step, c.optimizer_step_index, c.rank, c.micro_batch,
        c.row_index, c.num_tokens,
        c.advantage_low, c.advantage_high, c.weight_low, c.weight_high, c.old_logprob_sum
 FROM steps s
 JOIN episodes e ON e.id = s.episode_id
-LEFT JOIN consumed_steps c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
+LEFT JOIN loss_inputs c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
 WHERE NOT e.superseded AND e.phase = 'train'
 """
 
@@ -140,7 +142,7 @@ def view_definitions(dialect: Dialect) -> dict[str, str]:
     return {
         "episode_summary": _EPISODE_SUMMARY.format(started=time("e.started_at")),
         "step_detail": _STEP_DETAIL,
-        "step_consumption": _STEP_CONSUMPTION,
+        "step_loss_inputs": _STEP_CONSUMPTION,
         "prompt_messages": _PROMPT_MESSAGES[dialect],
         "training_curve": _TRAINING_CURVE,
         "run_summary": _RUN_SUMMARY.format(

@@ -23,14 +23,14 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.models import RunRow
 from longhaul_core.store.records import (
     Audit,
-    ConsumedSteps,
-    ConsumedValues,
+    CriticLossInputs,
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
     GroupDecision,
     Heartbeat,
     Label,
+    LossInputs,
     Metrics,
     PanelTasks,
     PolicyVersion,
@@ -92,8 +92,8 @@ class StoreWriter:
             episodes.write_episodes(connection, _of(EpisodeRecord, batch), lines)
             episodes.write_decisions(connection, _of(GroupDecision, batch), lines)
             episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
-            episodes.write_consumed_steps(connection, _of(ConsumedSteps, batch))
-            episodes.write_consumed_values(connection, _of(ConsumedValues, batch))
+            episodes.write_loss_inputs(connection, _of(LossInputs, batch))
+            episodes.write_critic_loss_inputs(connection, _of(CriticLossInputs, batch))
             measurements.write_metrics(connection, _of(Metrics, batch), lines)
             measurements.write_evaluations(connection, _of(Evaluation, batch), lines)
             measurements.write_policy_versions(connection, _of(PolicyVersion, batch), lines)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longhaul_trainer.cli.arguments import DEFAULT_RUN, Further, console_of
-from longhaul_trainer.cli.endings import ExitCode
+from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import read_description
 
 MARKS = {"good": "[green]good[/]", "warning": "[yellow]warning[/]", "bad": "[red]bad[/]"}

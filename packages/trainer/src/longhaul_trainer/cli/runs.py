@@ -6,7 +6,7 @@ import typer
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.arguments import RunInStore, Store, Yes
-from longhaul_trainer.cli.endings import EXIT_CODE_HELP
+from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP
 
 DEFAULT_STORE = "longhaul.db"
 

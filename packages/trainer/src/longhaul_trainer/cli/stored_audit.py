@@ -25,7 +25,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_core.store.session import open_store
 from longhaul_core.store.writer import StoreWriter
 from longhaul_trainer.cli.arguments import console_of
-from longhaul_trainer.cli.endings import ExitCode
+from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.stored_runs import find_in_store
 
 

@@ -23,7 +23,7 @@ from longhaul_trainer.cli.arguments import (
     SkipDoctor,
     console_of,
 )
-from longhaul_trainer.cli.endings import ExitCode
+from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.run_log import RunLog
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.load import Description, read_default, read_file

@@ -66,7 +66,7 @@ class RolloutConfig(Section):
     on_failure: Literal["retry", "leave_out"] = "retry"
     """A failed episode is played again, or left out of its group; it is never scored 0."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """A step must fit the episode, and a retry must be possible."""
         step_tokens = self.max_prompt_tokens + self.max_reply_tokens
         if self.max_episode_tokens is not None and self.max_episode_tokens < step_tokens:
@@ -101,7 +101,7 @@ class HorizonScheduleConfig(Section):
     success_window: int = Field(default=5, ge=1)
     """Training steps of the stage, the last ones, that the success rate is taken over."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """Stages are told to a schedule that has some, and rise."""
         if self.kind in ("stepwise", "success_gated"):
             yield from stage_problems(self.stages)
@@ -142,7 +142,7 @@ class ActionsConfig(Section):
     require_thinking: bool = False
     """A reply without a `<think>…</think>` part is invalid; for `tags` only."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """Thinking needs a format with a place for it."""
         if self.require_thinking and self.format != "tags":
             yield (

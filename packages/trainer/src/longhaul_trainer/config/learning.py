@@ -49,7 +49,7 @@ READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
     "history_weight_exponent": ("hgpo",),
     "whiten": ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"),
     "gae_level": ("gae",),
-    "trace_decay": ("gae",),
+    "gae_lambda": ("gae",),
     "pass_k": ("pass_at_k",),
 }
 """Estimators that a setting means something to; the others refuse it unless it is the default."""
@@ -111,7 +111,7 @@ class AlgorithmConfig(Section):
     gae_level: Literal["step", "token"] = "step"
     """Values and advantages of whole actions, or of each of their tokens; for `gae`. Discount and
     trace decay apply once a step in both."""
-    trace_decay: float = Field(default=0.95, ge=0, le=1)
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
     """How far `gae` looks past its critic (lambda), per environment step: 0 trusts the critic
     after one step, 1 only where an episode is truncated."""
     pass_k: int | None = Field(default=None, ge=2)
@@ -151,7 +151,7 @@ class AlgorithmConfig(Section):
         """Whether advantages need values."""
         return self.name == "gae"
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """A setting must mean something beside the others."""
         yield from self._meaningless_settings()
         if self.step_advantage_weight == self.episode_advantage_weight == 0:
@@ -258,7 +258,7 @@ class LossConfig(Section):
         ranges = CLIP_RANGES[kind] if isinstance(kind, str) and kind in CLIP_RANGES else {}
         return ranges | table
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """The dual clip is PPO's, and PPO has one."""
         if self.kind == "ppo" and self.dual_clip is None:
             yield 'kind = "ppo" needs dual_clip, got none; 3 is the usual one'
@@ -294,7 +294,7 @@ class OptimizerConfig(Section):
     micro_batch_tokens: int = Field(default=8192, ge=1)
     """Tokens that go through the model at once; memory, not mathematics, depends on it."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """A limit of merged rows needs some."""
         if self.rows != "merged" and self.max_row_tokens is not None:
             yield (

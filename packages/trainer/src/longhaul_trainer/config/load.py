@@ -32,7 +32,7 @@ from longhaul_trainer.config.fields import (
     takes_text,
 )
 from longhaul_trainer.config.run import RunConfig, dotted
-from longhaul_trainer.config.section import Contradictions
+from longhaul_trainer.config.section import Conflicts
 from longhaul_trainer.config.toml import toml_value
 
 LONGEST_SHOWN_VALUE = 80
@@ -147,7 +147,7 @@ def _read(
         _lay_over(table, _table_of(_text_of(layer), str(layer)))
     source = " with ".join([source, *map(str, layers)])
     problems = _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
-    found = Contradictions()
+    found = Conflicts()
     doubtful: frozenset[str] = frozenset()
     try:
         config = RunConfig.model_validate(table, context=found)
@@ -156,13 +156,13 @@ def _read(
         lines = [line for each in details for line in _explain(each)]
         problems += dict.fromkeys(lines)  # a union reports a value once for each of its members
         doubtful = frozenset(_key_of(each["loc"])[0] for each in details)
-        config = _with_defaults(table, doubtful, found := Contradictions())
+        config = _with_defaults(table, doubtful, found := Conflicts())
     problems += _contradictions(found, doubtful)
     return Description(source, config, tuple(problems), doubtful)
 
 
 def _with_defaults(
-    table: Mapping[str, object], doubtful: frozenset[str], found: Contradictions
+    table: Mapping[str, object], doubtful: frozenset[str], found: Conflicts
 ) -> RunConfig | None:
     """The run without the keys that are wrong, so that what else is wrong can be told too."""
     rest = copy.deepcopy(dict(table))
@@ -190,7 +190,7 @@ def _drop(table: dict[str, object], path: Sequence[str]) -> None:
     table.pop(last, None)
 
 
-def _contradictions(found: Contradictions, doubtful: frozenset[str]) -> list[str]:
+def _contradictions(found: Conflicts, doubtful: frozenset[str]) -> list[str]:
     """What is wrong between fields, but for what a default in a wrong value's place may have done.
 
     A contradiction names every field that takes part in it.

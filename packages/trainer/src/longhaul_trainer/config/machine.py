@@ -40,7 +40,7 @@ class EngineConfig(Section):
     tensor_parallel_size: int = Field(default=1, ge=1)
     """GPUs that one engine spans."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """One pass must hold a token of each sequence."""
         if self.max_batched_tokens < self.max_sequences:
             yield (
@@ -66,7 +66,7 @@ class ResourcesConfig(Section):
     """Cluster to join, such as `auto` or `10.0.0.1:6379`, with a node on this machine; left out, a
     Ray of the run's own."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """More nodes need a cluster to join, and this machine is one of them."""
         if self.ray_address is not None and self.ray_address.startswith("ray://"):
             yield (

@@ -101,7 +101,7 @@ class RunConfig(Section):
             )
         return value
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """Rules that tie fields of different sections."""
         yield from self._engines_beside_the_learner()
         updates = self.optimizer.optimizer_steps_per_training_step

@@ -21,7 +21,7 @@ class SamplingConfig(Section):
     """Tasks started beyond those that an update takes: when enough groups are whole, the episodes
     still in flight are stopped. Quicker, and biased towards tasks with short episodes."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """Refills are of dynamic sampling alone."""
         refills = type(self).model_fields["max_refills"].default
         if not self.dynamic and self.max_refills != refills:

@@ -11,7 +11,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
 
-class Contradictions(dict[type["Section"], list[str]]):
+class Conflicts(dict[type["Section"], list[str]]):
     """Collects what is wrong between fields, by section.
 
     Given to `model_validate` as its context, it keeps a contradiction of one section from hiding
@@ -30,14 +30,14 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """What is wrong between fields that are each right alone: names, values, arithmetic."""
         yield from ()
 
     @model_validator(mode="after")
     def _parts_agree(self, info: ValidationInfo) -> Self:
-        problems = list(self.contradictions())
-        if isinstance(info.context, Contradictions):
+        problems = list(self.conflicts())
+        if isinstance(info.context, Conflicts):
             info.context[type(self)] = problems
         elif problems:
             raise ValueError("\n".join(problems))

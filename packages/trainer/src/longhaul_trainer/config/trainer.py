@@ -25,7 +25,7 @@ class TrainerConfig(Section):
     """`drop` throws a group away that came too late for `max_staleness`, and plays another task;
     `wait` lets the learner wait for it in time, so that nothing is thrown away."""
 
-    def contradictions(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """Nothing is stale that is not played ahead, and what is needs time to be learned from."""
         if self.mode == "sync":
             if self.batches_ahead > 0:

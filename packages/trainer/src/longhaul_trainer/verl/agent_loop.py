@@ -34,12 +34,12 @@ from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, FailureCause, Task, Trajectory
 from longhaul_trainer.environments import environment_factory, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
-from longhaul_trainer.verl.notes import GroupName
+from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.step_metadata import GroupName
+from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
 from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
 from longhaul_trainer.verl.rows import to_rows, with_hook
-from longhaul_trainer.verl.runtime import RunTicket
-from longhaul_trainer.verl.stopping import EpisodesInFlight, Stopped
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
@@ -98,12 +98,12 @@ class EpisodeService:
     """What the episodes of one process share."""
 
     def __init__(
-        self, ticket: RunTicket, server: LLMServerClient, tokenizer: PreTrainedTokenizerBase
+        self, run_context: RunContext, server: LLMServerClient, tokenizer: PreTrainedTokenizerBase
     ) -> None:
-        run = ticket.config
-        self.ticket = ticket
+        run = run_context.config
+        self.run_context = run_context
         self.run = run
-        self.recorder = Recorder.find(ticket.recorder_name)
+        self.recorder = Recorder.find(run_context.recorder_name)
         self._slots = asyncio.Semaphore(run.rollout.concurrent_episodes)
         self.in_flight = EpisodesInFlight()
         self._make_environment = environment_factory(run)
@@ -158,7 +158,7 @@ class EpisodeService:
         phase: Phase,
         training_step: int,
         group_index: int,
-        position: int,
+        sample_index: int,
         horizon: int,
     ) -> list[AgentLoopOutput]:
         """Play one episode, retried as configured, and return its rows; none if all failed.
@@ -172,7 +172,7 @@ class EpisodeService:
             run.seed,
             training_step=training_step,
             group_index=group_index,
-            position=position,
+            sample_index=sample_index,
             phase=phase,
         )
         for retry in range(tries):
@@ -180,7 +180,7 @@ class EpisodeService:
                 task=task,
                 seed=retry_seed(seed, retry=retry),
                 group_index=group_index,
-                position=position,
+                sample_index=sample_index,
                 retry=retry,
             )
             with self.in_flight.playing(group) as stop:
@@ -195,8 +195,8 @@ class EpisodeService:
                     )
             self.in_flight.note(group, outcome)
             record = EpisodeRecord(
-                run_id=self.ticket.run_id,
-                attempt=self.ticket.attempt,
+                run_id=self.run_context.run_id,
+                attempt=self.run_context.attempt,
                 phase=phase,
                 training_step=training_step,
                 group_index=group_index,
@@ -245,7 +245,7 @@ class EpisodeService:
             return []
         self._known_tokens |= new
         pieces = token_pieces(self._tokenizer, sorted(new))
-        return [TokenPieces(run_id=self.ticket.run_id, pieces=pieces)]
+        return [TokenPieces(run_id=self.run_context.run_id, pieces=pieces)]
 
 
 _services: dict[str, EpisodeService] = {}
@@ -266,16 +266,16 @@ class EpisodeAgentLoop:
     def __init__(
         self,
         *,
-        ticket: str,
+        run_context: str,
         server_manager: LLMServerClient,
         tokenizer: PreTrainedTokenizerBase,
         **others: object,
     ) -> None:
-        if ticket not in _services:
-            _services[ticket] = EpisodeService(
-                RunTicket.read(Path(ticket)), server_manager, tokenizer
+        if run_context not in _services:
+            _services[run_context] = EpisodeService(
+                RunContext.read(Path(run_context)), server_manager, tokenizer
             )
-        self._service = _services[ticket]
+        self._service = _services[run_context]
 
     async def run(
         self,
@@ -296,6 +296,6 @@ class EpisodeAgentLoop:
             phase="baseline" if is_greedy else phase,
             training_step=training_step,
             group_index=group_index,
-            position=0 if is_greedy else session_id,
+            sample_index=0 if is_greedy else session_id,
             horizon=horizon,
         )

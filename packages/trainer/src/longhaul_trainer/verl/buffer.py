@@ -22,12 +22,12 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from longhaul_core.errors import LonghaulError
 from longhaul_core.store.records import DiscardReason
-from longhaul_trainer.verl.notes import GroupName, RowKey, RowNotes
+from longhaul_trainer.training.step_metadata import GroupName, RowKey, RowMetadata
 
 PARTITION = "train"
 """Where verl keeps the rows of training episodes in TransferQueue; validation has its own."""
 
-ReadNotes = Callable[[Sequence[str]], RowNotes]
+ReadNotes = Callable[[Sequence[str]], RowMetadata]
 """Notes of rows, by their keys."""
 
 
@@ -54,7 +54,7 @@ class GroupBuffer(ReplayBuffer):
                 "logs/processes.log of the run's folder"
             )
 
-    def outcome_notes(self, taken: RowNotes) -> RowNotes:
+    def outcome_notes(self, taken: RowMetadata) -> RowMetadata:
         """Notes that say how the groups ended which this training step tells the outcomes of.
 
         Args:
@@ -64,7 +64,7 @@ class GroupBuffer(ReplayBuffer):
 
     def _notes_of_groups(
         self, names: Collection[GroupName], read_notes: ReadNotes
-    ) -> dict[GroupName, RowNotes]:
+    ) -> dict[GroupName, RowMetadata]:
         """Of whole groups; a group without any episode that ended has none."""
         if not names:
             return {}

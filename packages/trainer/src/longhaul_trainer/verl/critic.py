@@ -14,11 +14,11 @@ from torch.distributed import ProcessGroup
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from longhaul_core.store.records import ConsumedValue, ConsumedValues
+from longhaul_core.store.records import CriticLossInput, CriticLossInputs
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.losses import value_loss
-from longhaul_trainer.verl.consumption import MicroBatchReports
-from longhaul_trainer.verl.notes import StepNote, read_notes
+from longhaul_trainer.training.step_metadata import StepMetadata, read_notes
+from longhaul_trainer.verl.loss_inputs import MicroBatchReports
 
 
 class ReportedValueLoss:
@@ -40,7 +40,7 @@ class ReportedValueLoss:
             StoreError: The report could not be written.
         """
         loss = critic_loss(model_output, data, dp_group, settings=self._settings)
-        self._reports.write(data, ConsumedValues, consumed_values(data), dp_group=dp_group)
+        self._reports.write(data, CriticLossInputs, critic_loss_inputs(data), dp_group=dp_group)
         return loss
 
 
@@ -77,7 +77,7 @@ def critic_loss(
     return value.loss * ranks, metrics
 
 
-def consumed_values(data: TensorDict) -> tuple[ConsumedValue, ...]:
+def critic_loss_inputs(data: TensorDict) -> tuple[CriticLossInput, ...]:
     """What the critic's loss reads of each step of a micro-batch, padding rows left out.
 
     A step answers for its action and for what comes after it in the row, up to the next action.
@@ -97,7 +97,7 @@ def consumed_values(data: TensorDict) -> tuple[ConsumedValue, ...]:
     )
 
 
-def _consumed(note: StepNote, row_index: int, stretch: torch.Tensor) -> ConsumedValue:
+def _consumed(note: StepMetadata, row_index: int, stretch: torch.Tensor) -> CriticLossInput:
     targets, weights, _ = stretch
     places = weights.nonzero().flatten()
     counted: Mapping[str, float | None] = dict.fromkeys(
@@ -110,10 +110,10 @@ def _consumed(note: StepNote, row_index: int, stretch: torch.Tensor) -> Consumed
             "weight_low": weights[places].min().item(),
             "weight_high": weights[places].max().item(),
         }
-    return ConsumedValue(
+    return CriticLossInput(
         training_step=note.training_step,
         group_index=note.group_index,
-        position=note.position,
+        sample_index=note.sample_index,
         retry=note.retry,
         step_index=note.step,
         row_index=row_index,

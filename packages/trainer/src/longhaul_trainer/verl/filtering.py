@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 from transfer_queue import KVBatchMeta
 
 from longhaul_core.errors import GroupError
-from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, ReadNotes
-from longhaul_trainer.verl.notes import GroupName, RowNotes
-from longhaul_trainer.verl.sampling import (
+from longhaul_trainer.training.sampling import (
     SamplingRules,
     Unusable,
     nothing_to_learn_from,
     num_tokens,
     played_group,
 )
+from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
+from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, ReadNotes
 
 
 class _LeftOut(NamedTuple):
     reason: Unusable
-    notes: RowNotes
+    notes: RowMetadata
 
 
 class FilteringBuffer(AsyncGroupBuffer):
@@ -47,11 +47,11 @@ class FilteringBuffer(AsyncGroupBuffer):
         self._rules = rules
         self._read_notes = read_notes
         self._seen: dict[GroupName, _LeftOut | None] = {}  # whole groups that are still there
-        self._useless: dict[GroupName, RowNotes] = {}  # of this training step
-        self._useless_notes: RowNotes = {}  # of the newest training batch's
+        self._useless: dict[GroupName, RowMetadata] = {}  # of this training step
+        self._useless_notes: RowMetadata = {}  # of the newest training batch's
         self._num_refills = 0
 
-    def outcome_notes(self, taken: RowNotes) -> RowNotes:
+    def outcome_notes(self, taken: RowMetadata) -> RowMetadata:
         """Of the groups that were taken, and of those that were looked at and left out."""
         return {**self._useless_notes, **taken}
 

@@ -26,15 +26,15 @@ from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.device import Device, choose_device
 from longhaul_trainer.environments import task_panel, task_stream
 from longhaul_trainer.full_disk import as_full_disk
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
-from longhaul_trainer.verl.checkpoints import Checkpoint, CheckpointFolder
-from longhaul_trainer.verl.device import Device, choose_device
+from longhaul_trainer.training.checkpoints import Checkpoint, CheckpointFolder
+from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.progress import RunProgress
-from longhaul_trainer.verl.runtime import RunTicket
-from longhaul_trainer.verl.stages import StageClock
 from longhaul_trainer.verl.trackers import Trackers
 from longhaul_trainer.verl.variables import prepare_environment
 
@@ -178,24 +178,24 @@ class _Launch:
                     files=self._files_of_nodes(model),
                 )
             )
-            ticket = self._ticket()
-            ticket_file = ticket.write(scratch)  # the attempt's number is taken from here on
+            run_context = self._run_context()
+            context_file = run_context.write(scratch)  # the attempt's number is taken from here on
             recorder = Recorder.start(
                 self.config.store,
-                name=ticket.recorder_name,
-                run_id=ticket.run_id,
-                attempt=ticket.attempt,
+                name=run_context.recorder_name,
+                run_id=run_context.run_id,
+                attempt=run_context.attempt,
             )
-            recorder.put([self._run_started(ticket), self._panel_record(tasks[1])])
+            recorder.put([self._run_started(run_context), self._panel_record(tasks[1])])
             progress.watch(recorder)
             status: Ending = "failed"
             message, trainer = "", None
             trackers: Trackers | None = None
             failure: BaseException | None = None
             try:
-                trackers = self._start_trackers(ticket)
+                trackers = self._start_trackers(run_context)
                 trainer = self._make_trainer(
-                    make_trainer, (ticket, ticket_file), model, tasks, (recorder, trackers)
+                    make_trainer, (run_context, context_file), model, tasks, (recorder, trackers)
                 )
                 self._train(trainer)
                 status = "finished"
@@ -213,17 +213,17 @@ class _Launch:
                 raise
             finally:
                 progress.look_away()
-                self._wind_up(recorder, ticket, trackers, RunEnding(status, message, failure))
+                self._wind_up(recorder, run_context, trackers, RunEnding(status, message, failure))
         self._keep_models()
         return self._outcome(trainer, status, message)
 
-    def _start_trackers(self, ticket: RunTicket) -> Trackers:
+    def _start_trackers(self, run_context: RunContext) -> Trackers:
         self.stages.enter("starting the trackers", training_step=self.first_step)
         return Trackers(
             self.config,
-            run_id=ticket.run_id,
+            run_id=run_context.run_id,
             folder=self.run.trackers,
-            resumes_after=self._resumes_after() if ticket.attempt else None,
+            resumes_after=self._resumes_after() if run_context.attempt else None,
         )
 
     def _files_of_nodes(self, model: Path) -> tuple[Path, ...]:
@@ -238,26 +238,26 @@ class _Launch:
             self.config, self.evaluates or Split.VALIDATION
         )
 
-    def _ticket(self) -> RunTicket:
-        return RunTicket(
+    def _run_context(self) -> RunContext:
+        return RunContext(
             run_id=self.run.run_id,
             attempt=next_attempt(self.run, store=self.config.store),
             recorder_name=f"longhaul-store-{self.run.run_id}",
             config=self.config,
         )
 
-    def _run_started(self, ticket: RunTicket) -> RunStarted:
+    def _run_started(self, run_context: RunContext) -> RunStarted:
         provenance = sorted(self.run.path.glob("provenance*.json"), key=lambda p: p.stat().st_mtime)
         return RunStarted(
-            run_id=ticket.run_id,
+            run_id=run_context.run_id,
             name=self.config.name,
             kind="evaluate" if self.evaluates else "train",
-            attempt=ticket.attempt,
+            attempt=run_context.attempt,
             config_json=json.dumps(self.config.model_dump(mode="json")),
             provenance_json=provenance[-1].read_text(encoding="utf-8") if provenance else "{}",
             started_at=self.started_at,
             num_training_steps=None if self.evaluates else self.config.num_training_steps,
-            resumes_after_training_step=self._resumes_after() if ticket.attempt else None,
+            resumes_after_training_step=self._resumes_after() if run_context.attempt else None,
             host=socket.gethostname(),
             pid=os.getpid(),
         )
@@ -274,7 +274,7 @@ class _Launch:
     def _make_trainer(
         self,
         make_trainer: TrainerFactory | None,
-        tickets: tuple[RunTicket, Path],
+        tickets: tuple[RunContext, Path],
         model: Path,
         tasks: tuple[TaskStream, Panel],
         recorders: tuple[Recorder, Trackers],
@@ -285,13 +285,13 @@ class _Launch:
 
         check_platform(self.device)
 
-        ticket, ticket_file = tickets
+        run_context, context_file = tickets
         settings = verl_settings(
             self.config,
             paths=Paths(
                 model=model,
                 checkpoints=self.run.checkpoints,
-                agent_loops=agent_loop_file(ticket_file),
+                agent_loops=agent_loop_file(context_file),
                 critic=self._critic(),
             ),
             device=self.device,
@@ -304,7 +304,7 @@ class _Launch:
         from longhaul_trainer.verl.trainer import TrainingContext
 
         context = TrainingContext(
-            ticket=ticket,
+            run_context=run_context,
             stream=tasks[0],
             panel=tasks[1],
             checkpoints=self.checkpoints,
@@ -350,11 +350,15 @@ class _Launch:
         return told
 
     def _wind_up(
-        self, recorder: Recorder, ticket: RunTicket, trackers: Trackers | None, ending: RunEnding
+        self,
+        recorder: Recorder,
+        run_context: RunContext,
+        trackers: Trackers | None,
+        ending: RunEnding,
     ) -> None:
         """Tell store and trackers how it ended; what hinders that hides no earlier failure."""
         try:
-            self._end(recorder, ticket, ending.status, ending.message)
+            self._end(recorder, run_context, ending.status, ending.message)
             if trackers is not None:
                 trackers.finish(ending.status)
         except (StoreError, OSError) as error:
@@ -362,13 +366,15 @@ class _Launch:
                 raise
             ending.failure.add_note(f"What was then lost: {error}")
 
-    def _end(self, recorder: Recorder, ticket: RunTicket, status: Ending, message: str) -> None:
+    def _end(
+        self, recorder: Recorder, run_context: RunContext, status: Ending, message: str
+    ) -> None:
         """Write how it ended, and wait until the store has it."""
         recorder.put(
             [
                 RunEnded(
-                    run_id=ticket.run_id,
-                    attempt=ticket.attempt,
+                    run_id=run_context.run_id,
+                    attempt=run_context.attempt,
                     status=status,
                     message=message,
                     ended_at=time.time(),
@@ -413,15 +419,15 @@ class _Launch:
 
 
 def next_attempt(run: RunDirectory, *, store: str) -> int:
-    """The number of a run's next attempt: above all that left a ticket or are in the store.
+    """The number of a run's next attempt: above all that left a run_context or are in the store.
 
     Creates the store, or brings it up to date.
 
     Raises:
         StoreError: If the store cannot be opened for writing.
     """
-    tickets = run.path.glob("scratch/ticket-*.json")
-    earlier = [int(path.stem.removeprefix("ticket-")) for path in tickets]
+    tickets = run.path.glob("scratch/run_context-*.json")
+    earlier = [int(path.stem.removeprefix("run_context-")) for path in tickets]
     engine = open_store(store)
     with Session(engine) as session:
         stored = newest_attempt(session, run_id=run.run_id)

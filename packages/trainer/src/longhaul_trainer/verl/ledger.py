@@ -22,19 +22,19 @@ from longhaul_core.store.records import (
 )
 from longhaul_core.tasks import Panel
 from longhaul_trainer.run_directory import PanelScore
-from longhaul_trainer.verl.credit import TrainedEpisode
-from longhaul_trainer.verl.notes import GroupName
+from longhaul_trainer.training.credit import TrainedEpisode
+from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.spans import of_action
+from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.verl.recorder import Recorder
-from longhaul_trainer.verl.runtime import RunTicket
-from longhaul_trainer.verl.spans import of_action
 
 
 class Ledger:
     """Writes down what one attempt at a run decided, trained and measured."""
 
-    def __init__(self, ticket: RunTicket, recorder: Recorder) -> None:
-        self._ticket = ticket
-        self._run = ticket.config
+    def __init__(self, run_context: RunContext, recorder: Recorder) -> None:
+        self._run_context = run_context
+        self._run = run_context.config
         self._recorder = recorder
 
     def decisions(
@@ -52,11 +52,11 @@ class Ledger:
         self._recorder.put(
             [
                 GroupDecision(
-                    run_id=self._ticket.run_id,
-                    attempt=self._ticket.attempt,
+                    run_id=self._run_context.run_id,
+                    attempt=self._run_context.attempt,
                     training_step=group.training_step,
                     group_index=group.group_index,
-                    decided_training_step=training_step,
+                    resolved_training_step=training_step,
                     update_index=place,
                     discard_reason=reason,
                 )
@@ -82,13 +82,13 @@ class Ledger:
         self._recorder.put(
             [
                 EpisodeCredit(
-                    run_id=self._ticket.run_id,
-                    attempt=self._ticket.attempt,
+                    run_id=self._run_context.run_id,
+                    attempt=self._run_context.attempt,
                     phase="train",
                     training_step=episode.notes[0].training_step,
                     trained_training_step=training_step,
                     group_index=episode.notes[0].group_index,
-                    position=episode.notes[0].position,
+                    sample_index=episode.notes[0].sample_index,
                     retry=episode.notes[0].retry,
                     episode_advantage=episode.credit.episode_advantage,
                     step_advantages=episode.credit.step_advantages,
@@ -118,8 +118,8 @@ class Ledger:
         self._recorder.put(
             [
                 PolicyVersion(
-                    run_id=self._ticket.run_id,
-                    attempt=self._ticket.attempt,
+                    run_id=self._run_context.run_id,
+                    attempt=self._run_context.attempt,
                     version=self._run.policy_version(training_step),
                     training_step=training_step,
                     created_at=time.time(),
@@ -138,8 +138,8 @@ class Ledger:
         self._recorder.put(
             [
                 Metrics(
-                    run_id=self._ticket.run_id,
-                    attempt=self._ticket.attempt,
+                    run_id=self._run_context.run_id,
+                    attempt=self._run_context.attempt,
                     training_step=training_step,
                     values=values,
                 )
@@ -152,8 +152,8 @@ class Ledger:
         self._recorder.put(
             [
                 Evaluation(
-                    run_id=self._ticket.run_id,
-                    attempt=self._ticket.attempt,
+                    run_id=self._run_context.run_id,
+                    attempt=self._run_context.attempt,
                     training_step=training_step,
                     panel=panel.split.value,
                     split=panel.split,

@@ -25,8 +25,8 @@ from longhaul_trainer.losses import (
     ppo_loss,
     truncated_importance_weights,
 )
-from longhaul_trainer.verl.notes import read_notes
-from longhaul_trainer.verl.spans import action_numbers
+from longhaul_trainer.training.spans import action_numbers
+from longhaul_trainer.training.step_metadata import read_notes
 
 MEANS = (
     "policy_divergence",

@@ -17,8 +17,8 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
+from longhaul_trainer.training.stopping import Stopped
 from longhaul_trainer.verl.agent_loop import stop_groups
-from longhaul_trainer.verl.stopping import Stopped
 
 _actor_class: Any = AgentLoopWorkerTQ
 _WorkerTQ: Any = _actor_class.__ray_metadata__.modified_class

@@ -28,8 +28,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.verl.health import warnings_of
-from longhaul_trainer.verl.stages import StageClock
+from longhaul_trainer.training.health import warnings_of
+from longhaul_trainer.training.stages import StageClock
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.recorder import Recorder, Tally

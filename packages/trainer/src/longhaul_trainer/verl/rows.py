@@ -1,7 +1,7 @@
 """From an episode to verl's rows.
 
 verl trains on rows: a prompt, a response, a mask. What an advantage needs to know of a row's
-steps travels beside it as their `StepNote`s.
+steps travels beside it as their `StepMetadata`s.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
 from longhaul_core.types import Trajectory
-from longhaul_trainer.verl.merging import RowForm, cut_into_rows, notes_of
-from longhaul_trainer.verl.notes import NOTES, GroupName, written
+from longhaul_trainer.training.merging import RowForm, cut_into_rows, notes_of
+from longhaul_trainer.training.step_metadata import NOTES, GroupName, written
 
 
 def to_rows(

@@ -215,13 +215,13 @@ def _config_folder() -> Path:
     return Path(found.submodule_search_locations[0]) / "trainer" / "config"
 
 
-def agent_loop_file(ticket: Path) -> Path:
-    """A file beside `ticket` that names our agent loop to verl, and the ticket to the loop."""
-    path = ticket.with_suffix(".yaml")
+def agent_loop_file(run_context: Path) -> Path:
+    """A file beside `run_context` that names our agent loop to verl, and that file to the loop."""
+    path = run_context.with_suffix(".yaml")
     entry = {
         "name": AGENT_LOOP,
         "_target_": "longhaul_trainer.verl.agent_loop.EpisodeAgentLoop",
-        "ticket": str(ticket),
+        "run_context": str(run_context),
     }
     path.write_text(OmegaConf.to_yaml(OmegaConf.create([entry])), encoding="utf-8")
     return path

@@ -44,46 +44,51 @@ from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import GroupOutcome, Split, Task
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.run_directory import PanelScore
-from longhaul_trainer.verl.agent_loop import GREEDY_SESSION
-from longhaul_trainer.verl.audit import LONGEST_WAIT_SECONDS, start_audit
-from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
-from longhaul_trainer.verl.checkpoints import CheckpointFolder
-from longhaul_trainer.verl.choosing import Choosing, ChoosingBuffer
-from longhaul_trainer.verl.columns import objects, responses, token_targets, token_weights
-from longhaul_trainer.verl.consumption import (
-    OPTIMIZER_STEP,
-    TRAINING_STEP,
-    MicroBatchReports,
-    ReportedLoss,
-)
-from longhaul_trainer.verl.credit import (
+from longhaul_trainer.training.audit import LONGEST_WAIT_SECONDS, start_audit
+from longhaul_trainer.training.checkpoints import CheckpointFolder
+from longhaul_trainer.training.columns import objects, responses, token_targets, token_weights
+from longhaul_trainer.training.credit import (
     CriticValues,
     StepCredit,
     credit_training_step,
 )
-from longhaul_trainer.verl.critic import ReportedValueLoss
-from longhaul_trainer.verl.estimators import smallest_group
-from longhaul_trainer.verl.filtering import FilteringBuffer
-from longhaul_trainer.verl.ledger import Ledger
-from longhaul_trainer.verl.loss import weighted_means
-from longhaul_trainer.verl.metrics import agreement, baseline_metrics, episode_metrics, row_metrics
-from longhaul_trainer.verl.notes import (
+from longhaul_trainer.training.estimators import smallest_group
+from longhaul_trainer.training.metrics import (
+    agreement,
+    baseline_metrics,
+    episode_metrics,
+    row_metrics,
+)
+from longhaul_trainer.training.rewards import refuse_hook_errors, with_reference_kl
+from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.sampling import SamplingRules, all_failed
+from longhaul_trainer.training.stages import StageClock
+from longhaul_trainer.training.step_metadata import (
     Episode,
     GroupName,
     RowKey,
-    RowNotes,
-    StepNote,
+    RowMetadata,
+    StepMetadata,
     group_outcomes,
     last_steps,
     read_notes,
     without_final,
     without_greedy,
 )
+from longhaul_trainer.verl.agent_loop import GREEDY_SESSION
+from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
+from longhaul_trainer.verl.critic import ReportedValueLoss
+from longhaul_trainer.verl.dynamic_sampling import DynamicSampling, DynamicSamplingBuffer
+from longhaul_trainer.verl.filtering import FilteringBuffer
+from longhaul_trainer.verl.ledger import Ledger
+from longhaul_trainer.verl.loss import weighted_means
+from longhaul_trainer.verl.loss_inputs import (
+    OPTIMIZER_STEP,
+    TRAINING_STEP,
+    MicroBatchReports,
+    ReportedLoss,
+)
 from longhaul_trainer.verl.recorder import Recorder
-from longhaul_trainer.verl.rewards import refuse_hook_errors, with_reference_kl
-from longhaul_trainer.verl.runtime import RunTicket
-from longhaul_trainer.verl.sampling import SamplingRules, all_failed
-from longhaul_trainer.verl.stages import StageClock
 from longhaul_trainer.verl.trackers import Trackers
 
 ENGINE_SECONDS = 120.0
@@ -98,7 +103,7 @@ that much of every training step."""
 class TrainingContext:
     """What a run brings to its trainer."""
 
-    ticket: RunTicket
+    run_context: RunContext
     stream: TaskStream
     panel: Panel
     checkpoints: CheckpointFolder
@@ -112,8 +117,8 @@ class LonghaulTrainer(PPOTrainer):
 
     def __init__(self, config: DictConfig, context: TrainingContext) -> None:
         self._context = context
-        self._run = context.ticket.config
-        self._ledger = Ledger(context.ticket, context.recorder)
+        self._run = context.run_context.config
+        self._ledger = Ledger(context.run_context, context.recorder)
         super().__init__(config)
         self._credit: StepCredit | None = None
         self._outcomes: list[GroupOutcome] = []
@@ -152,20 +157,20 @@ class LonghaulTrainer(PPOTrainer):
             "poll_interval": POLL_SECONDS,
             "refill_fn": self._add_prompts_to_generate,
         }
-        self._chooser: ChoosingBuffer | None = None
+        self._dynamic_sampling: DynamicSamplingBuffer | None = None
         if not self._run.sampling.chooses:
             return (GroupBuffer if self.trainer_mode == "sync" else AsyncGroupBuffer)(**verls)
         if self.trainer_mode != "sync":
             return FilteringBuffer(self._sampling_rules(), self._notes_of, verls)
-        choosing = Choosing(
+        choosing = DynamicSampling(
             rules=self._sampling_rules(),
             read_notes=self._notes_of,
             start=self._add_prompts_to_generate,
             stop=lambda groups: cast("Any", self.agent_loop_manager).stop_groups(groups),
             end_requests=self._end_requests,
         )
-        self._chooser = ChoosingBuffer(choosing, verls)
-        return self._chooser
+        self._dynamic_sampling = DynamicSamplingBuffer(choosing, verls)
+        return self._dynamic_sampling
 
     def _sampling_rules(self) -> SamplingRules:
         run = self._run
@@ -189,12 +194,12 @@ class LonghaulTrainer(PPOTrainer):
 
         More than usual where fewer are played ahead, since groups were left out and not replaced.
         """
-        if self._chooser is None:
+        if self._dynamic_sampling is None:
             ahead = self._run.trainer.batches_ahead * self._run.tasks_per_training_step
             if (missing := ahead - len(self._waiting)) > 0:
                 self._add_prompts_to_generate(missing)
             return super().prepare_step()
-        num_tasks = self._chooser.first_wave(self.global_steps)
+        num_tasks = self._dynamic_sampling.first_wave(self.global_steps)
         if num_tasks:
             self._add_prompts_to_generate(num_tasks)
         return {}
@@ -262,12 +267,12 @@ class LonghaulTrainer(PPOTrainer):
 
     def _setup(self) -> None:
         super()._setup()
-        ticket = self._context.ticket
+        run_context = self._context.run_context
         reports = functools.partial(
             MicroBatchReports,
-            run_id=ticket.run_id,
-            attempt=ticket.attempt,
-            find_writer=functools.partial(Recorder.find, ticket.recorder_name),
+            run_id=run_context.run_id,
+            attempt=run_context.attempt,
+            find_writer=functools.partial(Recorder.find, run_context.recorder_name),
         )
         self.actor_rollout_wg.set_loss_fn(ReportedLoss(self._run.loss, reports()))
         if self.use_critic:
@@ -346,7 +351,7 @@ class LonghaulTrainer(PPOTrainer):
             extra_info=batch.extra_info,
         )
 
-    def _credit_of(self, notes: RowNotes, values: CriticValues | None = None) -> StepCredit:
+    def _credit_of(self, notes: RowMetadata, values: CriticValues | None = None) -> StepCredit:
         return credit_training_step(
             notes,
             algorithm=self._run.algorithm,
@@ -385,9 +390,9 @@ class LonghaulTrainer(PPOTrainer):
 
     def _throw_away_waiting(self, metrics: dict[str, Any]) -> None:
         """No group waits at a checkpoint, which could not keep it: a resume is exact."""
-        if self._chooser is None:
+        if self._dynamic_sampling is None:
             return
-        names, num_tokens = self._chooser.throw_away_waiting()
+        names, num_tokens = self._dynamic_sampling.throw_away_waiting()
         self._ledger.decisions(self.global_steps, thrown_away=dict.fromkeys(names, "surplus"))
         self._settle(names)
         metrics["groups/waiting"] -= len(names)
@@ -451,7 +456,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _notes_of(
         self, keys: Sequence[str], partition: str = PARTITION
-    ) -> dict[str, tuple[StepNote, ...]]:
+    ) -> dict[str, tuple[StepMetadata, ...]]:
         data = tq.kv_batch_get(
             keys=list(keys), partition_id=partition, select_fields=["extra_fields"]
         )
@@ -505,7 +510,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _credit_again(self, policy: dict[str, torch.Tensor], metrics: dict[str, Any]) -> None:
         """Credit the same episodes again where values, or the divergence in rewards, came since."""
-        notes: RowNotes = self._notes
+        notes: RowMetadata = self._notes
         if self._run.algorithm.reward_kl_coefficient > 0:
             notes = self._notes_with_reference_kl(policy, metrics)
         elif self._values is None:
@@ -515,7 +520,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _notes_with_reference_kl(
         self, policy: dict[str, torch.Tensor], metrics: dict[str, Any]
-    ) -> RowNotes:
+    ) -> RowMetadata:
         assert self._credit is not None
         keys = [key for episode in self._credit.episodes for key in episode.rows]
         data = tq.kv_batch_get(keys=keys, partition_id=PARTITION, select_fields=["ref_log_prob"])
@@ -664,7 +669,7 @@ class LonghaulTrainer(PPOTrainer):
         self._context.recorder.flush()
         self._audit = start_audit(
             self._run.store,
-            run_id=self._context.ticket.run_id,
+            run_id=self._context.run_context.run_id,
             training_step=self.global_steps,
             write=self._context.recorder.write,
             warn=self._context.stages.warn,
@@ -707,7 +712,7 @@ class LonghaulTrainer(PPOTrainer):
         if not rows.keys:
             raise GroupError(
                 f"validation at training step {self.global_steps}: every episode failed; "
-                f"see the failures of run {self._context.ticket.run_id} in the store"
+                f"see the failures of run {self._context.run_context.run_id} in the store"
             )
         notes = self._notes_of(rows.keys, "val")
         tq.kv_clear(keys=rows.keys, partition_id="val")

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.verl.device import Device
+from longhaul_trainer.device import Device
 from longhaul_trainer.warm import WarmInterpreter
 
 OWN = ("longhaul_trainer.verl.trainer", "verl.workers.rollout.vllm_rollout.vllm_async_server")

@@ -79,8 +79,8 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
     ids: dict[tuple[int, int], str] = {}
     tried: dict[int, set[int]] = defaultdict(set)
     for episode in evidence.episodes:
-        place = (episode.numbers.group_index, episode.numbers.position)
-        tried[episode.numbers.group_index].add(episode.numbers.position)
+        place = (episode.numbers.group_index, episode.numbers.sample_index)
+        tried[episode.numbers.group_index].add(episode.numbers.sample_index)
         ids[place] = episode.numbers.episode_id
         ended[place] += not episode.numbers.failed
     size = evidence.intent.group_size

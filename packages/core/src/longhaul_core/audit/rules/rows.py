@@ -7,7 +7,7 @@ from longhaul_core.audit.evidence import AuditedEpisode, Evidence, StepKey
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import ConsumedNumbers, StepNumbers
+from longhaul_core.store.queries import LossInputNumbers, StepNumbers
 
 __all__ = ["RULES"]
 
@@ -70,7 +70,7 @@ Place = tuple[int, int, int, int]
 """Optimizer step, rank, micro-batch, and row in it."""
 
 
-def check_consumed_rows(evidence: Evidence, tally: Tally) -> None:
+def check_loss_input_rows(evidence: Evidence, tally: Tally) -> None:
     """The steps of a row were read together, in a row of their own."""
     row_of = {key: row for episode in evidence.trained for key, row in _rows(episode).items()}
     times = Counter((read.episode_id, read.step_index) for read in evidence.consumed)
@@ -80,7 +80,7 @@ def check_consumed_rows(evidence: Evidence, tally: Tally) -> None:
         key = (read.episode_id, read.step_index)
         row, place = row_of.get(key), _place(read)
         if row is None or times[key] > 1:
-            continue  # consumed_nothing_else and consumed_once are about those
+            continue  # loss_input_nothing_else and loss_input_once are about those
         tally.checked()
         if places.setdefault(row, place) != place or owner.setdefault(place, row) != row:
             apart = places[row] != place
@@ -91,7 +91,7 @@ def check_consumed_rows(evidence: Evidence, tally: Tally) -> None:
                 episode_id=read.episode_id,
                 step_index=read.step_index,
             )
-    if evidence.consumption_recorded:
+    if evidence.loss_inputs_recorded:
         _check_whole(evidence, tally, row_of, read_steps=set(times))
 
 
@@ -125,7 +125,7 @@ def _rows(episode: AuditedEpisode) -> dict[StepKey, StepKey]:
     return found
 
 
-def _place(read: ConsumedNumbers) -> Place:
+def _place(read: LossInputNumbers) -> Place:
     return read.optimizer_step_index, read.rank, read.micro_batch, read.row_index
 
 
@@ -136,8 +136,8 @@ RULES = (
         check=check_split_reasons,
     ),
     Rule(
-        name="consumed_rows",
+        name="loss_input_rows",
         claim="the steps of a row were read together, and with no others",
-        check=check_consumed_rows,
+        check=check_loss_input_rows,
     ),
 )

@@ -51,7 +51,7 @@ def check_fates(evidence: Evidence, tally: Tally) -> None:
     taken_here = [
         group.group_index
         for group in evidence.played
-        if group.update_index is not None and group.decided_training_step == evidence.training_step
+        if group.update_index is not None and group.resolved_training_step == evidence.training_step
     ]
     full = len(evidence.groups) >= evidence.intent.tasks_per_training_step
     for group in evidence.played:
@@ -109,7 +109,7 @@ def check_refills(evidence: Evidence, tally: Tally) -> None:
             training_step=evidence.training_step,
         )
     num_waited = found - sum(
-        group.decided_training_step == evidence.training_step and group.update_index is not None
+        group.resolved_training_step == evidence.training_step and group.update_index is not None
         for group in evidence.played
     )
     fewest = needed - num_waited + waves - 1 + waves * intent.extra_tasks

@@ -96,11 +96,11 @@ def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
-def check_consumed(evidence: Evidence, tally: Tally) -> None:
+def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
     """The critic's loss read every credited step once, with its target and its weight."""
     if not evidence.intent.has_critic:
         return
-    times = Counter((row.episode_id, row.step_index) for row in evidence.consumed_values)
+    times = Counter((row.episode_id, row.step_index) for row in evidence.critic_loss_inputs)
     parts = {
         episode.numbers.episode_id: evidence.optimizer_step_of(episode)
         for episode in evidence.meant
@@ -118,7 +118,7 @@ def check_consumed(evidence: Evidence, tally: Tally) -> None:
                     step_index=step.step_index,
                 )
     by_token = evidence.intent.gae_level == "token"
-    for row in evidence.consumed_values:
+    for row in evidence.critic_loss_inputs:
         step = evidence.steps.get((row.episode_id, row.step_index))
         weights = evidence.value_weights.get(row.episode_id)
         wrong: list[str] = []
@@ -165,8 +165,8 @@ RULES = (
         check=check_token_advantages,
     ),
     Rule(
-        name="consumed_values",
+        name="critic_loss_inputs",
         claim="the critic's loss read each step once, as it was meant",
-        check=check_consumed,
+        check=check_loss_inputs,
     ),
 )

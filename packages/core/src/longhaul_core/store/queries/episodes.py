@@ -55,7 +55,7 @@ class EpisodeSummary(NamedTuple):
     phase: str
     training_step: int
     group_index: int
-    position: int
+    sample_index: int
     retry: int
     environment: str
     task_id: str
@@ -99,7 +99,7 @@ class Failure(NamedTuple):
     phase: str
     training_step: int
     group_index: int
-    position: int
+    sample_index: int
     retry: int
     environment: str
     task_id: str
@@ -201,7 +201,7 @@ def list_episodes(
     """A page of the episodes that match.
 
     Episodes without a value (a failed one has no return) come last in either direction;
-    equals are in order of phase, training step, group, position and retry.
+    equals are in order of phase, training step, group, sample_index and retry.
 
     Args:
         session: Only read from.
@@ -236,7 +236,7 @@ def episodes_of_group(
     training_step: int,
     group_index: int,
 ) -> tuple[EpisodeSummary, ...]:
-    """All episodes of one group, failed tries included, by position and retry; maybe none."""
+    """All episodes of one group, failed tries included, by sample_index and retry; maybe none."""
     rows = session.execute(
         _summaries()
         .where(
@@ -246,7 +246,7 @@ def episodes_of_group(
             EpisodeRow.training_step == training_step,
             EpisodeRow.group_index == group_index,
         )
-        .order_by(EpisodeRow.position, EpisodeRow.retry)
+        .order_by(EpisodeRow.sample_index, EpisodeRow.retry)
     )
     return tuple(EpisodeSummary(*row) for row in rows)
 
@@ -309,7 +309,7 @@ def failures(
             EpisodeRow.phase,
             EpisodeRow.training_step,
             EpisodeRow.group_index,
-            EpisodeRow.position,
+            EpisodeRow.sample_index,
             EpisodeRow.retry,
             TaskRow.environment,
             TaskRow.task_id,
@@ -341,7 +341,7 @@ _TIE_BREAKERS = (
     EpisodeRow.phase,
     EpisodeRow.training_step,
     EpisodeRow.group_index,
-    EpisodeRow.position,
+    EpisodeRow.sample_index,
     EpisodeRow.retry,
     EpisodeRow.attempt,
 )
@@ -357,7 +357,7 @@ def _summaries() -> Select[*tuple[Any, ...]]:
             EpisodeRow.phase,
             EpisodeRow.training_step,
             EpisodeRow.group_index,
-            EpisodeRow.position,
+            EpisodeRow.sample_index,
             EpisodeRow.retry,
             TaskRow.environment,
             TaskRow.task_id,

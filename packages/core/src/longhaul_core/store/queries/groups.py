@@ -54,7 +54,7 @@ class GroupPage(NamedTuple):
 
 
 class GroupDetail(NamedTuple):
-    """A group and its episodes, failed tries included, by position and retry."""
+    """A group and its episodes, failed tries included, by sample_index and retry."""
 
     summary: GroupSummary
     members: tuple[EpisodeSummary, ...]

@@ -60,9 +60,9 @@ INVARIANTS: Mapping[str, str] = {
         JOIN episodes e ON e.run_id = g.run_id AND e.attempt = g.attempt AND e.phase = g.phase
             AND e.training_step = g.training_step AND e.group_index = g.group_index
         WHERE g.run_id = :run_id AND NOT g.superseded AND g.group_size IS NOT NULL
-            AND (g.phase <> 'train' OR g.decided_training_step IS NOT NULL)
+            AND (g.phase <> 'train' OR g.resolved_training_step IS NOT NULL)
         GROUP BY g.run_id, g.attempt, g.phase, g.training_step, g.group_index, g.group_size
-        HAVING count(DISTINCT e.position) <> g.group_size
+        HAVING count(DISTINCT e.sample_index) <> g.group_size
     """,
     "failures_have_causes_and_no_return": """
         SELECT e.id FROM episodes e LEFT JOIN failures f ON f.episode_id = e.id
@@ -74,7 +74,7 @@ INVARIANTS: Mapping[str, str] = {
     "surviving_places_hold_one_ended_episode": """
         SELECT min(e.id) FROM episodes e
         WHERE e.run_id = :run_id AND NOT e.superseded AND NOT e.failed
-        GROUP BY e.phase, e.training_step, e.group_index, e.position
+        GROUP BY e.phase, e.training_step, e.group_index, e.sample_index
         HAVING count(*) > 1
     """,
     # What was trained was in the update that took its group.
@@ -85,7 +85,7 @@ INVARIANTS: Mapping[str, str] = {
         WHERE e.run_id = :run_id
             AND (e.trained <> (e.trained_training_step IS NOT NULL)
                  OR (e.trained AND (g.update_index IS NULL
-                                    OR g.decided_training_step <> e.trained_training_step)))
+                                    OR g.resolved_training_step <> e.trained_training_step)))
     """,
     "nothing_superseded_is_trained": """
         SELECT e.id FROM episodes e WHERE e.run_id = :run_id AND e.superseded AND e.trained

@@ -11,11 +11,11 @@ from sqlalchemy import ColumnElement, CompoundSelect, case, func, literal, selec
 from sqlalchemy.orm import Session, aliased
 
 from longhaul_core.store.models import (
-    ConsumedStepRow,
-    ConsumedValueRow,
+    CriticLossInputRow,
     EpisodeRow,
     FailureRow,
     GroupRow,
+    LossInputRow,
     MetricRow,
     StepContentRow,
     StepRow,
@@ -23,27 +23,27 @@ from longhaul_core.store.models import (
 from longhaul_core.types import FailureCause
 
 __all__ = [
-    "ConsumedNumbers",
-    "ConsumedValueNumbers",
+    "CriticLossInputNumbers",
     "DiscardedGroup",
     "EpisodeNumbers",
     "FirstReply",
     "GroupNumbers",
     "HorizonOutcomes",
+    "LossInputNumbers",
     "PlayedGroup",
     "PromptTokens",
     "ReplyLogprobs",
     "StepNumbers",
     "TokenCredit",
     "anchor_texts",
-    "consumed_numbers",
-    "consumed_value_numbers",
+    "critic_loss_input_numbers",
     "discarded_groups",
     "episode_numbers",
     "first_replies",
     "group_numbers",
-    "has_consumed_steps",
+    "has_loss_inputs",
     "horizon_outcomes",
+    "loss_input_numbers",
     "metrics_of_training_step",
     "played_groups",
     "prompt_tokens",
@@ -90,7 +90,7 @@ class EpisodeNumbers(NamedTuple):
     """None if untrained."""
     group_index: int
     """0-based place of its group in the update."""
-    position: int
+    sample_index: int
     retry: int
     failed: bool
     stop_reason: str | None
@@ -136,7 +136,7 @@ class PlayedGroup(NamedTuple):
 
     group_index: int
     """0-based place in the training step that played it."""
-    decided_training_step: int | None
+    resolved_training_step: int | None
     """None while it waits."""
     update_index: int | None
     """0-based place in the update that took it; None if none did."""
@@ -227,7 +227,7 @@ class FirstReply(NamedTuple):
     """Packed float32."""
 
 
-class ConsumedValueNumbers(NamedTuple):
+class CriticLossInputNumbers(NamedTuple):
     """A step in one row of a micro-batch, as the critic's loss read it."""
 
     episode_id: str
@@ -244,7 +244,7 @@ class ConsumedValueNumbers(NamedTuple):
     weight_high: float | None
 
 
-class ConsumedNumbers(NamedTuple):
+class LossInputNumbers(NamedTuple):
     """A step in one row of a micro-batch, as the loss function read it."""
 
     episode_id: str
@@ -267,7 +267,7 @@ class ConsumedNumbers(NamedTuple):
 def training_steps(session: Session, *, run_id: str) -> list[int]:
     """Numbers of the training steps that played groups or decided on some, rising."""
     rows = session.execute(
-        select(GroupRow.training_step, GroupRow.decided_training_step)
+        select(GroupRow.training_step, GroupRow.resolved_training_step)
         .where(GroupRow.run_id == run_id, GroupRow.phase == "train", ~GroupRow.superseded)
         .distinct()
     )
@@ -285,7 +285,7 @@ def horizon_outcomes(
         of_played: Of the groups that each training step played to their end, instead of those
             that it took, or looked at and left out.
     """
-    training_step = GroupRow.training_step if of_played else GroupRow.decided_training_step
+    training_step = GroupRow.training_step if of_played else GroupRow.resolved_training_step
     counted = (
         func.coalesce(GroupRow.discard_reason, "") != FailureCause.STOPPED_EARLY.value
         if of_played
@@ -319,7 +319,7 @@ def group_numbers(session: Session, *, run_id: str, training_step: int) -> list[
         .where(
             GroupRow.run_id == run_id,
             GroupRow.phase == "train",
-            GroupRow.decided_training_step == training_step,
+            GroupRow.resolved_training_step == training_step,
             GroupRow.update_index.is_not(None),
             ~GroupRow.superseded,
         )
@@ -342,7 +342,7 @@ def discarded_groups(session: Session, *, run_id: str, training_step: int) -> li
         .where(
             GroupRow.run_id == run_id,
             GroupRow.phase == "train",
-            GroupRow.decided_training_step == training_step,
+            GroupRow.resolved_training_step == training_step,
             GroupRow.discard_reason.is_not(None),
             ~GroupRow.superseded,
         )
@@ -370,7 +370,7 @@ def played_groups(session: Session, *, run_id: str, training_step: int) -> list[
     rows = session.execute(
         select(
             GroupRow.group_index,
-            GroupRow.decided_training_step,
+            GroupRow.resolved_training_step,
             GroupRow.update_index,
             GroupRow.discard_reason,
             func.sum(case((EpisodeRow.failed, 0), else_=1)),
@@ -385,7 +385,7 @@ def played_groups(session: Session, *, run_id: str, training_step: int) -> list[
         .where(*of_step, ~GroupRow.superseded)
         .group_by(
             GroupRow.group_index,
-            GroupRow.decided_training_step,
+            GroupRow.resolved_training_step,
             GroupRow.update_index,
             GroupRow.discard_reason,
         )
@@ -397,7 +397,7 @@ def played_groups(session: Session, *, run_id: str, training_step: int) -> list[
 def episode_numbers(
     session: Session, *, run_id: str, training_step: int, greedy: bool = False
 ) -> list[EpisodeNumbers]:
-    """Episodes of a training step, by group, position and retry.
+    """Episodes of a training step, by group, sample_index and retry.
 
     Args:
         session: Only read from.
@@ -412,7 +412,7 @@ def episode_numbers(
             EpisodeRow.training_step,
             EpisodeRow.trained_training_step,
             GroupRow.update_index,
-            EpisodeRow.position,
+            EpisodeRow.sample_index,
             EpisodeRow.retry,
             EpisodeRow.failed,
             EpisodeRow.stop_reason,
@@ -429,7 +429,7 @@ def episode_numbers(
         )
         .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
         .where(*_of(run_id, training_step))
-        .order_by(GroupRow.update_index, EpisodeRow.position, EpisodeRow.retry)
+        .order_by(GroupRow.update_index, EpisodeRow.sample_index, EpisodeRow.retry)
     )
     return [EpisodeNumbers(*row) for row in rows]
 
@@ -568,70 +568,72 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
         yield PromptTokens(*row)
 
 
-def consumed_numbers(session: Session, *, run_id: str, training_step: int) -> list[ConsumedNumbers]:
+def loss_input_numbers(
+    session: Session, *, run_id: str, training_step: int
+) -> list[LossInputNumbers]:
     """What the loss read of a training step's groups, by episode, step and time.
 
     Its groups are those that it took or threw away, whichever update read them, and those that it
     played and that still wait.
     """
     key = (
-        ConsumedStepRow.episode_id,
-        ConsumedStepRow.step_index,
-        ConsumedStepRow.training_step,
-        ConsumedStepRow.optimizer_step_index,
-        ConsumedStepRow.rank,
-        ConsumedStepRow.micro_batch,
-        ConsumedStepRow.row_index,
+        LossInputRow.episode_id,
+        LossInputRow.step_index,
+        LossInputRow.training_step,
+        LossInputRow.optimizer_step_index,
+        LossInputRow.rank,
+        LossInputRow.micro_batch,
+        LossInputRow.row_index,
     )
     rows = session.execute(
         select(
             *key,
-            ConsumedStepRow.num_tokens,
-            ConsumedStepRow.advantage_low,
-            ConsumedStepRow.advantage_high,
-            ConsumedStepRow.weight_low,
-            ConsumedStepRow.weight_high,
-            ConsumedStepRow.old_logprob_sum,
+            LossInputRow.num_tokens,
+            LossInputRow.advantage_low,
+            LossInputRow.advantage_high,
+            LossInputRow.weight_low,
+            LossInputRow.weight_high,
+            LossInputRow.old_logprob_sum,
         )
-        .join(EpisodeRow, EpisodeRow.id == ConsumedStepRow.episode_id)
+        .join(EpisodeRow, EpisodeRow.id == LossInputRow.episode_id)
         .join(GroupRow, _IN_GROUP)
         .where(*_settled(run_id, training_step))
         .order_by(*key)
     )
-    return [ConsumedNumbers(*row) for row in rows]
+    return [LossInputNumbers(*row) for row in rows]
 
 
-def consumed_value_numbers(
+def critic_loss_input_numbers(
     session: Session, *, run_id: str, training_step: int
-) -> list[ConsumedValueNumbers]:
-    """What the critic's loss read of a training step's groups; see `consumed_numbers`."""
+) -> list[CriticLossInputNumbers]:
+    """What the critic's loss read of a training step's groups; see `loss_input_numbers`."""
     rows = session.execute(
         select(
-            ConsumedValueRow.episode_id,
-            ConsumedValueRow.step_index,
-            ConsumedValueRow.training_step,
-            ConsumedValueRow.optimizer_step_index,
-            ConsumedValueRow.num_tokens,
-            ConsumedValueRow.first_token,
-            ConsumedValueRow.target_low,
-            ConsumedValueRow.target_high,
-            ConsumedValueRow.weight_low,
-            ConsumedValueRow.weight_high,
+            CriticLossInputRow.episode_id,
+            CriticLossInputRow.step_index,
+            CriticLossInputRow.training_step,
+            CriticLossInputRow.optimizer_step_index,
+            CriticLossInputRow.num_tokens,
+            CriticLossInputRow.first_token,
+            CriticLossInputRow.target_low,
+            CriticLossInputRow.target_high,
+            CriticLossInputRow.weight_low,
+            CriticLossInputRow.weight_high,
         )
-        .join(EpisodeRow, EpisodeRow.id == ConsumedValueRow.episode_id)
+        .join(EpisodeRow, EpisodeRow.id == CriticLossInputRow.episode_id)
         .join(GroupRow, _IN_GROUP)
         .where(*_settled(run_id, training_step))
         .order_by(
-            ConsumedValueRow.episode_id,
-            ConsumedValueRow.step_index,
-            ConsumedValueRow.training_step,
-            ConsumedValueRow.optimizer_step_index,
-            ConsumedValueRow.rank,
-            ConsumedValueRow.micro_batch,
-            ConsumedValueRow.row_index,
+            CriticLossInputRow.episode_id,
+            CriticLossInputRow.step_index,
+            CriticLossInputRow.training_step,
+            CriticLossInputRow.optimizer_step_index,
+            CriticLossInputRow.rank,
+            CriticLossInputRow.micro_batch,
+            CriticLossInputRow.row_index,
         )
     )
-    return [ConsumedValueNumbers(*row) for row in rows]
+    return [CriticLossInputNumbers(*row) for row in rows]
 
 
 def token_credits(session: Session, *, run_id: str, training_step: int) -> list[TokenCredit]:
@@ -651,11 +653,11 @@ def token_credits(session: Session, *, run_id: str, training_step: int) -> list[
     return [TokenCredit(*row) for row in rows]
 
 
-def has_consumed_steps(session: Session, *, run_id: str) -> bool:
+def has_loss_inputs(session: Session, *, run_id: str) -> bool:
     """Whether the store says of any step of the run what the loss function read of it."""
     statement = (
-        select(ConsumedStepRow.step_index)
-        .join(EpisodeRow, EpisodeRow.id == ConsumedStepRow.episode_id)
+        select(LossInputRow.step_index)
+        .join(EpisodeRow, EpisodeRow.id == LossInputRow.episode_id)
         .where(EpisodeRow.run_id == run_id)
         .limit(1)
     )
@@ -689,7 +691,7 @@ def _of(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
     return (
         GroupRow.run_id == run_id,
         GroupRow.phase == "train",
-        GroupRow.decided_training_step == training_step,
+        GroupRow.resolved_training_step == training_step,
         GroupRow.update_index.is_not(None),
         ~GroupRow.superseded,
         EpisodeRow.training_step.in_(_played_for(run_id, training_step)),
@@ -701,8 +703,8 @@ def _settled(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]
     return (
         GroupRow.run_id == run_id,
         GroupRow.phase == "train",
-        (GroupRow.decided_training_step == training_step)
-        | (GroupRow.decided_training_step.is_(None) & (GroupRow.training_step == training_step)),
+        (GroupRow.resolved_training_step == training_step)
+        | (GroupRow.resolved_training_step.is_(None) & (GroupRow.training_step == training_step)),
         ~GroupRow.superseded,
         EpisodeRow.training_step.in_(_played_for(run_id, training_step)),
     )
@@ -717,6 +719,6 @@ def _played_for(run_id: str, training_step: int) -> CompoundSelect[int]:
     group = aliased(GroupRow)
     return (
         select(group.training_step)
-        .where(group.run_id == run_id, group.decided_training_step == training_step)
+        .where(group.run_id == run_id, group.resolved_training_step == training_step)
         .union(select(literal(training_step)))
     )

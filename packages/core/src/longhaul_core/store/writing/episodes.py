@@ -7,11 +7,11 @@ from sqlalchemy import ColumnElement, Connection, select, update
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
 from longhaul_core.store.models import (
-    ConsumedStepRow,
-    ConsumedValueRow,
+    CriticLossInputRow,
     EpisodeRow,
     FailureRow,
     GroupRow,
+    LossInputRow,
     MessageRow,
     StepContentRow,
     StepRow,
@@ -19,11 +19,11 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.packing import pack_logprobs
 from longhaul_core.store.records import (
-    ConsumedSteps,
-    ConsumedValues,
+    CriticLossInputs,
     EpisodeCredit,
     EpisodeRecord,
     GroupDecision,
+    LossInputs,
 )
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.limits import require_storable
@@ -33,11 +33,11 @@ from longhaul_core.types import FailedEpisode, Message, Task
 
 __all__ = [
     "episode_lengths",
-    "write_consumed_steps",
-    "write_consumed_values",
     "write_credit",
+    "write_critic_loss_inputs",
     "write_decisions",
     "write_episodes",
+    "write_loss_inputs",
     "write_tasks",
 ]
 
@@ -120,9 +120,9 @@ def write_decisions(connection: Connection, records: Sequence[GroupDecision], li
         key = (record.run_id, record.attempt, record.training_step, record.group_index)
         decisions.setdefault(key, record)
     for key, decision in sorted(decisions.items()):
-        superseded = lines.superseded(decision, training_step=decision.decided_training_step)
+        superseded = lines.superseded(decision, training_step=decision.resolved_training_step)
         decided: Row = {
-            "decided_training_step": int(decision.decided_training_step),
+            "resolved_training_step": int(decision.resolved_training_step),
             "update_index": decision.update_index,
             "discard_reason": decision.discard_reason,
             "superseded": superseded,
@@ -218,28 +218,28 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
     update_all(connection, StepContentRow, tokens, where=one_step)
 
 
-def write_consumed_steps(connection: Connection, records: Sequence[ConsumedSteps]) -> None:
+def write_loss_inputs(connection: Connection, records: Sequence[LossInputs]) -> None:
     """Put in what the loss function read of steps that are in the store.
 
     Raises:
         StoreError: An episode is not there or has no such step, or a number is not finite.
     """
-    new = [row for record in records for row in rows.consumed_step_rows(record)]
+    new = [row for record in records for row in rows.loss_input_rows(record)]
     steps = {(record.episode_id(row), row.step_index) for record in records for row in record.rows}
     _require_steps(connection, steps)
-    insert_new(connection, ConsumedStepRow, new, key=_CONSUMED_KEY)
+    insert_new(connection, LossInputRow, new, key=_CONSUMED_KEY)
 
 
-def write_consumed_values(connection: Connection, records: Sequence[ConsumedValues]) -> None:
+def write_critic_loss_inputs(connection: Connection, records: Sequence[CriticLossInputs]) -> None:
     """Put in what the critic's loss read of steps that are in the store.
 
     Raises:
         StoreError: An episode is not there or has no such step, or a number is not finite.
     """
-    new = [row for record in records for row in rows.consumed_value_rows(record)]
+    new = [row for record in records for row in rows.critic_loss_input_rows(record)]
     steps = {(record.episode_id(row), row.step_index) for record in records for row in record.rows}
     _require_steps(connection, steps)
-    insert_new(connection, ConsumedValueRow, new, key=_CONSUMED_KEY)
+    insert_new(connection, CriticLossInputRow, new, key=_CONSUMED_KEY)
 
 
 _CONSUMED_KEY = (

@@ -253,8 +253,8 @@ def _supersede_groups(
     )
     for beyond in (
         (GroupRow.phase.in_(_PHASES), GroupRow.training_step > after),
-        (GroupRow.phase == "train", GroupRow.decided_training_step > after),
-        (GroupRow.phase == "train", GroupRow.decided_training_step.is_(None)),
+        (GroupRow.phase == "train", GroupRow.resolved_training_step > after),
+        (GroupRow.phase == "train", GroupRow.resolved_training_step.is_(None)),
         (GroupRow.phase == "baseline", ~kept),
     ):
         connection.execute(
@@ -271,9 +271,9 @@ def _supersede_episodes(
     group = aliased(GroupRow)
     taken_back = (group.run_id == run_id, group.superseded)
     played_ahead = union(
-        select(group.training_step).where(*taken_back, group.decided_training_step > after),
+        select(group.training_step).where(*taken_back, group.resolved_training_step > after),
         select(group.training_step).where(
-            *taken_back, group.decided_training_step.is_(None), group.phase.in_(FATE_OF_GROUP)
+            *taken_back, group.resolved_training_step.is_(None), group.phase.in_(FATE_OF_GROUP)
         ),
     )
     of_superseded_group = exists().where(

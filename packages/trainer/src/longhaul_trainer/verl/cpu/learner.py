@@ -28,7 +28,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class ReplyLogitsEngine(FSDPEngineWithLMHead):
+class ResponseLogitsEngine(FSDPEngineWithLMHead):
     """verl's language-model engine, for a machine without an accelerator."""
 
     module: torch.nn.Module

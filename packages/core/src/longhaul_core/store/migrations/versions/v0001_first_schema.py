@@ -94,7 +94,7 @@ def upgrade() -> None:
         sa.Column("phase", sa.String(length=16), nullable=False),
         sa.Column("training_step", sa.Integer(), nullable=False),
         sa.Column("group_index", sa.Integer(), nullable=False),
-        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("sample_index", sa.Integer(), nullable=False),
         sa.Column("retry", sa.Integer(), nullable=False),
         sa.Column("task_hash", sa.String(length=32), nullable=False),
         sa.Column("superseded", sa.Boolean(), nullable=False),

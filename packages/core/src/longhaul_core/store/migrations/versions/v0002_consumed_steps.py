@@ -12,9 +12,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create `consumed_steps`; steps trained before have no rows in it."""
+    """Create `loss_inputs`; steps trained before have no rows in it."""
     op.create_table(
-        "consumed_steps",
+        "loss_inputs",
         sa.Column("episode_id", sa.String(length=255), nullable=False),
         sa.Column("step_index", sa.Integer(), nullable=False),
         sa.Column("optimizer_step_index", sa.Integer(), nullable=False),
@@ -30,7 +30,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["episode_id"],
             ["episodes.id"],
-            name=op.f("fk_consumed_steps_episode_id_episodes"),
+            name=op.f("fk_loss_inputs_episode_id_episodes"),
             ondelete="cascade",
         ),
         sa.PrimaryKeyConstraint(
@@ -40,7 +40,7 @@ def upgrade() -> None:
             "rank",
             "micro_batch",
             "row_index",
-            name=op.f("pk_consumed_steps"),
+            name=op.f("pk_loss_inputs"),
         ),
         sqlite_with_rowid=False,
     )

@@ -12,13 +12,13 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns, null in what is there, and `consumed_values`."""
+    """Add the columns, null in what is there, and `critic_loss_inputs`."""
     op.add_column("episodes", sa.Column("final_value", DOUBLE, nullable=True))
     op.add_column("steps", sa.Column("value_target", DOUBLE, nullable=True))
     for name in ("token_values", "token_advantages"):
         op.add_column("step_contents", sa.Column(name, sa.LargeBinary(), nullable=True))
     op.create_table(
-        "consumed_values",
+        "critic_loss_inputs",
         sa.Column("episode_id", sa.String(length=255), nullable=False),
         sa.Column("step_index", sa.Integer(), nullable=False),
         sa.Column("training_step", sa.Integer(), nullable=False),
@@ -35,7 +35,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["episode_id"],
             ["episodes.id"],
-            name=op.f("fk_consumed_values_episode_id_episodes"),
+            name=op.f("fk_critic_loss_inputs_episode_id_episodes"),
             ondelete="cascade",
         ),
         sa.PrimaryKeyConstraint(
@@ -46,7 +46,7 @@ def upgrade() -> None:
             "rank",
             "micro_batch",
             "row_index",
-            name=op.f("pk_consumed_values"),
+            name=op.f("pk_critic_loss_inputs"),
         ),
         sqlite_with_rowid=False,
     )

@@ -16,10 +16,10 @@ def upgrade() -> None:
     """
     for table in ("groups", "panel_tasks"):
         op.create_index(op.f(f"ix_{table}_task_hash"), table, ["task_hash"], unique=False)
-    op.drop_index(op.f("ix_groups_run_id_decided_training_step"), "groups")
+    op.drop_index(op.f("ix_groups_run_id_resolved_training_step"), "groups")
     op.create_index(
-        op.f("ix_groups_run_id_decided_training_step_phase_attempt"),
+        op.f("ix_groups_run_id_resolved_training_step_phase_attempt"),
         "groups",
-        ["run_id", "decided_training_step", "phase", "attempt"],
+        ["run_id", "resolved_training_step", "phase", "attempt"],
         unique=False,
     )
