@@ -1,13 +1,13 @@
 """Tests of greedy episodes: told apart from what was sampled, and a baseline for it alone."""
 
 import pytest
-from trainer.training.test_credit import Notes, episode, rewards
 
 from longhaul_core.errors import GroupError
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.training.credit import StepCredit, credit_training_step
 from longhaul_trainer.training.estimators import Group, estimate
 from longhaul_trainer.training.step_metadata import StepMetadata, group_outcomes, without_greedy
+from trainer.training.test_credit import Notes, episode, rewards
 
 
 def greedy_episode(group: int, *values: float, valid: bool = True) -> Notes:

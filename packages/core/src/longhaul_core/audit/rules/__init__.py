@@ -1,10 +1,10 @@
 """The rules, each a small function over the evidence of one training step."""
 
 from longhaul_core.audit.rules import (
-    consumed,
     credit,
     episodes,
     greedy,
+    loss_inputs,
     replies,
     rows,
     sampling,
@@ -24,6 +24,6 @@ RULES: tuple[Rule, ...] = (
     *values.RULES,
     *updates.RULES,
     *rows.RULES,
-    *consumed.RULES,
+    *loss_inputs.RULES,
 )
 """All of them, in the order that a report lists them."""
