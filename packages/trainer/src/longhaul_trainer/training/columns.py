@@ -28,8 +28,9 @@ def responses(
         in_response([step.note for step in steps], [values(s) for s in steps], num_tokens=length)
         for steps, length in zip(rows, lengths, strict=True)
     ]
-    tensors = [torch.tensor(response, dtype=torch.float32) for response in placed]
-    return torch.nested.nested_tensor(tensors, layout=torch.jagged)
+    return torch.nested.as_nested_tensor(
+        [torch.from_numpy(response).float() for response in placed], layout=torch.jagged
+    )
 
 
 def token_weights(step: TrainedStep) -> FloatArray:
