@@ -27,7 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.tasks import TaskSource
-from longhaul_core.types import Message, Split, Step
+from longhaul_core.types import FinishReason, Message, Split, Step
 from longhaul_trainer.models.folder import (
     MESSAGE_END,
     MESSAGE_START,
@@ -185,7 +185,7 @@ class TorchPolicy:
             action_tokens=(token,),
             behavior_logprobs=(float(logprobs_V[token]),),
             policy_version=self.version,
-            reply_cut=True,
+            finish_reason=FinishReason.LENGTH,
         )
 
     def _read_waiting(self) -> None:

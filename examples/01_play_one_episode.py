@@ -43,7 +43,7 @@ class ByteRenderer:
     """A token for every byte. A real renderer applies the model's chat template."""
 
     def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
-        return tuple("\n".join(message.content for message in messages).encode())
+        return tuple("\n".join(message.text for message in messages).encode())
 
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(tokens).decode()

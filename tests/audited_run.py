@@ -41,6 +41,7 @@ from longhaul_trainer.training.credit import (
 )
 from longhaul_trainer.training.merging import cut_into_rows, notes_of
 from longhaul_trainer.training.step_metadata import GroupName, RowKey, RowMetadata, without_greedy
+from steps import one_call_step, with_call
 from store_samples import make_task
 
 RUN = "run"
@@ -591,7 +592,7 @@ def _greedy_tries(
             outcome=replace(
                 record.outcome,
                 steps=tuple(
-                    replace(step, behavior_logprobs=(0.0,) * len(step.action_tokens))
+                    with_call(step, behavior_logprobs=(0.0,) * len(step.action_tokens))
                     for step in record.outcome.steps
                 ),
             ),
@@ -602,9 +603,9 @@ def _greedy_tries(
 
 def _step(draw: Random, index: int, policy_version: int, most_tokens: int) -> Step:
     num_tokens = draw.randint(1, most_tokens)
-    return Step(
-        index=index,
-        observation=Observation(text=f"You are in room {draw.choice('aab')}{draw.randint(1, 2)}."),
+    return one_call_step(
+        index,
+        Observation(text=f"You are in room {draw.choice('aab')}{draw.randint(1, 2)}."),
         messages=(),
         prompt_tokens=(1, 2, 3),
         action_tokens=tuple(draw.randrange(1000) for _ in range(num_tokens)),
@@ -633,5 +634,5 @@ def _going_on(draw: Random, steps: Sequence[Step]) -> tuple[Step, ...]:
         known = made[-1].prompt_tokens + made[-1].action_tokens if made else ()
         gap = tuple(draw.randrange(1000) for _ in range(draw.randint(0, 3)))
         prompt = step.prompt_tokens if draw.random() < 0.2 else known + gap
-        made.append(replace(step, prompt_tokens=prompt if made else step.prompt_tokens))
+        made.append(with_call(step, prompt_tokens=prompt if made else step.prompt_tokens))
     return tuple(made)

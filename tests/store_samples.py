@@ -27,11 +27,11 @@ from longhaul_core.types import (
     Observation,
     Split,
     Step,
-    StepTimings,
     StopReason,
     Task,
     Trajectory,
 )
+from steps import one_call_step
 
 
 def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
@@ -58,9 +58,9 @@ def make_step(
     draw = random.Random(f"{seed}/{index}")
     half = num_prompt_tokens // 2
     text = " ".join(str(draw.randrange(10_000)) for _ in range(num_prompt_tokens // 2))
-    return Step(
-        index=index,
-        observation=Observation(
+    return one_call_step(
+        index,
+        Observation(
             text=f"You see {text}.",
             admissible_actions=("go north", "go south", f"take {index}"),
             anchor_state=f"room {index % 3}",
@@ -80,11 +80,9 @@ def make_step(
         action_valid=index % 4 != 3,
         reward=reward,
         policy_version=7,
-        timings=StepTimings(
-            queue_seconds=0.01 + index / 1000,
-            generate_seconds=0.25 + index / 1000,
-            environment_seconds=0.002 + index / 1000,
-        ),
+        queue_seconds=0.01 + index / 1000,
+        generate_seconds=0.25 + index / 1000,
+        environment_seconds=0.002 + index / 1000,
     )
 
 

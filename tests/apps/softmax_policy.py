@@ -45,7 +45,7 @@ class ByteTokenizer:
         return {number: piece for piece, number in self._ids.items()}
 
     def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
-        turns = (f"<|im_start|>{one.role}\n{one.content}<|im_end|>\n" for one in messages)
+        turns = (f"<|im_start|>{one.role}\n{one.text}<|im_end|>\n" for one in messages)
         return self.encode("".join(turns) + "<|im_start|>assistant\n")
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -97,7 +97,7 @@ class SoftmaxPolicy:
 
     def _choices(self, messages: Sequence[Message]) -> tuple[list[str], np.ndarray]:
         """Every reply that can be drawn, with its features."""
-        prompt = messages[-1].content
+        prompt = messages[-1].text
         listed = re.search(r"^Actions: (.*)$", prompt, re.MULTILINE)
         goal = re.search(r"^Goal: craft (.*)$", prompt, re.MULTILINE)
         held = re.search(r"^Inventory: (.*)$", prompt, re.MULTILINE)

@@ -30,7 +30,7 @@ def after(memory: Memory, num_exchanges: int) -> Memory:
 
 
 def length(messages: tuple[Message, ...]) -> int:
-    return sum(len(message.content) for message in messages)
+    return sum(len(message.text) for message in messages)
 
 
 def test_a_prompt_is_a_system_message_and_turns_that_end_with_the_observation(build: Build) -> None:
@@ -39,7 +39,7 @@ def test_a_prompt_is_a_system_message_and_turns_that_end_with_the_observation(bu
         assert messages[0] == Message(role="system", content="You craft.")
         roles = [message.role for message in messages[1:]]
         assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
-        assert messages[-1].content.endswith("room 099\nActions: left | right\nWrite one action.")
+        assert messages[-1].text.endswith("room 099\nActions: left | right\nWrite one action.")
 
 
 def test_composing_changes_nothing(build: Build) -> None:
@@ -65,7 +65,7 @@ def test_dropping_leaves_out_the_oldest_and_never_lengthens_the_prompt(build: Bu
     assert len(set(lengths)) == len(lengths)
     assert prompts[-1] == build().compose(seen(9))
     if memory.num_remembered:
-        everything = " ".join(message.content for message in prompts[1])
+        everything = " ".join(message.text for message in prompts[1])
         oldest = 5 - memory.num_remembered
         assert f"room {oldest:03}" not in everything
         assert f"room {oldest + 1:03}" in everything

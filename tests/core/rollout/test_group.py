@@ -17,19 +17,19 @@ from longhaul_core.types import (
     FailedEpisode,
     FailureCause,
     Observation,
-    Step,
     StopReason,
     Trajectory,
 )
+from steps import one_call_step
 
 TASKS = [make_task(number) for number in range(3)]
 
 
 def result_of(spec: EpisodeSpec, *, failed: bool = False) -> EpisodeResult:
     seen = Observation(text="room")
-    step = Step(
-        index=0,
-        observation=seen,
+    step = one_call_step(
+        0,
+        seen,
         messages=(),
         prompt_tokens=(1,),
         action_tokens=(2,),

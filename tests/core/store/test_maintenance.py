@@ -27,6 +27,7 @@ from longhaul_core.store import (
 from longhaul_core.store.maintenance import PruneRule
 from longhaul_core.store.models import Base
 from longhaul_core.types import Observation, Split
+from steps import with_call
 from store_samples import (
     make_audit,
     make_loss_input,
@@ -417,7 +418,7 @@ def test_a_text_that_an_index_cannot_hold_is_indexed_as_far_as_it_fits(
     """Words that all differ, each with a place of its own in the index; and one that is long."""
     numbers = " ".join(f"lot{number}" for number in range(200_000))
     steps = [
-        replace(step, observation=Observation(text=shown), reply="go on")
+        replace(with_call(step, reply="go on"), observation=Observation(text=shown))
         for step, shown in zip(
             make_trajectory().steps,
             (f"first {numbers} last", "w" * 3_000 + " beside", "ordinary"),

@@ -19,6 +19,7 @@ from longhaul_core.store import (
 )
 from longhaul_core.store.queries import EpisodeFilter
 from longhaul_core.types import Split, StopReason
+from steps import with_call
 from store_samples import (
     NO_SIGNAL,
     make_credit,
@@ -350,7 +351,7 @@ def test_text_is_found_after_it_was_indexed(
     store: str, writer: StoreWriter, session: Session
 ) -> None:
     step = replace(
-        make_trajectory().steps[0], reply='The LANTERN "flickers" — à gauche', reward=0.0
+        with_call(make_trajectory().steps[0], reply='The LANTERN "flickers" — à gauche'), reward=0.0
     )
     trajectory = replace(make_trajectory(task=make_task(77)), steps=(step,))
     writer.write([make_record(trajectory, training_step=3)])

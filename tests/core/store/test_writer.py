@@ -32,7 +32,8 @@ from longhaul_core.store import (
     queries,
 )
 from longhaul_core.store.packing import content_hash, unpack_logprobs
-from longhaul_core.types import Message, Observation, Split, Step, StepTimings, Task
+from longhaul_core.types import Message, Observation, Split, Step, Task
+from steps import with_call
 from store_samples import (
     make_audit,
     make_credit,
@@ -124,7 +125,7 @@ def test_the_state_that_an_episode_ended_in_is_kept(writer: StoreWriter, session
 
 def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session) -> None:
     made = make_trajectory(rewards=(0.0, -0.25, 1.0))
-    steps = tuple(replace(step, policy_version=7 + step.index) for step in made.steps)
+    steps = tuple(with_call(step, policy_version=7 + step.index) for step in made.steps)
     trajectory = replace(made, steps=steps)
     record = make_record(trajectory, phase="validation", training_step=3, group_index=2)
 
@@ -148,9 +149,9 @@ def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session)
         assert stored.action_valid == step.action_valid
         assert stored.reward == step.reward
         assert stored.policy_version == step.policy_version
-        assert stored.queue_seconds == step.timings.queue_seconds
-        assert stored.generate_seconds == step.timings.generate_seconds
-        assert stored.environment_seconds == step.timings.environment_seconds
+        assert stored.queue_seconds == sum(call.queue_seconds for call in step.calls)
+        assert stored.generate_seconds == sum(call.generate_seconds for call in step.calls)
+        assert stored.environment_seconds == step.environment_seconds
         assert not stored.trained
         assert stored.advantage is None
     assert episode.seed == trajectory.seed
@@ -437,7 +438,7 @@ def test_a_prompt_that_grows_is_stored_by_what_it_adds(
     trajectory = replace(
         base,
         steps=tuple(
-            replace(step, prompt_tokens=history[: 100 * (step.index + 1)]) for step in base.steps
+            with_call(step, prompt_tokens=history[: 100 * (step.index + 1)]) for step in base.steps
         ),
     )
     record = make_record(trajectory)
@@ -457,11 +458,9 @@ def test_a_prompt_that_grows_is_stored_by_what_it_adds(
 def test_text_that_sql_cannot_hold_is_made_visible(writer: StoreWriter, session: Session) -> None:
     odd = "a\x00b \ud83d 你好 \U0001f600"
     step = replace(
-        make_step(0),
-        reply=odd,
+        with_call(make_step(0), reply=odd, messages=(Message(role="user", content=odd),)),
         action=odd,
         observation=Observation(text=odd, admissible_actions=(odd,)),
-        messages=(Message(role="user", content=odd),),
     )
     record = make_record(replace(make_trajectory(), steps=(step,)))
 
@@ -837,11 +836,11 @@ REFUSED: list[tuple[Record, str]] = [
     (make_record(replace(ENDED, seed=-(2**63) - 1)), r"episodes\.seed"),
     (make_record(replace(ENDED, duration_seconds=NAN)), r"episodes\.duration_seconds"),
     (
-        of_step(replace(STEP, policy_version=TOO_LARGE)),
+        of_step(with_call(STEP, policy_version=TOO_LARGE)),
         r"steps\.policy_version \(episode_id '.*', step_index 0",
     ),
-    (of_step(replace(STEP, dropped_exchanges=TOO_LARGE)), r"steps\.dropped_exchanges"),
-    (of_step(replace(STEP, timings=StepTimings(generate_seconds=NAN))), r"steps\.generate_seconds"),
+    (of_step(with_call(STEP, dropped_exchanges=TOO_LARGE)), r"steps\.dropped_exchanges"),
+    (of_step(with_call(STEP, generate_seconds=NAN)), r"steps\.generate_seconds"),
 ]
 
 
@@ -866,7 +865,7 @@ def test_both_databases_keep_what_lies_at_the_limit(writer: StoreWriter, counts:
         return "".join(chr(draw.randrange(0x20000, 0x2A000)) for _ in range(length))
 
     run_id = name(128)
-    step = replace(make_step(0), policy_version=TOO_LARGE - 1)
+    step = with_call(make_step(0), policy_version=TOO_LARGE - 1)
     task = replace(make_task(), task_id=name(512), seed=-(2**63))
     outcome = replace(make_trajectory(task=task), steps=(step,), horizon=TOO_LARGE - 1)
     episode = make_record(outcome, run_id=run_id, training_step=TOO_LARGE - 1)

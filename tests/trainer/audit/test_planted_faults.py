@@ -36,6 +36,7 @@ from longhaul_core.store import (
 )
 from longhaul_core.types import FailedEpisode, Observation, StopReason, Trajectory
 from longhaul_trainer.config import RunConfig
+from steps import with_call
 
 Audit = Callable[..., AuditReport]
 
@@ -885,7 +886,7 @@ def test_a_baseline_that_was_sampled_is_found(audit: Audit) -> None:
     config, played = remax_run()
     record = played.greedy[0]
     first, *others = record.outcome.steps
-    sampled = replace(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
+    sampled = with_call(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
     played.greedy[0] = replace(record, outcome=replace(record.outcome, steps=(sampled, *others)))
 
     report = audit([run_started(config), *played.records()])
@@ -904,7 +905,7 @@ def test_a_greedy_reply_is_compared_with_those_of_the_same_weights_alone(audit: 
     )
     record = played[1].greedy[place]
     first, *others = record.outcome.steps
-    sampled = replace(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
+    sampled = with_call(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
     played[1].greedy[place] = replace(
         record, outcome=replace(record.outcome, steps=(sampled, *others))
     )
@@ -1085,7 +1086,7 @@ def test_the_discount_of_another_run_is_found(audit: Audit) -> None:
         config,
         played,
         as_if=make_config(
-            algorithm__name="gae", algorithm__discount=0.9, algorithm__trace_decay=0.0
+            algorithm__name="gae", algorithm__discount=0.9, algorithm__gae_lambda=0.0
         ),
     )
     consume(config, played)

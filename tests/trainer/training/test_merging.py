@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from longhaul_core.types import Observation, SplitReason, Step
 from longhaul_trainer.training.merging import cut_into_rows, notes_of
 from longhaul_trainer.training.step_metadata import GroupName
+from steps import one_call_step, with_call
 from store_samples import make_trajectory
 
 
 def step(index: int, prompt: str, action: str, *, version: int = 0) -> Step:
     """A step whose tokens are the characters of two words."""
-    return Step(
-        index=index,
-        observation=Observation(text="here"),
+    return one_call_step(
+        index,
+        Observation(text="here"),
         messages=(),
         prompt_tokens=tuple(map(ord, prompt)),
         action_tokens=tuple(map(ord, action)),
@@ -84,7 +85,7 @@ def test_a_prompt_that_does_not_repeat_what_was_read_and_written_begins_a_row(pr
 
 
 def test_other_weights_begin_a_row() -> None:
-    steps = [*CHAT[:2], replace(CHAT[2], policy_version=3), replace(CHAT[3], policy_version=3)]
+    steps = [*CHAT[:2], with_call(CHAT[2], policy_version=3), with_call(CHAT[3], policy_version=3)]
 
     rows = cut_into_rows(steps, form="merged")
 
@@ -146,7 +147,7 @@ def test_the_tokens_of_every_step_are_in_its_row_and_nothing_else_is_sampled(
         before = steps[-1]
         known = before.prompt_tokens + before.action_tokens if extends else (98,)
         made = step(len(steps), gap, action, version=data.draw(st.integers(0, 1)))
-        steps.append(replace(made, prompt_tokens=known + made.prompt_tokens))
+        steps.append(with_call(made, prompt_tokens=known + made.prompt_tokens))
     limit = data.draw(st.none() | st.integers(1, 40))
 
     rows = cut_into_rows(steps, form="merged", max_row_tokens=limit)

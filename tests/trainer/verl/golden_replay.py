@@ -25,10 +25,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from longhaul_core.store import EpisodeCredit, Record
-from longhaul_core.types import Observation, Split, Step, StopReason, Task, Trajectory
+from longhaul_core.types import FinishReason, Observation, Split, Step, StopReason, Task, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.variables import prepare_environment
+from steps import one_call_step
 from trainer.verl.golden_steps import (
     Inputs,
     Outputs,
@@ -86,9 +87,9 @@ def task_of(group: RecordedGroup) -> Task:
 
 def step_of(step: RecordedStep, index: int) -> Step:
     """A step of an episode."""
-    return Step(
-        index=index,
-        observation=Observation(text=step["observation"], anchor_state=step["anchor_state"]),
+    return one_call_step(
+        index,
+        Observation(text=step["observation"], anchor_state=step["anchor_state"]),
         messages=(),
         prompt_tokens=tuple(step["prompt"]),
         action_tokens=tuple(step["reply"]),
@@ -98,7 +99,7 @@ def step_of(step: RecordedStep, index: int) -> Step:
         action_valid=step["action_valid"],
         reward=step["reward"],
         policy_version=step["policy_version"],
-        reply_cut=step["finish_reason"] == "length",
+        finish_reason=FinishReason(step["finish_reason"]),
     )
 
 

@@ -10,6 +10,7 @@ from longhaul_core.memory import PromptTemplate, build_memory
 from longhaul_core.types import Message, Observation, Step
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
+from steps import one_call_step
 
 TEXTS = [
     "craft 4 oak planks using 1 oak log",
@@ -152,9 +153,9 @@ def played(
         messages = memory.compose(observation)
         text = renderer.decode(tokens)
         steps.append(
-            Step(
-                index=index,
-                observation=observation,
+            one_call_step(
+                index,
+                observation,
                 messages=messages,
                 prompt_tokens=renderer.render(messages, after=steps[-1] if steps else None),
                 action_tokens=tuple(tokens),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from longhaul_core.types import Message, Step
+from longhaul_core.types import FinishReason, Message, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,7 @@ class Completion:
     action_tokens: tuple[int, ...]
     behavior_logprobs: tuple[float, ...]
     policy_version: int
-    reply_cut: bool = False
-    """True if `max_tokens` ended the reply."""
+    finish_reason: FinishReason = FinishReason.STOP
     queue_seconds: float = 0.0
 
 

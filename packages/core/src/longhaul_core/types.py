@@ -1,4 +1,4 @@
-"""The nouns of the framework: tasks, steps, trajectories and groups.
+"""The nouns of the framework: tasks, messages, calls, steps, trajectories and groups.
 
 An *episode* is one run of an environment from reset to its end. The record it
 leaves is a `Trajectory` if it ended (by itself or at a limit of ours) or a
@@ -11,27 +11,36 @@ boundary or be built by hand in a test. Token ids are what the engine read and
 wrote; text is for people and is never tokenised again.
 """
 
-from dataclasses import dataclass
+import hashlib
+import math
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 __all__ = [
+    "Call",
     "FailedEpisode",
     "FailureCause",
+    "FinishReason",
     "GroupOutcome",
+    "MediaType",
     "Message",
     "Observation",
+    "Picture",
+    "SampledTokens",
     "Split",
     "SplitReason",
     "Step",
-    "StepTimings",
     "StopReason",
     "Task",
+    "ToolCall",
     "Trajectory",
     "TrajectoryGroup",
 ]
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+
+MediaType = Literal["image/png", "image/jpeg", "image/webp"]
 
 
 class Split(StrEnum):
@@ -83,6 +92,19 @@ class StopReason(StrEnum):
         return not self.terminated
 
 
+class FinishReason(StrEnum):
+    """Why a model stopped writing, in the words of OpenAI's chat completions."""
+
+    STOP = "stop"
+    """An end token, or a stop word."""
+    LENGTH = "length"
+    """A limit on tokens: the reply carries no end token."""
+    TOOL_CALLS = "tool_calls"
+    """It asks for tools."""
+    ABORTED = "aborted"
+    """It was interrupted: by a client that went away, or by an engine that stopped."""
+
+
 class FailureCause(StrEnum):
     """Which side of the episode broke, and how."""
 
@@ -116,11 +138,77 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """An image, known by its content: equal bytes of one type are one picture."""
+
+    media_type: MediaType
+    content_hash: str
+    """SHA-256 of the bytes, 64 hexadecimal digits."""
+    data: bytes | None = field(default=None, compare=False, repr=False)
+    """The encoded image; None where only the hash is at hand, e.g. read back from the store."""
+
+    @classmethod
+    def of(cls, data: bytes, *, media_type: MediaType = "image/png") -> Self:
+        """The picture that `data` encodes.
+
+        Raises:
+            ValueError: There are no bytes.
+        """
+        if not data:
+            raise ValueError("a picture needs at least one byte")
+        return cls(media_type=media_type, content_hash=hashlib.sha256(data).hexdigest(), data=data)
+
+
+Part = str | Picture
+"""A piece of a message's content: text, or a picture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A model's request to run a tool."""
+
+    id: str
+    """Names the call; the message that answers it repeats it."""
+    name: str
+    arguments: str
+    """A JSON object, as the model wrote it; it may be malformed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One chat message of a prompt."""
 
     role: Role
-    content: str
+    content: str | tuple[Part, ...]
+    """Text, or several parts in their order."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What an assistant's message asks for."""
+    tool_call_id: str | None = None
+    """The `ToolCall` that a tool's message answers."""
+
+    def __post_init__(self) -> None:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"a message of role {self.role!r} cannot ask for tools")
+        if (self.tool_call_id is not None) != (self.role == "tool"):
+            raise ValueError(
+                "a tool's message, and no other, names the call that it answers: role "
+                f"{self.role!r}, tool_call_id {self.tool_call_id!r}"
+            )
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The content as parts."""
+        return (self.content,) if isinstance(self.content, str) else self.content
+
+    @property
+    def text(self) -> str:
+        """The parts that are text, one below the other."""
+        return "\n".join(part for part in self.parts if isinstance(part, str))
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The parts that are pictures, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Picture))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,58 +216,33 @@ class Observation:
     """What the environment shows before an action is chosen."""
 
     text: str
+    pictures: tuple[Picture, ...] = ()
+    """Shown beside the text."""
     admissible_actions: tuple[str, ...] | None = None
     """Every action that the environment accepts now; None if it does not say."""
     anchor_state: str | None = None
-    """Identifies the state for step groups (GiGPO). None: the text itself is the anchor."""
+    """Identifies the state for step groups (GiGPO). None: what is shown is the anchor."""
 
     @property
     def anchor(self) -> str:
-        """The anchor state, or the text where the environment names none."""
-        return self.text if self.anchor_state is None else self.anchor_state
+        """The anchor state; where the environment names none, the text and its pictures' hashes."""
+        if self.anchor_state is not None:
+            return self.anchor_state
+        return "\n".join((self.text, *(picture.content_hash for picture in self.pictures)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimings:
-    """Wall time of one step, in seconds."""
+class SampledTokens:
+    """A call as the engine read and wrote it: what reinforcement learning trains on."""
 
-    queue_seconds: float = 0.0
-    """Between asking the engine and its beginning on the request; 0 where it does not say."""
-    generate_seconds: float = 0.0
-    environment_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One exchange: the policy read a prompt, wrote a reply, was paid."""
-
-    index: int
-    """0-based position in the episode."""
-    observation: Observation
-    """What the policy acted on."""
-    messages: tuple[Message, ...]
-    """The prompt as the memory composed it."""
     prompt_tokens: tuple[int, ...]
     """The prompt as the engine read it, templates included."""
     action_tokens: tuple[int, ...]
     """The reply as the engine wrote it; ends with an end token only if one was sampled."""
     behavior_logprobs: tuple[float, ...]
-    """Natural log, one per action token, under the policy that sampled them."""
-    reply: str
-    """The action tokens as text."""
-    action: str
-    """What the environment was given: the parsed action."""
-    action_valid: bool
-    """Whether the reply had the asked-for form and, if they are known, an admissible action."""
-    reward: float
-    """Paid for this step alone, in the environment's own units; never accumulated."""
+    """Natural log, one per action token, under the weights that sampled them."""
     policy_version: int
-    """Optimizer steps behind the weights that sampled this action."""
-    reply_cut: bool = False
-    """True if a token limit ended the reply, so that it carries no end token."""
-    dropped_exchanges: int = 0
-    """Remembered exchanges that the memory left out to make the prompt fit."""
-    timings: StepTimings = StepTimings()
+    """Optimizer steps behind the weights that sampled the reply."""
 
     def __post_init__(self) -> None:
         if len(self.action_tokens) != len(self.behavior_logprobs):
@@ -187,6 +250,112 @@ class Step:
                 f"{len(self.action_tokens)} action tokens but "
                 f"{len(self.behavior_logprobs)} logprobs; one logprob per token is required"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a model: a prompt was read, a reply was written."""
+
+    messages: tuple[Message, ...]
+    """The prompt."""
+    reply: str
+    """As text."""
+    sampled: SampledTokens | None
+    """Its tokens. None where no engine of ours wrote the reply (a hosted model, an expert, a
+    person): such a call is stored, replayed and imitated, and never trained on by reinforcement."""
+    purpose: str = "act"
+    """What the call is for: `act` chooses the step's action; `plan`, `remember`, `judge` or a word
+    of one's own."""
+    agent: str = ""
+    """Which agent of a program with several made the call; empty where there is one."""
+    model: str = ""
+    """Which model answered; empty for the policy that is trained."""
+    finish_reason: FinishReason = FinishReason.STOP
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What the reply asks for."""
+    trained: bool = True
+    """Whether the reply's tokens are in the loss."""
+    credit_share: float = 1.0
+    """What the step's advantage is multiplied by for this call's tokens; finite."""
+    dropped_exchanges: int = 0
+    """Remembered exchanges that the memory left out to make the prompt fit."""
+    queue_seconds: float = 0.0
+    """Between asking the engine and its beginning on the request; 0 where it does not say."""
+    generate_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.trained and self.sampled is None:
+            raise ValueError("a call without its tokens and logprobs cannot be trained on")
+        if not math.isfinite(self.credit_share):
+            raise ValueError(f"credit_share must be finite, got {self.credit_share}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One exchange with the environment: what it showed, what was done, what was paid."""
+
+    index: int
+    """0-based place in the episode."""
+    observation: Observation
+    """What was acted on."""
+    calls: tuple[Call, ...]
+    """Calls of models that belong to the step, in the order they were made: the one that chose the
+    action, and maybe others. Empty where no model chose it."""
+    action: str
+    """What the environment was given: the parsed action."""
+    action_valid: bool
+    """Whether the reply had the asked-for form and, if they are known, an admissible action."""
+    reward: float
+    """Paid for this step alone, in the environment's own units; never accumulated."""
+    environment_seconds: float = 0.0
+
+    @property
+    def act(self) -> Call | None:
+        """The call that chose the action: the last one for that purpose; None without one."""
+        return next((call for call in reversed(self.calls) if call.purpose == "act"), None)
+
+    # BRIDGE: goes when rows, store and audit read `calls`.
+
+    @property
+    def _one(self) -> SampledTokens:
+        if self.act is None or self.act.sampled is None:
+            raise ValueError(f"step {self.index} has no tokens")
+        return self.act.sampled
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Of the call that chose the action."""
+        return () if self.act is None else self.act.messages
+
+    @property
+    def reply(self) -> str:
+        """Of the call that chose the action."""
+        return "" if self.act is None else self.act.reply
+
+    @property
+    def prompt_tokens(self) -> tuple[int, ...]:
+        """Of the call that chose the action."""
+        return self._one.prompt_tokens
+
+    @property
+    def action_tokens(self) -> tuple[int, ...]:
+        """Of the call that chose the action."""
+        return self._one.action_tokens
+
+    @property
+    def behavior_logprobs(self) -> tuple[float, ...]:
+        """Of the call that chose the action."""
+        return self._one.behavior_logprobs
+
+    @property
+    def policy_version(self) -> int:
+        """Of the call that chose the action."""
+        return self._one.policy_version
+
+    @property
+    def dropped_exchanges(self) -> int:
+        """Of the call that chose the action."""
+        return 0 if self.act is None else self.act.dropped_exchanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,7 @@ def messages(prompt: Sequence[Message]) -> str:
     """The messages of a prompt, each with who speaks."""
     return "".join(
         f'<div class="message {escape(message.role)}"><div class="role">{escape(message.role)}'
-        f"</div>{text_block(message.content)}</div>"
+        f"</div>{text_block(message.text)}</div>"
         for message in prompt
     )
 

@@ -40,10 +40,11 @@ from longhaul_core.rollout.seeds import step_seed
 from longhaul_core.rollout.spec import EpisodeSpec
 from longhaul_core.text import well_formed
 from longhaul_core.types import (
+    Call,
     FailedEpisode,
     Observation,
+    SampledTokens,
     Step,
-    StepTimings,
     StopReason,
     Trajectory,
 )
@@ -196,26 +197,29 @@ class _Episode:
             self._check_length(result.observation)
         stepped = time.perf_counter()
 
+        call = Call(
+            messages=prompt.messages,
+            reply=reply,
+            sampled=SampledTokens(
+                prompt_tokens=prompt.tokens,
+                action_tokens=completion.action_tokens,
+                behavior_logprobs=completion.behavior_logprobs,
+                policy_version=completion.policy_version,
+            ),
+            finish_reason=completion.finish_reason,
+            dropped_exchanges=dropped,
+            queue_seconds=completion.queue_seconds,
+            generate_seconds=max(0.0, answered - asked - completion.queue_seconds),
+        )
         self._steps.append(
             Step(
                 index=len(self._steps),
                 observation=observation,
-                messages=prompt.messages,
-                prompt_tokens=prompt.tokens,
-                action_tokens=completion.action_tokens,
-                behavior_logprobs=completion.behavior_logprobs,
-                reply=reply,
+                calls=(call,),
                 action=action.text,
                 action_valid=action.valid and result.action_accepted,
                 reward=result.reward,
-                policy_version=completion.policy_version,
-                reply_cut=completion.reply_cut,
-                dropped_exchanges=dropped,
-                timings=StepTimings(
-                    queue_seconds=completion.queue_seconds,
-                    generate_seconds=max(0.0, answered - asked - completion.queue_seconds),
-                    environment_seconds=stepped - answered,
-                ),
+                environment_seconds=stepped - answered,
             )
         )
         self._num_tokens += len(prompt.tokens) + len(completion.action_tokens)

@@ -20,7 +20,15 @@ from longhaul_core.store.packing import (
 )
 from longhaul_core.store.records import CriticLossInputs, EpisodeCredit, EpisodeRecord, LossInputs
 from longhaul_core.store.redaction import redacted
-from longhaul_core.types import FailedEpisode, Message, Observation, Step, Task, Trajectory
+from longhaul_core.types import (
+    FailedEpisode,
+    FinishReason,
+    Message,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+)
 
 __all__ = [
     "Row",
@@ -157,11 +165,11 @@ def step_row(episode_id: str, step: Step) -> Row:
         "num_prompt_tokens": len(step.prompt_tokens),
         "num_action_tokens": len(step.action_tokens),
         "policy_version": int(step.policy_version),
-        "reply_cut": bool(step.reply_cut),
+        "reply_cut": step.act is not None and step.act.finish_reason is FinishReason.LENGTH,
         "dropped_exchanges": int(step.dropped_exchanges),
-        "queue_seconds": float(step.timings.queue_seconds),
-        "generate_seconds": float(step.timings.generate_seconds),
-        "environment_seconds": float(step.timings.environment_seconds),
+        "queue_seconds": sum(float(call.queue_seconds) for call in step.calls),
+        "generate_seconds": sum(float(call.generate_seconds) for call in step.calls),
+        "environment_seconds": float(step.environment_seconds),
     }
 
 
@@ -204,9 +212,9 @@ def step_content_row(
 def message_row(message: Message) -> Row:
     """A row of `messages`."""
     return {
-        "hash": content_hash(message.role, message.content),
+        "hash": content_hash(message.role, message.text),
         "role": message.role,
-        "content": storable_text(message.content),
+        "content": storable_text(message.text),
     }
 
 

@@ -31,7 +31,7 @@ from longhaul_core.rollout import (
     run_episode,
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
-from longhaul_core.types import FailedEpisode, FailureCause, Task, Trajectory
+from longhaul_core.types import FailedEpisode, FailureCause, FinishReason, Task, Trajectory
 from longhaul_trainer.environments import environment_factory, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.training.run_context import RunContext
@@ -90,7 +90,9 @@ class EnginePolicy:
             # A reply that waited for an update is finished by other weights than began it.
             policy_version=self._policy_version(output.extra_fields["min_global_steps"]),
             # verl reports replies that reached their limit as completed.
-            reply_cut=len(tokens) >= sampling.max_tokens and tokens[-1] != self._end_token,
+            finish_reason=FinishReason.LENGTH
+            if len(tokens) >= sampling.max_tokens and tokens[-1] != self._end_token
+            else FinishReason.STOP,
         )
 
 

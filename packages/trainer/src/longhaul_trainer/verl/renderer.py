@@ -82,7 +82,7 @@ def load_renderer(folder: Path, *, reply_prefix: str = "") -> ChatTemplateRender
 
 
 def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]
+    return [{"role": message.role, "content": message.text} for message in messages]
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> dict[int, bytes]:

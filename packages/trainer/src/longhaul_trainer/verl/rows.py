@@ -44,8 +44,10 @@ def to_rows(
             reward_score=trajectory.episode_return,
             num_turns=len(trajectory.steps),
             metrics=AgentLoopMetrics(
-                generate_sequences=sum(step.timings.generate_seconds for step in row.steps),
-                tool_calls=sum(step.timings.environment_seconds for step in row.steps),
+                generate_sequences=sum(
+                    call.generate_seconds for s in row.steps for call in s.calls
+                ),
+                tool_calls=sum(step.environment_seconds for step in row.steps),
             ),
             extra_fields={
                 NOTES: written(
