@@ -1,6 +1,7 @@
 """Any Gymnasium environment with text observations and text actions, played by the loop.
 
-`ProcessPool` plays episodes in worker processes and survives whatever the environment does; `thread_environments` plays in threads, for quick and trusted ones.
+`ProcessPool` plays episodes in worker processes and survives whatever the environment does;
+`thread_environments` plays in threads, for quick and trusted ones.
 """
 
 from longhaul_core.gym.pool import ProcessEnvironment, ProcessPool

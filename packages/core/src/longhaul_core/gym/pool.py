@@ -116,6 +116,11 @@ class ProcessPool:
         self._server: ForkServer | None = None
         self._hosts: set[_Host] = set()
 
+    @property
+    def num_processes(self) -> int:
+        """Worker processes that play or wait for episodes."""
+        return len(self._hosts)
+
     def __call__(self, task: Task) -> ProcessEnvironment:
         """See `EnvironmentFactory`."""
         return ProcessEnvironment(self)
