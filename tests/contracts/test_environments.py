@@ -152,7 +152,13 @@ async def played_together(
         return [episode.returned for episode in episodes]
 
 
-@pytest.mark.parametrize(("environment_id", "options"), SETTINGS)
+LONG_EPISODES = [
+    ("longhaul/BabyAI-v0", {"levels": ["GoToLocalS5N2"], "actions": "primitive"}),
+    *SETTINGS[1:],
+]
+
+
+@pytest.mark.parametrize(("environment_id", "options"), LONG_EPISODES)
 def test_episodes_that_share_a_process_are_those_of_processes_of_their_own(
     environment_id: str, options: Mapping[str, object]
 ) -> None:
@@ -163,4 +169,4 @@ def test_episodes_that_share_a_process_are_those_of_processes_of_their_own(
     together = asyncio.run(played_together(spec, tasks))
 
     assert together == [asyncio.run(played_apart(spec, task)) for task in tasks]
-    assert sum(map(len, together)) > 2 * len(tasks)  # and they were more than a reset and a step
+    assert sum(map(len, together)) > 5 * len(tasks)

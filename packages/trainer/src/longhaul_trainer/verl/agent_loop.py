@@ -32,6 +32,7 @@ from longhaul_core.rollout import (
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, FailureCause, Task, Trajectory
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.environments import environment_factory, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.verl.notes import GroupName
@@ -98,15 +99,21 @@ class EpisodeService:
     """What the episodes of one process share."""
 
     def __init__(
-        self, ticket: RunTicket, server: LLMServerClient, tokenizer: PreTrainedTokenizerBase
+        self,
+        ticket: RunTicket,
+        server: LLMServerClient,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        agent_loop: AgentLoop | None = None,
     ) -> None:
         run = ticket.config
+        agent_loop = agent_loop or AgentLoop()
         self.ticket = ticket
         self.run = run
         self.recorder = Recorder.find(ticket.recorder_name)
-        self._slots = asyncio.Semaphore(run.rollout.concurrent_episodes)
+        self._slots = asyncio.Semaphore(agent_loop.share(run.rollout.concurrent_episodes))
         self.in_flight = EpisodesInFlight()
-        self._make_environment = environment_factory(run)
+        self._make_environment = environment_factory(run, agent_loop=agent_loop)
         template = prompt_template(run)
         self._tokenizer = tokenizer
         self._known_tokens: set[int] = set()
@@ -250,6 +257,20 @@ class EpisodeService:
 
 _services: dict[str, EpisodeService] = {}
 
+_this_process = AgentLoop()
+"""Which of the run's agent loops plays here."""
+
+
+def become(agent_loop: AgentLoop) -> None:
+    """Have this process play with the limits of one agent loop; before its first episode."""
+    global _this_process
+    _this_process = agent_loop
+
+
+def this_process() -> AgentLoop:
+    """Which of the run's agent loops plays here; the only one unless `become` changed it."""
+    return _this_process
+
 
 def stop_groups(groups: Sequence[str]) -> dict[str, Stopped]:
     """Stop the episodes of `groups` that this process plays; see `EpisodesInFlight.stop`."""
@@ -273,7 +294,10 @@ class EpisodeAgentLoop:
     ) -> None:
         if ticket not in _services:
             _services[ticket] = EpisodeService(
-                RunTicket.read(Path(ticket)), server_manager, tokenizer
+                RunTicket.read(Path(ticket)),
+                server_manager,
+                tokenizer,
+                agent_loop=this_process(),
             )
         self._service = _services[ticket]
 
