@@ -6,7 +6,7 @@
 - *memory an episode*: proportional set size of all processes below this one but the fork server,
   while 256 episodes are open and reset, divided by 256. Pages that several processes share are
   counted once, in parts.
-- *256 at once*: seconds from the first to the last of 256 first observations, all asked for at once.
+- *256 at once*: seconds until 256 episodes have their first observation, all asked for at once.
 
 Both ways are measured in turn, three times in one run, and the medians printed, with their ratio.
 
@@ -69,6 +69,7 @@ class Figures:
 
 
 async def opened(pool: ProcessPool, task: Task) -> ProcessEnvironment:
+    """An episode that has been reset."""
     environment = pool(task)
     await environment.open()
     await environment.reset(task)
@@ -146,6 +147,7 @@ def read(path: Path) -> str:
 
 
 async def measured(spec: GymEnvironmentSpec, tasks: Sequence[Task]) -> Figures:
+    """One round of one way."""
     start = await start_ms(spec, tasks[0])
     steps = await steps_per_second(spec, tasks)
     seconds, mebibytes, num_processes = await at_once(spec, tasks)

@@ -217,9 +217,9 @@ class WorkerProcess(asyncio.Protocol):
             del self._buffer[:end]
             self._receive(message[:1], message[1:])
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
-        self.kill("is gone" if error is None else f"is gone: {error}")
+        self.kill("is gone" if exc is None else f"is gone: {exc}")
 
     def _send_next(self) -> None:
         while self._running is None and self._waiting:
@@ -229,9 +229,8 @@ class WorkerProcess(asyncio.Protocol):
                 self._transport.write(request.frame)
 
     def _receive(self, kind: bytes, content: bytes) -> None:
-        text = content.decode(errors="replace") if kind != Kind.ANSWER else ""
         if kind == Kind.EXIT_NOTICE:
-            self.kill(text)
+            self.kill(content.decode(errors="replace"))
             return
         if self._running is None or kind not in (Kind.ANSWER, Kind.ERROR):
             self.kill(f"sent what nobody asked for: {kind + content[:40]!r}")
@@ -239,7 +238,7 @@ class WorkerProcess(asyncio.Protocol):
         request, self._running = self._running, None
         self._cancel_overdue()
         if kind == Kind.ERROR:
-            _fail(request, text)
+            _fail(request, content.decode(errors="replace"))
         elif not request.answer.done():
             request.answer.set_result(content)
         self._send_next()
@@ -323,8 +322,8 @@ class ForkServer:
             _, worker = await loop.create_unix_connection(WorkerProcess, sock=ours)
             try:
                 async with self._turn, asyncio.timeout(_START_SECONDS):
-                    # One at a time, so that there is room. A server that is gone closes nothing:
-                    # `theirs` is closed here, which the worker's owner is told.
+                    # One at a time, so that the socket has room. Where the server is gone the
+                    # other end is closed here, and `worker` fails as one that is gone.
                     with suppress(OSError):
                         socket.send_fds(self._control, [b"spawn"], [theirs.fileno()])
                     theirs.close()
