@@ -318,7 +318,7 @@ def test_an_episode_that_hangs_misses_its_deadline_and_its_neighbours_do_not() -
 
         culprit, *others = [await begun(pool, number) for number in range(4)]
         hung = asyncio.create_task(step(culprit, "do hang"))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
         beside = [asyncio.create_task(step(each, "count")) for each in others]
         await asyncio.wait([hung, *beside])
         assert isinstance(hung.exception(), TimeoutError)
