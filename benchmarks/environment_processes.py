@@ -92,7 +92,7 @@ async def play(pool: ProcessPool, task: Task) -> None:
 async def start_ms(spec: GymEnvironmentSpec, task: Task) -> float:
     """Median milliseconds to the first observation of a process that is started for it."""
     seconds: list[float] = []
-    async with ProcessPool(spec, num_workers=NUM_STARTS * 16) as pool:
+    async with ProcessPool(spec, num_workers=(NUM_STARTS + 1) * 16) as pool:
         kept = [await opened(pool, task)]  # the fork server, too, has started
         while len(seconds) < NUM_STARTS:
             before, num_before = time.perf_counter(), pool.num_processes
