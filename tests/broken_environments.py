@@ -155,7 +155,7 @@ class Sharing(Sound):
 
     name = "Sharing"
     episodes_per_process = 4
-    last_number = 0
+    last_number: int = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
