@@ -12,6 +12,7 @@ import pytest
 from longhaul_core.errors import StoreError
 from longhaul_core.store.records import EpisodeRecord, Record
 from longhaul_core.types import Split
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import task_panel
 from longhaul_trainer.models import prepare_model
@@ -95,6 +96,7 @@ def service_of(
     *,
     run: RunConfig = RUN,
     server: Server | None = None,
+    agent_loop: AgentLoop | None = None,
 ) -> "EpisodeService":
     """What episodes share whose records go to `recorder`."""
     from longhaul_trainer.verl.agent_loop import EpisodeService
@@ -107,7 +109,7 @@ def service_of(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Recorder, "find", find)
         engine: Any = server or Server()
-        return EpisodeService(run_context, engine, tokenizer)
+        return EpisodeService(run_context, engine, tokenizer, agent_loop=agent_loop)
 
 
 def begin(
@@ -204,3 +206,39 @@ def test_what_is_said_in_a_thought_that_the_chat_template_began_is_not_acted_on(
         return [(step.action, step.action_valid) for step in episode.outcome.steps]
 
     assert asyncio.run(actions()) == [("", False), ("", False)]
+
+
+class BusyServer(Server):
+    """Counts the most requests that it had at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._num_now = 0
+        self.most = 0
+
+    async def generate(self, request_id: str, **others: object) -> SimpleNamespace:
+        self._num_now += 1
+        self.most = max(self.most, self._num_now)
+        await asyncio.sleep(0.05)
+        self._num_now -= 1
+        return await super().generate(request_id, **others)
+
+
+def test_the_agent_loops_of_a_run_play_its_concurrent_episodes_together(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    rollout = {"horizon": 2, "concurrent_episodes": 5}
+    run = RunConfig.model_validate(RUN.model_dump(exclude_unset=True) | {"rollout": rollout})
+
+    async def most_at_once(index: int) -> int:
+        recorder, server = SlowRecorder(), BusyServer()
+        recorder.committed.set()
+        loop = AgentLoop(index=index, of=2)
+        service = service_of(recorder, tokenizer, run=run, server=server, agent_loop=loop)
+        await asyncio.gather(*(begin(service, position=position) for position in range(8)))
+        return server.most
+
+    async def of_all_loops() -> list[int]:
+        return [await most_at_once(index) for index in range(2)]
+
+    assert asyncio.run(of_all_loops()) == [3, 2]

@@ -205,6 +205,17 @@ def test_every_overridable_name_reaches_verl_as_the_run_says(device: str) -> Non
         assert value(config, name) == wanted
 
 
+def test_there_are_no_more_agent_loops_than_episodes_and_environments_at_once() -> None:
+    loops = f"{ROLLOUT}.agent.num_workers"
+    small = {"environment": {"num_workers": 6}, "rollout": {"concurrent_episodes": 3}}
+
+    for num_workers, num_loops in ((2, 2), (8, 3)):
+        run = small_run(**small, resources={"num_workers": num_workers})
+        assert value(settings_of(run, device="gpu"), loops) == num_loops
+    with pytest.raises(ConfigError, match=r"agent.num_workers = 4: .*_episodes = 3 .* for 1 to 3"):
+        settings_of(small_run(**small, verl={loops: 4}), device="gpu")
+
+
 def test_a_tracker_of_ours_is_not_started_a_second_time_by_verl() -> None:
     run = small_run(verl={"trainer.logger": ["console", "wandb"]})
 

@@ -26,6 +26,7 @@ from longhaul_core.tasks import (
 from longhaul_core.types import Split, Task
 from longhaul_envs.capabilities import HasPrompt
 from longhaul_envs.sources import task_source_for
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 
 REGISTRY = "longhaul_envs.registry"
@@ -41,12 +42,20 @@ def environment_spec(run: RunConfig) -> GymEnvironmentSpec:
     )
 
 
-def environment_factory(run: RunConfig) -> EnvironmentFactory:
-    """Makes an environment for each episode, in a worker process or in a thread."""
+def environment_factory(
+    run: RunConfig, *, agent_loop: AgentLoop | None = None
+) -> EnvironmentFactory:
+    """Makes an environment for each episode, in a worker process or in a thread.
+
+    Args:
+        run: Says which, and how many at once.
+        agent_loop: Which of the run's agent loops will play them; None for a run that has one.
+    """
     spec = environment_spec(run)
     if run.environment.isolation == "thread":
         return thread_environments(spec)
-    return ProcessPool(spec, num_workers=run.environment.num_workers)
+    num_workers = (agent_loop or AgentLoop()).share(run.environment.num_workers)
+    return ProcessPool(spec, num_workers=num_workers)
 
 
 def prompt_template(run: RunConfig) -> PromptTemplate:

@@ -33,7 +33,10 @@ class EnvironmentConfig(Section):
     max_observation_characters: int = Field(default=1_000_000, ge=1)
     """A longer observation, its admissible actions and anchor state included, fails its episode."""
     num_workers: int = Field(default=8, ge=1)
-    """Environments alive at once; with `process` isolation, worker processes."""
+    """Environments alive at once, in the whole run; with `process` isolation each is in a worker
+    process of its own, unless its class declares that several episodes may share one
+    (`episodes_per_process`). Agent loops divide it among themselves: on GPUs there are
+    `resources.num_workers` of them, or fewer where the limit is smaller."""
 
 
 class RolloutConfig(Section):
@@ -57,7 +60,8 @@ class RolloutConfig(Section):
     max_episode_tokens: int | None = Field(default=None, ge=1)
     """Prompt and reply tokens of a whole episode; an episode that spends them is truncated."""
     concurrent_episodes: int = Field(default=64, ge=1)
-    """Episodes in flight at once; each goes at its own pace."""
+    """Episodes in flight at once, in the whole run; each goes at its own pace. Agent loops divide
+    it among themselves, as `environment.num_workers`."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
     """A reply that takes longer fails its episode; unless trainer.mode = "sync" it has a day more,
     since it may have to wait for an update."""

@@ -32,6 +32,7 @@ from longhaul_core.rollout import (
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, FailureCause, FinishReason, Task, Trajectory
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.environments import environment_factory, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.training.run_context import RunContext
@@ -100,15 +101,21 @@ class EpisodeService:
     """What the episodes of one process share."""
 
     def __init__(
-        self, run_context: RunContext, server: LLMServerClient, tokenizer: PreTrainedTokenizerBase
+        self,
+        run_context: RunContext,
+        server: LLMServerClient,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        agent_loop: AgentLoop | None = None,
     ) -> None:
         run = run_context.config
+        agent_loop = agent_loop or AgentLoop()
         self.run_context = run_context
         self.run = run
         self.recorder = Recorder.find(run_context.recorder_name)
-        self._slots = asyncio.Semaphore(run.rollout.concurrent_episodes)
+        self._slots = asyncio.Semaphore(agent_loop.share(run.rollout.concurrent_episodes))
         self.in_flight = EpisodesInFlight()
-        self._make_environment = environment_factory(run)
+        self._make_environment = environment_factory(run, agent_loop=agent_loop)
         template = prompt_template(run)
         self._tokenizer = tokenizer
         self._known_tokens: set[int] = set()
@@ -252,6 +259,20 @@ class EpisodeService:
 
 _services: dict[str, EpisodeService] = {}
 
+_this_process = AgentLoop()
+"""Which of the run's agent loops plays here."""
+
+
+def become(agent_loop: AgentLoop) -> None:
+    """Have this process play with the limits of one agent loop; before its first episode."""
+    global _this_process
+    _this_process = agent_loop
+
+
+def this_process() -> AgentLoop:
+    """Which of the run's agent loops plays here; the only one unless `become` changed it."""
+    return _this_process
+
 
 def stop_groups(groups: Sequence[str]) -> dict[str, Stopped]:
     """Stop the episodes of `groups` that this process plays; see `EpisodesInFlight.stop`."""
@@ -275,7 +296,10 @@ class EpisodeAgentLoop:
     ) -> None:
         if run_context not in _services:
             _services[run_context] = EpisodeService(
-                RunContext.read(Path(run_context)), server_manager, tokenizer
+                RunContext.read(Path(run_context)),
+                server_manager,
+                tokenizer,
+                agent_loop=this_process(),
             )
         self._service = _services[run_context]
 
