@@ -15,20 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from longhaul_core.advantages import (
-    EpisodeCredit,
-    drgrpo_credit,
-    gae_over_steps,
-    gae_over_tokens,
-    loss_weights,
-    pass_at_k_credit,
+from longhaul_core.advantages import EpisodeCredit, loss_weights, whitened
+from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.drgrpo import drgrpo_credit
+from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
+from longhaul_core.advantages.pass_at_k import pass_at_k_credit
+from longhaul_core.advantages.reinforce import (
     reinforce_plus_plus_baseline_credit,
     reinforce_plus_plus_credit,
-    remax_credit,
-    rloo_credit,
-    whitened,
 )
-from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.remax import remax_credit
+from longhaul_core.advantages.rloo import rloo_credit
 from variation import assert_several
 from verl_process import IMPORTS_VERL
 

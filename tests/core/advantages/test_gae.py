@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import gae_over_steps, gae_over_tokens, returns_to_go
+from longhaul_core.advantages import returns_to_go
 from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
 
 numbers = st.floats(-10, 10)
 fractions = st.floats(0, 1)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from longhaul_core.actions import ActionFormat, default_instruction
+from longhaul_core.actions import build_parser
 from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
-from longhaul_core.memory import PromptTemplate
+from longhaul_core.memory import PromptTemplate, build_template
 from longhaul_core.tasks import (
     DifficultyState,
     DifficultyStream,
@@ -57,9 +57,8 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
         own = bare.prompt if isinstance(bare, HasPrompt) else None
     finally:
         environment.close()
-    form = default_instruction(
-        ActionFormat(run.actions.format), require_thinking=run.actions.require_thinking
-    )
+    parser = build_parser(run.actions.format, require_thinking=run.actions.require_thinking)
+    form = parser.instruction
     # With a prefix in place the reply can only be the action itself.
     asked = [] if run.prompt.reply_prefix else [form]
     instruction = run.prompt.instruction
@@ -68,7 +67,8 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
     system = run.prompt.system
     if system is None:
         system = own.system if own else ""
-    return PromptTemplate(
+    return build_template(
+        run.prompt.template,
         system=system,
         instruction=instruction,
         list_actions=run.prompt.list_actions,

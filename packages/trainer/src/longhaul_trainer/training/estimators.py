@@ -16,21 +16,20 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from longhaul_core.advantages import (
-    EpisodeCredit,
-    GraphSettings,
-    drgrpo_credit,
-    gae_credit,
-    gigpo_credit,
-    graphgpo_credit,
-    grpo_credit,
-    hgpo_credit,
-    pass_at_k_credit,
+from longhaul_core.advantages import EpisodeCredit
+from longhaul_core.advantages.drgrpo import drgrpo_credit
+from longhaul_core.advantages.gae_credit import gae_credit
+from longhaul_core.advantages.gigpo import gigpo_credit
+from longhaul_core.advantages.graphgpo import GraphSettings, graphgpo_credit
+from longhaul_core.advantages.grpo import grpo_credit
+from longhaul_core.advantages.hgpo import hgpo_credit
+from longhaul_core.advantages.pass_at_k import pass_at_k_credit
+from longhaul_core.advantages.reinforce import (
     reinforce_plus_plus_baseline_credit,
     reinforce_plus_plus_credit,
-    remax_credit,
-    rloo_credit,
 )
+from longhaul_core.advantages.remax import remax_credit
+from longhaul_core.advantages.rloo import rloo_credit
 from longhaul_core.errors import GroupError
 from longhaul_trainer.config.learning import (
     COMPARES_NO_EPISODES,
