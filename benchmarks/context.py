@@ -122,7 +122,7 @@ def main() -> None:
         steps = asyncio.run(replayed(kind, task, actions, tokenizer))
         prompts = [len(step.prompt_tokens) for step in steps]
         at = ", ".join(f"{step}: {prompts[step - 1]:,}" for step in SHOWN if step <= len(prompts))
-        print(f"\n{kind.value}")
+        print(f"\n{kind}")
         print(f"  prompt tokens of step {at}")
         print(f"  last prompt against the tenth: {prompts[-1] / prompts[9]:.2f} x")
         print(f"  rows = step:   {told(cut_into_rows(steps, form='step'))}")

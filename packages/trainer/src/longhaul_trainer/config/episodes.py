@@ -5,12 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from longhaul_core.actions import ActionFormat
 from longhaul_core.horizons import stage_problems
+from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES
+from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 from longhaul_trainer.config.section import Section
-
-Scalar = bool | int | float | str
-Option = Scalar | list[Scalar]
-"""What a free table (`environment.options`) may hold."""
 
 StageHorizon = Annotated[int, Field(ge=1, strict=True)]
 
@@ -71,14 +70,16 @@ class RolloutConfig(Section):
         step_tokens = self.max_prompt_tokens + self.max_reply_tokens
         if self.max_episode_tokens is not None and self.max_episode_tokens < step_tokens:
             yield (
-                f"max_episode_tokens = {self.max_episode_tokens} is less than one full step, "
-                f"max_prompt_tokens + max_reply_tokens = {self.max_prompt_tokens} + "
+                f"rollout.max_episode_tokens = {self.max_episode_tokens} is less than one full "
+                "step, "
+                "rollout.max_prompt_tokens + rollout.max_reply_tokens = "
+                f"{self.max_prompt_tokens} + "
                 f"{self.max_reply_tokens} = {step_tokens}; raise it to at least {step_tokens}"
             )
         if self.on_failure == "retry" and self.max_retries == 0:
             yield (
-                'on_failure = "retry" with max_retries = 0 retries nothing; raise max_retries '
-                'to 1 or more, or say on_failure = "leave_out"'
+                'rollout.on_failure = "retry" with rollout.max_retries = 0 retries nothing; raise '
+                'rollout.max_retries to 1 or more, or set rollout.on_failure = "leave_out"'
             )
 
 
@@ -104,26 +105,31 @@ class HorizonScheduleConfig(Section):
     def conflicts(self) -> Generator[str]:
         """Stages are told to a schedule that has some, and rise."""
         if self.kind in ("stepwise", "success_gated"):
-            yield from stage_problems(self.stages)
+            yield from (f"horizon_schedule.{line}" for line in stage_problems(self.stages))
         elif self.stages:
             yield (
-                f'stages = {list(self.stages)} are not read by kind = "{self.kind}"; say '
-                'kind = "stepwise" or "success_gated", or leave them out'
+                f"horizon_schedule.stages = {list(self.stages)} are not read by "
+                f'horizon_schedule.kind = "{self.kind}"; set '
+                'horizon_schedule.kind = "stepwise" or "success_gated", or leave them out'
             )
 
 
 class MemoryConfig(Section):
     """What of an episode's past its next prompt shows."""
 
-    kind: Literal["none", "window", "full"] = "window"
-    """The current observation alone, the last exchanges, or all of them as chat turns."""
+    kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(MEMORIES, ""))] = "window"
+    """The current observation alone, the last exchanges, or all of them as chat turns; or a memory
+    of your own, which is called with `size=` and `template=` for each episode."""
     size: int = Field(default=2, ge=1)
-    """Exchanges that a `window` shows; the other kinds do not read it."""
+    """Exchanges that a `window` shows; `none` and `full` do not read it."""
 
 
 class PromptConfig(Section):
     """The words around an observation."""
 
+    template: Annotated[str, BuiltInOrOwn({DEFAULT_TEMPLATE: ""})] = DEFAULT_TEMPLATE
+    """How messages are laid out; or a subclass of `longhaul_core.memory.PromptTemplate` of your
+    own, which gets the settings below."""
     system: str | None = None
     """System message; left out, the environment's own."""
     instruction: str | None = None
@@ -137,15 +143,17 @@ class PromptConfig(Section):
 class ActionsConfig(Section):
     """How a reply becomes an action."""
 
-    format: Literal["tags", "json", "plain"] = "tags"
-    """`<action>…</action>`, `{"action": "…"}`, or the reply's first line that is not empty."""
+    format: Annotated[str, BuiltInOrOwn({form.value: "" for form in ActionFormat})] = "tags"
+    """`<action>…</action>`, `{"action": "…"}`, or the reply's first line that is not empty; or a
+    parser of your own, which is called with `require_thinking=` and `reply_prefix=`."""
     require_thinking: bool = False
     """A reply without a `<think>…</think>` part is invalid; for `tags` only."""
 
     def conflicts(self) -> Generator[str]:
         """Thinking needs a format with a place for it."""
-        if self.require_thinking and self.format != "tags":
+        if self.require_thinking and self.format in ("json", "plain"):
             yield (
-                f'require_thinking = true needs format = "tags", got format = "{self.format}", '
+                'actions.require_thinking = true needs actions.format = "tags", got '
+                f'actions.format = "{self.format}", '
                 "which has no place for thinking"
             )

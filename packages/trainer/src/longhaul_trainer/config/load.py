@@ -26,7 +26,6 @@ from longhaul_trainer.config.fields import (
     FREE_TABLES,
     config_fields,
     description_of,
-    section_of,
     suggestion,
     takes_none,
     takes_text,
@@ -36,6 +35,9 @@ from longhaul_trainer.config.section import Conflicts
 from longhaul_trainer.config.toml import toml_value
 
 LONGEST_SHOWN_VALUE = 80
+
+LIST_AND_TABLE = {"tuple_type": "must be a list", "dict_type": "must be a table"}
+"""By kind of error: what TOML calls it where pydantic's message has Python's word."""
 
 
 class Description(NamedTuple):
@@ -195,21 +197,13 @@ def _contradictions(found: Conflicts, doubtful: frozenset[str]) -> list[str]:
 
     A contradiction names every field that takes part in it.
     """
-    section_names = {
-        section_of(field.annotation): name for name, field in RunConfig.model_fields.items()
-    }
-    lines: list[str] = []
-    for section, problems in found.items():
-        name = section_names.get(section, "")  # the run as a whole has none
-        prefix = f"{name}." if name else ""
-        doubted = [key.removeprefix(prefix) for key in doubtful if key.startswith(prefix)]
-        lines += [
-            f"{name}: {line}" if name else line
-            for problem in problems
-            for line in problem.splitlines()
-            if not any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", line) for key in doubted)
-        ]
-    return lines
+    return [
+        line
+        for problems in found.values()
+        for problem in problems
+        for line in problem.splitlines()
+        if not any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", line) for key in doubtful)
+    ]
 
 
 def _text_of(path: Path) -> str:
@@ -316,6 +310,7 @@ def _explain(details: ErrorDetails) -> list[str]:
         return [f"{key}: {reason}" if key else reason for reason in reasons]
     if inside and key.rpartition(".")[0] in FREE_TABLES:
         message = "must be a string, a number, a boolean or a list of those"
+    message = LIST_AND_TABLE.get(kind, message)
     message = message.replace("Input should be", "must be").replace("String should", "must")
     place = key if key.rpartition(".")[0] in FREE_TABLES else f"{key}{inside}"
     return [f"{place}{_shown(key, details['input'])}: {message}. {about}".rstrip(". ") + "."]

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
+from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
     ActionsConfig,
@@ -21,10 +22,8 @@ from longhaul_trainer.config.episodes import (
     MemoryConfig,
     PromptConfig,
     RolloutConfig,
-    Scalar,
 )
 from longhaul_trainer.config.learning import (
-    COMPARES_NO_EPISODES,
     AlgorithmConfig,
     CheckpointConfig,
     LossConfig,
@@ -127,7 +126,7 @@ class RunConfig(Section):
             )
         yield from self._rows_that_cannot_be()
         pass_k, group_size = self.algorithm.pass_k, self.rollout.group_size
-        if group_size < 2 and self.algorithm.name not in COMPARES_NO_EPISODES:
+        if group_size < 2 and self.algorithm.compares_episodes:
             yield (
                 f"rollout.group_size = {group_size} leaves nothing to compare to algorithm.name = "
                 f'"{self.algorithm.name}"; make it 2 or more'
@@ -253,7 +252,7 @@ class RunConfig(Section):
                 f'"{mode}", where an update does not wait for stragglers and a later one takes '
                 "them; leave it out"
             )
-        if self.sampling.chooses and self.algorithm.name in COMPARES_NO_EPISODES:
+        if self.sampling.chooses and not self.algorithm.compares_episodes:
             yield (
                 "sampling.dynamic or sampling.extra_tasks with algorithm.name = "
                 f'"{self.algorithm.name}", which compares no episodes of a group and learns from '

@@ -26,8 +26,9 @@ class SamplingConfig(Section):
         refills = type(self).model_fields["max_refills"].default
         if not self.dynamic and self.max_refills != refills:
             yield (
-                f"max_refills = {self.max_refills} does nothing at dynamic = false; say dynamic = "
-                "true, or leave it out"
+                f"sampling.max_refills = {self.max_refills} does nothing at sampling.dynamic = "
+                "false; "
+                "set sampling.dynamic = true, or leave it out"
             )
 
     @property

@@ -30,18 +30,20 @@ class TrainerConfig(Section):
         if self.mode == "sync":
             if self.batches_ahead > 0:
                 yield (
-                    f'batches_ahead = {self.batches_ahead} with mode = "sync", which plays nothing '
-                    "ahead; leave it out, or choose another mode"
+                    f'trainer.batches_ahead = {self.batches_ahead} with trainer.mode = "sync", '
+                    "which plays each batch when it is learned from; leave it out, or choose "
+                    "another mode"
                 )
             return
         if self.batches_ahead == 0:
             yield (
-                f'mode = "{self.mode}" with batches_ahead = 0 would play nothing ahead; say at '
-                'least 1, or mode = "sync"'
+                f'trainer.mode = "{self.mode}" with trainer.batches_ahead = 0 has no batch in '
+                'flight; set it to at least 1, or trainer.mode = "sync"'
             )
         if self.max_staleness < self.batches_ahead:
             yield (
-                f"max_staleness = {self.max_staleness} is less than batches_ahead = "
-                f"{self.batches_ahead}; what is played that far ahead is learned from that many "
-                "training steps later, so it would always be stale"
+                f"trainer.max_staleness = {self.max_staleness} is less than "
+                "trainer.batches_ahead = "
+                f"{self.batches_ahead}; a batch that is played that far ahead is learned from that "
+                "many training steps later, so it would always be stale"
             )
