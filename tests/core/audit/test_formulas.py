@@ -26,6 +26,7 @@ from longhaul_core.errors import StoreError
 from longhaul_core.horizons import HorizonState, SuccessGatedHorizon
 from longhaul_core.store.queries import HorizonOutcomes
 from longhaul_core.types import GroupOutcome
+from longhaul_trainer.config import load_default_config
 
 SETTINGS: dict[str, Any] = {
     "name": "grpo",
@@ -158,7 +159,7 @@ def test_graphgpo_joins_states_that_read_alike() -> None:
         episode([1])._replace(anchors=["room 1"]),
         episode([0])._replace(anchors=["room 2"], final_anchor="pond"),
     ]
-    joined = {"estimator": "graphgpo", "distance_decay": 0.5, "anchor_similarity": 0.8}
+    joined = {"name": "graphgpo", "distance_decay": 0.5, "anchor_similarity": 0.8}
 
     # A room is 1 step from the goal, the pond counts as 2: worth 10 and 2.5.
     assert advantages(pair, **joined) == [[0.5 + 3.75], [-0.5 - 3.75]]
@@ -319,8 +320,19 @@ def test_both_implementations_of_a_gated_horizon_agree(
 
 
 def test_a_configuration_without_what_was_meant_is_refused_by_name() -> None:
-    with pytest.raises(StoreError, match="run 'r' in the store has no 'algorithm'"):
-        Intent.from_json(json.dumps({"rollout": {}}), run_id="r")
+    with pytest.raises(StoreError, match="run 'r' in the store has no 'loss'"):
+        Intent.from_json(json.dumps({"algorithm": {}, "rollout": {}}), run_id="r")
+
+
+def test_a_setting_that_the_stored_algorithm_lacks_is_refused_by_name_where_it_is_read() -> None:
+    config = load_default_config().model_dump(mode="json")
+    del config["algorithm"]["gae_lambda"]
+    lacking = Intent.from_json(json.dumps(config), run_id="r").algorithm
+    one = [valued([0, 2], [[0.0], [1.0]])]
+
+    assert credit_of([episode([1]), episode([0])], lacking)  # of gigpo, which reads no lambda
+    with pytest.raises(StoreError, match=r"no algorithm\.gae_lambda: it was not written by"):
+        credit_of(one, type(lacking)(lacking | {"name": "gae"}))
 
 
 def valued(rewards: list[float], values: list[list[float]], final: float = 0.0) -> EpisodeFacts:

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +26,7 @@ from longhaul_core.audit import AuditReport, audit_run, told
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
 from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.learning import READ_BY, EstimatorName
+from longhaul_trainer.training.estimators import ESTIMATORS
 from variation import assert_both_signs, assert_several, assert_some_vary_within
 
 
@@ -86,13 +85,13 @@ def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
         "gae_lambda": (0.0, 0.7, 1.0),
     }
     for field, values in choices.items():
-        if name in READ_BY[field]:
+        if field in ESTIMATORS[name].reads:
             settings[f"algorithm__{field}"] = draw(st.sampled_from(values))
     return settings
 
 
-@pytest.mark.parametrize("name", get_args(EstimatorName))
-def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Path) -> None:
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_what_the_pipeline_credits_is_clean(name: str, empty_store: Path) -> None:
     @settings(max_examples=12, deadline=None)
     @given(
         algorithm=algorithms(name=name),
@@ -114,9 +113,9 @@ def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Pa
     holds()
 
 
-@pytest.mark.parametrize("name", get_args(EstimatorName))
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_is_audited_differs_from_episode_to_episode_and_from_step_to_step(
-    name: EstimatorName,
+    name: str,
 ) -> None:
     played = play(make_config(algorithm__name=name), 1)
 

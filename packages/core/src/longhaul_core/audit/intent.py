@@ -6,7 +6,7 @@ The configuration is read as plain JSON: the classes that wrote it are part of w
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from longhaul_core.audit.formulas import DEFINITIONS, Definition, Settings
 from longhaul_core.errors import StoreError
@@ -21,7 +21,7 @@ NOT_OURS = (
 class _Stored(dict[str, Any]):
     """Settings of a section; one that is missing is the store's error, not the audit's."""
 
-    def __missing__(self, key: str) -> Any:
+    def __missing__(self, key: str) -> NoReturn:
         raise StoreError(f"the stored configuration has no algorithm.{key}{NOT_OURS}")
 
 

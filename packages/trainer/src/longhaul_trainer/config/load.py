@@ -304,13 +304,15 @@ def _explain(details: ErrorDetails) -> list[str]:
         return [f"{key}: unknown key{suggestion(key)}"]
     about = description_of(key)
     if kind == "missing":
-        return [f"{key}: missing. {about}"]
+        return [f"{key}{inside}: missing. {about}"]
     if kind == "value_error":
         reasons = message.removeprefix("Value error, ").splitlines()
         return [f"{key}: {reason}" if key else reason for reason in reasons]
     if inside and key.rpartition(".")[0] in FREE_TABLES:
         message = "must be a string, a number, a boolean or a list of those"
     message = LIST_AND_TABLE.get(kind, message)
+    if kind == "too_long":
+        message = f"must have at most {details.get('ctx', {})['max_length']} entries"
     message = message.replace("Input should be", "must be").replace("String should", "must")
     place = key if key.rpartition(".")[0] in FREE_TABLES else f"{key}{inside}"
     return [f"{place}{_shown(key, details['input'])}: {message}. {about}".rstrip(". ") + "."]
