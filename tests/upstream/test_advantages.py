@@ -152,9 +152,8 @@ def test_reinforce_plus_plus_baseline_is_verls(batch: Batch) -> None:
 def test_gae_over_tokens_is_verls_where_neither_discounts_nor_decays(batch: Batch) -> None:
     draw = np.random.default_rng(1)
     values_ET = draw.normal(size=batch.mask_ET.shape)
-    penalties_ET = draw.normal(size=batch.mask_ET.shape) * batch.mask_ET.numpy()
     whitened_ET, returns_ET = core_algos().compute_gae_advantage_return(
-        batch.rewards_ET - torch.tensor(penalties_ET),
+        batch.rewards_ET,
         torch.tensor(values_ET),
         batch.mask_ET,
         gamma=1.0,
@@ -169,7 +168,6 @@ def test_gae_over_tokens_is_verls_where_neither_discounts_nor_decays(batch: Batc
         [None] * len(GROUPS),
         discount=1.0,
         gae_lambda=1.0,
-        token_penalties=split(penalties_ET, cuts),
     )
     advantages = np.concatenate([np.concatenate(credit.advantages) for credit in ours])
     targets = np.concatenate([np.concatenate(credit.value_targets) for credit in ours])

@@ -167,9 +167,6 @@ def test_values_and_baselines_that_overflow_are_named(wrong: float) -> None:
         gae_over_steps(**changed(STEPS, values=[np.zeros(2), np.array([wrong])]))
     with pytest.raises(ValueError, match="final value of episode 0 must be"):
         gae_over_tokens(**changed(GAE, final_values=[wrong, None]))
-    with pytest.raises(ValueError, match="penalties of episode 1, place 2 must be"):
-        penalties = [[np.zeros(2), np.zeros(1)], [np.array([0.0, 0.0, wrong])]]
-        gae_over_tokens(**GAE, token_penalties=penalties)
 
 
 def test_a_count_for_each_value_is_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -351,6 +352,45 @@ def test_what_a_function_of_the_run_gives_is_taken_from_the_store(empty_store: P
     assert checked["return_to_go"] > 0
     assert checked["shaped_reward"] == 0
     assert {one.rule for one in report.not_checked} == {"shaped_reward"}
+
+
+MINE = """
+from dataclasses import replace
+from longhaul_core.advantages.grpo import grpo_credit
+
+def doubled(groups, settings):
+    return [
+        tuple(
+            replace(credit, advantages=tuple(2 * each for each in credit.advantages))
+            for credit in grpo_credit(group.step_rewards, discount=settings.discount)
+        )
+        for group in groups
+    ]
+"""
+
+
+def test_the_audit_of_an_estimator_of_ones_own_says_so_and_holds_it_to_all_else(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "doubled_of_mine.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "doubled_of_mine", raising=False)
+    name = "doubled_of_mine:doubled"
+    config = make_config(algorithm__name=name)
+    played = play(config, 1, failure_rate=0.3)
+
+    report = audited(empty_store, config, [played])
+    usual = audited(empty_store, make_config(), [play(make_config(), 1, failure_rate=0.3)])
+
+    assert report.clean
+    unaudited = {"episode_part", "step_part", "advantage", "silent_zero"}
+    reason = f"not audited: own estimator {name}"
+    assert {(one.rule, one.reason) for one in report.not_checked} == {
+        (rule, reason) for rule in unaudited
+    }
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    for rule in usual.rules:
+        assert checked[rule.name] == (0 if rule.name in unaudited else rule.num_checked)
 
 
 def test_a_run_that_trained_nothing_is_said_to_be_so(empty_store: Path) -> None:

@@ -1085,7 +1085,7 @@ def test_the_discount_of_another_run_is_found(audit: Audit) -> None:
         config,
         played,
         as_if=make_config(
-            algorithm__name="gae", algorithm__discount=0.9, algorithm__trace_decay=0.0
+            algorithm__name="gae", algorithm__discount=0.9, algorithm__gae_lambda=0.0
         ),
     )
     consume(config, played)

@@ -17,7 +17,14 @@ from typing import TypeVar, cast
 
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 
-__all__ = ["build_component", "find_component", "import_module", "is_component", "known_components"]
+__all__ = [
+    "build_component",
+    "find_component",
+    "import_module",
+    "is_component",
+    "is_own",
+    "known_components",
+]
 
 T = TypeVar("T")
 
@@ -27,7 +34,12 @@ OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 def is_component(name: str, built_in: Collection[str]) -> bool:
     """Whether `name` is a built-in name, or has the form `package.module:name`."""
-    return name in built_in or OWN.fullmatch(name) is not None
+    return name in built_in or is_own(name)
+
+
+def is_own(name: str) -> bool:
+    """Whether `name` has the form `package.module:name`."""
+    return OWN.fullmatch(name) is not None
 
 
 def known_components(built_in: Collection[str]) -> str:

@@ -134,9 +134,11 @@ def _panels_beside(run: RunConfig, training: Sequence[Task]) -> list[Panel]:
 
 def task_panel(run: RunConfig, split: Split) -> Panel:
     """The fixed tasks that the run is validated or tested on."""
-    wanted = {
-        Split.VALIDATION: run.validation.num_tasks,
-        Split.TEST: run.validation.test_num_tasks,
-    }[split]
+    field = {Split.VALIDATION: "num_tasks", Split.TEST: "test_num_tasks"}[split]
     tasks = task_source_for(environment_spec(run)).tasks(split)
-    return Panel.spread(tasks, split=split, num_tasks=wanted)
+    return Panel.spread(
+        tasks,
+        split=split,
+        num_tasks=getattr(run.validation, field),
+        setting=f"validation.{field}",
+    )

@@ -15,7 +15,7 @@ StageHorizon = Annotated[int, Field(ge=1, strict=True)]
 
 
 class EnvironmentConfig(Section):
-    """Which environment, and how its code is kept from hurting the run."""
+    """The environment, and how its code is isolated from the run."""
 
     id: str = Field(default="longhaul/TextCraft-v0", min_length=1)
     """Gymnasium id of an environment with text observations and text actions."""
@@ -36,12 +36,12 @@ class EnvironmentConfig(Section):
 
 
 class RolloutConfig(Section):
-    """How many episodes are played, how long they may be, how replies are sampled."""
+    """Episodes per task, their limits, and how replies are sampled."""
 
     group_size: int = Field(default=8, ge=1)
-    """Episodes per task (G), compared with each other: a group of one has no comparison and
-    teaches nothing, but where `algorithm.name` compares with something else (`remax`, `gae`,
-    `reinforce_plus_plus`)."""
+    """Episodes per task (G). They are compared with each other, so a group of one has no comparison
+    and teaches nothing; it is allowed where `algorithm.name` compares with something else (`remax`,
+    `gae`, `reinforce_plus_plus`)."""
     horizon: int = Field(default=20, ge=1)
     """Longest episode, in steps; an episode that reaches it is truncated. Where the horizon grows
     (`horizon_schedule`), the final one, which validation and tests play from the start."""
@@ -58,8 +58,8 @@ class RolloutConfig(Section):
     concurrent_episodes: int = Field(default=64, ge=1)
     """Episodes in flight at once; each goes at its own pace."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
-    """A reply that takes longer fails its episode; unless trainer.mode = "sync" it has a day more,
-    since it may have to wait for an update."""
+    """A reply that takes longer fails its episode. With asynchronous rollout the limit is a day
+    longer, because a reply may wait for an update."""
     max_retries: int = Field(default=1, ge=0)
     """Further tries of an episode that failed, under `on_failure = "retry"`."""
     on_failure: Literal["retry", "leave_out"] = "retry"
@@ -87,8 +87,9 @@ class HorizonScheduleConfig(Section):
     """How the horizon of training episodes grows towards `rollout.horizon`."""
 
     kind: Literal["fixed", "stepwise", "linear", "success_gated"] = "fixed"
-    """`rollout.horizon` throughout; by stages of equal length (ScalingInter-RL); evenly with each
-    training step; by stages, each begun when the one before goes well."""
+    """`fixed`: `rollout.horizon` throughout. `stepwise`: stages of equal length (ScalingInter-RL).
+    `linear`: it grows evenly with each training step. `success_gated`: stages, each begun when the
+    success rate of the one before reaches a threshold."""
     stages: Annotated[tuple[StageHorizon, ...], Field(strict=False)] = ()
     """Rising horizons, the last one `rollout.horizon`; for `stepwise` and `success_gated` only."""
     training_steps_per_stage: int = Field(default=100, ge=1)
@@ -103,7 +104,7 @@ class HorizonScheduleConfig(Section):
     """Training steps of the stage, the last ones, that the success rate is taken over."""
 
     def conflicts(self) -> Generator[str]:
-        """Stages are told to a schedule that has some, and rise."""
+        """Only a schedule with stages takes them, and they rise."""
         if self.kind in ("stepwise", "success_gated"):
             yield from (f"horizon_schedule.{line}" for line in stage_problems(self.stages))
         elif self.stages:
@@ -115,7 +116,7 @@ class HorizonScheduleConfig(Section):
 
 
 class MemoryConfig(Section):
-    """What of an episode's past its next prompt shows."""
+    """The part of an episode's past that its next prompt shows."""
 
     kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(MEMORIES, ""))] = "window"
     """The current observation alone, the last exchanges, or all of them as chat turns; or a memory

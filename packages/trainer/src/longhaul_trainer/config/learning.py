@@ -1,4 +1,4 @@
-"""How trajectories become a gradient, and how progress is measured and kept."""
+"""Advantages, loss, optimizer, validation and checkpoints."""
 
 from collections.abc import Generator, Mapping
 from typing import Annotated, Literal, cast
@@ -25,25 +25,27 @@ CLIP_RANGES: dict[str, dict[str, object]] = {
 
 
 class TasksConfig(Section):
-    """In what order tasks are trained on."""
+    """The order in which training tasks are drawn."""
 
     order: Literal["shuffled", "difficulty"] = "shuffled"
-    """Every task once in each pass, or those most often that are solved about every other time."""
+    """`shuffled`: every task once in each pass. `difficulty`: tasks whose recent success rate is
+    near 1/2 are drawn most often."""
     uniform_share: float = Field(default=0.1, gt=0, le=1)
-    """Share of `difficulty`'s draws that falls on all tasks alike, however hard they are."""
+    """Share of `difficulty`'s draws that is uniform over all tasks."""
     smoothing: float = Field(default=0.5, gt=0, le=1)
-    """Weight of a task's newest group in its recent success rate, which `difficulty` goes by."""
+    """Weight of a task's newest group in its recent success rate, an exponential moving average
+    that `difficulty` reads."""
 
 
 class AlgorithmConfig(EstimatorSettings, Section):
-    """How trajectories become advantages and loss weights."""
+    """Advantages and the weights of the loss."""
 
     loss_unit: LossUnit = "token"
-    """What weighs the same in the loss, however an episode was cut into rows; `fixed_token` is
-    `token` with a weight that does not follow the lengths of the episodes at hand."""
+    """Loss aggregation: what has the same weight in the mean, however an episode is cut into rows.
+    `fixed_token` divides by a constant, `tokens_per_episode`, in place of the number of tokens."""
     tokens_per_episode: int | None = Field(default=None, ge=1)
-    """What stands for an episode's length in `fixed_token`, such as the most action tokens that
-    one can have."""
+    """The constant of `fixed_token`: for example the most action tokens that an episode can
+    have."""
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the reward of a step whose action is invalid, for advantages only; the
     environment's reward is stored as it was."""
@@ -59,14 +61,14 @@ class AlgorithmConfig(EstimatorSettings, Section):
     overlong_end_tokens: int | None = Field(default=None, ge=1)
     """Shortest reply with the whole overlong penalty."""
     overlong_unit: Literal["step", "episode"] = "step"
-    """The reply of each step is measured, or all replies of the episode together, whose last step
-    then pays."""
+    """Measure the reply of each step, or all replies of the episode together; the penalty of an
+    episode is subtracted at its last step."""
     reward_kl_coefficient: float = Field(default=0.0, ge=0)
     """Subtracted from a step's reward, in the same way, for each unit of the divergence from the
     starting model, summed over the reply's tokens; 0 leaves it out."""
     reward_kl_kind: Literal["k1", "k2", "k3"] = "k1"
-    """Estimator of the divergence in the reward. There k1 gives the KL's gradient, and k3 does
-    not."""
+    """Estimator of the divergence in the reward. In the reward, k1 gives the gradient of the KL,
+    and k3 does not."""
 
     def conflicts(self) -> Generator[str]:
         """A setting must mean something beside the others."""
@@ -153,8 +155,8 @@ class LossConfig(Section):
     """Bound of the loss, in units of the advantage, where the advantage is negative; of `ppo`
     alone, and 3 if left out."""
     importance_sampling: Literal["none", "token", "sequence"] = "none"
-    """Multiply each token's policy loss by how much likelier the learner finds what the engine
-    sampled: the token, or the whole reply of the step."""
+    """Multiply each token's policy loss by the importance weight between learner and engine, the
+    ratio of their probabilities: of the token, or of the whole reply of the step."""
     importance_cap: float = Field(default=2.0, ge=1)
     """Importance weights are truncated to this; `none` does not read it."""
     kl_coefficient: float = Field(default=0.0, ge=0)
@@ -223,16 +225,16 @@ class OptimizerConfig(Section):
 
 
 class ValidationConfig(Section):
-    """Greedy episodes on fixed panels of tasks."""
+    """Greedy episodes on fixed sets of tasks (panels)."""
 
     num_tasks: int = Field(default=64, ge=1)
-    """Tasks of the validation panel, which chooses the best checkpoint."""
+    """Tasks of the validation set, by which the best checkpoint is chosen."""
     every: int = Field(default=0, ge=0)
     """Training steps between validations; 0 validates only before and after."""
     before: bool = True
     """Validate the starting model too."""
     test_num_tasks: int = Field(default=128, ge=1)
-    """Tasks of the held-out panel that `trainer evaluate` reads."""
+    """Tasks of the test set that `trainer evaluate` plays."""
 
 
 class CheckpointConfig(Section):

@@ -176,7 +176,7 @@ class RunConfig(Section):
         if self.optimizer.rows == "merged" and self.memory.kind != "full":
             yield (
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
-                f'"{self.memory.kind}", whose prompts do not repeat earlier replies; say '
+                f'"{self.memory.kind}", whose prompts do not repeat earlier replies; set '
                 'memory.kind = "full", or '
                 'optimizer.rows = "step"'
             )
@@ -194,7 +194,7 @@ class RunConfig(Section):
         if mode == "separate_async" and engines == 0:
             yield (
                 'trainer.mode = "separate_async" needs engines beside the learner, and '
-                "resources.num_engine_workers = 0; say how many GPUs of a node they take"
+                "resources.num_engine_workers = 0; set how many GPUs of a node they take"
             )
         if mode != "separate_async" and engines > 0:
             yield (
@@ -214,7 +214,7 @@ class RunConfig(Section):
             for name in self.critic.changed():
                 yield (
                     f"critic.{name} = {toml_value(getattr(self.critic, name))} means nothing to "
-                    f'algorithm.name = "{self.algorithm.name}", which has no critic; say "gae", or '
+                    f'algorithm.name = "{self.algorithm.name}", which has no critic; set it to "gae", or '
                     "leave it out"
                 )
         warmup = self.critic.warmup_training_steps
@@ -243,7 +243,7 @@ class RunConfig(Section):
         if mode == "sync" and staleness > 0 and not self.sampling.chooses:
             yield (
                 f'trainer.max_staleness = {staleness} with trainer.mode = "sync", where no group '
-                "waits for a later update; leave it out, say sampling.dynamic = true, or choose "
+                "waits for a later update; leave it out, set sampling.dynamic = true, or choose "
                 "another mode"
             )
         if mode != "sync" and self.sampling.extra_tasks:

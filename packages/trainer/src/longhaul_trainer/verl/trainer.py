@@ -195,7 +195,7 @@ class LonghaulTrainer(PPOTrainer):
         More than usual where fewer are played ahead, since groups were left out and not replaced.
         """
         if self._dynamic_sampling is None:
-            ahead = self._run.trainer.batches_ahead * self._run.tasks_per_training_step
+            ahead = self._run.trainer.prefetch_batches * self._run.tasks_per_training_step
             if (missing := ahead - len(self._waiting)) > 0:
                 self._add_prompts_to_generate(missing)
             return super().prepare_step()
