@@ -116,11 +116,13 @@ def test_a_memory_of_ones_own_is_made_for_each_episode(mine: str) -> None:
 
 @pytest.mark.usefixtures("mine")
 def test_what_lacks_a_method_of_its_protocol_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="memory.kind = .*a Forgetful, which has no write"):
+    with pytest.raises(ConfigError, match=r"memory\.kind = .*a Forgetful, which has no write"):
         build_memory("parts_of_mine:Forgetful", template=PromptTemplate())
-    with pytest.raises(ConfigError, match="prompt.template = .*must make a .*PromptTemplate"):
+    with pytest.raises(ConfigError, match=r"prompt\.template = .*must make a .*PromptTemplate"):
         build_component_of_parser_as_template()
-    with pytest.raises(ConfigError, match="actions.format = .*broken': KeyError: 'no such voice'"):
+    with pytest.raises(
+        ConfigError, match=r"actions\.format = .*broken': KeyError: 'no such voice'"
+    ):
         build_parser("parts_of_mine:broken")
 
 

@@ -120,7 +120,7 @@ def test_groups_of_an_estimator_of_ones_own_have_two_episodes_at_least() -> None
 
 def test_a_built_in_name_is_no_path() -> None:
     assert own_estimator("grpo") is ESTIMATORS["grpo"].compute
-    with pytest.raises(ConfigError, match="algorithm.name = 'gprpo': must be one of gigpo, "):
+    with pytest.raises(ConfigError, match=r"algorithm\.name = 'gprpo': must be one of gigpo, "):
         own_estimator("gprpo")
 
 

@@ -214,8 +214,8 @@ class RunConfig(Section):
             for name in self.critic.changed():
                 yield (
                     f"critic.{name} = {toml_value(getattr(self.critic, name))} means nothing to "
-                    f'algorithm.name = "{self.algorithm.name}", which has no critic; set it to "gae", or '
-                    "leave it out"
+                    f'algorithm.name = "{self.algorithm.name}", which has no critic; set it to '
+                    '"gae", or leave it out'
                 )
         warmup = self.critic.warmup_training_steps
         if warmup >= self.num_training_steps:
