@@ -1,6 +1,5 @@
 """Tests for `longhaul_core.components`: built-in names, and parts of the user's own."""
 
-import importlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -47,6 +46,9 @@ class Bare(PromptTemplate):
     def past_line(self, observation, action):
         return action
 
+def not_one(**fields):
+    return fields
+
 def broken(*, require_thinking, reply_prefix):
     raise KeyError("no such voice")
 """
@@ -56,7 +58,7 @@ def broken(*, require_thinking, reply_prefix):
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "parts_of_mine.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "half_written.py").write_text("import nothing_of_this_name\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "parts_of_mine", raising=False)
     return "parts_of_mine"
 
@@ -119,19 +121,13 @@ def test_what_lacks_a_method_of_its_protocol_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"memory\.kind = .*a Forgetful, which has no write"):
         build_memory("parts_of_mine:Forgetful", template=PromptTemplate())
     with pytest.raises(ConfigError, match=r"prompt\.template = .*must make a .*PromptTemplate"):
-        build_component_of_parser_as_template()
+        build_template(
+            "parts_of_mine:not_one", system="", instruction="", list_actions=True, reply_prefix=""
+        )
     with pytest.raises(
         ConfigError, match=r"actions\.format = .*broken': KeyError: 'no such voice'"
     ):
         build_parser("parts_of_mine:broken")
-
-
-def build_component_of_parser_as_template() -> None:
-    module = importlib.import_module("parts_of_mine")
-    module.not_one = lambda **fields: fields  # pyright: ignore[reportAttributeAccessIssue]
-    build_template(
-        "parts_of_mine:not_one", system="", instruction="", list_actions=True, reply_prefix=""
-    )
 
 
 def test_a_parser_of_ones_own_reads_replies_and_says_how_to_write_them(mine: str) -> None:

@@ -85,7 +85,7 @@ def test_parts_of_ones_own_that_are_not_there_are_told_all_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "parts_to_check.py").write_text("def one(): ...\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     run = run_with(
         algorithm={"name": "parts_to_check:none", "reward_shaping": "parts_to_check:two"},
         memory={"kind": "parts_to_check:one"},

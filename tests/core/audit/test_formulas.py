@@ -327,12 +327,13 @@ def test_a_configuration_without_what_was_meant_is_refused_by_name() -> None:
 def test_a_setting_that_the_stored_algorithm_lacks_is_refused_by_name_where_it_is_read() -> None:
     config = load_default_config().model_dump(mode="json")
     del config["algorithm"]["gae_lambda"]
-    lacking = Intent.from_json(json.dumps(config), run_id="r").algorithm
-    one = [valued([0, 2], [[0.0], [1.0]])]
+    of_gigpo = Intent.from_json(json.dumps(config), run_id="r").algorithm
+    config["algorithm"]["name"] = "gae"
+    of_gae = Intent.from_json(json.dumps(config), run_id="r").algorithm
 
-    assert credit_of([episode([1]), episode([0])], lacking)  # of gigpo, which reads no lambda
+    assert credit_of([episode([1]), episode([0])], of_gigpo)  # which reads no lambda
     with pytest.raises(StoreError, match=r"no algorithm\.gae_lambda: it was not written by"):
-        credit_of(one, type(lacking)(lacking | {"name": "gae"}))
+        credit_of([valued([0, 2], [[0.0], [1.0]])], of_gae)
 
 
 def valued(rewards: list[float], values: list[list[float]], final: float = 0.0) -> EpisodeFacts:

@@ -373,7 +373,7 @@ def test_the_audit_of_an_estimator_of_ones_own_says_so_and_holds_it_to_all_else(
     empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "doubled_of_mine.py").write_text(MINE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "doubled_of_mine", raising=False)
     name = "doubled_of_mine:doubled"
     config = make_config(algorithm__name=name)

@@ -59,7 +59,7 @@ def of_a_group(group):
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "estimator_of_mine.py").write_text(MINE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "estimator_of_mine", raising=False)
     return "estimator_of_mine"
 

@@ -88,7 +88,8 @@ def _value(field: FieldInfo) -> str:
 
 def _named(field: FieldInfo) -> Mapping[str, str]:
     """Built-in names that a field takes beside `package.module:name`, and what they mean."""
-    return next((rule.built_in for rule in field.metadata if isinstance(rule, BuiltInOrOwn)), {})
+    rules = [rule for rule in field.metadata if isinstance(rule, BuiltInOrOwn)]
+    return rules[0].built_in if rules else {}
 
 
 def _limits(field: FieldInfo) -> list[tuple[str, object]]:

@@ -140,7 +140,7 @@ def _refuse_other_credit(found: object, groups: Sequence[Group], *, name: str) -
     if not isinstance(found, list | tuple) or [*map(len, credits)] != num_episodes:
         raise ConfigError(
             f"{told}: must return a list with one credit per episode of each group, for groups of "
-            f"{num_episodes} episodes, got {shortened(repr(found), 200)}"
+            f"{num_episodes} episodes, got {shortened(repr(credits), 200)}"
         )
     for group, of_group in zip(groups, credits, strict=True):
         for place, (rewards, credit) in enumerate(zip(group.step_rewards, of_group, strict=True)):
