@@ -1,16 +1,18 @@
 """What every memory promises, held against each of them."""
 
+import os
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.memory import Memory, PastView, PromptTemplate, build_memory
+from longhaul_core.memory import MEMORIES, Memory, PromptTemplate, build_memory
 from longhaul_core.types import Message, Observation
 
 TEMPLATE = PromptTemplate(system="You craft.", instruction="Write one action.")
-KINDS = ["none", "window", "full"]
+KINDS = [*MEMORIES, *os.environ.get("LONGHAUL_MEMORIES", "").split()]
+"""The built-in memories, and those of one's own: `LONGHAUL_MEMORIES=my_module:MyMemory`."""
 Build = Callable[[], Memory]
 
 
@@ -80,12 +82,11 @@ def test_dropping_more_than_there_is_is_refused(build: Build) -> None:
 
 
 @pytest.mark.parametrize("kind", ["none", "window"])
-@pytest.mark.parametrize("past", list(PastView))
 @given(size=st.integers(1, 6), extra=st.integers(0, 60))
 def test_the_prompt_of_a_bounded_memory_does_not_grow_with_the_step(
-    kind: str, past: PastView, size: int, extra: int
+    kind: str, size: int, extra: int
 ) -> None:
-    template = PromptTemplate(past=past)
+    template = PromptTemplate()
     at_window = after(build_memory(kind, size=size, template=template), size)
     later = after(build_memory(kind, size=size, template=template), size + extra)
     assert length(later.compose(seen(99))) == length(at_window.compose(seen(99)))

@@ -3,7 +3,7 @@
 import pytest
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.memory import PastView, PromptTemplate, WindowMemory, build_memory
+from longhaul_core.memory import PromptTemplate, WindowMemory, build_memory
 from longhaul_core.types import Message, Observation
 
 ROOM = Observation(text="A room.", admissible_actions=("left", "right"))
@@ -23,24 +23,22 @@ def test_actions_are_listed_only_if_wanted_and_known() -> None:
     assert PromptTemplate().user_message(none_left).content == "A room.\nActions: "
 
 
-@pytest.mark.parametrize(
-    ("past", "lines"),
-    [
-        (PastView.EXCHANGES, "Hall.\n> left\nCave.\n> up"),
-        (PastView.ACTIONS, "> left\n> up"),
-    ],
-)
-def test_a_window_shows_the_past_above_the_present(past: PastView, lines: str) -> None:
-    memory = WindowMemory(size=2, template=PromptTemplate(instruction="Act.", past=past))
+def test_a_window_shows_the_past_above_the_present() -> None:
+    memory = WindowMemory(size=2, template=PromptTemplate(instruction="Act."))
     for place, action in (("Sea.", "down"), ("Hall.", "left"), ("Cave.", "up")):
         memory.write(observation=Observation(text=place), reply="", action=action)
     (message,) = memory.compose(ROOM)
-    assert message.content == f"Past:\n{lines}\nNow:\nA room.\nActions: left | right\nAct."
+    assert message.content == (
+        "Past:\nHall.\n> left\nCave.\n> up\nNow:\nA room.\nActions: left | right\nAct."
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "size", "message"),
-    [("windw", 1, "none, window, full, got 'windw'"), ("window", 0, "at least 1, got 0")],
+    [
+        ("windw", 1, "'windw': must be one of none, window, full, or package.module:name"),
+        ("window", 0, "at least 1, got 0"),
+    ],
 )
 def test_an_unknown_kind_and_an_empty_window_are_refused(
     kind: str, size: int, message: str

@@ -68,7 +68,7 @@ _TWO_RUNS = (
             engine={"max_sequences": 8, "max_batched_tokens": 5000, "memory_gib": 3.0,
                     "gpu_memory_utilization": 0.7},
             resources={"num_workers": 2, "num_nodes": 2, "ray_address": "auto"},
-            trainer={"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1,
+            trainer={"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1,
                      "on_stale": "wait"},
         ),
         "two",
@@ -362,7 +362,7 @@ def test_verl_itself_accepts_every_algorithm_in_every_mode(file: Path | None, mo
     assert value(config, "trainer.v1.trainer_mode") == mode
 
 
-PLAYS_AHEAD: dict[str, object] = {"batches_ahead": 1, "max_staleness": 2, "on_stale": "wait"}
+PLAYS_AHEAD: dict[str, object] = {"prefetch_batches": 1, "max_staleness": 2, "on_stale": "wait"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from longhaul_core.actions import ActionFormat, default_instruction
+from longhaul_core.actions import build_parser
 from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
-from longhaul_core.memory import PromptTemplate
+from longhaul_core.memory import PromptTemplate, build_template
 from longhaul_core.tasks import (
     DifficultyState,
     DifficultyStream,
@@ -66,9 +66,8 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
         own = bare.prompt if isinstance(bare, HasPrompt) else None
     finally:
         environment.close()
-    form = default_instruction(
-        ActionFormat(run.actions.format), require_thinking=run.actions.require_thinking
-    )
+    parser = build_parser(run.actions.format, require_thinking=run.actions.require_thinking)
+    form = parser.instruction
     # With a prefix in place the reply can only be the action itself.
     asked = [] if run.prompt.reply_prefix else [form]
     instruction = run.prompt.instruction
@@ -77,7 +76,8 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
     system = run.prompt.system
     if system is None:
         system = own.system if own else ""
-    return PromptTemplate(
+    return build_template(
+        run.prompt.template,
         system=system,
         instruction=instruction,
         list_actions=run.prompt.list_actions,
@@ -143,9 +143,11 @@ def _panels_beside(run: RunConfig, training: Sequence[Task]) -> list[Panel]:
 
 def task_panel(run: RunConfig, split: Split) -> Panel:
     """The fixed tasks that the run is validated or tested on."""
-    wanted = {
-        Split.VALIDATION: run.validation.num_tasks,
-        Split.TEST: run.validation.test_num_tasks,
-    }[split]
+    field = {Split.VALIDATION: "num_tasks", Split.TEST: "test_num_tasks"}[split]
     tasks = task_source_for(environment_spec(run)).tasks(split)
-    return Panel.spread(tasks, split=split, num_tasks=wanted)
+    return Panel.spread(
+        tasks,
+        split=split,
+        num_tasks=getattr(run.validation, field),
+        setting=f"validation.{field}",
+    )

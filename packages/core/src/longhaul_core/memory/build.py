@@ -1,43 +1,51 @@
 """A memory by its name in a configuration."""
 
-from enum import StrEnum
+from collections.abc import Callable, Mapping
+from typing import cast
 
-from longhaul_core.errors import ConfigError
+from longhaul_core.components import build_component
 from longhaul_core.memory.base import Memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.none import NoMemory
 from longhaul_core.memory.template import PromptTemplate
 from longhaul_core.memory.window import WindowMemory
 
-__all__ = ["MemoryKind", "build_memory"]
+__all__ = ["MEMORIES", "build_memory"]
 
 
-class MemoryKind(StrEnum):
-    """The memories that ship with the framework."""
+def _none(*, size: int, template: PromptTemplate) -> Memory:
+    return NoMemory(template=template)
 
-    NONE = "none"
-    WINDOW = "window"
-    FULL = "full"
+
+def _full(*, size: int, template: PromptTemplate) -> Memory:
+    return FullHistory(template=template)
+
+
+MEMORIES: Mapping[str, Callable[..., Memory]] = {
+    "none": _none,
+    "window": WindowMemory,
+    "full": _full,
+}
+"""The memories that ship with the framework; each is made of `size=` and `template=`."""
 
 
 def build_memory(kind: str, *, size: int = 0, template: PromptTemplate) -> Memory:
     """A fresh memory for one episode.
 
     Args:
-        kind: A `MemoryKind`, or its text.
-        size: Exchanges that a window keeps, at least 1; not read by the others.
+        kind: One of `MEMORIES`, or `package.module:name` of a class or function of one's own.
+        size: Exchanges that a window keeps, at least 1; a memory of one's own gets it too.
         template: How prompts are laid out.
 
     Raises:
-        ConfigError: If the kind is not known or the size is out of range.
+        ConfigError: If the kind is not known, the size is out of range, or a memory of one's own
+            cannot be imported or made, or lacks what `Memory` has.
     """
-    match kind:
-        case MemoryKind.NONE:
-            return NoMemory(template=template)
-        case MemoryKind.WINDOW:
-            return WindowMemory(size=size, template=template)
-        case MemoryKind.FULL:
-            return FullHistory(template=template)
-        case _:
-            known = ", ".join(kind.value for kind in MemoryKind)
-            raise ConfigError(f"memory kind must be one of {known}, got {kind!r}")
+    made = build_component(
+        kind,
+        MEMORIES,
+        setting="memory.kind",
+        needs=("write", "compose", "num_remembered"),
+        arguments={"size": size, "template": template},
+    )
+    return cast("Memory", made)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from longhaul_core.actions import ActionParser
+from longhaul_core.actions import Parser
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import Memory
 from longhaul_core.policy import Policy, Renderer
@@ -17,7 +17,7 @@ class Agent:
 
     policy: Policy
     renderer: Renderer
-    parser: ActionParser
+    parser: Parser
     build_memory: Callable[[], Memory]
     """Makes a fresh memory for each episode."""
     temperature: float = 1.0

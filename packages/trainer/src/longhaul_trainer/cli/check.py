@@ -70,7 +70,7 @@ def summary(config: RunConfig) -> dict[str, str]:
 def algorithm_in_words(config: RunConfig) -> str:
     """The estimator, and what it needs besides the group's episodes."""
     name = config.algorithm.name
-    if name == "remax":
+    if config.algorithm.needs_greedy_episode:
         return f"{name}, with {config.tasks_per_training_step} greedy episodes a training step"
     if config.algorithm.uses_critic:
         warmup = config.critic.warmup_training_steps

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.actions import build_parser
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import build_memory
 from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
@@ -131,8 +131,8 @@ class EpisodeService:
                     policy_version=run.policy_version,
                 ),
                 renderer=renderer,
-                parser=ActionParser(
-                    format=ActionFormat(run.actions.format),
+                parser=build_parser(
+                    run.actions.format,
                     require_thinking=run.actions.require_thinking,
                     reply_prefix=renderer.begun_thought + run.prompt.reply_prefix,
                 ),

@@ -309,7 +309,7 @@ def _turns(run: RunConfig) -> dict[str, Value]:
         "trainer.v1.sampler.max_off_policy_strategy": trainer.on_stale,
     }
     if trainer.mode != "sync":
-        derived[f"trainer.v1.{trainer.mode}.num_warmup_batches"] = trainer.batches_ahead
+        derived[f"trainer.v1.{trainer.mode}.num_warmup_batches"] = trainer.prefetch_batches
     if trainer.mode == "separate_async":
         rollout = "actor_rollout_ref.rollout"
         derived |= {
