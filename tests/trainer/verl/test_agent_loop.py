@@ -235,7 +235,7 @@ def test_the_agent_loops_of_a_run_play_its_concurrent_episodes_together(
         recorder.committed.set()
         loop = AgentLoop(index=index, of=2)
         service = service_of(recorder, tokenizer, run=run, server=server, agent_loop=loop)
-        await asyncio.gather(*(begin(service, position=position) for position in range(8)))
+        await asyncio.gather(*(begin(service, sample_index=position) for position in range(8)))
         return server.most
 
     async def of_all_loops() -> list[int]:
