@@ -210,7 +210,7 @@ def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> No
         ("reset-interrupt", "environment.reset: KeyboardInterrupt: of its own"),
         (
             "long-observation",
-            "environment.step: ValueError: message of 20000174 bytes exceeds the limit of 16777216",
+            "environment.step: ValueError: message of 20000188 bytes exceeds the limit of 16777216",
         ),
         ("reset-abort", "the worker process was ended by signal SIGABRT"),
     ],
