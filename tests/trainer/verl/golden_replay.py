@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM
 from longhaul_core.store import EpisodeCredit, Record
 from longhaul_core.types import Observation, Split, Step, StopReason, Task, Trajectory
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.load import adopt_old_names
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.variables import prepare_environment
 from trainer.verl.golden_steps import (
@@ -63,13 +64,13 @@ LEFT_OUT = ("perf/", "timing", "mfu", "memory", "training/")
 
 def run_of(inputs: Inputs) -> RunConfig:
     """The run that the training step is one of."""
-    return RunConfig.model_validate(
-        {
-            "num_training_steps": 8,
-            "model": {"path": "tiny", "engine_dtype": "float32"},
-            **inputs["settings"],
-        }
-    )
+    table: dict[str, Any] = {
+        "num_training_steps": 8,
+        "model": {"path": "tiny", "engine_dtype": "float32"},
+        **inputs["settings"],
+    }
+    assert not adopt_old_names(table, "the recording")
+    return RunConfig.model_validate(table)
 
 
 def task_of(group: RecordedGroup) -> Task:
