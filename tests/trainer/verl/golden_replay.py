@@ -41,6 +41,8 @@ from verl_process import one_critic, one_worker
 
 NEVER_READ = -3.25
 """What a model computed of a gap: nobody may care."""
+RECORDED_AS = {"sample_index": "position"}
+"""Names that have changed since the steps were recorded: today's, the recording's."""
 CREDIT = (
     *("group_index", "sample_index", "retry", "optimizer_step_index", "split_reasons"),
     *("episode_advantage", "step_advantages", "advantages", "token_advantages"),
@@ -457,7 +459,7 @@ def replay(inputs: Inputs, *, workers: Mapping[str, Any], model: Path) -> Output
     measured = metrics | updates[0].metrics | updates[1].metrics
     return {
         "credit": [
-            {name: getattr(record, name) for name in CREDIT}
+            {RECORDED_AS.get(name, name): getattr(record, name) for name in CREDIT}
             for record in records.written
             if isinstance(record, EpisodeCredit)
         ],
