@@ -1,4 +1,4 @@
-"""The process that imports once and forks. Run as `python -m longhaul_trainer.verl.cpu.zygote.server`.
+"""The process that imports once and forks: the owner runs this module as a program.
 
 It has one thread of Python and does nothing but wait, so that its forks are clean. Ends,
 with everything it forked, when its owner is gone.
