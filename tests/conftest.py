@@ -1,4 +1,8 @@
-"""What every test runs under, and the database server that several ask for."""
+"""What every test runs under, how tests are shared out, and a database server for several.
+
+Two processes share out all tests: one begins with the training runs, which wait for each other
+and for their processes most of the time, and the other with the rest.
+"""
 
 import contextlib
 import os
@@ -17,6 +21,35 @@ from sqlalchemy.engine import URL
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("longhaul", deadline=None)
 settings.load_profile("longhaul")
+
+
+TESTS = Path(__file__).parent
+TOGETHER = {
+    "training": "training",  # one run at a time, and one undisturbed run for many tests
+    "core/store": "postgresql",
+    "apps": "apps",  # one sample store
+}
+"""Folders whose tests run in one process, and the name of their group."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for all tests; none besides this one where somebody names a few."""
+    return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files stay whole, for the sake of what their tests share; training runs begin at once."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+    items.sort(key=lambda item: group_of(item.path) != "training")
+
+
+def group_of(path: Path) -> str:
+    """The tests that run in one process with those of this file: a folder's, or the file's own."""
+    name = path.relative_to(TESTS).as_posix()
+    folders = (group for folder, group in TOGETHER.items() if name.startswith(f"{folder}/"))
+    return next(folders, name)
 
 
 @pytest.fixture(scope="session")
