@@ -163,7 +163,7 @@ def test_a_group_that_comes_too_late_is_thrown_away_and_another_task_is_played(
 ) -> None:
     (lost,) = dropped.query(
         "SELECT training_step, group_index, decided_training_step, update_index FROM groups "
-        "WHERE discard_reason = 'stale'"
+        "WHERE discard_reason = 'stale' AND training_step = 1"
     )
     training_step, group_index, decided, update_index = lost
     assert (training_step, update_index) == (1, None)
@@ -173,8 +173,15 @@ def test_a_group_that_comes_too_late_is_thrown_away_and_another_task_is_played(
         "WHERE phase = 'train' AND training_step = 1 AND group_index = ?",
         group_index,
     ) == [(2, 0, 0)]
+    # Others may be late too: they wait for the process in which the slow episode is played.
+    stale = dict(
+        dropped.query(
+            "SELECT decided_training_step, count(*) FROM groups "
+            "WHERE discard_reason = 'stale' GROUP BY 1"
+        )
+    )
     counted = dropped.query("SELECT training_step, value FROM metrics WHERE name = 'groups/stale'")
-    assert sorted(counted) == [(number, float(number == decided)) for number in (1, 2, 3, 4)]
+    assert sorted(counted) == [(number, float(stale.get(number, 0))) for number in (1, 2, 3, 4)]
     asked = dropped.query("SELECT training_step, count(*) FROM groups GROUP BY 1 ORDER BY 1")
     assert dict(asked)[decided] >= 4 or decided == 4
     assert dict(asked)[1] == 8
