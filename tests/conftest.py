@@ -17,13 +17,14 @@ import pytest
 from hypothesis import settings
 from sqlalchemy import make_url
 from sqlalchemy.engine import URL
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("longhaul", deadline=None)
 settings.load_profile("longhaul")
 
 
-TESTS = Path(__file__).parent
 TOGETHER = {
     "training": "training",  # one run at a time, and one undisturbed run for many tests
     "core/store": "postgresql",
@@ -37,19 +38,26 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files stay whole, for the sake of what their tests share; training runs begin at once."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
-    items.sort(key=lambda item: group_of(item.path) != "training")
+    """Training runs come first: they take longest."""
+    items.sort(key=lambda item: group_of(item.nodeid) != "training")
 
 
-def group_of(path: Path) -> str:
-    """The tests that run in one process with those of this file: a folder's, or the file's own."""
-    name = path.relative_to(TESTS).as_posix()
-    folders = (group for folder, group in TOGETHER.items() if name.startswith(f"{folder}/"))
-    return next(folders, name)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Groups go to one process as a whole, in the order of their tests."""
+    return GroupScheduling(config, log)
+
+
+class GroupScheduling(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def group_of(nodeid: str) -> str:
+    """The tests that run in one process with this one: a folder's, or else its file's."""
+    file = nodeid.partition("::")[0]
+    groups = (group for folder, group in TOGETHER.items() if file.startswith(f"tests/{folder}/"))
+    return next(groups, file)
 
 
 @pytest.fixture(scope="session")
