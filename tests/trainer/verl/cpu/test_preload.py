@@ -6,7 +6,7 @@ import pytest
 
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE, preloaded_python
-from longhaul_trainer.verl.device import Device
+from longhaul_trainer.device import Device
 
 
 def run_with(**resources: object) -> RunConfig:
