@@ -8,16 +8,18 @@ the prompts that the run would compose.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from longhaul_core.errors import ConfigError, RendererFailure, attributed_to
-from longhaul_core.memory import build_memory
-from longhaul_core.types import Message, Observation
+from longhaul_core.memory import MemoryContext
+from longhaul_core.policy import Shortenable
+from longhaul_core.types import Call, Message, Observation, Split, Task
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environment_check import require_playable
-from longhaul_trainer.environments import prompt_template, task_stream
+from longhaul_trainer.environments import memory_builder, prompt_template, task_stream
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
 from longhaul_trainer.reward_shaping import load_reward_shaping
 
@@ -116,12 +118,33 @@ def require_chat_template(config: RunConfig) -> None:
 
 def _first_prompts(config: RunConfig) -> Generator[Sequence[Message]]:
     """Prompts of the first and of the second step, as the run's memory composes them."""
-    memory = build_memory(
-        config.memory.kind, size=config.memory.size, template=prompt_template(config)
-    )
+    memory = memory_builder(config, template=prompt_template(config))()
     seen = Observation(text="You are in a room.", admissible_actions=("look", "wait"))
     yield memory.compose(seen)
-    memory.write(observation=seen, reply="look", action="look")
+    asked: list[Sequence[Message]] = []
+
+    async def complete(
+        prompt: Sequence[Message] | Shortenable,
+        *,
+        trained: bool = True,
+        max_reply_tokens: int | None = None,
+    ) -> Call:
+        """Keep what the memory asks the model, and reply something."""
+        messages = prompt.compose(0) if isinstance(prompt, Shortenable) else tuple(prompt)
+        asked.append(messages)
+        return Call(messages=messages, reply="A room.", sampled=None, trained=False)
+
+    task = Task(
+        environment=config.environment.id,
+        version="",
+        data_hash="",
+        task_id="",
+        seed=0,
+        split=Split.TRAIN,
+    )
+    context = MemoryContext(task=task, complete=complete)
+    asyncio.run(memory.write(observation=seen, reply="look", action="look", context=context))
+    yield from asked
     yield memory.compose(seen)
 
 

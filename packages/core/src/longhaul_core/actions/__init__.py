@@ -6,6 +6,7 @@ from longhaul_core.actions.parser import (
     ActionParser,
     ParsedAction,
     default_instruction,
+    split_thinking,
 )
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "ActionParser",
     "ParsedAction",
     "default_instruction",
+    "split_thinking",
 ]

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from longhaul_core.horizons import stage_problems
 from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.toml import toml_value
 
 Scalar = bool | int | float | str
 Option = Scalar | list[Scalar]
@@ -51,11 +52,13 @@ class RolloutConfig(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling while training; below 1 the sampler's logprobs differ from the learner's."""
     max_reply_tokens: int = Field(default=64, ge=1)
-    """Longest reply of one step."""
+    """Longest reply of one call of the model; a step has one, or several (`agent.kind`,
+    `memory.kind = "summary"`)."""
     max_prompt_tokens: int = Field(default=512, ge=1)
-    """Longest prompt of one step; the memory drops its oldest exchanges to make a prompt fit."""
+    """Longest prompt of one call; the memory drops its oldest exchanges to make a prompt fit."""
     max_episode_tokens: int | None = Field(default=None, ge=1)
-    """Prompt and reply tokens of a whole episode; an episode that spends them is truncated."""
+    """Prompt and reply tokens of all calls of an episode, plans and summaries included; an episode
+    that spends them is truncated."""
     concurrent_episodes: int = Field(default=64, ge=1)
     """Episodes in flight at once; each goes at its own pace."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
@@ -71,7 +74,7 @@ class RolloutConfig(Section):
         step_tokens = self.max_prompt_tokens + self.max_reply_tokens
         if self.max_episode_tokens is not None and self.max_episode_tokens < step_tokens:
             yield (
-                f"max_episode_tokens = {self.max_episode_tokens} is less than one full step, "
+                f"max_episode_tokens = {self.max_episode_tokens} is less than one full call, "
                 f"max_prompt_tokens + max_reply_tokens = {self.max_prompt_tokens} + "
                 f"{self.max_reply_tokens} = {step_tokens}; raise it to at least {step_tokens}"
             )
@@ -115,10 +118,41 @@ class HorizonScheduleConfig(Section):
 class MemoryConfig(Section):
     """What of an episode's past its next prompt shows."""
 
-    kind: Literal["none", "window", "full"] = "window"
-    """The current observation alone, the last exchanges, or all of them as chat turns."""
+    kind: Literal["none", "window", "full", "summary"] = "window"
+    """The current observation alone, the last exchanges, all of them as chat turns, or the last
+    ones below a summary of those before, which the model itself writes."""
     size: int = Field(default=2, ge=1)
-    """Exchanges that a `window` shows; the other kinds do not read it."""
+    """Exchanges that a `window` shows, or a `summary` as they were; the other kinds do not read
+    it."""
+    summarize_every: int = Field(default=4, ge=1)
+    """Exchanges that go into the summary at a time: between `size` and `size + summarize_every - 1`
+    are shown as they were; for `summary` only."""
+    max_summary_tokens: int | None = Field(default=None, ge=1)
+    """Longest summary, at most `rollout.max_reply_tokens`, which it is if left out; for `summary`
+    only."""
+    train_summaries: bool = False
+    """Train the tokens of summaries too, with the advantage of the step that they follow; for
+    `summary` only."""
+
+    def conflicts(self) -> Generator[str]:
+        """Summaries are of one kind alone."""
+        if self.kind == "summary":
+            return
+        for name in ("summarize_every", "max_summary_tokens", "train_summaries"):
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                yield (
+                    f'{name} = {toml_value(value)} means nothing to kind = "{self.kind}"; say kind '
+                    '= "summary", or leave it out'
+                )
+
+
+class AgentConfig(Section):
+    """How an action is arrived at."""
+
+    kind: Literal["single_call", "plan_then_act"] = "single_call"
+    """By one call of the model in each step, or by two: it writes a plan first, and then the action
+    with the plan in sight. Both are trained."""
 
 
 class PromptConfig(Section):

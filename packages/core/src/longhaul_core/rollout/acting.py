@@ -1,0 +1,83 @@
+"""How an agent arrives at an action: by one call of the policy, or by several."""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from longhaul_core.actions import split_thinking
+from longhaul_core.errors import ConfigError
+from longhaul_core.policy import Shortenable
+from longhaul_core.rollout.agent import Acting
+from longhaul_core.rollout.session import EpisodeSession
+from longhaul_core.types import Call, Message
+
+__all__ = ["ActingKind", "PlanThenAct", "SingleCall", "build_acting"]
+
+
+class ActingKind(StrEnum):
+    """The ways of acting that ship with the framework."""
+
+    SINGLE_CALL = "single_call"
+    PLAN_THEN_ACT = "plan_then_act"
+
+
+class SingleCall:
+    """Ask for the action, and nothing else."""
+
+    async def act(self, session: EpisodeSession, prompt: Shortenable) -> Call:
+        """See `Acting.act`."""
+        return await session.complete(prompt)
+
+
+class PlanThenAct:
+    """Ask for a plan first, and then for the action with the plan in sight.
+
+    The plan is a call of its own: purpose `plan`, agent `planner`, trained like the action. It is
+    shown in the prompt of its own step alone, so with a full history too the prompts of actions do
+    not extend each other, and merged rows hold a call each.
+    """
+
+    def __init__(
+        self,
+        *,
+        request: str = "Do not act yet. Write in one or two sentences what to do next, and why.",
+    ) -> None:
+        """An agent that plans.
+
+        Args:
+            request: What is asked below the observation to get a plan.
+        """
+        self._request = request
+
+    async def act(self, session: EpisodeSession, prompt: Shortenable) -> Call:
+        """See `Acting.act`."""
+        asked = prompt.changed(lambda messages: _with_line(messages, self._request))
+        plan = await session.complete(asked, purpose="plan", agent="planner")
+        _, said = split_thinking(plan.reply)
+        line = f"Plan: {said.strip()}"
+        return await session.complete(prompt.changed(lambda messages: _with_line(messages, line)))
+
+
+def build_acting(kind: str) -> Acting:
+    """A way of acting by its name in a configuration.
+
+    Args:
+        kind: An `ActingKind`, or its text.
+
+    Raises:
+        ConfigError: The kind is not known.
+    """
+    match kind:
+        case ActingKind.SINGLE_CALL:
+            return SingleCall()
+        case ActingKind.PLAN_THEN_ACT:
+            return PlanThenAct()
+        case _:
+            known = ", ".join(kind.value for kind in ActingKind)
+            raise ConfigError(f"agent kind must be one of {known}, got {kind!r}")
+
+
+def _with_line(messages: tuple[Message, ...], line: str) -> tuple[Message, ...]:
+    """The messages with a line below the text of the last one, above its pictures."""
+    *before, last = messages
+    text, pictures = f"{last.text}\n{line}", last.pictures
+    return (*before, replace(last, content=(text, *pictures) if pictures else text))
