@@ -19,7 +19,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longhaul_core.actions import ActionFormat, ActionParser
-from longhaul_core.memory import MemoryKind, build_memory
+from longhaul_core.memory import MEMORIES, build_memory
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Observation, Split, Step, Task, Trajectory
@@ -83,7 +83,7 @@ def recorded_actions(task: Task) -> tuple[str, ...]:
 
 
 async def replayed(
-    kind: MemoryKind, task: Task, actions: tuple[str, ...], tokenizer: PreTrainedTokenizerBase
+    kind: str, task: Task, actions: tuple[str, ...], tokenizer: PreTrainedTokenizerBase
 ) -> tuple[Step, ...]:
     """The steps of the episode under one memory."""
     outcome = await run_episode(
@@ -118,11 +118,11 @@ def main() -> None:
     task = task_panel(RUN, Split.VALIDATION).tasks[0]
     actions = recorded_actions(task)
     print(f"{RUN.environment.id}, task {task.task_id}, {len(actions)} steps, SmolLM2's tokenizer")
-    for kind in MemoryKind:
+    for kind in MEMORIES:
         steps = asyncio.run(replayed(kind, task, actions, tokenizer))
         prompts = [len(step.prompt_tokens) for step in steps]
         at = ", ".join(f"{step}: {prompts[step - 1]:,}" for step in SHOWN if step <= len(prompts))
-        print(f"\n{kind.value}")
+        print(f"\n{kind}")
         print(f"  prompt tokens of step {at}")
         print(f"  last prompt against the tenth: {prompts[-1] / prompts[9]:.2f} x")
         print(f"  rows = step:   {told(cut_into_rows(steps, form='step'))}")

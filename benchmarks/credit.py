@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longhaul_core.advantages import EpisodeCredit, GraphSettings, gigpo_credit, graphgpo_credit
+from longhaul_core.advantages import EpisodeCredit
+from longhaul_core.advantages.gigpo import gigpo_credit
+from longhaul_core.advantages.graphgpo import GraphSettings, graphgpo_credit
 
 NUM_GROUPS, GROUP_SIZE, NUM_STEPS = 64, 8, 32
 NUM_STATES = 40

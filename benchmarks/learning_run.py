@@ -25,7 +25,7 @@ import torch
 from learning_policy import WORDS, CachedRenderer, TorchPolicy, next_token_logits
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.actions import build_parser
 from longhaul_core.environment import StepResult
 from longhaul_core.errors import LonghaulError
 from longhaul_core.gym.convert import to_observation, to_step_result
@@ -115,7 +115,7 @@ class OneProcessRun:
         self._agent = Agent(
             policy=self._policy,
             renderer=renderer,
-            parser=ActionParser(format=ActionFormat(run.actions.format)),
+            parser=build_parser(run.actions.format),
             build_memory=functools.partial(build_memory, run.memory.kind, template=template),
             temperature=run.rollout.temperature,
             max_reply_tokens=run.rollout.max_reply_tokens,

@@ -166,7 +166,7 @@ def play(
     return played
 
 
-ONE_AHEAD = {"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1}
+ONE_AHEAD = {"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1}
 """Settings of a trainer that plays one batch ahead."""
 
 

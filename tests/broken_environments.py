@@ -150,6 +150,25 @@ class Rolling(Sound):
         return text, stable_seed(str(id(self))) / 2**31, named, truncated, info
 
 
+class Sharing(Sound):
+    """Keeps the number where all instances have it, and says that they may share a process."""
+
+    name = "Sharing"
+    episodes_per_process = 4
+    last_number: int = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        shown = super().reset(seed=seed, options=options)
+        Sharing.last_number = self.number
+        return shown
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.number = Sharing.last_number
+        return super().step(action)
+
+
 class Wordless(Sound):
     """Has no text space."""
 
@@ -180,6 +199,7 @@ ALL = (
     Permissive,
     Hopeless,
     Rolling,
+    Sharing,
     Wordless,
     Unlisted,
 )

@@ -267,6 +267,20 @@ class CountingGym(gymnasium.Env[str, str]):
         return {"admissible_actions": ["count", "stop"], "anchor_state": str(self._count)}
 
 
+class SharedCountingGym(CountingGym):
+    """Four of them may be played in a process.
+
+    The action "do HOW" misbehaves in that way, and "pause" takes 0.3 s.
+    """
+
+    episodes_per_process = 4
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        misbehave(action.removeprefix("do "), action.startswith("do "))
+        time.sleep(0.3 if action == "pause" else 0)
+        return super().step(action)
+
+
 class Unprintable(Exception):
     """Raises what it is when it is asked for its text."""
 
@@ -343,7 +357,11 @@ def misbehave(how: str, now: bool) -> None:
             pass
 
 
-if "fakes/Counting-v0" not in gymnasium.registry:
-    gymnasium.register(  # pyright: ignore[reportUnknownMemberType] its `kwargs` is a bare dict
-        "fakes/Counting-v0", entry_point="fakes:CountingGym"
-    )
+for environment_id, entry_point in (
+    ("fakes/Counting-v0", "fakes:CountingGym"),
+    ("fakes/SharedCounting-v0", "fakes:SharedCountingGym"),
+):
+    if environment_id not in gymnasium.registry:
+        gymnasium.register(  # pyright: ignore[reportUnknownMemberType] its `kwargs` is a bare dict
+            environment_id, entry_point=entry_point
+        )

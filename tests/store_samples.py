@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from longhaul_core.advantages import gigpo_credit
+from longhaul_core.advantages.gigpo import gigpo_credit
 from longhaul_core.store import (
     Audit,
     AuditFinding,

@@ -19,7 +19,8 @@ import numpy as np
 from apps.softmax_policy import ByteTokenizer, SoftmaxPolicy
 from fakes import FailingEnvironment
 from longhaul_core.actions import ActionParser
-from longhaul_core.advantages import gigpo_credit, loss_weights
+from longhaul_core.advantages import loss_weights
+from longhaul_core.advantages.gigpo import gigpo_credit
 from longhaul_core.environment import Environment
 from longhaul_core.gym import GymEnvironmentSpec, thread_environments
 from longhaul_core.memory import PromptTemplate, WindowMemory

@@ -1,17 +1,19 @@
 """What every memory promises, held against each of them."""
 
+import os
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.memory import Memory, PromptTemplate, build_memory
+from longhaul_core.memory import MEMORIES, Memory, PromptTemplate, build_memory
 from longhaul_core.types import Message, Observation
 from memories import Model, taken_in
 
 TEMPLATE = PromptTemplate(system="You craft.", instruction="Write one action.")
-KINDS = ["none", "window", "full", "summary"]
+KINDS = [*MEMORIES, *os.environ.get("LONGHAUL_MEMORIES", "").split()]
+"""The built-in memories, and those of one's own: `LONGHAUL_MEMORIES=my_module:MyMemory`."""
 Build = Callable[[], Memory]
 
 

@@ -68,8 +68,8 @@ def test_what_is_not_there_is_told_all_at_once(tmp_path: Path) -> None:
 
     assert [line.partition(" ")[0] for line in problems[:3]] == [
         "tasks_per_training_step",
-        "num_tasks",
-        "num_tasks",
+        "validation.num_tasks",
+        "validation.test_num_tasks",
     ]
     assert "has 574 training tasks" in problems[0]
     assert [problem.partition(" = ")[0] for problem in problems[3:5]] == [
@@ -79,6 +79,33 @@ def test_what_is_not_there_is_told_all_at_once(tmp_path: Path) -> None:
     assert "no_such_module" in problems[5]
     assert "did you mean 'trainer.nnodes'?" in problems[6]
     assert len(problems) == 7
+
+
+def test_parts_of_ones_own_that_are_not_there_are_told_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parts_to_check.py").write_text("def one(): ...\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    run = run_with(
+        algorithm={"name": "parts_to_check:none", "reward_shaping": "parts_to_check:two"},
+        memory={"kind": "parts_to_check:one"},
+        prompt={"template": "no_such_place:template"},
+        actions={"format": "parts_to_check:one"},
+    )
+
+    problems = problems_of(run)
+
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        "algorithm.reward_shaping = 'parts_to_check:two'",
+        "algorithm.name = 'parts_to_check:none'",
+        "memory.kind = 'parts_to_check:one'",
+        "actions.format = 'parts_to_check:one'",
+        "prompt.template = 'no_such_place:template'",
+    ]
+    assert "has no none" in problems[1]
+    assert "is called as one(size=, template=), and takes ()" in problems[2]
+    with pytest.raises(ConfigError, match=r"importing no_such_place: ModuleNotFoundError"):
+        require_named(run)
 
 
 def test_extra_tasks_count_as_tasks_of_the_training_step() -> None:

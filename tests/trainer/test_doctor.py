@@ -113,6 +113,17 @@ def test_a_run_that_needs_more_memory_than_there_is_is_refused(tmp_path: Path) -
     assert "engine.memory_gib" in finding.advice
 
 
+def test_nothing_is_estimated_for_a_model_that_cannot_be_found(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    of_policy = a_run(tmp_path, model={"path": gone})
+    of_critic = a_run(tmp_path, algorithm={"name": "gae"}, critic={"path": gone})
+
+    for config, setting in ((of_policy, "model.path"), (of_critic, "critic.path")):
+        for finding in (doctor.check_memory(config, ()), doctor.check_disk(config)):
+            assert finding.status is Status.WARNING
+            assert f"what is needed is not known without {setting} = '{gone}'" in finding.found
+
+
 def test_a_run_whose_checkpoints_fit_on_no_disk_is_refused(tmp_path: Path) -> None:
     config = a_run(tmp_path, model={"path": str(a_model(tmp_path / "m", {"a": [10**9, 10**6]}))})
 

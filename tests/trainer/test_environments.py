@@ -9,6 +9,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_core.gym import ProcessPool
 from longhaul_core.tasks import DifficultyState, DifficultyStream, ShuffledState
 from longhaul_core.types import GroupOutcome, Split, Task
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import (
     environment_factory,
@@ -67,6 +68,29 @@ def test_an_environment_is_made_as_the_run_says(isolation: str) -> None:
                 await make.close()
 
     assert asyncio.run(play()) == ("one: 5", True)  # solved at target = 1, the option given
+
+
+def test_the_agent_loops_of_a_run_have_its_environments_together() -> None:
+    run = run_with(environment=COUNTING | {"num_workers": 5})
+    tasks = task_panel(run_with(), Split.VALIDATION).tasks
+
+    async def opened_at_once(agent_loop: AgentLoop) -> int:
+        """How many environments of the loop are open when no other one can be."""
+        pool = environment_factory(run, agent_loop=agent_loop)
+        assert isinstance(pool, ProcessPool)
+        async with pool:
+            opening = [asyncio.create_task(pool(task).open()) for task in tasks]
+            done, waiting = await asyncio.wait(opening, timeout=5)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(opening)
+            return len(done)
+
+    async def of_all_loops() -> list[int]:
+        loops = [AgentLoop(index=index, of=2) for index in range(2)]
+        return await asyncio.gather(*map(opened_at_once, loops))
+
+    assert asyncio.run(of_all_loops()) == [3, 2]
 
 
 # Prompts

@@ -41,7 +41,7 @@ COMMON = (
     "num_training_steps=3",
     "checkpoint.every=3",
     'loss.importance_sampling="token"',
-    "trainer.batches_ahead=1",
+    "trainer.prefetch_batches=1",
     "trainer.max_staleness=1",
 )
 ADAPTER = "model.lora_rank=4"

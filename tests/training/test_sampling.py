@@ -27,7 +27,7 @@ OPTIONS = {
     "stragglers are stopped": ("sampling.extra_tasks=2",),
     "played ahead": (
         'trainer.mode="colocate_async"',
-        "trainer.batches_ahead=1",
+        "trainer.prefetch_batches=1",
         "trainer.max_staleness=1",
         'horizon_schedule.kind="success_gated"',
         "horizon_schedule.stages=[2, 4, 6]",

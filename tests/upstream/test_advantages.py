@@ -15,20 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from longhaul_core.advantages import (
-    EpisodeCredit,
-    drgrpo_credit,
-    gae_over_steps,
-    gae_over_tokens,
-    loss_weights,
-    pass_at_k_credit,
+from longhaul_core.advantages import EpisodeCredit, loss_weights, whitened
+from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.drgrpo import drgrpo_credit
+from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
+from longhaul_core.advantages.pass_at_k import pass_at_k_credit
+from longhaul_core.advantages.reinforce import (
     reinforce_plus_plus_baseline_credit,
     reinforce_plus_plus_credit,
-    remax_credit,
-    rloo_credit,
-    whitened,
 )
-from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.remax import remax_credit
+from longhaul_core.advantages.rloo import rloo_credit
 from variation import assert_several
 from verl_process import IMPORTS_VERL
 
@@ -155,9 +152,8 @@ def test_reinforce_plus_plus_baseline_is_verls(batch: Batch) -> None:
 def test_gae_over_tokens_is_verls_where_neither_discounts_nor_decays(batch: Batch) -> None:
     draw = np.random.default_rng(1)
     values_ET = draw.normal(size=batch.mask_ET.shape)
-    penalties_ET = draw.normal(size=batch.mask_ET.shape) * batch.mask_ET.numpy()
     whitened_ET, returns_ET = core_algos().compute_gae_advantage_return(
-        batch.rewards_ET - torch.tensor(penalties_ET),
+        batch.rewards_ET,
         torch.tensor(values_ET),
         batch.mask_ET,
         gamma=1.0,
@@ -172,7 +168,6 @@ def test_gae_over_tokens_is_verls_where_neither_discounts_nor_decays(batch: Batc
         [None] * len(GROUPS),
         discount=1.0,
         gae_lambda=1.0,
-        token_penalties=split(penalties_ET, cuts),
     )
     advantages = np.concatenate([np.concatenate(credit.advantages) for credit in ours])
     targets = np.concatenate([np.concatenate(credit.value_targets) for credit in ours])

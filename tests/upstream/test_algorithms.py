@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from longhaul_core.advantages import grpo_credit, loss_weights
+from longhaul_core.advantages import loss_weights
+from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.advantages.weights import LossUnit
 from longhaul_trainer.losses import (
     ActionTokens,

@@ -9,8 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core import advantages as public
+from longhaul_core.advantages import (
+    LossUnit,
+    Statistics,
+    Whiten,
+    loss_weights,
+    returns_to_go,
+    whitened,
+)
 from longhaul_core.advantages.arguments import LARGEST
+from longhaul_core.advantages.drgrpo import drgrpo_credit
+from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
+from longhaul_core.advantages.gae_credit import GaeLevel, gae_credit
+from longhaul_core.advantages.gigpo import gigpo_credit
+from longhaul_core.advantages.graphgpo import DistanceForm, GraphSettings, graphgpo_credit
+from longhaul_core.advantages.grpo import grpo_credit
+from longhaul_core.advantages.hgpo import hgpo_credit
+from longhaul_core.advantages.pass_at_k import pass_at_k_credit
+from longhaul_core.advantages.reinforce import (
+    reinforce_plus_plus_baseline_credit,
+    reinforce_plus_plus_credit,
+)
+from longhaul_core.advantages.remax import remax_credit
+from longhaul_core.advantages.rloo import rloo_credit
 from longhaul_core.advantages.whiten import step_counts
 
 REWARDS = [np.array([0.0, 1.0]), np.array([2.0])]
@@ -27,7 +48,7 @@ GAE: dict[str, Any] = {
 }
 GRAPH: dict[str, Any] = GIGPO | {
     "final_states": [None, "b"],
-    "settings": public.GraphSettings(),
+    "settings": GraphSettings(),
 }
 STEPS: dict[str, Any] = GAE | {"values": [np.zeros(2), np.zeros(1)]}
 del STEPS["token_values"]
@@ -39,42 +60,42 @@ def changed(given_to: dict[str, Any], **changes: object) -> dict[str, Any]:
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
-    "grpo": (public.grpo_credit, {"step_rewards": REWARDS}),
-    "drgrpo": (public.drgrpo_credit, {"step_rewards": REWARDS}),
-    "rloo": (public.rloo_credit, {"step_rewards": REWARDS}),
-    "pass_at_k": (public.pass_at_k_credit, {"step_rewards": REWARDS}),
-    "remax": (public.remax_credit, {"step_rewards": REWARDS, "greedy_return": 0.0}),
-    "gigpo": (public.gigpo_credit, GIGPO),
-    "hgpo": (public.hgpo_credit, GIGPO),
-    "graphgpo": (public.graphgpo_credit, GRAPH),
+    "grpo": (grpo_credit, {"step_rewards": REWARDS}),
+    "drgrpo": (drgrpo_credit, {"step_rewards": REWARDS}),
+    "rloo": (rloo_credit, {"step_rewards": REWARDS}),
+    "pass_at_k": (pass_at_k_credit, {"step_rewards": REWARDS}),
+    "remax": (remax_credit, {"step_rewards": REWARDS, "greedy_return": 0.0}),
+    "gigpo": (gigpo_credit, GIGPO),
+    "hgpo": (hgpo_credit, GIGPO),
+    "graphgpo": (graphgpo_credit, GRAPH),
     "reinforce_plus_plus": (
-        public.reinforce_plus_plus_credit,
+        reinforce_plus_plus_credit,
         {"step_rewards": REWARDS, "num_action_tokens": TOKENS},
     ),
     "reinforce_plus_plus_baseline": (
-        public.reinforce_plus_plus_baseline_credit,
+        reinforce_plus_plus_baseline_credit,
         {"step_rewards": REWARDS, "num_action_tokens": TOKENS, "groups": ["a", "a"]},
     ),
-    "gae": (public.gae_credit, GAE | {"level": "step"}),
-    "gae of tokens": (public.gae_credit, GAE | {"level": "token"}),
-    "gae_over_steps": (public.gae_over_steps, STEPS),
-    "gae_over_tokens": (public.gae_over_tokens, GAE),
-    "returns_to_go": (public.returns_to_go, {"step_rewards": REWARDS, "discount": 1.0}),
+    "gae": (gae_credit, GAE | {"level": "step"}),
+    "gae of tokens": (gae_credit, GAE | {"level": "token"}),
+    "gae_over_steps": (gae_over_steps, STEPS),
+    "gae_over_tokens": (gae_over_tokens, GAE),
+    "returns_to_go": (returns_to_go, {"step_rewards": REWARDS, "discount": 1.0}),
 }
 """The public functions that take rewards, and a call that each accepts."""
 
 CHOICES: list[tuple[Callable[..., object], dict[str, Any], str, object]] = [
-    (public.grpo_credit, FUNCTIONS["grpo"][1], "statistics", public.Statistics),
-    (public.gigpo_credit, GIGPO, "statistics", public.Statistics),
-    (public.graphgpo_credit, GRAPH, "statistics", public.Statistics),
-    (public.GraphSettings, {}, "distance_form", public.DistanceForm),
+    (grpo_credit, FUNCTIONS["grpo"][1], "statistics", Statistics),
+    (gigpo_credit, GIGPO, "statistics", Statistics),
+    (graphgpo_credit, GRAPH, "statistics", Statistics),
+    (GraphSettings, {}, "distance_form", DistanceForm),
     *(
-        (*FUNCTIONS[name], "whiten", public.Whiten)
+        (*FUNCTIONS[name], "whiten", Whiten)
         for name in ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae")
     ),
-    (step_counts, {"num_action_tokens": TOKENS}, "whiten", public.Whiten),
-    (public.gae_credit, GAE, "level", public.GaeLevel),
-    (public.loss_weights, {"num_action_tokens": TOKENS}, "loss_unit", public.LossUnit),
+    (step_counts, {"num_action_tokens": TOKENS}, "whiten", Whiten),
+    (gae_credit, GAE, "level", GaeLevel),
+    (loss_weights, {"num_action_tokens": TOKENS}, "loss_unit", LossUnit),
 ]
 
 
@@ -127,30 +148,27 @@ def test_what_is_not_refused_gives_numbers(name: str, rewards: tuple[float, floa
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 1e101])
 def test_a_weight_that_weighs_nothing_sensible_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match=r"step_advantage_weight must lie in \[0, 1e\+100\], got"):
-        public.gigpo_credit(**GIGPO, step_advantage_weight=wrong)
+        gigpo_credit(**GIGPO, step_advantage_weight=wrong)
     with pytest.raises(ValueError, match=r"episode_advantage_weight must lie in \[0, 1e\+100\]"):
-        public.GraphSettings(episode_advantage_weight=wrong)
+        GraphSettings(episode_advantage_weight=wrong)
     with pytest.raises(ValueError, match=r"count.* must "):
-        public.whitened(np.array([1.0, 2.0]), np.array([3.0, wrong]))
+        whitened(np.array([1.0, 2.0]), np.array([3.0, wrong]))
     with pytest.raises(ValueError, match="history_weight_exponent must be finite"):
-        public.hgpo_credit(**GIGPO, history_weight_exponent=1e3 if wrong == 1e101 else wrong)
+        hgpo_credit(**GIGPO, history_weight_exponent=1e3 if wrong == 1e101 else wrong)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, 1e308])
 def test_values_and_baselines_that_overflow_are_named(wrong: float) -> None:
     with pytest.raises(ValueError, match="value, place 1 must be"):
-        public.whitened(np.array([1.0, wrong]), np.array([3.0, 1.0]))
+        whitened(np.array([1.0, wrong]), np.array([3.0, 1.0]))
     with pytest.raises(ValueError, match="greedy_return must be"):
-        public.remax_credit(REWARDS, greedy_return=wrong)
+        remax_credit(REWARDS, greedy_return=wrong)
     with pytest.raises(ValueError, match="values of episode 1, place 0 must be"):
-        public.gae_over_steps(**changed(STEPS, values=[np.zeros(2), np.array([wrong])]))
+        gae_over_steps(**changed(STEPS, values=[np.zeros(2), np.array([wrong])]))
     with pytest.raises(ValueError, match="final value of episode 0 must be"):
-        public.gae_over_tokens(**changed(GAE, final_values=[wrong, None]))
-    with pytest.raises(ValueError, match="penalties of episode 1, place 2 must be"):
-        penalties = [[np.zeros(2), np.zeros(1)], [np.array([0.0, 0.0, wrong])]]
-        public.gae_over_tokens(**GAE, token_penalties=penalties)
+        gae_over_tokens(**changed(GAE, final_values=[wrong, None]))
 
 
 def test_a_count_for_each_value_is_asked_for() -> None:
     with pytest.raises(ValueError, match=r"one count per value .* shapes \(2,\) and \(1,\)"):
-        public.whitened(np.zeros(2), np.ones(1))
+        whitened(np.zeros(2), np.ones(1))

@@ -8,22 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import (
-    EpisodeCredit,
-    GraphSettings,
-    drgrpo_credit,
-    gae_over_steps,
-    gigpo_credit,
-    graphgpo_credit,
-    grpo_credit,
-    hgpo_credit,
-    pass_at_k_credit,
+from longhaul_core.advantages import EpisodeCredit
+from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.drgrpo import drgrpo_credit
+from longhaul_core.advantages.gae import gae_over_steps
+from longhaul_core.advantages.gigpo import gigpo_credit
+from longhaul_core.advantages.graphgpo import GraphSettings, graphgpo_credit
+from longhaul_core.advantages.grpo import grpo_credit
+from longhaul_core.advantages.hgpo import hgpo_credit
+from longhaul_core.advantages.pass_at_k import pass_at_k_credit
+from longhaul_core.advantages.reinforce import (
     reinforce_plus_plus_baseline_credit,
     reinforce_plus_plus_credit,
-    remax_credit,
-    rloo_credit,
 )
-from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.remax import remax_credit
+from longhaul_core.advantages.rloo import rloo_credit
 from longhaul_core.errors import GroupError
 
 Step = tuple[float, str]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import gae_over_steps, gae_over_tokens, returns_to_go
+from longhaul_core.advantages import returns_to_go
 from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
 
 numbers = st.floats(-10, 10)
 fractions = st.floats(0, 1)
@@ -60,7 +61,6 @@ def over_tokens(
         [final],
         discount=discount,
         gae_lambda=gae_lambda,
-        token_penalties=[[np.array(action.penalties) for action in episode]],
     )
     return list(credit.advantages), list(credit.value_targets)
 
@@ -101,19 +101,6 @@ def test_tokens_match_the_hand_worked_episode() -> None:
     np.testing.assert_allclose(advantages[1], [-1.0, -3.0])
     np.testing.assert_allclose(targets[0], [1.25] * 3)
     np.testing.assert_allclose(targets[1], [2.0] * 2)
-
-
-def test_a_penalty_counts_for_its_token_and_those_before_it() -> None:
-    # the last action pays 2, its tokens are charged 1/2 and 1/4; nothing else
-    advantages, _ = over_tokens(
-        [Action(0.0, [0.0, 0.0], [0.0, 0.0]), Action(2.0, [0.0, 0.0], [0.5, 0.25])],
-        None,
-        discount=1.0,
-        gae_lambda=1.0,
-    )
-
-    np.testing.assert_allclose(advantages[1], [1.25, 1.75])
-    np.testing.assert_allclose(advantages[0], [1.25, 1.25])
 
 
 @given(episodes, finals, fractions, fractions)
@@ -157,11 +144,11 @@ def naive_token_gae(
     chain: list[tuple[float, float, float, float]] = []
     for action in episode:
         last = len(action.values) - 1
-        for place, (value, penalty) in enumerate(zip(action.values, action.penalties, strict=True)):
+        for place, value in enumerate(action.values):
             if place < last:
-                chain.append((value, -penalty, 1.0, 1.0))
+                chain.append((value, 0.0, 1.0, 1.0))
             else:
-                chain.append((value, action.reward - penalty, discount, decay))
+                chain.append((value, action.reward, discount, decay))
     advantages: list[float] = []
     following = 0.0 if final is None else final
     advantage = 0.0
@@ -304,8 +291,3 @@ def test_what_makes_no_sense_is_named(change: dict[str, object], message: str) -
 
     with pytest.raises(ValueError, match=message):
         gae_over_steps(**(given_to | change))  # pyright: ignore[reportArgumentType]
-
-
-def test_every_token_has_a_penalty() -> None:
-    with pytest.raises(ValueError, match=r"episode 0 have \[2\] values but \[1\] penalties"):
-        over_tokens([Action(0.0, [0.0, 0.0], [0.0])], None, discount=1.0, gae_lambda=1.0)

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import GaeLevel, Whiten, gae_credit, gae_over_steps, gae_over_tokens
+from longhaul_core.advantages import Whiten
+from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
+from longhaul_core.advantages.gae_credit import GaeLevel, gae_credit
 
 numbers = st.floats(-4, 4).map(lambda value: round(value, 3))
 steps = st.tuples(numbers, st.lists(numbers, min_size=1, max_size=4))

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import EpisodeCredit, gigpo_credit, grpo_credit
+from longhaul_core.advantages import EpisodeCredit
 from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.gigpo import gigpo_credit
+from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.errors import GroupError
 
 Episode = list[tuple[float, str]]

@@ -10,15 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import (
-    DistanceForm,
-    EpisodeCredit,
-    GraphSettings,
-    Statistics,
-    graphgpo_credit,
-    grpo_credit,
-)
+from longhaul_core.advantages import EpisodeCredit, Statistics
 from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.graphgpo import DistanceForm, GraphSettings, graphgpo_credit
+from longhaul_core.advantages.grpo import grpo_credit
 
 Path = tuple[str | None, ...]
 """The states that an episode went through, the one it ended in among them; None for the goal."""

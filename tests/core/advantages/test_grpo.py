@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import grpo_credit
 from longhaul_core.advantages.credit import FloatArray, Statistics
+from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.errors import GroupError
 
 # Eighths add up without rounding, which dividing by a deviation near 0 would magnify.

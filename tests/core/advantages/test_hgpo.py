@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import EpisodeCredit, gigpo_credit, hgpo_credit
+from longhaul_core.advantages import EpisodeCredit
 from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.gigpo import gigpo_credit
+from longhaul_core.advantages.hgpo import hgpo_credit
 
 Episode = list[tuple[float, str]]
 """Reward and anchor state of each step."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import pass_at_k_credit
+from longhaul_core.advantages.pass_at_k import pass_at_k_credit
 from longhaul_core.errors import GroupError
 
 eighths = st.integers(-80, 80).map(lambda number: number / 8)

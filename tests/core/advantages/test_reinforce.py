@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import (
-    Whiten,
+from longhaul_core.advantages import Whiten
+from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.reinforce import (
     reinforce_plus_plus_baseline_credit,
     reinforce_plus_plus_credit,
 )
-from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.errors import GroupError
 
 Step = tuple[float, int]

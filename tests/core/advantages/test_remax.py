@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import remax_credit
+from longhaul_core.advantages.remax import remax_credit
 
 
 def test_the_greedy_return_is_the_baseline() -> None:

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import drgrpo_credit, rloo_credit
 from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.drgrpo import drgrpo_credit
+from longhaul_core.advantages.rloo import rloo_credit
 
 groups = st.lists(st.lists(st.floats(-10, 10), min_size=1, max_size=6), min_size=2, max_size=6)
 

@@ -26,53 +26,39 @@ from longhaul_core.errors import StoreError
 from longhaul_core.horizons import HorizonState, SuccessGatedHorizon
 from longhaul_core.store.queries import HorizonOutcomes
 from longhaul_core.types import GroupOutcome
+from longhaul_trainer.config import load_default_config
+
+SETTINGS: dict[str, Any] = {
+    "name": "grpo",
+    "discount": 1.0,
+    "scale_by_std": False,
+    "step_advantage_weight": 1.0,
+    "episode_advantage_weight": 1.0,
+    "statistics": "episode",
+    "anchor_similarity": None,
+    "distance_decay": 0.1,
+    "distance_form": "proximity",
+    "history_length": 2,
+    "history_weight_exponent": 1.0,
+    "whiten": "token",
+    "gae_level": "step",
+    "gae_lambda": 1.0,
+    "pass_k": None,
+    "loss_unit": "token",
+    "tokens_per_episode": None,
+    "invalid_action_penalty": 0.0,
+    "overlong_penalty": 0.0,
+    "overlong_start_tokens": None,
+    "overlong_end_tokens": None,
+    "overlong_unit": "step",
+    "reward_kl_coefficient": 0.0,
+    "reward_shaping": None,
+}
 
 
-def intent(**settings: object) -> Intent:
-    table: dict[str, Any] = {
-        "estimator": "grpo",
-        "discount": 1.0,
-        "scale_by_std": False,
-        "step_advantage_weight": 1.0,
-        "episode_advantage_weight": 1.0,
-        "statistics": "episode",
-        "anchor_similarity": None,
-        "distance_decay": 0.1,
-        "distance_form": "proximity",
-        "history_length": 2,
-        "history_weight_exponent": 1.0,
-        "whiten": "token",
-        "gae_level": "step",
-        "gae_lambda": 1.0,
-        "critic_warmup": 0,
-        "pass_k": None,
-        "loss_unit": "token",
-        "tokens_per_episode": None,
-        "invalid_action_penalty": 0.0,
-        "overlong_penalty": 0.0,
-        "overlong_start_tokens": None,
-        "overlong_end_tokens": None,
-        "overlong_unit": "step",
-        "reward_kl_coefficient": 0.0,
-        "reward_shaping": None,
-        "reads_every_row": False,
-        "dynamic_sampling": False,
-        "max_refills": 3,
-        "extra_tasks": 0,
-        "plays_ahead": False,
-        "tasks_per_training_step": 2,
-        "group_size": 2,
-        "max_staleness": 0,
-        "optimizer_steps": 1,
-        "temperature": 1.0,
-        "rows": "step",
-        "max_row_tokens": None,
-        "top_p": 1.0,
-        "exact_engine": True,
-        "horizons": horizons(),
-    }
-    table.update(settings)
-    return Intent(**table)
+def algorithm(**settings: object) -> dict[str, Any]:
+    """The `[algorithm]` section of a stored configuration."""
+    return SETTINGS | settings
 
 
 def horizons(**settings: object) -> Horizons:
@@ -102,7 +88,7 @@ def episode(
 
 
 def advantages(episodes: list[EpisodeFacts], **settings: object) -> list[list[float]]:
-    return [credit.advantages for credit in credit_of(episodes, intent(**settings))]
+    return [credit.advantages for credit in credit_of(episodes, algorithm(**settings))]
 
 
 def test_grpo_by_hand() -> None:
@@ -124,7 +110,7 @@ def test_groups_are_apart_and_credit_keeps_the_order() -> None:
 
 
 def test_rloo_compares_with_the_others() -> None:
-    found = advantages([episode([3]), episode([0]), episode([1.5])], estimator="rloo")
+    found = advantages([episode([3]), episode([0]), episode([1.5])], name="rloo")
 
     assert found == [[2.25], [-2.25], [0]]
 
@@ -135,14 +121,14 @@ def test_remax_compares_with_the_greedy_episode() -> None:
         episode([1])._replace(greedy_rewards=[0.5, 1.5]),
     ]
 
-    assert advantages(pair, estimator="remax") == [[1, 1], [-1]]
+    assert advantages(pair, name="remax") == [[1, 1], [-1]]
 
 
 def test_gigpo_by_hand() -> None:
     # Discount 0.5; returns-to-go 1, 2 | 0, 0. Episodes ±1; state a {1, 0}: ±0.5; b is met once.
     pair = [episode([0, 2], anchors="ab"), episode([0, 0], anchors="ac")]
 
-    found = advantages(pair, estimator="gigpo", discount=0.5, step_advantage_weight=2.0)
+    found = advantages(pair, name="gigpo", discount=0.5, step_advantage_weight=2.0)
 
     assert found == [[2, 1], [-2, -1]]
 
@@ -159,7 +145,7 @@ def test_graphgpo_by_hand(form: str, from_a: float) -> None:
 
     found = advantages(
         pair,
-        estimator="graphgpo",
+        name="graphgpo",
         distance_decay=0.5,
         distance_form=form,
         episode_advantage_weight=2.0,
@@ -173,7 +159,7 @@ def test_graphgpo_joins_states_that_read_alike() -> None:
         episode([1])._replace(anchors=["room 1"]),
         episode([0])._replace(anchors=["room 2"], final_anchor="pond"),
     ]
-    joined = {"estimator": "graphgpo", "distance_decay": 0.5, "anchor_similarity": 0.8}
+    joined = {"name": "graphgpo", "distance_decay": 0.5, "anchor_similarity": 0.8}
 
     # A room is 1 step from the goal, the pond counts as 2: worth 10 and 2.5.
     assert advantages(pair, **joined) == [[0.5 + 3.75], [-0.5 - 3.75]]
@@ -184,14 +170,14 @@ def test_hgpo_by_hand() -> None:
     # Returns-to-go 2, 2 | 0, 0. Depth 0: a {2, 0}, b {2, 0}; depth 1: ab {2, 0}. Weights 1 and 2.
     pair = [episode([0, 2], anchors="ab"), episode([0, 0], anchors="ab")]
 
-    assert advantages(pair, estimator="hgpo", history_length=1) == [[1, 1], [-1, -1]]
+    assert advantages(pair, name="hgpo", history_length=1) == [[1, 1], [-1, -1]]
 
 
 def test_reinforce_plus_plus_whitens_over_tokens() -> None:
     # Values 1 (three tokens) and 0 (one): mean 0.75, variance (3/16 + 9/16) / 3 = 0.25.
     pair = [episode([1], tokens=[3]), episode([0], tokens=[1])]
 
-    [[first], [second]] = advantages(pair, estimator="reinforce_plus_plus")
+    [[first], [second]] = advantages(pair, name="reinforce_plus_plus")
 
     assert first == pytest.approx(0.5, abs=1e-6)
     assert second == pytest.approx(-1.5, abs=1e-6)
@@ -220,7 +206,7 @@ def test_a_lead_is_the_mean_over_all_draws(returns: list[float], data: st.DataOb
     ],
 )
 def test_loss_weights_by_hand(unit: str, expected: list[list[float]]) -> None:
-    settings = intent(loss_unit=unit, tokens_per_episode=10 if unit == "fixed_token" else None)
+    settings = algorithm(loss_unit=unit, tokens_per_episode=10 if unit == "fixed_token" else None)
 
     found = weights_of([[1, 2, 0], [3]], settings)
 
@@ -228,7 +214,7 @@ def test_loss_weights_by_hand(unit: str, expected: list[list[float]]) -> None:
 
 
 def test_penalties_are_taken_off_rewards() -> None:
-    settings = intent(
+    settings = algorithm(
         invalid_action_penalty=0.5,
         overlong_penalty=1.0,
         overlong_start_tokens=10,
@@ -334,8 +320,20 @@ def test_both_implementations_of_a_gated_horizon_agree(
 
 
 def test_a_configuration_without_what_was_meant_is_refused_by_name() -> None:
-    with pytest.raises(StoreError, match="run 'r' in the store has no 'algorithm'"):
-        Intent.from_json(json.dumps({"rollout": {}}), run_id="r")
+    with pytest.raises(StoreError, match="run 'r' in the store has no 'loss'"):
+        Intent.from_json(json.dumps({"algorithm": {}, "rollout": {}}), run_id="r")
+
+
+def test_a_setting_that_the_stored_algorithm_lacks_is_refused_by_name_where_it_is_read() -> None:
+    config = load_default_config().model_dump(mode="json")
+    del config["algorithm"]["gae_lambda"]
+    of_gigpo = Intent.from_json(json.dumps(config), run_id="r").algorithm
+    config["algorithm"]["name"] = "gae"
+    of_gae = Intent.from_json(json.dumps(config), run_id="r").algorithm
+
+    assert credit_of([episode([1]), episode([0])], of_gigpo)  # which reads no lambda
+    with pytest.raises(StoreError, match=r"no algorithm\.gae_lambda: it was not written by"):
+        credit_of([valued([0, 2], [[0.0], [1.0]])], of_gae)
 
 
 def valued(rewards: list[float], values: list[list[float]], final: float = 0.0) -> EpisodeFacts:
@@ -348,7 +346,7 @@ def test_gae_over_steps_by_hand() -> None:
     # A 0 = 0.5 + 0.25 * 1 = 0.75. Second, cut: delta = 0 + 0.5 * 4 - 0 = 2.
     pair = [valued([0, 2], [[0.0], [1.0]]), valued([0], [[0.0]], final=4.0)]
 
-    first, second = credit_of(pair, intent(estimator="gae", discount=0.5, gae_lambda=0.5))
+    first, second = credit_of(pair, algorithm(name="gae", discount=0.5, gae_lambda=0.5))
 
     assert first.value_targets == [0.75, 2.0]
     assert second.value_targets == [2.0]
@@ -360,7 +358,7 @@ def test_gae_over_steps_by_hand() -> None:
 def test_whitening_leaves_nothing_of_a_lone_episode() -> None:
     lone = [valued([0, 4], [[0.0], [1.0]])]
 
-    [found] = credit_of(lone, intent(estimator="gae", whiten="episode"))
+    [found] = credit_of(lone, algorithm(name="gae", whiten="episode"))
 
     assert found.advantages == [0.0, 0.0]
     assert found.value_targets == [4.0, 4.0]
@@ -371,7 +369,7 @@ def test_gae_over_tokens_loses_nothing_inside_an_action() -> None:
     # tokens: 0.5 * 4 less their values, 2 and 1. Targets 2 and 4.
     lone = [valued([0, 4], [[0.0, 1.0], [1.0]])]
 
-    [found] = credit_of(lone, intent(estimator="gae", gae_level="token", discount=0.5))
+    [found] = credit_of(lone, algorithm(name="gae", gae_level="token", discount=0.5))
 
     assert found.value_targets == [2.0, 4.0]
     assert found.token_advantages is not None

@@ -14,7 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from fakes import DAEMON_SECONDS, FAILING_CALLS, ReplyingPolicy, make_agent, make_task
+from fakes import (
+    DAEMON_SECONDS,
+    FAILING_CALLS,
+    ReplyingPolicy,
+    SharedCountingGym,
+    make_agent,
+    make_task,
+)
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec, ProcessEnvironment, ProcessPool
@@ -203,7 +210,7 @@ def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> No
         ("reset-interrupt", "environment.reset: KeyboardInterrupt: of its own"),
         (
             "long-observation",
-            "environment.step: ValueError: message of 20000174 bytes exceeds the limit of 16777216",
+            "environment.step: ValueError: message of 20000188 bytes exceeds the limit of 16777216",
         ),
         ("reset-abort", "the worker process was ended by signal SIGABRT"),
     ],
@@ -232,6 +239,130 @@ def test_a_process_that_failed_is_not_played_on() -> None:
             assert descendants(os.getpid()) != before
 
     in_pool(counting(misbehave="raise"), body)
+
+
+def shared(**options: object) -> GymEnvironmentSpec:
+    return replace(counting(**options), environment_id="fakes/SharedCounting-v0")
+
+
+async def begun(pool: ProcessPool, number: int) -> ProcessEnvironment:
+    """An episode that has been reset."""
+    environment = pool(make_task(number))
+    await environment.open()
+    await environment.reset(make_task(number))
+    return environment
+
+
+def test_an_environment_that_says_so_is_played_by_several_episodes_in_a_process() -> None:
+    async def body(pool: ProcessPool) -> None:
+        environments = await asyncio.gather(*(begun(pool, number) for number in range(10)))
+        assert pool.num_processes == len(youngest(os.getpid())) == 3  # of 4 episodes each
+        for count in (1, 2, 3):
+            results = await asyncio.gather(*(each.step("count") for each in environments))
+            texts = [result.observation.text for result in results]
+            assert texts == [str(number + count) for number in range(10)]
+        for environment in environments:
+            await environment.close()
+        again = [await begun(pool, number) for number in range(10)]
+        assert pool.num_processes == 3
+        for environment in again:
+            await environment.close()
+
+    in_pool(shared(), body, num_workers=10)
+
+
+@pytest.mark.parametrize("declared", [0, 65_537, "many"])
+def test_a_class_that_declares_nonsense_is_refused_by_its_name(
+    declared: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SharedCountingGym, "episodes_per_process", declared)
+    with pytest.raises(
+        ConfigError, match=rf"'fakes/SharedCounting-v0' must be .* 1 to 65536, got {declared!r}"
+    ):
+        shared().episodes_per_process()
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        ("abort", "was ended by signal SIGABRT"),
+        ("exit-hard", "exited with status 3"),
+    ],
+)
+def test_episodes_beside_one_that_broke_their_process_fail_and_say_that_it_was_a_neighbour(
+    how: str, cause: str
+) -> None:
+    async def body(pool: ProcessPool) -> None:
+        culprit, idle, queued, *_, elsewhere = [await begun(pool, number) for number in range(5)]
+        steps = [culprit.step(f"do {how}"), queued.step("count")]
+        broken, behind = await asyncio.gather(*steps, return_exceptions=True)
+        assert isinstance(broken, EnvironmentFailure)
+        assert str(broken) == f"the worker process {cause}"
+        with pytest.raises(EnvironmentFailure) as caught:
+            await idle.step("count")
+        wanted = f"a neighbour broke the worker process: it {cause} during a request of another"
+        assert str(behind) == str(caught.value) == f"{wanted} episode"
+        assert (await elsewhere.step("count")).observation.text == "5"
+
+    in_pool(shared(), body, num_workers=5)
+
+
+def test_an_episode_that_hangs_misses_its_deadline_and_its_neighbours_do_not() -> None:
+    async def body(pool: ProcessPool) -> None:
+        async def step(environment: ProcessEnvironment, action: str) -> None:
+            try:
+                async with asyncio.timeout(1.5):
+                    await environment.step(action)
+            finally:
+                await environment.close()
+
+        culprit, *others = [await begun(pool, number) for number in range(4)]
+        hung = asyncio.create_task(step(culprit, "do hang"))
+        await asyncio.sleep(0.3)
+        beside = [asyncio.create_task(step(each, "count")) for each in others]
+        await asyncio.wait([hung, *beside])
+        assert isinstance(hung.exception(), TimeoutError)
+        for each in beside:
+            failure = each.exception()
+            assert isinstance(failure, EnvironmentFailure)
+            assert str(failure).startswith("a neighbour broke the worker process: it was killed")
+        async with opened(pool) as environment:
+            assert (await environment.reset(make_task(5))).text.endswith("5")
+
+    in_pool(shared(), body, num_workers=4)
+
+
+def test_an_error_in_one_episode_leaves_its_neighbours_and_ends_the_process_after_them() -> None:
+    async def body(pool: ProcessPool) -> None:
+        culprit, neighbour = [await begun(pool, number) for number in range(2)]
+        (first,) = youngest(os.getpid())
+        with pytest.raises(EnvironmentFailure, match="KeyError: 'broken rule'"):
+            await culprit.step("do raise")
+        await culprit.close()
+        newcomer = await begun(pool, 7)
+        assert len(youngest(os.getpid())) == 2  # a process that failed is not played on
+        assert (await neighbour.step("count")).observation.text == "2"
+        await neighbour.close()
+        await until(lambda: first not in descendants(os.getpid()))
+        assert (await newcomer.step("count")).observation.text == "8"
+        await newcomer.close()
+
+    in_pool(shared(), body, num_workers=4)
+
+
+def test_an_episode_that_is_given_up_in_a_call_costs_its_neighbours_nothing() -> None:
+    async def body(pool: ProcessPool) -> None:
+        given_up, neighbour = [await begun(pool, number) for number in range(2)]
+        pause = asyncio.create_task(given_up.step("pause"))
+        await asyncio.sleep(0.01)
+        behind = asyncio.create_task(neighbour.step("count"))
+        pause.cancel()
+        await asyncio.wait([pause])
+        await given_up.close()
+        assert (await behind).observation.text == "2"
+        await neighbour.close()
+
+    in_pool(shared(), body, num_workers=4)
 
 
 def sleepers(*seconds: str) -> set[int]:
@@ -313,7 +444,8 @@ def test_what_an_idle_worker_started_is_gone_when_its_pool_is_closed() -> None:
         async with opened(pool) as environment:
             await environment.reset(make_task())
             await environment.step("count")
-        assert len(sleepers(*DAEMON_SECONDS) - before) == 2
+        # The shell that starts one of them may end before that one has become `sleep`.
+        await until(lambda: len(sleepers(*DAEMON_SECONDS) - before) == 2)
 
     in_pool(counting(misbehave="daemon"), body)
     assert not sleepers(*DAEMON_SECONDS) - before

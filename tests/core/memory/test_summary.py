@@ -64,6 +64,8 @@ def test_what_the_model_thinks_aloud_is_no_part_of_the_summary() -> None:
     assert shown(memory).startswith("Summary:\nLost.\nPast:")
 
 
-def test_a_longest_summary_below_one_token_is_refused() -> None:
-    with pytest.raises(ConfigError, match="max tokens of at least 1, got 0"):
-        SummaryMemory(size=1, every=1, template=TEMPLATE, max_summary_tokens=0)
+@pytest.mark.parametrize("name", ["size", "every", "max_summary_tokens"])
+def test_a_number_below_one_is_refused(name: str) -> None:
+    numbers = {"size": 1, "every": 1, "max_summary_tokens": 1, name: 0}
+    with pytest.raises(ConfigError, match=f"needs {name} of at least 1, got 0"):
+        SummaryMemory(template=TEMPLATE, **numbers)

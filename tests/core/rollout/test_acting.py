@@ -174,7 +174,9 @@ def test_an_agent_that_raises_fails_its_episode() -> None:
 def test_ways_of_acting_have_names() -> None:
     assert isinstance(build_acting("single_call"), SingleCall)
     assert isinstance(build_acting("plan_then_act"), PlanThenAct)
-    with pytest.raises(ConfigError, match="single_call, plan_then_act, got 'plan'"):
+    with pytest.raises(
+        ConfigError, match="'plan': must be one of single_call, plan_then_act, or package"
+    ):
         build_acting("plan")
 
 

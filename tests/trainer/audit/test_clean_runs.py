@@ -2,11 +2,11 @@
 
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ from longhaul_core.audit import AuditReport, audit_run, told
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
 from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.learning import READ_BY, EstimatorName
+from longhaul_trainer.training.estimators import ESTIMATORS
 from variation import assert_both_signs, assert_several, assert_some_vary_within
 
 
@@ -86,13 +86,13 @@ def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
         "gae_lambda": (0.0, 0.7, 1.0),
     }
     for field, values in choices.items():
-        if name in READ_BY[field]:
+        if field in ESTIMATORS[name].reads:
             settings[f"algorithm__{field}"] = draw(st.sampled_from(values))
     return settings
 
 
-@pytest.mark.parametrize("name", get_args(EstimatorName))
-def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Path) -> None:
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_what_the_pipeline_credits_is_clean(name: str, empty_store: Path) -> None:
     @settings(max_examples=12, deadline=None)
     @given(
         algorithm=algorithms(name=name),
@@ -114,9 +114,9 @@ def test_what_the_pipeline_credits_is_clean(name: EstimatorName, empty_store: Pa
     holds()
 
 
-@pytest.mark.parametrize("name", get_args(EstimatorName))
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_is_audited_differs_from_episode_to_episode_and_from_step_to_step(
-    name: EstimatorName,
+    name: str,
 ) -> None:
     played = play(make_config(algorithm__name=name), 1)
 
@@ -352,6 +352,45 @@ def test_what_a_function_of_the_run_gives_is_taken_from_the_store(empty_store: P
     assert checked["return_to_go"] > 0
     assert checked["shaped_reward"] == 0
     assert {one.rule for one in report.not_checked} == {"shaped_reward"}
+
+
+MINE = """
+from dataclasses import replace
+from longhaul_core.advantages.grpo import grpo_credit
+
+def doubled(groups, settings):
+    return [
+        tuple(
+            replace(credit, advantages=tuple(2 * each for each in credit.advantages))
+            for credit in grpo_credit(group.step_rewards, discount=settings.discount)
+        )
+        for group in groups
+    ]
+"""
+
+
+def test_the_audit_of_an_estimator_of_ones_own_says_so_and_holds_it_to_all_else(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "doubled_of_mine.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "doubled_of_mine", raising=False)
+    name = "doubled_of_mine:doubled"
+    config = make_config(algorithm__name=name)
+    played = play(config, 1, failure_rate=0.3)
+
+    report = audited(empty_store, config, [played])
+    usual = audited(empty_store, make_config(), [play(make_config(), 1, failure_rate=0.3)])
+
+    assert report.clean
+    unaudited = {"episode_part", "step_part", "advantage", "silent_zero"}
+    reason = f"not audited: own estimator {name}"
+    assert {(one.rule, one.reason) for one in report.not_checked} == {
+        (rule, reason) for rule in unaudited
+    }
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    for rule in usual.rules:
+        assert checked[rule.name] == (0 if rule.name in unaudited else rule.num_checked)
 
 
 def test_a_run_that_trained_nothing_is_said_to_be_so(empty_store: Path) -> None:

@@ -121,7 +121,7 @@ def test_what_contradicts_itself_is_told(text: str, message: str) -> None:
 def test_falling_rounds_are_refused() -> None:
     told = problems(TABLE + 'type = "scaling_inter_stepwise"\nrounds = [10, 8]')
 
-    assert told == ["horizon_schedule: stages must rise, got 8 after 10"]
+    assert told == ["horizon_schedule.stages must rise, got 8 after 10"]
 
 
 def test_a_table_that_is_none_is_refused() -> None:

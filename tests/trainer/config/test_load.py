@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig, load_config, load_default_config, parse_config
 from longhaul_trainer.config.fields import FREE_TABLES, config_fields
+from longhaul_trainer.config.load import OLD_NAMES
+from longhaul_trainer.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 SMALLEST = "num_training_steps = 3\ntasks_per_training_step = 4\n"
@@ -58,7 +61,9 @@ def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
     assert "did you mean 'critic.learning_rate' or 'optimizer.learning_rate'?" in told[1]
     assert "must be greater than or equal to 1" in told[4]
     assert "a group of one has no comparison" in told[4]
-    assert "must be 'none', 'window' or 'full'" in told[6]
+    assert (
+        "must be one of none, window, full, summary, or package.module:name of your own" in told[6]
+    )
 
 
 def test_what_is_wrong_between_fields_is_told_beside_what_is_wrong_in_one() -> None:
@@ -84,7 +89,7 @@ def test_what_is_wrong_between_fields_is_told_beside_what_is_wrong_in_one() -> N
     ]
     # What the warm-up is compared with is not known, so nothing is said of it.
     assert sorted(line.partition(" ")[0] for line in told[2:]) == [
-        "engine:",
+        "engine.max_batched_tokens",
         "optimizer.micro_batch_tokens",
         "rollout.group_size",
     ]
@@ -194,7 +199,7 @@ def test_an_override_of_a_whole_table_takes_its_place() -> None:
     assert config.environment.options == {}
     assert config.verl == {}
     (line,) = problems(SMALLEST, "environment.options=3")
-    assert line.startswith("environment.options = 3: must be a valid dictionary")
+    assert line.startswith("environment.options = 3: must be a table")
 
 
 def test_a_later_override_wins_and_none_takes_a_value_back() -> None:
@@ -296,6 +301,93 @@ def test_files_come_before_settings_on_the_command_line(tmp_path: Path) -> None:
         read_description("default", ["seed=6", str(above)])
     with pytest.raises(ConfigError, match=r"gone.toml: no such file"):
         read_description("default", ["gone.toml"])
+
+
+IN_NEED: Mapping[str, str] = {
+    "algorithm.gae_lambda": '[algorithm]\nname = "gae"\n',
+    "trainer.prefetch_batches": '[trainer]\nmode = "colocate_async"\nmax_staleness = 1\n',
+}
+"""What a description has beside a setting that has an old name, so that its value is allowed."""
+
+
+def value_of(run: RunConfig, key: str) -> object:
+    section, _, field = key.partition(".")
+    return getattr(getattr(run, section), field)
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_a_setting_is_taken_under_its_old_name_with_a_warning(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    (base := tmp_path / "base.toml").write_text(SMALLEST + IN_NEED[new], encoding="utf-8")
+    (above := tmp_path / "above.toml").write_text(f"{old} = 1\n", encoding="utf-8")
+    warns = f"{old} is now called {new}"
+
+    with pytest.warns(FutureWarning, match=warns):
+        of_file = parse_config(SMALLEST + IN_NEED[new] + f"{old.partition('.')[2]} = 1\n")
+    with pytest.warns(FutureWarning, match=warns):
+        of_layer = load_config(base, layers=[above])
+    with pytest.warns(FutureWarning, match=warns):
+        of_override = load_config(base, [f"{old}=1"])
+
+    assert of_file == of_layer == of_override
+    assert value_of(of_file, new) == 1
+    assert old.partition(".")[2] not in of_file.to_toml()
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_a_setting_under_both_names_is_refused(old: str, new: str) -> None:
+    text = SMALLEST + IN_NEED[new]
+    last, renamed = old.partition(".")[2], new.partition(".")[2]
+
+    for found in (
+        problems(text + f"{last} = 1\n{renamed} = 1\n"),
+        problems(text, f"{old}=1", f"{new}=1"),
+    ):
+        assert found == [f"{old}: is the old name of {new}, which is given too; leave {old} out"]
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_an_override_wins_over_the_old_name_in_a_file(old: str, new: str) -> None:
+    text = SMALLEST + IN_NEED[new] + f"{old.partition('.')[2]} = 0\n"
+
+    with pytest.warns(FutureWarning):
+        assert value_of(parse_config(text, [f"{new}=1"]), new) == 1
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_a_run_that_was_begun_under_an_old_name_goes_on(old: str, new: str, tmp_path: Path) -> None:
+    text = SMALLEST + IN_NEED[new] + f"{new.partition('.')[2]} = 1\n"
+    directory = RunDirectory.create(
+        parse_config(text).model_copy(update={"runs_directory": str(tmp_path)})
+    )
+    stored = directory.config_file.read_text(encoding="utf-8")
+    directory.config_file.write_text(
+        stored.replace(new.partition(".")[2], old.partition(".")[2]), encoding="utf-8"
+    )
+
+    with pytest.warns(FutureWarning):
+        assert value_of(directory.load_config(), new) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('trackers = "wandb"\n', 'trackers = "wandb": must be a list'),
+        ("[optimizer]\nbetas = 0.9\n", "optimizer.betas = 0.9: must be a list"),
+        ("[optimizer]\nbetas = [0.9]\n", "optimizer.betas[1]: missing"),
+        (
+            "[optimizer]\nbetas = [0.9, 0.8, 0.7]\n",
+            "optimizer.betas = [0.9, 0.8, 0.7]: must have at most 2 entries",
+        ),
+        ("[algorithm]\noptions = 3\n", "algorithm.options = 3: must be a table"),
+    ],
+)
+def test_what_is_no_list_or_table_is_told_in_the_words_of_toml(text: str, line: str) -> None:
+    (found,) = problems(SMALLEST + text)
+
+    assert found.startswith(line)
+    assert "uple" not in found
 
 
 def test_a_laptop_without_the_training_stack_can_check_a_run() -> None:

@@ -3,18 +3,20 @@
 import pickle
 import tomllib
 from pathlib import Path
-from typing import cast, get_args
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.fields import config_fields
-from longhaul_trainer.config.learning import CLIP_RANGES, READ_BY, AlgorithmConfig, EstimatorName
+from longhaul_trainer.config.learning import CLIP_RANGES
 from longhaul_trainer.config.run import dotted
 from longhaul_trainer.config.toml import to_toml
+from longhaul_trainer.training.estimators import ESTIMATORS, EstimatorSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
@@ -78,7 +80,7 @@ def test_the_algorithm_of_a_recipe_below_leaves_only_what_is_the_environments(
 def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
     found = [tomllib.loads(file.read_text(encoding="utf-8")) for file in ALGORITHMS]
 
-    assert {one["algorithm"]["name"] for one in found} == set(get_args(EstimatorName))
+    assert {one["algorithm"]["name"] for one in found} == set(ESTIMATORS)
     assert {one["loss"]["kind"] for one in found} == set(CLIP_RANGES)
 
 
@@ -104,23 +106,23 @@ def test_there_are_recipes() -> None:
         ),
         (
             {"memory": {"summarize_every": 3}},
-            'summarize_every = 3 means nothing to kind = "window"; say kind = "summary"',
+            'memory.summarize_every = 3 means nothing to memory.kind = "window"; set memory',
         ),
         (
             {"memory": {"kind": "full", "max_summary_tokens": 9}},
-            'max_summary_tokens = 9 means nothing to kind = "full"',
+            'memory.max_summary_tokens = 9 means nothing to memory.kind = "full"',
         ),
         (
             {"memory": {"kind": "none", "train_summaries": True}},
-            'train_summaries = true means nothing to kind = "none"',
+            'memory.train_summaries = true means nothing to memory.kind = "none"',
         ),
         (
             {"sampling": {"max_refills": 5}},
-            "max_refills = 5 does nothing at dynamic = false; say dynamic = true",
+            "sampling.max_refills = 5 does nothing at sampling.dynamic = false; set samp",
         ),
         (
             {
-                "trainer": {"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1},
+                "trainer": {"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1},
                 "sampling": {"extra_tasks": 2},
             },
             'sampling.extra_tasks = 2 with trainer.mode = "colocate_async", where an update does',
@@ -137,8 +139,8 @@ def test_there_are_recipes() -> None:
                     "max_episode_tokens": 500,
                 }
             },
-            "max_episode_tokens = 500 is less than one full call, "
-            "max_prompt_tokens + max_reply_tokens = 512 + 64 = 576",
+            "rollout.max_episode_tokens = 500 is less than one full call, "
+            "rollout.max_prompt_tokens + rollout.max_reply_tokens = 512 + 64 = 576",
         ),
         (
             {"optimizer": {"micro_batch_tokens": 575}},
@@ -151,7 +153,7 @@ def test_there_are_recipes() -> None:
         ),
         (
             {"optimizer": {"max_row_tokens": 300}},
-            'max_row_tokens = 300 is for rows = "merged", got rows = "step"',
+            'optimizer.max_row_tokens = 300 is for optimizer.rows = "merged", got optimizer.rows',
         ),
         (
             {"memory": {"kind": "full"}, "optimizer": {"rows": "merged", "max_row_tokens": 577}},
@@ -171,8 +173,7 @@ def test_there_are_recipes() -> None:
         ),
         (
             {"horizon_schedule": {"stages": [5, 20]}},
-            'stages = [5, 20] are not read by kind = "fixed"; say kind = "stepwise" or '
-            '"success_gated"',
+            'horizon_schedule.stages = [5, 20] are not read by horizon_schedule.kind = "fixed"',
         ),
         (
             {
@@ -191,45 +192,53 @@ def test_there_are_recipes() -> None:
         ),
         (
             {"engine": {"max_sequences": 64, "max_batched_tokens": 63}},
-            "max_batched_tokens = 63 is less than max_sequences = 64",
+            "engine.max_batched_tokens = 63 is less than engine.max_sequences = 64",
         ),
-        ({"resources": {"num_nodes": 2}}, "num_nodes = 2 needs ray_address"),
+        ({"resources": {"num_nodes": 2}}, "resources.num_nodes = 2 needs resources.ray_address"),
         (
             {"resources": {"ray_address": "ray://head:10001"}},
             'ray_address = "ray://head:10001" is of a Ray client',
         ),
-        ({"rollout": {"max_retries": 0}}, 'on_failure = "retry" with max_retries = 0'),
+        (
+            {"rollout": {"max_retries": 0}},
+            'rollout.on_failure = "retry" with rollout.max_retries = 0',
+        ),
         (
             {"actions": {"format": "plain", "require_thinking": True}},
-            'require_thinking = true needs format = "tags", got format = "plain"',
+            'actions.require_thinking = true needs actions.format = "tags", got actions.format',
         ),
         (
             {"algorithm": {"name": "rloo", "statistics": "row"}},
-            'statistics = "row" means nothing to name = "rloo"; it is for gigpo, grpo, graphgpo',
+            'algorithm.statistics = "row" means nothing to algorithm.name = "rloo"; it is for '
+            "gigpo, ",
         ),
         (
             {"algorithm": {"name": "reinforce_plus_plus", "scale_by_std": False}},
-            'scale_by_std = false means nothing to name = "reinforce_plus_plus"',
+            "algorithm.scale_by_std = false means nothing to algorithm.name = "
+            '"reinforce_plus_plus"',
         ),
         (
             {"algorithm": {"name": "gae", "scale_by_std": False}},
-            'scale_by_std = false means nothing to name = "gae"',
+            'algorithm.scale_by_std = false means nothing to algorithm.name = "gae"',
         ),
         (
             {"algorithm": {"name": "grpo", "pass_k": 4}},
-            'pass_k = 4 means nothing to name = "grpo"; it is for pass_at_k',
+            'algorithm.pass_k = 4 means nothing to algorithm.name = "grpo"; it is for pass_at_k',
         ),
         (
             {"algorithm": {"anchor_similarity": 0.9, "name": "hgpo"}},
-            'anchor_similarity = 0.9 means nothing to name = "hgpo"; it is for gigpo, graphgpo',
+            'algorithm.anchor_similarity = 0.9 means nothing to algorithm.name = "hgpo"; it is '
+            "for gigpo, graphgpo",
         ),
         (
             {"algorithm": {"distance_decay": 0.5}},
-            'distance_decay = 0.5 means nothing to name = "gigpo"; it is for graphgpo',
+            'algorithm.distance_decay = 0.5 means nothing to algorithm.name = "gigpo"; it is for '
+            "graphgpo",
         ),
         (
             {"algorithm": {"episode_advantage_weight": 0.5}},
-            'episode_advantage_weight = 0.5 means nothing to name = "gigpo"; it is for graphgpo',
+            'algorithm.episode_advantage_weight = 0.5 means nothing to algorithm.name = "gigpo"; '
+            "it is for graphgpo",
         ),
         (
             {
@@ -239,19 +248,20 @@ def test_there_are_recipes() -> None:
                     "episode_advantage_weight": 0.0,
                 }
             },
-            "step_advantage_weight = 0 and episode_advantage_weight = 0 leave no advantage",
+            "algorithm.step_advantage_weight = 0 and algorithm.episode_advantage_weight = 0 leave",
         ),
         (
             {"algorithm": {"name": "drgrpo", "loss_unit": "episode"}},
-            'name = "drgrpo" with loss_unit = "episode" divides by lengths',
+            'algorithm.loss_unit = "episode" divides by lengths that algorithm.name = "drgrpo" '
+            "leaves",
         ),
         (
             {"algorithm": {"loss_unit": "fixed_token"}},
-            'loss_unit = "fixed_token" needs tokens_per_episode',
+            'algorithm.loss_unit = "fixed_token" needs algorithm.tokens_per_episode',
         ),
         (
             {"algorithm": {"tokens_per_episode": 100}},
-            'tokens_per_episode = 100 is for loss_unit = "fixed_token", got loss_unit = "token"',
+            'algorithm.tokens_per_episode = 100 is for algorithm.loss_unit = "fixed_token", got ',
         ),
         (
             {"algorithm": {"name": "pass_at_k", "pass_k": 9}},
@@ -271,32 +281,33 @@ def test_there_are_recipes() -> None:
         ),
         (
             {"algorithm": {"gae_lambda": 0.5}},
-            'gae_lambda = 0.5 means nothing to name = "gigpo"; it is for gae',
+            'algorithm.gae_lambda = 0.5 means nothing to algorithm.name = "gigpo"; it is for gae',
         ),
         (
             {"algorithm": {"name": "gae", "statistics": "row"}},
-            'statistics = "row" means nothing to name = "gae"',
+            'algorithm.statistics = "row" means nothing to algorithm.name = "gae"',
         ),
         (
             {"algorithm": {"name": "remax", "reward_kl_coefficient": 0.1}},
-            'reward_kl_coefficient = 0.1 with name = "remax" needs the divergence of greedy',
+            'algorithm.reward_kl_coefficient = 0.1 with algorithm.name = "remax" needs the',
         ),
         (
             {"loss": {"kind": "gspo", "dual_clip": 3.0}},
-            'dual_clip = 3 is of kind = "ppo"; kind = "gspo" has none',
+            'loss.dual_clip = 3 is of loss.kind = "ppo"; loss.kind = "gspo" has none',
         ),
-        ({"loss": {"dual_clip": None}}, 'kind = "ppo" needs dual_clip, got none'),
+        ({"loss": {"dual_clip": None}}, 'loss.kind = "ppo" needs loss.dual_clip, got none'),
         (
             {"algorithm": {"overlong_penalty": 1.0, "overlong_end_tokens": 8}},
-            "overlong_penalty = 1 needs overlong_start_tokens and overlong_end_tokens",
+            "algorithm.overlong_penalty = 1 needs algorithm.overlong_start_tokens and algorithm.o",
         ),
         (
             {"algorithm": {"overlong_start_tokens": 4, "overlong_end_tokens": 8}},
-            "do nothing at overlong_penalty = 0",
+            "do nothing at algorithm.overlong_penalty = 0",
         ),
         (
             {"algorithm": OVERLONG | {"overlong_start_tokens": 64}},
-            "overlong_start_tokens = 64 must be less than overlong_end_tokens = 64",
+            "algorithm.overlong_start_tokens = 64 must be less than "
+            "algorithm.overlong_end_tokens = 64",
         ),
         (
             {"algorithm": OVERLONG, "rollout": {"max_reply_tokens": 63}},
@@ -325,7 +336,7 @@ def test_parts_that_contradict_each_other_are_told_with_both_names_and_the_arith
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("name", get_args(EstimatorName))
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_takes_its_defaults_written_out(name: str) -> None:
     config = RunConfig.model_validate(SMALLEST | {"algorithm": {"name": name}})
 
@@ -352,11 +363,58 @@ def test_settings_that_an_estimator_reads_are_taken(algorithm: dict[str, object]
     assert algorithm.items() <= config.algorithm.model_dump().items()
 
 
-def test_the_estimators_that_a_setting_is_for_are_those_that_exist() -> None:
-    settings_read = {field for field in AlgorithmConfig.model_fields if field in READ_BY}
+def test_every_setting_of_estimators_is_read_by_one_and_none_reads_what_is_not_there() -> None:
+    settings = EstimatorSettings.model_fields.keys() - {"name", "discount", "options"}
 
-    assert settings_read == set(READ_BY)
-    assert {name for names in READ_BY.values() for name in names} == set(get_args(EstimatorName))
+    assert {field for entry in ESTIMATORS.values() for field in entry.reads} == settings
+
+
+def problems_of(text: str) -> list[str]:
+    """Lines that say what is wrong with a description; none if nothing is."""
+    try:
+        parse_config(text)
+    except ConfigError as error:
+        return str(error).splitlines()[1:]
+    return []
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_refuses_what_it_does_not_read(name: str) -> None:
+    changed: dict[str, object] = {
+        "scale_by_std": False,
+        "statistics": "row",
+        "step_advantage_weight": 2.0,
+        "episode_advantage_weight": 2.0,
+        "anchor_similarity": 0.5,
+        "distance_decay": 0.2,
+        "distance_form": "progress",
+        "history_length": 1,
+        "history_weight_exponent": 0.0,
+        "whiten": "episode",
+        "gae_level": "token",
+        "gae_lambda": 0.5,
+        "pass_k": 2,
+        "options": {"mine": 1},
+    }
+    refused: list[str] = []
+    for field, value in changed.items():
+        text = to_toml(SMALLEST | {"algorithm": {"name": name, field: value}})
+        found = [line for line in problems_of(text) if f"algorithm.{field} = " in line]
+        refused += [field] if found else []
+
+    assert refused == [field for field in changed if field not in ESTIMATORS[name].reads]
+
+
+def test_an_estimator_of_ones_own_gets_every_setting_and_a_free_table() -> None:
+    table: dict[str, object] = {"name": "mine:advantages", "pass_k": 2, "options": {"alpha": [1.5]}}
+
+    config = RunConfig.model_validate(SMALLEST | {"algorithm": table})
+
+    assert config.algorithm.options == {"alpha": [1.5]}
+    assert parse_config(config.to_toml()) == config
+    assert config.algorithm.compares_episodes
+    assert not config.algorithm.uses_critic
+    assert not config.algorithm.needs_greedy_episode
 
 
 def test_contradictions_of_a_run_are_told_together() -> None:
@@ -523,16 +581,19 @@ def parse_smallest() -> RunConfig:
     return RunConfig.model_validate(SMALLEST)
 
 
-AHEAD = {"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1}
+AHEAD = {"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1}
 
 
 @pytest.mark.parametrize(
     ("trainer", "words"),
     [
         ({"max_staleness": 1}, r'max_staleness = 1 with trainer.mode = "sync"'),
-        ({"batches_ahead": 2}, r'batches_ahead = 2 with mode = "sync"'),
-        (AHEAD | {"batches_ahead": 0}, "batches_ahead = 0 would play nothing ahead"),
-        (AHEAD | {"batches_ahead": 2}, "max_staleness = 1 is less than batches_ahead = 2"),
+        ({"prefetch_batches": 2}, r'trainer.prefetch_batches = 2 with trainer.mode = "sync"'),
+        (AHEAD | {"prefetch_batches": 0}, "trainer.prefetch_batches = 0 has no batch in flight"),
+        (
+            AHEAD | {"prefetch_batches": 2},
+            "trainer.max_staleness = 1 is less than trainer.prefetch_batches = 2",
+        ),
         (AHEAD | {"on_stale": "keep"}, "on_stale"),
         (AHEAD | {"mode": "separate_async"}, "needs engines beside the learner"),
     ],
@@ -554,7 +615,7 @@ def test_turns_that_contradict_themselves_are_refused_by_name(
         (
             {"num_engine_workers": 2, "num_engine_nodes": 2},
             "separate_async",
-            "num_engine_nodes = 2 needs ray_address",
+            "resources.num_engine_nodes = 2 needs resources.ray_address",
         ),
     ],
 )

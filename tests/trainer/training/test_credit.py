@@ -1,7 +1,7 @@
 """Tests for `longhaul_trainer.training.credit`: from rows to each step's advantages and weights."""
 
 from random import Random
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.config.learning import EstimatorName
 from longhaul_trainer.training.credit import StepCredit, credit_training_step
+from longhaul_trainer.training.estimators import ESTIMATORS
 from longhaul_trainer.training.step_metadata import RowKey, StepMetadata
 
 Step = dict[str, Any]
@@ -267,7 +267,7 @@ def merged(notes: Notes, *, into: int) -> Notes:
 
 
 @pytest.mark.parametrize("loss_unit", ["token", "step", "episode"])
-@pytest.mark.parametrize("name", get_args(EstimatorName))
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_how_episodes_are_cut_into_rows_changes_no_credit(name: str, loss_unit: str) -> None:
     if name == "drgrpo":
         loss_unit = "token"  # it refuses to divide by lengths
@@ -520,7 +520,7 @@ groups = st.lists(
 """Rewards of each step, episode and group."""
 
 
-@given(groups, st.sampled_from(get_args(EstimatorName)), st.randoms(use_true_random=False))
+@given(groups, st.sampled_from([*ESTIMATORS]), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=100)
 def test_the_order_of_rows_changes_nothing(
     returns: list[list[list[int]]], name: str, random: Random

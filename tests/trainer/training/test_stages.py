@@ -2,9 +2,6 @@
 
 import threading
 import time
-from types import SimpleNamespace
-
-import pytest
 
 from longhaul_trainer.training.stages import StageClock
 
@@ -16,26 +13,6 @@ def test_a_stage_knows_its_name_its_training_step_and_its_beginning() -> None:
 
     assert (clock.stage.name, clock.stage.training_step) == ("episodes", 7)
     assert before <= clock.stage.started <= time.monotonic()
-
-
-def test_time_is_added_up_over_the_visits_to_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([100.0, 101.0, 103.0, 107.0, 115.0])
-    monkeypatch.setattr(
-        "longhaul_trainer.training.stages.time", SimpleNamespace(monotonic=lambda: next(times))
-    )
-    clock = StageClock()
-    for _ in range(2):
-        clock.enter("episodes", training_step=1)
-        clock.enter("update", training_step=1)
-
-    assert clock.seconds() == {"start": 1.0, "episodes": 2.0 + 8.0, "update": 4.0}
-
-
-def test_the_stage_that_goes_on_is_not_counted_yet() -> None:
-    clock = StageClock()
-    clock.enter("episodes", training_step=1)
-
-    assert "episodes" not in clock.seconds()
 
 
 def test_the_end_of_a_training_step_is_told_with_its_metrics() -> None:

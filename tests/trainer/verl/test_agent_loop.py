@@ -12,6 +12,7 @@ import pytest
 from longhaul_core.errors import StoreError
 from longhaul_core.store.records import EpisodeRecord, Record
 from longhaul_core.types import Call, FailedEpisode, FailureCause, FinishReason, Split
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import task_panel
 from longhaul_trainer.models import prepare_model
@@ -97,6 +98,7 @@ def service_of(
     *,
     run: RunConfig = RUN,
     server: Server | None = None,
+    agent_loop: AgentLoop | None = None,
 ) -> "EpisodeService":
     """What episodes share whose records go to `recorder`."""
     from longhaul_trainer.verl.agent_loop import EpisodeService
@@ -109,7 +111,7 @@ def service_of(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Recorder, "find", find)
         engine: Any = server or Server()
-        return EpisodeService(run_context, engine, tokenizer)
+        return EpisodeService(run_context, engine, tokenizer, agent_loop=agent_loop)
 
 
 def begin(
@@ -353,3 +355,39 @@ def test_the_episodes_of_a_stopped_group_end_are_stored_and_are_not_played_again
         return causes, found["train-1-0"].num_episodes
 
     assert asyncio.run(stopped()) == ([FailureCause.STOPPED_EARLY], 1)
+
+
+class BusyServer(Server):
+    """Counts the most requests that it had at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._num_now = 0
+        self.most = 0
+
+    async def generate(self, request_id: str, **others: object) -> SimpleNamespace:
+        self._num_now += 1
+        self.most = max(self.most, self._num_now)
+        await asyncio.sleep(0.05)
+        self._num_now -= 1
+        return await super().generate(request_id, **others)
+
+
+def test_the_agent_loops_of_a_run_play_its_concurrent_episodes_together(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    rollout = {"horizon": 2, "concurrent_episodes": 5}
+    run = RunConfig.model_validate(RUN.model_dump(exclude_unset=True) | {"rollout": rollout})
+
+    async def most_at_once(index: int) -> int:
+        recorder, server = SlowRecorder(), BusyServer()
+        recorder.committed.set()
+        loop = AgentLoop(index=index, of=2)
+        service = service_of(recorder, tokenizer, run=run, server=server, agent_loop=loop)
+        await asyncio.gather(*(begin(service, sample_index=position) for position in range(8)))
+        return server.most
+
+    async def of_all_loops() -> list[int]:
+        return [await most_at_once(index) for index in range(2)]
+
+    assert asyncio.run(of_all_loops()) == [3, 2]

@@ -169,7 +169,7 @@ def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) 
 
     run = described(SCHEDULES["linear"]).model_copy(
         update={
-            "trainer": TrainerConfig(mode="colocate_async", batches_ahead=1, max_staleness=1),
+            "trainer": TrainerConfig(mode="colocate_async", prefetch_batches=1, max_staleness=1),
             "tasks": TasksConfig(),
         }
     )

@@ -68,7 +68,7 @@ _TWO_RUNS = (
             engine={"max_sequences": 8, "max_batched_tokens": 5000, "memory_gib": 3.0,
                     "gpu_memory_utilization": 0.7},
             resources={"num_workers": 2, "num_nodes": 2, "ray_address": "auto"},
-            trainer={"mode": "colocate_async", "batches_ahead": 1, "max_staleness": 1,
+            trainer={"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1,
                      "on_stale": "wait"},
         ),
         "two",
@@ -203,6 +203,17 @@ def test_every_overridable_name_reaches_verl_as_the_run_says(device: str) -> Non
 
     for name, wanted in table.items():
         assert value(config, name) == wanted
+
+
+def test_there_are_no_more_agent_loops_than_episodes_and_environments_at_once() -> None:
+    loops = f"{ROLLOUT}.agent.num_workers"
+    small = {"environment": {"num_workers": 6}, "rollout": {"concurrent_episodes": 3}}
+
+    for num_workers, num_loops in ((2, 2), (8, 3)):
+        run = small_run(**small, resources={"num_workers": num_workers})
+        assert value(settings_of(run, device="gpu"), loops) == num_loops
+    with pytest.raises(ConfigError, match=r"agent.num_workers = 4: .*_episodes = 3 .* for 1 to 3"):
+        settings_of(small_run(**small, verl={loops: 4}), device="gpu")
 
 
 def test_a_tracker_of_ours_is_not_started_a_second_time_by_verl() -> None:
@@ -351,7 +362,7 @@ def test_verl_itself_accepts_every_algorithm_in_every_mode(file: Path | None, mo
     assert value(config, "trainer.v1.trainer_mode") == mode
 
 
-PLAYS_AHEAD: dict[str, object] = {"batches_ahead": 1, "max_staleness": 2, "on_stale": "wait"}
+PLAYS_AHEAD: dict[str, object] = {"prefetch_batches": 1, "max_staleness": 2, "on_stale": "wait"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -131,7 +131,7 @@ def test_a_row_stays_in_the_update_if_one_of_its_steps_has_an_advantage(
 
 
 @pytest.mark.parametrize(("num_waiting", "further"), [(6, []), (4, [2]), (0, [6])])
-def test_what_is_missing_of_the_batches_ahead_is_asked_for(
+def test_what_is_missing_of_the_prefetched_batches_is_asked_for(
     num_waiting: int, further: list[int]
 ) -> None:
     from longhaul_trainer.verl.trainer import LonghaulTrainer
@@ -144,7 +144,7 @@ def test_what_is_missing_of_the_batches_ahead_is_asked_for(
             self._run = run(
                 tasks_per_training_step=3,
                 sampling={"dynamic": True},
-                trainer={"mode": "colocate_async", "batches_ahead": 2, "max_staleness": 2},
+                trainer={"mode": "colocate_async", "prefetch_batches": 2, "max_staleness": 2},
             )
             self._waiting = {GroupName(1, place): make_task(place) for place in range(num_waiting)}
 

@@ -1,16 +1,16 @@
 """What an environment may offer beyond Gymnasium's own interface. All of it is optional.
 
 A class gains a capability by having the member; there is nothing to inherit or register.
-The packaged environments have all three, and a user's class is asked in the same way.
+The packaged environments have all of them, and a user's class is asked in the same way.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from longhaul_core.types import Split, Task
 
-__all__ = ["EnvironmentPrompt", "HasExpert", "HasPrompt", "ListsTasks"]
+__all__ = ["EnvironmentPrompt", "HasExpert", "HasPrompt", "ListsTasks", "SharesProcess"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +53,15 @@ class HasExpert(Protocol):
         environment names those, and it draws no random numbers.
         """
         ...
+
+
+@runtime_checkable
+class SharesProcess(Protocol):
+    """Several of its episodes may be played in one process at once, instead of in one each.
+
+    For environments whose instances share no state that changes, and whose calls take
+    milliseconds: those of one process are made one after the other.
+    """
+
+    episodes_per_process: ClassVar[int]
+    """Most episodes at once, from 1 to 65,536. Declared on the class; without it, 1."""

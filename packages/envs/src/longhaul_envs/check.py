@@ -14,6 +14,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from gymnasium.spaces import Text
@@ -24,7 +25,7 @@ from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.capabilities import HasExpert
 from longhaul_envs.pictures import is_observation_space
-from longhaul_envs.play import Policy, act, expert_policy, play, start
+from longhaul_envs.play import Policy, TextEnvironment, act, expert_policy, play, start
 from longhaul_envs.sources import task_source_for
 
 __all__ = ["check_environment", "starts"]
@@ -176,6 +177,21 @@ def _same_episode_twice(subject: _Subject) -> Iterator[str]:
             yield f"task {task.task_id!r} and the same actions give another episode"
 
 
+def _same_episode_beside_another(subject: _Subject) -> Iterator[str]:
+    """Only of a class that declares `episodes_per_process`."""
+    if subject.spec.episodes_per_process() == 1:
+        return
+    for task, other in zip(subject.sample, subject.sample[::-1], strict=True):
+        alone = _play_in_fresh(subject, task, _take_in_turn())
+        with closing(subject.spec.make()) as neighbour:
+            beside = _play_in_fresh(subject, task, _take_in_turn(beside=(neighbour, other)))
+        if alone != beside:
+            yield (
+                f"task {task.task_id!r} is another episode where task {other.task_id!r} is played "
+                "in the same process at once; episodes_per_process must be 1"
+            )
+
+
 def _admissible_actions_are_accepted(subject: _Subject) -> Iterator[str]:
     environment = subject.spec.make()
     for task in subject.sample:
@@ -222,6 +238,7 @@ _CHECKS: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     _same_start_in_any_order,
     _same_start_in_another_process,
     _same_episode_twice,
+    _same_episode_beside_another,
     _admissible_actions_are_accepted,
     _nonsense_is_handled,
     _expert_solves,
@@ -236,12 +253,20 @@ def _play_in_fresh(subject: _Subject, task: Task, policy: Policy) -> object:
         environment.close()
 
 
-def _take_in_turn() -> Policy:
-    """Takes the admissible action whose place in the list is the number of the step."""
+def _take_in_turn(beside: tuple[TextEnvironment, Task] | None = None) -> Policy:
+    """Takes the admissible action whose place in the list is the number of the step.
+
+    Args:
+        beside: An environment in which, before each action, the task is begun and a step made.
+    """
     num_steps = 0
 
     def choose(_: object, observation: Observation) -> str | None:
         nonlocal num_steps
+        if beside is not None:
+            neighbour, task = beside
+            for action in (start(neighbour, task).admissible_actions or NONSENSE[2:3])[:1]:
+                act(neighbour, action)
         actions = observation.admissible_actions
         if actions is None:
             return NONSENSE[2]

@@ -1,9 +1,9 @@
 """Is everything there that a run's description names? Looked up before anything starts.
 
-Environment, tasks, model, reward function, trackers and settings of verl are looked up each for
-itself, so that one which is not there hides no other. Torch and the training stack are imported
-for none of it, and transformers only for a model that is a folder: its chat template is tried on
-the prompts that the run would compose.
+Environment, tasks, model, parts of the user's own, trackers and settings of verl are looked up
+each for itself, so that one which is not there hides no other. Torch and the training stack are
+imported for none of it, and transformers only for a model that is a folder: its chat template is
+tried on the prompts that the run would compose.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ import importlib.util
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
+from longhaul_core.actions import build_parser
+from longhaul_core.components import is_own
 from longhaul_core.errors import ConfigError, RendererFailure, attributed_to
-from longhaul_core.memory import MemoryContext
+from longhaul_core.memory import MemoryContext, PromptTemplate, build_template
 from longhaul_core.policy import Shortenable
+from longhaul_core.rollout import build_acting
 from longhaul_core.types import Call, Message, Observation, Split, Task
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.environments import memory_builder, prompt_template, task_stream
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
 from longhaul_trainer.reward_shaping import load_reward_shaping
+from longhaul_trainer.training.estimators import own_estimator
 
 SureOf = Callable[..., bool]
 """Whether the values of some keys, or sections, are those that were described."""
@@ -56,10 +60,38 @@ def problems_of(
     shaping = config.algorithm.reward_shaping
     if shaping is not None and sure_of("algorithm"):
         problems += _problems(lambda: load_reward_shaping(shaping))
+    problems += _problems_of_own_parts(config, sure_of)
     if sure_of("trackers"):
         problems += [_missing(tracker) for tracker in config.trackers if not _is_there(tracker)]
     if config.verl and sure_of("verl"):
         problems += _problems(lambda: _require_settings_of_verl(config))
+    return [*dict.fromkeys(problems)]  # the chat template is tried on what the parts compose
+
+
+def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:
+    """Parts of the user's own are imported and made once, each for itself."""
+    name, actions, prompt = config.algorithm.name, config.actions, config.prompt
+    problems: list[str] = []
+    if is_own(name) and sure_of("algorithm.name"):
+        problems += _problems(lambda: own_estimator(name))
+    if is_own(config.memory.kind) and sure_of("memory"):
+        problems += _problems(memory_builder(config, template=PromptTemplate()))
+    if is_own(config.agent.kind) and sure_of("agent"):
+        problems += _problems(lambda: build_acting(config.agent.kind))
+    if is_own(actions.format) and sure_of("actions"):
+        problems += _problems(
+            lambda: build_parser(actions.format, require_thinking=actions.require_thinking)
+        )
+    if is_own(prompt.template) and sure_of("prompt"):
+        problems += _problems(
+            lambda: build_template(
+                prompt.template,
+                system=prompt.system or "",
+                instruction=prompt.instruction or "",
+                list_actions=prompt.list_actions,
+                reply_prefix=prompt.reply_prefix,
+            )
+        )
     return problems
 
 

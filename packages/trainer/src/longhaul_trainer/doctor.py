@@ -186,6 +186,22 @@ def _critic_size(config: RunConfig) -> ModelSize:
     return _size_or_nothing(config.critic.path or config.model.path)
 
 
+def _unknown_size(name: str, config: RunConfig, free: str) -> Finding | None:
+    """A finding that says that nothing was estimated; None where all models' sizes are known."""
+    needed = {"model.path": config.model.path}
+    if config.algorithm.uses_critic and config.critic.path is not None:
+        needed["critic.path"] = config.critic.path
+    for setting, path in needed.items():
+        if _size_or_nothing(path).num_parameters == 0:
+            return Finding(
+                name=name,
+                status=Status.WARNING,
+                found=f"{free}; what is needed is not known without {setting} = {path!r}",
+                advice=f"mend {setting}, and look again",
+            )
+    return None
+
+
 def _size_or_nothing(path: str) -> ModelSize:
     try:
         return model_size(path)
@@ -297,9 +313,12 @@ def memory_available_gib() -> float:
 
 
 def check_memory(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
-    """The estimate fits into what is free."""
+    """The estimate fits into what is free; without the model's size there is none."""
     needed = memory_needed_gib(config, wanted_device(config, num_gpus=len(gpus)))
     available = memory_available_gib()
+    unknown = _unknown_size("memory", config, f"{available:.1f} GiB free")
+    if unknown is not None and needed <= available:
+        return unknown
     status = Status.GOOD
     if needed > available:
         status = Status.BAD
@@ -360,11 +379,14 @@ def disk_needed_gib(config: RunConfig) -> float:
 
 
 def check_disk(config: RunConfig) -> Finding:
-    """Checkpoints fit where they go."""
+    """Checkpoints fit where they go; how large they are follows from the model's size."""
     needed = disk_needed_gib(config)
     folder = _nearest_folder(Path(config.runs_directory))
     free = shutil.disk_usage(folder).free / GIB
+    unknown = _unknown_size("disk", config, f"{free:.1f} GiB free at {folder}")
     writable = os.access(folder, os.W_OK | os.X_OK)
+    if unknown is not None and needed <= free and writable:
+        return unknown
     found = f"{free:.1f} GiB free at {folder}, about {needed:.1f} GiB needed"
     return Finding(
         name="disk",

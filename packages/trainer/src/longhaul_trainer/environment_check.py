@@ -5,16 +5,12 @@ Two depths: `require_known` only looks the id up, in a fraction of a second;
 first episode.
 """
 
-import importlib
-import os
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import gymnasium
 from gymnasium.spaces import Text
 
+from longhaul_core.components import import_module
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_envs.pictures import is_observation_space
 from longhaul_envs.registry import register_all
@@ -31,7 +27,7 @@ def require_known(environment: EnvironmentConfig) -> None:
     module_of_id, colon, name = environment.id.partition(":")  # Gymnasium's `module:Name-v0`
     modules = [*environment.import_modules, *([module_of_id] if colon else [])]
     for module in modules:
-        import_of_users(module, setting="environment.id or environment.import_modules")
+        import_module(module, setting="environment.id or environment.import_modules")
     try:
         gymnasium.spec(name if colon else environment.id)
     except gymnasium.error.Error as error:
@@ -39,32 +35,6 @@ def require_known(environment: EnvironmentConfig) -> None:
             f"environment.id = {environment.id!r}: {error}; an environment of your own is "
             "registered by a module that environment.import_modules names"
         ) from error
-
-
-def import_of_users(module: str, *, setting: str) -> ModuleType:
-    """Import a module that the run names; it may lie in the working folder.
-
-    Args:
-        module: Its name.
-        setting: What named it, for the message.
-
-    Raises:
-        ConfigError: If it cannot be imported.
-    """
-    _make_importable(Path.cwd())
-    try:
-        with attributed_to(EnvironmentFailure, f"importing {module}"):
-            return importlib.import_module(module)
-    except EnvironmentFailure as error:
-        raise ConfigError(f"{setting}: {error}") from error
-
-
-def _make_importable(folder: Path) -> None:
-    """Let this process and its children import modules that lie in `folder`, after all others."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-        earlier = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [earlier, str(folder)]))
 
 
 def require_playable(environment: EnvironmentConfig) -> None:

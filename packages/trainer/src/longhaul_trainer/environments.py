@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from longhaul_core.actions import ActionFormat, default_instruction
+from longhaul_core.actions import build_parser
 from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
-from longhaul_core.memory import Memory, PromptTemplate, build_memory
+from longhaul_core.memory import Memory, PromptTemplate, build_memory, build_template
 from longhaul_core.tasks import (
     DifficultyState,
     DifficultyStream,
@@ -27,6 +27,7 @@ from longhaul_core.tasks import (
 from longhaul_core.types import Split, Task
 from longhaul_envs.capabilities import HasPrompt
 from longhaul_envs.sources import task_source_for
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 
 REGISTRY = "longhaul_envs.registry"
@@ -42,12 +43,20 @@ def environment_spec(run: RunConfig) -> GymEnvironmentSpec:
     )
 
 
-def environment_factory(run: RunConfig) -> EnvironmentFactory:
-    """Makes an environment for each episode, in a worker process or in a thread."""
+def environment_factory(
+    run: RunConfig, *, agent_loop: AgentLoop | None = None
+) -> EnvironmentFactory:
+    """Makes an environment for each episode, in a worker process or in a thread.
+
+    Args:
+        run: Says which, and how many at once.
+        agent_loop: Which of the run's agent loops will play them; None for a run that has one.
+    """
     spec = environment_spec(run)
     if run.environment.isolation == "thread":
         return thread_environments(spec)
-    return ProcessPool(spec, num_workers=run.environment.num_workers)
+    num_workers = (agent_loop or AgentLoop()).share(run.environment.num_workers)
+    return ProcessPool(spec, num_workers=num_workers)
 
 
 def prompt_template(run: RunConfig) -> PromptTemplate:
@@ -58,9 +67,8 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
         own = bare.prompt if isinstance(bare, HasPrompt) else None
     finally:
         environment.close()
-    form = default_instruction(
-        ActionFormat(run.actions.format), require_thinking=run.actions.require_thinking
-    )
+    parser = build_parser(run.actions.format, require_thinking=run.actions.require_thinking)
+    form = parser.instruction
     # With a prefix in place the reply can only be the action itself.
     asked = [] if run.prompt.reply_prefix else [form]
     instruction = run.prompt.instruction
@@ -69,7 +77,8 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
     system = run.prompt.system
     if system is None:
         system = own.system if own else ""
-    return PromptTemplate(
+    return build_template(
+        run.prompt.template,
         system=system,
         instruction=instruction,
         list_actions=run.prompt.list_actions,
@@ -149,9 +158,11 @@ def _panels_beside(run: RunConfig, training: Sequence[Task]) -> list[Panel]:
 
 def task_panel(run: RunConfig, split: Split) -> Panel:
     """The fixed tasks that the run is validated or tested on."""
-    wanted = {
-        Split.VALIDATION: run.validation.num_tasks,
-        Split.TEST: run.validation.test_num_tasks,
-    }[split]
+    field = {Split.VALIDATION: "num_tasks", Split.TEST: "test_num_tasks"}[split]
     tasks = task_source_for(environment_spec(run)).tasks(split)
-    return Panel.spread(tasks, split=split, num_tasks=wanted)
+    return Panel.spread(
+        tasks,
+        split=split,
+        num_tasks=getattr(run.validation, field),
+        setting=f"validation.{field}",
+    )

@@ -8,14 +8,12 @@ environment paid stays in the store beside what the function said.
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
 
+from longhaul_core.components import find_component
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.types import Trajectory
-from longhaul_trainer.environment_check import import_of_users
 
 __all__ = ["RewardShaping", "load_reward_shaping", "shaped_by"]
 
@@ -32,22 +30,8 @@ def load_reward_shaping(name: str) -> RewardShaping:
         ConfigError: If the module cannot be imported, has no such function, or the function
             does not take one episode.
     """
-    module_name, _, function_name = name.partition(":")
-    told = f"{SETTING} = {name!r}"
-    module = import_of_users(module_name, setting=told)
-    function = getattr(module, function_name, None)
-    if function is None:
-        raise ConfigError(f"{told}: module {module_name} has no {function_name}")
-    if not callable(function) or inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{told}: {function_name} is not a plain function")
-    try:
-        inspect.signature(function).bind(object())
-    except TypeError as error:
-        raise ConfigError(
-            f"{told}: must take one argument, the episode, and takes "
-            f"{inspect.signature(function)}: {error}"
-        ) from error
-    return cast("RewardShaping", function)  # what it returns is looked at when it is called
+    built_in: Mapping[str, RewardShaping] = {}
+    return find_component(name, built_in, setting=SETTING, takes=("episode",))
 
 
 def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tuple[float, ...]:

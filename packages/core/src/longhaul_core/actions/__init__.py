@@ -1,5 +1,6 @@
 """Actions: what a reply asks the environment to do, and whether it asked properly."""
 
+from longhaul_core.actions.build import Parser, build_parser
 from longhaul_core.actions.parser import (
     MAX_ACTION_CHARACTERS,
     ActionFormat,
@@ -14,6 +15,8 @@ __all__ = [
     "ActionFormat",
     "ActionParser",
     "ParsedAction",
+    "Parser",
+    "build_parser",
     "default_instruction",
     "split_thinking",
 ]

@@ -72,6 +72,11 @@ class ActionParser:
     """What the prompt already wrote of the reply: e.g. `"<action>"`, or `"<think>"` where the chat
     template begins every reply with a thought."""
 
+    @property
+    def instruction(self) -> str:
+        """See `default_instruction`."""
+        return default_instruction(self.format, require_thinking=self.require_thinking)
+
     def parse(self, reply: str, admissible: Sequence[str] | None = None) -> ParsedAction:
         """The action of `reply`.
 

@@ -95,7 +95,6 @@ def gae_over_tokens(
     *,
     discount: float,
     gae_lambda: float,
-    token_penalties: Sequence[Sequence[FloatArray]] | None = None,
 ) -> tuple[TokenCriticCredit, ...]:
     r"""Generalised advantages of tokens, chained through the actions of an episode.
 
@@ -104,11 +103,11 @@ def gae_over_tokens(
     nothing decays; from an action's last token to the next action's first, `discount` and
     `gae_lambda` apply once. Inside an action the sum telescopes, so for token k of step t
 
-        A_{t,k} = Q_t - sum_{j >= k} p_{t,j} - V_{t,k}
-        Q_t = r_t + discount * ((1 - gae_lambda) * V_{t+1,0} + gae_lambda * Q'_{t+1})
+        A_{t,k} = Q_t - V_{t,k}
+        Q_t = r_t + discount * ((1 - gae_lambda) * V_{t+1,0} + gae_lambda * Q_{t+1})
 
-    with Q' the next action's Q less all of its penalties, and the value of the final
-    observation (0 after a terminated episode) in the place of both after the last step. A
+    with the value of the final observation (0 after a terminated episode) in the place of
+    both after the last step. A
     step without tokens chooses nothing: it is passed through to the step before it.
 
     Args:
@@ -120,15 +119,13 @@ def gae_over_tokens(
             observation's prompt if it was truncated.
         discount: Per step, in [0, 1].
         gae_lambda: Lambda, per step, in [0, 1].
-        token_penalties: For each episode and step, what each token is charged, such as
-            its divergence from the reference policy; None charges nothing.
 
     Returns:
         One credit per episode, in the order given.
 
     Raises:
-        ValueError: If the lengths differ, an episode is empty, a reward, value or penalty
-            is not finite, or `discount` or `gae_lambda` is out of range.
+        ValueError: If the lengths differ, an episode is empty, a reward or value is not
+            finite, or `discount` or `gae_lambda` is out of range.
 
     Source:
         Schulman et al. 2015, arXiv:1506.02438, eq. 11 to 16; the unit of discount and
@@ -136,24 +133,21 @@ def gae_over_tokens(
         length of the replies between an action and its reward.
     """
     _check(step_rewards, token_values, final_values, discount=discount, gae_lambda=gae_lambda)
-    penalties = token_penalties or [[np.zeros(len(v)) for v in steps] for steps in token_values]
-    check_one_per_step(step_rewards, penalties, of="array of penalties")
     credits: list[TokenCriticCredit] = []
     for episode, rewards in enumerate(step_rewards):
         values = token_values[episode]
-        _check_tokens(values, penalties[episode], episode)
-        # Seen from its first token, an action pays its reward less all of its penalties.
-        charges_S = np.array([penalties_T.sum() for penalties_T in penalties[episode]])
+        for values_T in values:
+            check_numbers(values_T, name=f"values of episode {episode}")
         targets_S = _lambda_returns(
-            rewards - charges_S,
+            rewards,
             [float(values_T[0]) if len(values_T) else None for values_T in values],
             final_values[episode],
             discount=discount,
             gae_lambda=gae_lambda,
         )
         targets = tuple(
-            target + np.cumsum(penalties_T) - penalties_T
-            for target, penalties_T in zip(targets_S, penalties[episode], strict=True)
+            np.full(len(values_T), target)
+            for target, values_T in zip(targets_S.tolist(), values, strict=True)
         )
         credits.append(
             TokenCriticCredit(
@@ -183,21 +177,6 @@ def _lambda_returns(
         value = reward + discount * value if first_value is None else first_value
         targets_S[step] = target
     return targets_S
-
-
-def _check_tokens(
-    values: Sequence[FloatArray], penalties: Sequence[FloatArray], episode: int
-) -> None:
-    num_values = [len(values_T) for values_T in values]
-    num_penalties = [len(penalties_T) for penalties_T in penalties]
-    if num_penalties != num_values:
-        raise ValueError(
-            f"one penalty per token is required: the steps of episode {episode} have "
-            f"{num_values} values but {num_penalties} penalties"
-        )
-    for values_T, penalties_T in zip(values, penalties, strict=True):
-        check_numbers(values_T, name=f"values of episode {episode}")
-        check_numbers(penalties_T, name=f"penalties of episode {episode}")
 
 
 def _check(

@@ -214,7 +214,7 @@ class Evidence:
             for episode in self.meant
             if (reason := self._lacks(episode)) is not None
         }
-        whole_training_step = self.intent.credits_the_training_step
+        whole_training_step = self.intent.compares_training_step
         spoilt = {
             episode.numbers.group_index
             for episode in self.meant
@@ -247,13 +247,13 @@ class Evidence:
             )
             for episode in chosen
         ]
-        credits = credit_of(facts, self.intent)
+        credits = credit_of(facts, self.intent.algorithm)
         return {e.numbers.episode_id: credit for e, credit in zip(chosen, credits, strict=True)}
 
     def _values(self, episode: AuditedEpisode) -> list[list[float]]:
         if not self.intent.has_critic:
             return []
-        if self.intent.gae_level == "step":
+        if not self.intent.credits_tokens:
             return [[step.value or 0.0] for step in episode.steps]
         return [
             self.token_credit[step.episode_id, step.step_index].values for step in episode.steps
@@ -269,7 +269,7 @@ class Evidence:
         for members in self.parts.values():
             if all(episode.complete for episode in members):
                 counts = [[step.num_action_tokens for step in e.steps] for e in members]
-                shared = value_weights_of(counts, self.intent)
+                shared = value_weights_of(counts, self.intent.algorithm)
                 found |= {
                     e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
                 }
@@ -303,7 +303,7 @@ class Evidence:
             [step.reward for step in episode.steps],
             [step.action_valid for step in episode.steps],
             [step.num_action_tokens for step in episode.steps],
-            self.intent,
+            self.intent.algorithm,
         )
 
     @cached_property
@@ -327,7 +327,7 @@ class Evidence:
         for members in self.parts.values():
             if all(episode.complete for episode in members):
                 counts = [[step.num_action_tokens for step in e.steps] for e in members]
-                shared = weights_of(counts, self.intent)
+                shared = weights_of(counts, self.intent.algorithm)
                 found |= {
                     e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
                 }
@@ -369,7 +369,7 @@ class Evidence:
             return "its final observation has no value"
         if any(step.value is None for step in episode.steps):
             return "a step of it has no value"
-        if self.intent.gae_level == "token" and any(
+        if self.intent.credits_tokens and any(
             len(self.token_credit[step.episode_id, step.step_index].values)
             != step.num_action_tokens
             for step in episode.steps
@@ -402,12 +402,12 @@ def read_evidence(
         steps[step.episode_id].append(step)
     texts: Mapping[StepKey, str] | None = (
         None
-        if intent.anchor_similarity is None
+        if intent.algorithm["anchor_similarity"] is None
         else queries.anchor_texts(session, run_id=run_id, training_step=training_step)
     )
     final_texts: Mapping[str, str] | None = (
         None
-        if intent.anchor_similarity is None
+        if intent.algorithm["anchor_similarity"] is None
         else queries.final_anchor_texts(session, run_id=run_id, training_step=training_step)
     )
     episodes = tuple(
@@ -453,7 +453,7 @@ def read_evidence(
             )
             for step in queries.token_credits(session, run_id=run_id, training_step=training_step)
         }
-        if intent.has_critic and intent.gae_level == "token"
+        if intent.credits_tokens
         else {},
         critic_loss_inputs=tuple(
             queries.critic_loss_input_numbers(session, run_id=run_id, training_step=training_step)

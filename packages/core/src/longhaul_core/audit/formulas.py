@@ -18,19 +18,19 @@ over a list divided by its length. Returns are in the environment's units, less 
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import comb, fsum, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhaul_core.audit.intent import Intent
-
 __all__ = [
-    "KNOWN_ESTIMATORS",
+    "DEFINITIONS",
     "Credit",
+    "Definition",
     "EpisodeFacts",
+    "Settings",
     "credit_of",
     "gae",
     "penalised_rewards",
@@ -38,6 +38,9 @@ __all__ = [
     "value_weights_of",
     "weights_of",
 ]
+
+Settings = Mapping[str, Any]
+"""The `[algorithm]` section of a run's stored configuration."""
 
 STD_EPSILON = 1e-6
 VARIANCE_EPSILON = 1e-8
@@ -54,7 +57,7 @@ class EpisodeFacts(NamedTuple):
     greedy_rewards: Sequence[float] | None = None
     """Of the greedy episode of its group, less penalties; None without one."""
     values: Sequence[Sequence[float]] = ()
-    """What the critic said before each token of each action; the first alone where it credits
+    """The critic's value before each token of each action; the first alone where it credits
     steps."""
     final_anchor: str | None = None
     """State seen after its last step; None for the goal, after an episode that succeeded."""
@@ -78,23 +81,23 @@ def penalised_rewards(
     rewards: Sequence[float],
     valid: Sequence[bool],
     num_action_tokens: Sequence[int],
-    intent: Intent,
+    settings: Settings,
 ) -> list[float]:
     """Rewards of an episode's steps as credit sees them, but for a divergence in the reward."""
     found = [
-        reward - (0.0 if is_valid else intent.invalid_action_penalty)
+        reward - (0.0 if is_valid else settings["invalid_action_penalty"])
         for reward, is_valid in zip(rewards, valid, strict=True)
     ]
-    start, end = intent.overlong_start_tokens, intent.overlong_end_tokens
+    start, end = settings["overlong_start_tokens"], settings["overlong_end_tokens"]
     if start is None or end is None:
         return found
 
     def penalty(num_tokens: int) -> float:
         if num_tokens <= start:
             return 0.0
-        return intent.overlong_penalty * min(1.0, (num_tokens - start) / (end - start))
+        return settings["overlong_penalty"] * min(1.0, (num_tokens - start) / (end - start))
 
-    if intent.overlong_unit == "episode":
+    if settings["overlong_unit"] == "episode":
         found[-1] -= penalty(sum(num_action_tokens))
         return found
     return [reward - penalty(n) for reward, n in zip(found, num_action_tokens, strict=True)]
@@ -110,32 +113,31 @@ def returns_to_go(rewards: Sequence[float], discount: float) -> list[float]:
     return found[::-1]
 
 
-def credit_of(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+def credit_of(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     """Credit of the trained episodes of one training step, in the order given.
 
     Args:
         episodes: Of groups that are large enough; none of them failed.
-        intent: The settings.
+        settings: The `[algorithm]` section of the run's stored configuration.
 
     Raises:
         KeyError: If the estimator is none that is known here.
     """
-    if intent.estimator in _OF_A_TRAINING_STEP:
-        return _OF_A_TRAINING_STEP[intent.estimator](episodes, intent)
+    definition = DEFINITIONS[settings["name"]]
+    if definition.compares_training_step:
+        return definition.credit(episodes, settings)
     credits: list[Credit | None] = [None] * len(episodes)
     places: dict[int, list[int]] = defaultdict(list)
     for place, episode in enumerate(episodes):
         places[episode.group].append(place)
     for members in places.values():
         group = [episodes[place] for place in members]
-        for place, credit in zip(
-            members, _OF_A_GROUP[intent.estimator](group, intent), strict=True
-        ):
+        for place, credit in zip(members, definition.credit(group, settings), strict=True):
             credits[place] = credit
     return [credit for credit in credits if credit is not None]
 
 
-def weights_of(num_action_tokens: Sequence[Sequence[int]], intent: Intent) -> list[list[float]]:
+def weights_of(num_action_tokens: Sequence[Sequence[int]], settings: Settings) -> list[list[float]]:
     """Weight of one token of each step of the episodes of one optimizer step."""
     num_tokens = sum(sum(counts) for counts in num_action_tokens)
     num_steps = sum(count > 0 for counts in num_action_tokens for count in counts)
@@ -144,15 +146,15 @@ def weights_of(num_action_tokens: Sequence[Sequence[int]], intent: Intent) -> li
     def weight(count: int, counts: Sequence[int]) -> float:
         if count == 0:
             return 0.0
-        match intent.loss_unit:
+        match settings["loss_unit"]:
             case "token":
                 return 1 / num_tokens
             case "step":
                 return 1 / num_steps / count
             case "episode":
                 return 1 / num_episodes / sum(counts)
-            case unit if unit == "fixed_token" and intent.tokens_per_episode is not None:
-                return 1 / num_episodes / intent.tokens_per_episode
+            case unit if unit == "fixed_token" and settings["tokens_per_episode"] is not None:
+                return 1 / num_episodes / settings["tokens_per_episode"]
             case unit:
                 raise KeyError(unit)
 
@@ -189,31 +191,31 @@ def _group_relative(
     return [(value - mean) / divisor for value in returns]
 
 
-def _grpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+def _grpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     advantages = _group_relative(
-        group, scale_by_std=intent.scale_by_std, over_rows=intent.statistics == "row"
+        group, scale_by_std=settings["scale_by_std"], over_rows=settings["statistics"] == "row"
     )
     return _whole(advantages, group)
 
 
-def _drgrpo(group: Sequence[EpisodeFacts], _intent: Intent) -> list[Credit]:
+def _drgrpo(group: Sequence[EpisodeFacts], _settings: Settings) -> list[Credit]:
     return _whole(_group_relative(group, scale_by_std=False, over_rows=False), group)
 
 
-def _rloo(group: Sequence[EpisodeFacts], _intent: Intent) -> list[Credit]:
+def _rloo(group: Sequence[EpisodeFacts], _settings: Settings) -> list[Credit]:
     returns = [fsum(episode.rewards) for episode in group]
     total = fsum(returns)
     return _whole([r - (total - r) / (len(returns) - 1) for r in returns], group)
 
 
-def _remax(group: Sequence[EpisodeFacts], _intent: Intent) -> list[Credit]:
+def _remax(group: Sequence[EpisodeFacts], _settings: Settings) -> list[Credit]:
     return _whole([fsum(e.rewards) - fsum(e.greedy_rewards or ()) for e in group], group)
 
 
-def _pass_at_k(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+def _pass_at_k(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     returns = [fsum(episode.rewards) for episode in group]
-    drawn = (len(returns) if intent.pass_k is None else intent.pass_k) - 1
-    divisor = mean_and_std(returns)[1] + STD_EPSILON if intent.scale_by_std else 1.0
+    drawn = (len(returns) if settings["pass_k"] is None else settings["pass_k"]) - 1
+    divisor = mean_and_std(returns)[1] + STD_EPSILON if settings["scale_by_std"] else 1.0
     return _whole([lead(r, returns, drawn) / divisor for r in returns], group)
 
 
@@ -255,33 +257,33 @@ def _compared_in(
     return found, {key: len(values) for key, values in met.items()}
 
 
-def _gigpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+def _gigpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     episode_parts = _group_relative(
-        group, scale_by_std=intent.scale_by_std, over_rows=intent.statistics == "row"
+        group, scale_by_std=settings["scale_by_std"], over_rows=settings["statistics"] == "row"
     )
     anchors: Sequence[Sequence[Hashable]] = [episode.anchors for episode in group]
-    if intent.anchor_similarity is not None:
+    if settings["anchor_similarity"] is not None:
         stands_for = clusters(
             {state for episode in group for state in episode.anchors},
-            threshold=intent.anchor_similarity,
+            threshold=settings["anchor_similarity"],
         )
         anchors = [[stands_for[state] for state in episode.anchors] for episode in group]
-    returns = [returns_to_go(episode.rewards, intent.discount) for episode in group]
-    step_parts, _ = _compared_in(anchors, returns, scale_by_std=intent.scale_by_std)
+    returns = [returns_to_go(episode.rewards, settings["discount"]) for episode in group]
+    step_parts, _ = _compared_in(anchors, returns, scale_by_std=settings["scale_by_std"])
     return [
-        Credit(whole, steps, [whole + intent.step_advantage_weight * step for step in steps])
+        Credit(whole, steps, [whole + settings["step_advantage_weight"] * step for step in steps])
         for whole, steps in zip(episode_parts, step_parts, strict=True)
     ]
 
 
-def _graphgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+def _graphgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     episode_parts = _group_relative(
-        group, scale_by_std=intent.scale_by_std, over_rows=intent.statistics == "row"
+        group, scale_by_std=settings["scale_by_std"], over_rows=settings["statistics"] == "row"
     )
     paths = [[*episode.anchors, episode.final_anchor] for episode in group]
-    if intent.anchor_similarity is not None:
+    if settings["anchor_similarity"] is not None:
         states = {state for path in paths for state in path if state is not None}
-        stands_for = clusters(states, threshold=intent.anchor_similarity)
+        stands_for = clusters(states, threshold=settings["anchor_similarity"])
         paths = [[None if s is None else stands_for[s] for s in path] for path in paths]
     edges = {edge for path in paths for edge in pairwise(path)}
     distance = distances_to_goal(edges)
@@ -289,21 +291,22 @@ def _graphgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
 
     def worth(before: str | None, after: str | None) -> float:
         exponent = distance.get(after, beyond)
-        if intent.distance_form == "progress":
+        if settings["distance_form"] == "progress":
             exponent += 1 - distance.get(before, beyond)
-        return 10 * intent.distance_decay**exponent
+        return 10 * settings["distance_decay"] ** exponent
 
     step_parts, _ = _compared_in(
         [path[:-1] for path in paths],
         [[worth(*edge) for edge in pairwise(path)] for path in paths],
-        scale_by_std=intent.scale_by_std,
+        scale_by_std=settings["scale_by_std"],
     )
     return [
         Credit(
             whole,
             steps,
             [
-                intent.episode_advantage_weight * whole + intent.step_advantage_weight * step
+                settings["episode_advantage_weight"] * whole
+                + settings["step_advantage_weight"] * step
                 for step in steps
             ],
         )
@@ -327,11 +330,11 @@ def distances_to_goal(edges: Collection[tuple[str | None, str | None]]) -> dict[
         distance = found
 
 
-def _hgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
-    returns = [returns_to_go(episode.rewards, intent.discount) for episode in group]
+def _hgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    returns = [returns_to_go(episode.rewards, settings["discount"]) for episode in group]
     totals = [[0.0] * len(episode.rewards) for episode in group]
     weights = [[0.0] * len(episode.rewards) for episode in group]
-    for depth in range(intent.history_length + 1):
+    for depth in range(settings["history_length"] + 1):
         pasts: list[list[Hashable]] = [
             [
                 tuple(episode.anchors[step - depth : step + 1]) if step >= depth else (place, step)
@@ -339,8 +342,8 @@ def _hgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
             ]
             for place, episode in enumerate(group)
         ]
-        parts, sizes = _compared_in(pasts, returns, scale_by_std=intent.scale_by_std)
-        weight = (depth + 1.0) ** intent.history_weight_exponent
+        parts, sizes = _compared_in(pasts, returns, scale_by_std=settings["scale_by_std"])
+        weight = (depth + 1.0) ** settings["history_weight_exponent"]
         for place, (keys, steps) in enumerate(zip(pasts, parts, strict=True)):
             for step, (key, part) in enumerate(zip(keys, steps, strict=True)):
                 if sizes[key] > 1:
@@ -354,14 +357,14 @@ def _hgpo(group: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
 
 
 def _whitened(
-    values: Sequence[Sequence[float]], episodes: Sequence[EpisodeFacts], intent: Intent
+    values: Sequence[Sequence[float]], episodes: Sequence[EpisodeFacts], settings: Settings
 ) -> list[list[float]]:
     """Values of all steps, less their mean and by their deviation over tokens or episodes.
 
     A single token, or episode, has nothing to be compared with: 0.
     """
     counts = [
-        [n / sum(e.num_action_tokens) if n and intent.whiten == "episode" else float(n)
+        [n / sum(e.num_action_tokens) if n and settings["whiten"] == "episode" else float(n)
          for n in e.num_action_tokens]
         for e in episodes
     ]  # fmt: skip
@@ -378,12 +381,14 @@ def _whitened(
     return [[(v - mean) / sqrt(variance + VARIANCE_EPSILON) for v in steps] for steps in values]
 
 
-def _reinforce_plus_plus(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
-    returns = [returns_to_go(episode.rewards, intent.discount) for episode in episodes]
-    return [Credit(0.0, steps, steps) for steps in _whitened(returns, episodes, intent)]
+def _reinforce_plus_plus(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    returns = [returns_to_go(episode.rewards, settings["discount"]) for episode in episodes]
+    return [Credit(0.0, steps, steps) for steps in _whitened(returns, episodes, settings)]
 
 
-def _reinforce_plus_plus_baseline(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+def _reinforce_plus_plus_baseline(
+    episodes: Sequence[EpisodeFacts], settings: Settings
+) -> list[Credit]:
     of_group: dict[int, list[float]] = defaultdict(list)
     for episode in episodes:
         of_group[episode.group].append(fsum(episode.rewards))
@@ -391,7 +396,7 @@ def _reinforce_plus_plus_baseline(episodes: Sequence[EpisodeFacts], intent: Inte
         [fsum(e.rewards) - fsum(of_group[e.group]) / len(of_group[e.group])] * len(e.rewards)
         for e in episodes
     ]
-    found = _whitened(values, episodes, intent)
+    found = _whitened(values, episodes, settings)
     return _whole([steps[0] for steps in found], episodes)
 
 
@@ -423,9 +428,9 @@ def gae(
     return found[::-1]
 
 
-def _gae(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
-    if intent.gae_level == "token":
-        return _gae_over_tokens(episodes, intent)
+def _gae(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    if settings["gae_level"] == "token":
+        return _gae_over_tokens(episodes, settings)
     found: list[list[float]] = []
     for episode in episodes:
         length = len(episode.rewards)
@@ -433,8 +438,8 @@ def _gae(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
             gae(
                 episode.rewards,
                 [of_step[0] for of_step in episode.values],
-                [intent.discount] * length,
-                [intent.gae_lambda] * length,
+                [settings["discount"]] * length,
+                [settings["gae_lambda"]] * length,
                 final_value=episode.final_value,
             )
         )
@@ -449,12 +454,12 @@ def _gae(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
             ],
         )
         for steps, raw, episode in zip(
-            _whitened(found, episodes, intent), found, episodes, strict=True
+            _whitened(found, episodes, settings), found, episodes, strict=True
         )
     ]
 
 
-def _gae_over_tokens(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[Credit]:
+def _gae_over_tokens(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     """The tokens of all actions as one chain: only between two actions is anything lost."""
     chains: list[list[float]] = []
     for episode in episodes:
@@ -467,8 +472,8 @@ def _gae_over_tokens(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[C
                     for place in range(length)
                 ],
                 [value for of_step in episode.values for value in of_step],
-                [intent.discount if p == n - 1 else 1.0 for n in lengths for p in range(n)],
-                [intent.gae_lambda if p == n - 1 else 1.0 for n in lengths for p in range(n)],
+                [settings["discount"] if p == n - 1 else 1.0 for n in lengths for p in range(n)],
+                [settings["gae_lambda"] if p == n - 1 else 1.0 for n in lengths for p in range(n)],
                 final_value=episode.final_value,
             )
         )
@@ -478,7 +483,7 @@ def _gae_over_tokens(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[C
     ]
     credits: list[Credit] = []
     for episode, raw, chain in zip(
-        episodes, chains, _whitened(chains, as_steps, intent), strict=True
+        episodes, chains, _whitened(chains, as_steps, settings), strict=True
     ):
         tokens: list[list[float]] = []
         targets: list[float] = []
@@ -493,7 +498,7 @@ def _gae_over_tokens(episodes: Sequence[EpisodeFacts], intent: Intent) -> list[C
 
 
 def value_weights_of(
-    num_action_tokens: Sequence[Sequence[int]], intent: Intent
+    num_action_tokens: Sequence[Sequence[int]], settings: Settings
 ) -> list[list[float]]:
     """Weight of one value of each step of the episodes of one optimizer step.
 
@@ -501,11 +506,11 @@ def value_weights_of(
     always add up to 1.
     """
     counts = [
-        [count if intent.gae_level == "token" else 1 for count in counts]
+        [count if settings["gae_level"] == "token" else 1 for count in counts]
         for counts in num_action_tokens
     ]
-    unit = "token" if intent.loss_unit == "fixed_token" else intent.loss_unit
-    return weights_of(counts, replace(intent, loss_unit=unit, tokens_per_episode=None))
+    unit = "token" if settings["loss_unit"] == "fixed_token" else settings["loss_unit"]
+    return weights_of(counts, {**settings, "loss_unit": unit, "tokens_per_episode": None})
 
 
 def clusters(states: set[str], *, threshold: float) -> dict[str, str]:
@@ -538,20 +543,37 @@ def longest_common_subsequence(one: str, other: str) -> int:
     return int(row[-1])
 
 
-_OF_A_GROUP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit]]] = {
-    "grpo": _grpo,
-    "drgrpo": _drgrpo,
-    "rloo": _rloo,
-    "pass_at_k": _pass_at_k,
-    "gigpo": _gigpo,
-    "hgpo": _hgpo,
-    "graphgpo": _graphgpo,
-    "remax": _remax,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """An estimator by its definition, and what it needs of a run."""
+
+    credit: Callable[[Sequence[EpisodeFacts], Settings], list[Credit]]
+    """Of the episodes of one group; or of the training step, where it compares all of them."""
+    compares_training_step: bool = False
+    """Whether advantages are compared over all episodes of the training step."""
+    smallest_group: int = 2
+    """Fewest episodes that can be credited; pass@k has at least as many as it draws."""
+    has_critic: bool = False
+    needs_greedy_episode: bool = False
+    reads_final_anchors: bool = False
+    """Whether the state that an episode ended in decides what its last step is worth."""
+
+
+DEFINITIONS: Mapping[str, Definition] = {
+    "grpo": Definition(credit=_grpo),
+    "drgrpo": Definition(credit=_drgrpo),
+    "rloo": Definition(credit=_rloo),
+    "pass_at_k": Definition(credit=_pass_at_k),
+    "gigpo": Definition(credit=_gigpo),
+    "hgpo": Definition(credit=_hgpo),
+    "graphgpo": Definition(credit=_graphgpo, reads_final_anchors=True),
+    "remax": Definition(credit=_remax, smallest_group=1, needs_greedy_episode=True),
+    "reinforce_plus_plus": Definition(
+        credit=_reinforce_plus_plus, compares_training_step=True, smallest_group=1
+    ),
+    "reinforce_plus_plus_baseline": Definition(
+        credit=_reinforce_plus_plus_baseline, compares_training_step=True
+    ),
+    "gae": Definition(credit=_gae, compares_training_step=True, smallest_group=1, has_critic=True),
 }
-_OF_A_TRAINING_STEP: Mapping[str, Callable[[Sequence[EpisodeFacts], Intent], list[Credit]]] = {
-    "reinforce_plus_plus": _reinforce_plus_plus,
-    "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
-    "gae": _gae,
-}
-KNOWN_ESTIMATORS = frozenset(_OF_A_GROUP) | frozenset(_OF_A_TRAINING_STEP)
-"""Values of `algorithm.name` that can be computed here."""
+"""Estimators by `algorithm.name`."""

@@ -6,11 +6,23 @@ The configuration is read as plain JSON: the classes that wrote it are part of w
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+from longhaul_core.audit.formulas import DEFINITIONS, Definition, Settings
 from longhaul_core.errors import StoreError
 
 __all__ = ["Horizons", "Intent"]
+
+NOT_OURS = (
+    ": it was not written by a training of this version, so there is nothing to hold the run to"
+)
+
+
+class _Stored(dict[str, Any]):
+    """Settings of a section; one that is missing is the store's error, not the audit's."""
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise StoreError(f"the stored configuration has no algorithm.{key}{NOT_OURS}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,34 +45,10 @@ class Horizons:
 class Intent:
     """The settings that decide what is trained. Names are the configuration's."""
 
-    estimator: str
-    discount: float
-    scale_by_std: bool
-    step_advantage_weight: float
-    episode_advantage_weight: float
-    statistics: str
-    anchor_similarity: float | None
-    distance_decay: float
-    distance_form: str
-    """proximity or progress."""
-    history_length: int
-    history_weight_exponent: float
-    whiten: str
-    gae_level: str
-    gae_lambda: float
+    algorithm: Settings
+    """The `[algorithm]` section as it is; a setting that it lacks is a `StoreError`."""
     critic_warmup: int
     """Training steps at the beginning in which the critic alone learns."""
-    pass_k: int | None
-    loss_unit: str
-    tokens_per_episode: int | None
-    invalid_action_penalty: float
-    overlong_penalty: float
-    overlong_start_tokens: int | None
-    overlong_end_tokens: int | None
-    overlong_unit: str
-    reward_kl_coefficient: float
-    reward_shaping: str | None
-    """A function of the run's own; what it says of a step is known from the store alone."""
     reads_every_row: bool
     """Rows without an advantage go through the loss too, for its divergence or entropy."""
     dynamic_sampling: bool
@@ -90,20 +78,40 @@ class Intent:
     horizons: Horizons
 
     @property
+    def estimator(self) -> str:
+        """Value of `algorithm.name`."""
+        return self.algorithm["name"]
+
+    @property
+    def no_definition(self) -> str | None:
+        """Why advantages cannot be computed independently of the trainer; None if they can."""
+        if self.estimator in DEFINITIONS:
+            return None
+        if ":" in self.estimator:
+            return f"not audited: own estimator {self.estimator}"
+        return f"no definition of algorithm.name = {self.estimator!r} here"
+
+    @property
     def smallest_group(self) -> int:
         """Fewest episodes that can be credited; a group with fewer is left out."""
-        alone = self.estimator in ("remax", "gae", "reinforce_plus_plus")
-        return 1 if alone else max(2, self.pass_k or 0)
+        if self._definition is None:
+            return 2  # what the trainer holds an estimator of the user's own to
+        return max(self._definition.smallest_group, self.algorithm["pass_k"] or 0)
 
     @property
     def has_critic(self) -> bool:
         """Whether advantages are measured from a critic's values."""
-        return self.estimator == "gae"
+        return self._definition is not None and self._definition.has_critic
 
     @property
-    def credits_the_training_step(self) -> bool:
+    def credits_tokens(self) -> bool:
+        """Whether the critic has a value, and an advantage, for each token."""
+        return self.has_critic and self.algorithm["gae_level"] == "token"
+
+    @property
+    def compares_training_step(self) -> bool:
         """Whether advantages are compared over all the training step's episodes."""
-        return self.has_critic or self.estimator.startswith("reinforce_plus_plus")
+        return self._definition is not None and self._definition.compares_training_step
 
     def trains_policy(self, training_step: int) -> bool:
         """Whether the policy learns in a training step, and not the critic alone."""
@@ -116,17 +124,22 @@ class Intent:
     @property
     def reads_final_anchors(self) -> bool:
         """Whether the state that an episode ended in tells what its last step was worth."""
-        return self.estimator == "graphgpo"
+        return self._definition is not None and self._definition.reads_final_anchors
 
     @property
     def needs_greedy_episode(self) -> bool:
         """Whether a group is compared with a greedy episode of its task."""
-        return self.estimator == "remax"
+        return self._definition is not None and self._definition.needs_greedy_episode
+
+    @property
+    def _definition(self) -> Definition | None:
+        return DEFINITIONS.get(self.estimator)
 
     @property
     def rewards_follow(self) -> bool:
         """Whether shaped rewards follow from what the store has of the episodes."""
-        return self.reward_shaping is None and self.reward_kl_coefficient == 0
+        settings = self.algorithm
+        return settings["reward_shaping"] is None and settings["reward_kl_coefficient"] == 0
 
     @property
     def chooses(self) -> bool:
@@ -150,34 +163,11 @@ class Intent:
         """
         try:
             config: Mapping[str, Any] = json.loads(config_json)
-            algorithm, rollout = config["algorithm"], config["rollout"]
-            loss, growth = config["loss"], config["horizon_schedule"]
+            rollout, loss = config["rollout"], config["loss"]
+            growth = config["horizon_schedule"]
             return cls(
-                estimator=algorithm["name"],
-                discount=algorithm["discount"],
-                scale_by_std=algorithm["scale_by_std"],
-                step_advantage_weight=algorithm["step_advantage_weight"],
-                episode_advantage_weight=algorithm["episode_advantage_weight"],
-                statistics=algorithm["statistics"],
-                anchor_similarity=algorithm["anchor_similarity"],
-                distance_decay=algorithm["distance_decay"],
-                distance_form=algorithm["distance_form"],
-                history_length=algorithm["history_length"],
-                history_weight_exponent=algorithm["history_weight_exponent"],
-                whiten=algorithm["whiten"],
-                gae_level=algorithm["gae_level"],
-                gae_lambda=algorithm["gae_lambda"],
+                algorithm=_Stored(config["algorithm"]),
                 critic_warmup=config["critic"]["warmup_training_steps"],
-                pass_k=algorithm["pass_k"],
-                loss_unit=algorithm["loss_unit"],
-                tokens_per_episode=algorithm["tokens_per_episode"],
-                invalid_action_penalty=algorithm["invalid_action_penalty"],
-                overlong_penalty=algorithm["overlong_penalty"],
-                overlong_start_tokens=algorithm["overlong_start_tokens"],
-                overlong_end_tokens=algorithm["overlong_end_tokens"],
-                overlong_unit=algorithm["overlong_unit"],
-                reward_kl_coefficient=algorithm["reward_kl_coefficient"],
-                reward_shaping=algorithm["reward_shaping"],
                 reads_every_row=loss["kl_coefficient"] > 0 or loss["entropy_coefficient"] > 0,
                 dynamic_sampling=config["sampling"]["dynamic"],
                 max_refills=config["sampling"]["max_refills"],
@@ -206,6 +196,5 @@ class Intent:
             )
         except KeyError as error:
             raise StoreError(
-                f"the configuration of run {run_id!r} in the store has no {error}: it was not "
-                "written by a training of this version, so there is nothing to hold the run to"
+                f"the configuration of run {run_id!r} in the store has no {error}{NOT_OURS}"
             ) from error

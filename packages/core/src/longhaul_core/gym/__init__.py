@@ -1,11 +1,10 @@
 """Any Gymnasium environment with text observations and text actions, played by the loop.
 
-`ProcessPool` plays each episode in a worker process, which survives whatever the
-environment does; `thread_environments` plays in threads, for quick and trusted ones.
+`ProcessPool` plays episodes in worker processes and survives whatever the environment does;
+`thread_environments` plays in threads, for quick and trusted ones.
 """
 
-from longhaul_core.gym.pool import ProcessPool
-from longhaul_core.gym.process import ProcessEnvironment
+from longhaul_core.gym.pool import ProcessEnvironment, ProcessPool
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.gym.thread import ThreadEnvironment, thread_environments
 

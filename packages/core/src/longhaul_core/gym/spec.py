@@ -33,8 +33,11 @@ class GymEnvironmentSpec:
                 f"options of {self.environment_id!r} must be plain JSON, got {self.options!r}"
             ) from error
 
-    def load(self) -> None:
+    def load(self) -> object:
         """Import whatever `make` will need, so that it costs no import later.
+
+        Returns:
+            What makes the environment: its class, as a rule.
 
         Raises:
             ConfigError: If Gymnasium does not know the id after the imports.
@@ -48,8 +51,27 @@ class GymEnvironmentSpec:
                 f"importing {list(self.import_modules)}; name the module that registers it in "
                 "import_modules"
             )
-        if isinstance(registered.entry_point, str):
-            load_env_creator(registered.entry_point)
+        entry_point = registered.entry_point
+        return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+
+    def episodes_per_process(self) -> int:
+        """How many episodes one process may play at once: what the environment's class declares.
+
+        A class attribute `episodes_per_process` declares it: that instances share no state that
+        changes, and that a call takes milliseconds, since those of one process are made one after
+        the other. Without it, 1.
+
+        Raises:
+            ConfigError: If Gymnasium does not know the id, or what is declared is no number from
+                1 to 65,536.
+        """
+        declared = getattr(self.load(), "episodes_per_process", 1)
+        if not (isinstance(declared, int) and 1 <= declared <= 2**16):
+            raise ConfigError(
+                f"episodes_per_process of {self.environment_id!r} must be a whole number from 1 to "
+                f"{2**16}, got {declared!r}"
+            )
+        return declared
 
     def make(self) -> gymnasium.Env[str, str]:
         """A new environment. Gymnasium's own time limits and wrappers apply.

@@ -1,16 +1,18 @@
-"""A worker process: plays one episode after the other on one Gymnasium environment.
+"""A worker process: plays episodes on Gymnasium environments, several at once where they allow it.
 
-The environment is made at the first reset and reset again for each episode, as
-Gymnasium foresees. After an error the owner discards the whole process, so an
+An environment is made at the first reset of its place and reset again for each episode, as
+Gymnasium foresees. After an error the owner starts no further episode in the process, so an
 environment in an unknown state is never played on.
 """
 
 import logging
 import signal
-import socket
+import struct
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import gymnasium
 from pydantic import TypeAdapter
@@ -23,12 +25,12 @@ from longhaul_core.errors import (
     attributed_to,
     message_of,
 )
-from longhaul_core.gym.channel import ChannelClosed, Kind, Message, packed, receive, send
 from longhaul_core.gym.convert import to_observation, to_step_result
 from longhaul_core.gym.spec import GymEnvironmentSpec
+from longhaul_core.gym.supervised import Channel, Kind, framed
 from longhaul_core.types import Observation
 
-__all__ = ["OBSERVATION", "RESET_REQUEST", "STEP_RESULT", "ResetRequest", "serve"]
+__all__ = ["OBSERVATION", "RESET_REQUEST", "STEP_RESULT", "Call", "ResetRequest", "prepare"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,63 +50,84 @@ STEP_RESULT = TypeAdapter(StepResult)
 _CLOSE_SECONDS = 5
 
 
-def serve(connection: socket.socket, spec: GymEnvironmentSpec) -> None:
-    """Answer requests until the owner hangs up."""
+class Call:
+    """How a request begins: what is called, and in which of the process's places."""
+
+    RESET = b"R"
+    """A `ResetRequest` as JSON follows."""
+    STEP = b"S"
+    """The action as UTF-8 text follows."""
+    HEADER = struct.Struct("!cH")
+
+
+def prepare(argument: str) -> Callable[[Channel], None]:
+    """Load the environment that `argument`, a spec as JSON, describes; for a fork server."""
+    spec = GymEnvironmentSpec.from_json(argument)
+    episodes = 1
+    try:
+        with attributed_to(EnvironmentFailure, "importing the environment", exits=True):
+            episodes = spec.episodes_per_process()
+    except EpisodeError as failure:
+        # Each worker will meet the same error at its first reset and answer with it.
+        logger.warning("%s", message_of(failure))
+    return partial(serve, spec=spec, episodes_per_process=episodes)
+
+
+def serve(channel: Channel, *, spec: GymEnvironmentSpec, episodes_per_process: int) -> None:
+    """Say how many episodes may be played at once, then answer requests until there are no more."""
     worker = _Worker(spec)
-    send(connection, Message(Kind.READY, ""))
-    while True:
-        try:
-            worker.answer(receive(connection), connection)
-        except (ChannelClosed, BrokenPipeError, ConnectionResetError):
-            break
+    channel.send(framed(Kind.ANSWER, b"%d" % episodes_per_process))
+    while (request := channel.receive()) is not None:
+        channel.send(worker.answer(request))
     signal.alarm(_CLOSE_SECONDS)  # its default action ends a process that hangs in close
     worker.close()
 
 
 class _Worker:
-    """The environment of one process."""
+    """The environments of one process."""
 
     def __init__(self, spec: GymEnvironmentSpec) -> None:
         self._spec = spec
-        self._environment: gymnasium.Env[str, str] | None = None
+        self._environments: dict[int, gymnasium.Env[str, str]] = {}
+        """By place."""
 
-    def answer(self, request: Message, connection: socket.socket) -> None:
-        """Do what is asked, and send what came of it; an error of the environment is that too."""
-        resets = request.kind is Kind.RESET
-        call = f"environment.{'reset' if resets else 'step'}"
+    def answer(self, request: bytes) -> bytes:
+        """Do what is asked; what came of it as a message, be it an error of the environment."""
+        call, place = Call.HEADER.unpack_from(request)
+        content = request[Call.HEADER.size :]
+        resets = call == Call.RESET
+        name = f"environment.{'reset' if resets else 'step'}"
         try:
-            with attributed_to(EnvironmentFailure, call, exits=True):
-                text = self._reset(request.text) if resets else self._step(request.text)
-                answer = packed(Message(Kind.ANSWER, text))
+            with attributed_to(EnvironmentFailure, name, exits=True):
+                made = self._reset(place, content) if resets else self._step(place, content)
+                return framed(Kind.ANSWER, made)
         except EpisodeError as failure:
             message = message_of(failure, limit=2 * MAX_MESSAGE_CHARACTERS)
             logger.warning("%s\n%s", message, _places(failure.__cause__ or failure))
-            answer = packed(Message(Kind.ERROR, message))
-        connection.sendall(answer)
+            return framed(Kind.ERROR, message.encode())
 
     def close(self) -> None:
-        """Close the environment, if one was made."""
-        if self._environment is not None:
+        """Close the environments that were made."""
+        for environment in self._environments.values():
             with suppress(EpisodeError), attributed_to(EnvironmentFailure, "close", exits=True):
-                self._environment.close()
+                environment.close()
 
-    def _reset(self, text: str) -> str:
-        if self._environment is None:
-            self._environment = self._spec.make()
-        asked = RESET_REQUEST.validate_json(text)
-        observation, info = self._environment.reset(
+    def _reset(self, place: int, content: bytes) -> bytes:
+        if place not in self._environments:
+            self._environments[place] = self._spec.make()
+        asked = RESET_REQUEST.validate_json(content)
+        observation, info = self._environments[place].reset(
             seed=asked.seed, options={"task_id": asked.task_id}
         )
-        return OBSERVATION.dump_json(to_observation(observation, info)).decode()
+        return OBSERVATION.dump_json(to_observation(observation, info))
 
-    def _step(self, action: str) -> str:
-        if self._environment is None:
+    def _step(self, place: int, content: bytes) -> bytes:
+        if place not in self._environments:
             raise RuntimeError("step before reset")
-        observation, reward, terminated, truncated, info = self._environment.step(action)
-        result = to_step_result(
-            observation, reward, terminated=terminated, truncated=truncated, info=info
+        text, reward, terminated, truncated, info = self._environments[place].step(content.decode())
+        return STEP_RESULT.dump_json(
+            to_step_result(text, reward, terminated=terminated, truncated=truncated, info=info)
         )
-        return STEP_RESULT.dump_json(result).decode()
 
 
 def _places(error: BaseException) -> str:

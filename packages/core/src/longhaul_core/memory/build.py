@@ -1,8 +1,9 @@
 """A memory by its name in a configuration."""
 
-from enum import StrEnum
+from collections.abc import Callable, Mapping
+from typing import cast
 
-from longhaul_core.errors import ConfigError
+from longhaul_core.components import build_component
 from longhaul_core.memory.base import Memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.none import NoMemory
@@ -10,16 +11,25 @@ from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.memory.template import PromptTemplate
 from longhaul_core.memory.window import WindowMemory
 
-__all__ = ["MemoryKind", "build_memory"]
+__all__ = ["MEMORIES", "build_memory"]
 
 
-class MemoryKind(StrEnum):
-    """The memories that ship with the framework."""
+def _none(*, size: int, template: PromptTemplate) -> Memory:
+    return NoMemory(template=template)
 
-    NONE = "none"
-    WINDOW = "window"
-    FULL = "full"
-    SUMMARY = "summary"
+
+def _full(*, size: int, template: PromptTemplate) -> Memory:
+    return FullHistory(template=template)
+
+
+MEMORIES: Mapping[str, Callable[..., Memory]] = {
+    "none": _none,
+    "window": WindowMemory,
+    "full": _full,
+    "summary": SummaryMemory,
+}
+"""The memories that ship with the framework; each is made of `size=` and `template=`, a summary of
+its own settings too."""
 
 
 def build_memory(
@@ -27,40 +37,38 @@ def build_memory(
     *,
     template: PromptTemplate,
     size: int = 0,
-    summarize_every: int = 0,
+    summarize_every: int = 4,
     max_summary_tokens: int | None = None,
     train_summaries: bool = False,
 ) -> Memory:
     """A fresh memory for one episode.
 
     Args:
-        kind: A `MemoryKind`, or its text.
+        kind: One of `MEMORIES`, or `package.module:name` of a class or function of one's own.
         template: How prompts are laid out.
-        size: Exchanges that a window, or a summary's prompt, shows as they were, at least 1; not
-            read by the others.
+        size: Exchanges that a window, or a summary's prompt, shows as they were, at least 1; a
+            memory of one's own gets it too.
         summarize_every: Exchanges that a summary memory takes into its summary at a time, at
             least 1; not read by the others, nor are the next two.
         max_summary_tokens: Longest summary; None stands for the agent's longest reply.
         train_summaries: Whether the tokens of summaries are in the loss.
 
     Raises:
-        ConfigError: If the kind is not known or a number is out of range.
+        ConfigError: If the kind is not known, a number is out of range, or a memory of one's own
+            cannot be imported or made, or lacks what `Memory` has.
     """
-    match kind:
-        case MemoryKind.NONE:
-            return NoMemory(template=template)
-        case MemoryKind.WINDOW:
-            return WindowMemory(size=size, template=template)
-        case MemoryKind.FULL:
-            return FullHistory(template=template)
-        case MemoryKind.SUMMARY:
-            return SummaryMemory(
-                size=size,
-                every=summarize_every,
-                template=template,
-                max_summary_tokens=max_summary_tokens,
-                trained=train_summaries,
-            )
-        case _:
-            known = ", ".join(kind.value for kind in MemoryKind)
-            raise ConfigError(f"memory kind must be one of {known}, got {kind!r}")
+    arguments: dict[str, object] = {"size": size, "template": template}
+    if kind == "summary":
+        arguments |= {
+            "every": summarize_every,
+            "max_summary_tokens": max_summary_tokens,
+            "trained": train_summaries,
+        }
+    made = build_component(
+        kind,
+        MEMORIES,
+        setting="memory.kind",
+        needs=("write", "compose", "num_remembered"),
+        arguments=arguments,
+    )
+    return cast("Memory", made)

@@ -43,7 +43,11 @@ class SummaryMemory:
         Raises:
             ConfigError: A number is below 1.
         """
-        for name, value in (("size", size), ("every", every), ("max tokens", max_summary_tokens)):
+        for name, value in (
+            ("size", size),
+            ("every", every),
+            ("max_summary_tokens", max_summary_tokens),
+        ):
             if value is not None and value < 1:
                 raise ConfigError(f"a summary memory needs {name} of at least 1, got {value}")
         self._size = size

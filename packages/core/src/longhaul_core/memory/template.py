@@ -4,17 +4,25 @@ The defaults are short on purpose: a small model on a CPU is the default reader,
 every token of a prompt is paid for at every step of every episode.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from longhaul_core.components import build_component
+from longhaul_core.errors import ConfigError
 from longhaul_core.types import Message, Observation
 
-__all__ = ["PromptTemplate"]
+__all__ = ["DEFAULT_TEMPLATE", "PromptTemplate", "build_template"]
+
+DEFAULT_TEMPLATE = "default"
+"""Name of `PromptTemplate` in a configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptTemplate:
-    """The fixed parts of every prompt of an environment."""
+    """The fixed parts of every prompt of an environment.
+
+    A template of one's own is a subclass with methods of its own.
+    """
 
     system: str = ""
     """The system message; none is sent if it is empty."""
@@ -70,3 +78,40 @@ class PromptTemplate:
 def _story(past: Sequence[str], *, summary: str) -> list[str]:
     """The lines about the past; none without one."""
     return [*(["Summary:", summary] if summary else []), *(["Past:", *past] if past else [])]
+
+
+def build_template(
+    name: str, *, system: str, instruction: str, list_actions: bool, reply_prefix: str
+) -> PromptTemplate:
+    """A prompt template by its name in a configuration; its arguments are the fields.
+
+    Args:
+        name: `DEFAULT_TEMPLATE`, or `package.module:name` of a subclass of `PromptTemplate`, or of
+            a function that returns an instance.
+        system: See `PromptTemplate`, as for the others.
+        instruction: Last line of the user message.
+        list_actions: Whether admissible actions are listed.
+        reply_prefix: What the renderer writes of every reply beforehand.
+
+    Raises:
+        ConfigError: If it cannot be imported or made, or is no `PromptTemplate`.
+    """
+    built_in: Mapping[str, type[PromptTemplate]] = {DEFAULT_TEMPLATE: PromptTemplate}
+    made = build_component(
+        name,
+        built_in,
+        setting="prompt.template",
+        needs=(),
+        arguments={
+            "system": system,
+            "instruction": instruction,
+            "list_actions": list_actions,
+            "reply_prefix": reply_prefix,
+        },
+    )
+    if not isinstance(made, PromptTemplate):
+        raise ConfigError(
+            f"prompt.template = {name!r}: made a {type(made).__name__}, and must make a "
+            "longhaul_core.memory.PromptTemplate; subclass it"
+        )
+    return made

@@ -1,6 +1,6 @@
 """Rollout: a policy meets environments, and every meeting leaves a record."""
 
-from longhaul_core.rollout.acting import ActingKind, PlanThenAct, SingleCall, build_acting
+from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
 from longhaul_core.rollout.agent import Acting, Agent, Responder
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
@@ -16,8 +16,8 @@ from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.rollout.spec import EpisodeSpec
 
 __all__ = [
+    "ACTINGS",
     "Acting",
-    "ActingKind",
     "Agent",
     "EpisodeLimits",
     "EpisodeOutcome",

@@ -1,23 +1,17 @@
 """How an agent arrives at an action: by one call of the policy, or by several."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import StrEnum
+from typing import cast
 
 from longhaul_core.actions import split_thinking
-from longhaul_core.errors import ConfigError
+from longhaul_core.components import build_component
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout.agent import Acting
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.types import Call, Message
 
-__all__ = ["ActingKind", "PlanThenAct", "SingleCall", "build_acting"]
-
-
-class ActingKind(StrEnum):
-    """The ways of acting that ship with the framework."""
-
-    SINGLE_CALL = "single_call"
-    PLAN_THEN_ACT = "plan_then_act"
+__all__ = ["ACTINGS", "PlanThenAct", "SingleCall", "build_acting"]
 
 
 class SingleCall:
@@ -57,23 +51,25 @@ class PlanThenAct:
         return await session.complete(prompt.changed(lambda messages: _with_line(messages, line)))
 
 
+ACTINGS: Mapping[str, Callable[[], Acting]] = {
+    "single_call": SingleCall,
+    "plan_then_act": PlanThenAct,
+}
+"""The ways of acting that ship with the framework."""
+
+
 def build_acting(kind: str) -> Acting:
-    """A way of acting by its name in a configuration.
+    """A way of acting by its name in a configuration, for all episodes.
 
     Args:
-        kind: An `ActingKind`, or its text.
+        kind: One of `ACTINGS`, or `package.module:name` of a class or function of one's own.
 
     Raises:
-        ConfigError: The kind is not known.
+        ConfigError: If the kind is not known, or a way of one's own cannot be imported or made, or
+            has no `act`.
     """
-    match kind:
-        case ActingKind.SINGLE_CALL:
-            return SingleCall()
-        case ActingKind.PLAN_THEN_ACT:
-            return PlanThenAct()
-        case _:
-            known = ", ".join(kind.value for kind in ActingKind)
-            raise ConfigError(f"agent kind must be one of {known}, got {kind!r}")
+    made = build_component(kind, ACTINGS, setting="agent.kind", needs=("act",), arguments={})
+    return cast("Acting", made)
 
 
 def _with_line(messages: tuple[Message, ...], line: str) -> tuple[Message, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from longhaul_core.actions import ActionParser
+from longhaul_core.actions import Parser
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import Memory
 from longhaul_core.policy import Policy, Renderer, Shortenable
@@ -59,7 +59,7 @@ class Acting(Protocol):
 class Agent(Responder):
     """Everything that turns an observation into an action. Shared by many episodes."""
 
-    parser: ActionParser
+    parser: Parser
     build_memory: Callable[[], Memory]
     """Makes a fresh memory for each episode."""
     acting: Acting | None = None

@@ -28,18 +28,31 @@ class Panel:
             raise ConfigError(f"panel of split {self.split} holds no task")
 
     @classmethod
-    def spread(cls, tasks: Sequence[Task], *, split: Split, num_tasks: int) -> "Panel":
+    def spread(
+        cls,
+        tasks: Sequence[Task],
+        *,
+        split: Split,
+        num_tasks: int,
+        setting: str = "num_tasks",
+    ) -> "Panel":
         """`num_tasks` of `tasks`, evenly spread over the list.
 
         Task lists are often sorted by kind or difficulty; the first few would be one kind.
+
+        Args:
+            tasks: All of the split.
+            split: Theirs.
+            num_tasks: In [1, number of tasks].
+            setting: What set `num_tasks`, for the message.
 
         Raises:
             ConfigError: If fewer tasks than that exist, or none is asked for.
         """
         if not 1 <= num_tasks <= len(tasks):
             raise ConfigError(
-                f"num_tasks of the {split} panel must lie in [1, {len(tasks)}], the number of "
-                f"{split} tasks, got {num_tasks}"
+                f"{setting} must lie in [1, {len(tasks)}], the number of {split} tasks, got "
+                f"{num_tasks}"
             )
         chosen = tuple(tasks[place * len(tasks) // num_tasks] for place in range(num_tasks))
         return cls(split=split, tasks=chosen)

@@ -1,7 +1,7 @@
 """BabyAI as a Gymnasium environment of text. The worlds and goals are MiniGrid's."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 from gymnasium.error import ResetNeeded
@@ -42,6 +42,8 @@ class BabyAI(gymnasium.Env[str, str]):
         `admissible_actions`: all that would change something. `anchor_state`: a hash of the
         world and of what the agent knows of it. `success`. `action_accepted`.
     """
+
+    episodes_per_process: ClassVar[int] = 16
 
     def __init__(
         self,

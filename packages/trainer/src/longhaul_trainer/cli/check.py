@@ -7,6 +7,7 @@ from rich.table import Table
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.horizons import HorizonState
+from longhaul_trainer.agent_loops import most_agent_loops
 from longhaul_trainer.cli.arguments import Further, console_of
 from longhaul_trainer.cli.train import describe
 from longhaul_trainer.config import RunConfig
@@ -69,7 +70,7 @@ def summary(config: RunConfig) -> dict[str, str]:
 def algorithm_in_words(config: RunConfig) -> str:
     """The estimator, and what it needs besides the group's episodes."""
     name = config.algorithm.name
-    if name == "remax":
+    if config.algorithm.needs_greedy_episode:
         return f"{name}, with {config.tasks_per_training_step} greedy episodes a training step"
     if config.algorithm.uses_critic:
         warmup = config.critic.warmup_training_steps
@@ -77,6 +78,15 @@ def algorithm_in_words(config: RunConfig) -> str:
         start = config.critic.path or config.model.path
         return f"{name} by {config.algorithm.gae_level}, with a critic from {start}{alone}"
     return name
+
+
+def num_engines(config: RunConfig) -> int:
+    """Engines of the run: each takes `engine.tensor_parallel_size` GPUs, or on a CPU a worker."""
+    resources = config.resources
+    workers = resources.num_workers * resources.num_nodes
+    if config.trainer.mode == "separate_async":
+        workers = resources.num_engine_workers * resources.num_engine_nodes
+    return workers // config.engine.tensor_parallel_size
 
 
 def horizon_span(config: RunConfig) -> str:
@@ -90,15 +100,25 @@ def advice(config: RunConfig) -> list[str]:
     """What is allowed, and probably not meant."""
     lines: list[str] = []
     rollout, workers = config.rollout, config.environment.num_workers
+    at_once = min(workers, rollout.concurrent_episodes)
+    engines = num_engines(config)
     if workers < rollout.concurrent_episodes:
         lines.append(
             f"environment.num_workers = {workers} lets {workers} episodes run at once, not "
             f"rollout.concurrent_episodes = {rollout.concurrent_episodes}"
         )
-    if config.engine.max_sequences < min(workers, rollout.concurrent_episodes):
+    if config.engine.max_sequences * engines < at_once:
+        each = f" in each of {engines} engines" if engines > 1 else ""
         lines.append(
-            f"engine.max_sequences = {config.engine.max_sequences} makes some of "
-            f"{min(workers, rollout.concurrent_episodes)} episodes wait for the engine"
+            f"engine.max_sequences = {config.engine.max_sequences}{each} makes some of "
+            f"{at_once} episodes wait for the engine"
+        )
+    if most_agent_loops(config) < config.resources.num_workers:
+        lines.append(
+            f"on GPUs {most_agent_loops(config)} agent loops play the episodes, not "
+            f"resources.num_workers = {config.resources.num_workers}: each needs a share of "
+            f"environment.num_workers = {workers} and "
+            f"rollout.concurrent_episodes = {rollout.concurrent_episodes}"
         )
     if rollout.top_p < 1:
         lines.append(

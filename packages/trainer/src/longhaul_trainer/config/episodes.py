@@ -5,19 +5,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from longhaul_core.actions import ActionFormat
 from longhaul_core.horizons import stage_problems
+from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES
+from longhaul_core.rollout import ACTINGS
+from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
-
-Scalar = bool | int | float | str
-Option = Scalar | list[Scalar]
-"""What a free table (`environment.options`) may hold."""
 
 StageHorizon = Annotated[int, Field(ge=1, strict=True)]
 
 
 class EnvironmentConfig(Section):
-    """Which environment, and how its code is kept from hurting the run."""
+    """The environment, and how its code is isolated from the run."""
 
     id: str = Field(default="longhaul/TextCraft-v0", min_length=1)
     """Gymnasium id of an environment with text observations and text actions."""
@@ -34,16 +34,19 @@ class EnvironmentConfig(Section):
     max_observation_characters: int = Field(default=1_000_000, ge=1)
     """A longer observation, its admissible actions and anchor state included, fails its episode."""
     num_workers: int = Field(default=8, ge=1)
-    """Environments alive at once; with `process` isolation, worker processes."""
+    """Environments alive at once, in the whole run; with `process` isolation each is in a worker
+    process of its own, unless its class declares that several episodes may share one
+    (`episodes_per_process`). Agent loops divide it among themselves: on GPUs there are
+    `resources.num_workers` of them, or fewer where the limit is smaller."""
 
 
 class RolloutConfig(Section):
-    """How many episodes are played, how long they may be, how replies are sampled."""
+    """Episodes per task, their limits, and how replies are sampled."""
 
     group_size: int = Field(default=8, ge=1)
-    """Episodes per task (G), compared with each other: a group of one has no comparison and
-    teaches nothing, but where `algorithm.name` compares with something else (`remax`, `gae`,
-    `reinforce_plus_plus`)."""
+    """Episodes per task (G). They are compared with each other, so a group of one has no comparison
+    and teaches nothing; it is allowed where `algorithm.name` compares with something else (`remax`,
+    `gae`, `reinforce_plus_plus`)."""
     horizon: int = Field(default=20, ge=1)
     """Longest episode, in steps; an episode that reaches it is truncated. Where the horizon grows
     (`horizon_schedule`), the final one, which validation and tests play from the start."""
@@ -60,10 +63,11 @@ class RolloutConfig(Section):
     """Prompt and reply tokens of all calls of an episode, plans and summaries included; an episode
     that spends them is truncated."""
     concurrent_episodes: int = Field(default=64, ge=1)
-    """Episodes in flight at once; each goes at its own pace."""
+    """Episodes in flight at once, in the whole run; each goes at its own pace. Agent loops divide
+    it among themselves, as `environment.num_workers`."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
-    """A reply that takes longer fails its episode; unless trainer.mode = "sync" it has a day more,
-    since it may have to wait for an update."""
+    """A reply that takes longer fails its episode. With asynchronous rollout the limit is a day
+    longer, because a reply may wait for an update."""
     max_retries: int = Field(default=1, ge=0)
     """Further tries of an episode that failed, under `on_failure = "retry"`."""
     on_failure: Literal["retry", "leave_out"] = "retry"
@@ -74,14 +78,16 @@ class RolloutConfig(Section):
         step_tokens = self.max_prompt_tokens + self.max_reply_tokens
         if self.max_episode_tokens is not None and self.max_episode_tokens < step_tokens:
             yield (
-                f"max_episode_tokens = {self.max_episode_tokens} is less than one full call, "
-                f"max_prompt_tokens + max_reply_tokens = {self.max_prompt_tokens} + "
+                f"rollout.max_episode_tokens = {self.max_episode_tokens} is less than one full "
+                "call, "
+                "rollout.max_prompt_tokens + rollout.max_reply_tokens = "
+                f"{self.max_prompt_tokens} + "
                 f"{self.max_reply_tokens} = {step_tokens}; raise it to at least {step_tokens}"
             )
         if self.on_failure == "retry" and self.max_retries == 0:
             yield (
-                'on_failure = "retry" with max_retries = 0 retries nothing; raise max_retries '
-                'to 1 or more, or say on_failure = "leave_out"'
+                'rollout.on_failure = "retry" with rollout.max_retries = 0 retries nothing; raise '
+                'rollout.max_retries to 1 or more, or set rollout.on_failure = "leave_out"'
             )
 
 
@@ -89,8 +95,9 @@ class HorizonScheduleConfig(Section):
     """How the horizon of training episodes grows towards `rollout.horizon`."""
 
     kind: Literal["fixed", "stepwise", "linear", "success_gated"] = "fixed"
-    """`rollout.horizon` throughout; by stages of equal length (ScalingInter-RL); evenly with each
-    training step; by stages, each begun when the one before goes well."""
+    """`fixed`: `rollout.horizon` throughout. `stepwise`: stages of equal length (ScalingInter-RL).
+    `linear`: it grows evenly with each training step. `success_gated`: stages, each begun when the
+    success rate of the one before reaches a threshold."""
     stages: Annotated[tuple[StageHorizon, ...], Field(strict=False)] = ()
     """Rising horizons, the last one `rollout.horizon`; for `stepwise` and `success_gated` only."""
     training_steps_per_stage: int = Field(default=100, ge=1)
@@ -105,24 +112,26 @@ class HorizonScheduleConfig(Section):
     """Training steps of the stage, the last ones, that the success rate is taken over."""
 
     def conflicts(self) -> Generator[str]:
-        """Stages are told to a schedule that has some, and rise."""
+        """Only a schedule with stages takes them, and they rise."""
         if self.kind in ("stepwise", "success_gated"):
-            yield from stage_problems(self.stages)
+            yield from (f"horizon_schedule.{line}" for line in stage_problems(self.stages))
         elif self.stages:
             yield (
-                f'stages = {list(self.stages)} are not read by kind = "{self.kind}"; say '
-                'kind = "stepwise" or "success_gated", or leave them out'
+                f"horizon_schedule.stages = {list(self.stages)} are not read by "
+                f'horizon_schedule.kind = "{self.kind}"; set '
+                'horizon_schedule.kind = "stepwise" or "success_gated", or leave them out'
             )
 
 
 class MemoryConfig(Section):
-    """What of an episode's past its next prompt shows."""
+    """The part of an episode's past that its next prompt shows."""
 
-    kind: Literal["none", "window", "full", "summary"] = "window"
+    kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(MEMORIES, ""))] = "window"
     """The current observation alone, the last exchanges, all of them as chat turns, or the last
-    ones below a summary of those before, which the model itself writes."""
+    ones below a summary of those before, which the model itself writes; or a memory of your own,
+    which is called with `size=` and `template=` for each episode."""
     size: int = Field(default=2, ge=1)
-    """Exchanges that a `window` shows, or a `summary` as they were; the other kinds do not read
+    """Exchanges that a `window` shows, or a `summary` as they were; `none` and `full` do not read
     it."""
     summarize_every: int = Field(default=4, ge=1)
     """Exchanges that go into the summary at a time: between `size` and `size + summarize_every - 1`
@@ -142,22 +151,26 @@ class MemoryConfig(Section):
             value = getattr(self, name)
             if value != type(self).model_fields[name].default:
                 yield (
-                    f'{name} = {toml_value(value)} means nothing to kind = "{self.kind}"; say kind '
-                    '= "summary", or leave it out'
+                    f"memory.{name} = {toml_value(value)} means nothing to memory.kind = "
+                    f'"{self.kind}"; set memory.kind = "summary", or leave it out'
                 )
 
 
 class AgentConfig(Section):
     """How an action is arrived at."""
 
-    kind: Literal["single_call", "plan_then_act"] = "single_call"
-    """By one call of the model in each step, or by two: it writes a plan first, and then the action
-    with the plan in sight. Both are trained."""
+    kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(ACTINGS, ""))] = "single_call"
+    """By one call of the model in each step, or by two (`plan_then_act`): it writes a plan first,
+    and then the action with the plan in sight, and both are trained; or in a way of your own, which
+    is called without arguments once for each process."""
 
 
 class PromptConfig(Section):
     """The words around an observation."""
 
+    template: Annotated[str, BuiltInOrOwn({DEFAULT_TEMPLATE: ""})] = DEFAULT_TEMPLATE
+    """How messages are laid out; or a subclass of `longhaul_core.memory.PromptTemplate` of your
+    own, which gets the settings below."""
     system: str | None = None
     """System message; left out, the environment's own."""
     instruction: str | None = None
@@ -171,15 +184,17 @@ class PromptConfig(Section):
 class ActionsConfig(Section):
     """How a reply becomes an action."""
 
-    format: Literal["tags", "json", "plain"] = "tags"
-    """`<action>…</action>`, `{"action": "…"}`, or the reply's first line that is not empty."""
+    format: Annotated[str, BuiltInOrOwn({form.value: "" for form in ActionFormat})] = "tags"
+    """`<action>…</action>`, `{"action": "…"}`, or the reply's first line that is not empty; or a
+    parser of your own, which is called with `require_thinking=` and `reply_prefix=`."""
     require_thinking: bool = False
     """A reply without a `<think>…</think>` part is invalid; for `tags` only."""
 
     def conflicts(self) -> Generator[str]:
         """Thinking needs a format with a place for it."""
-        if self.require_thinking and self.format != "tags":
+        if self.require_thinking and self.format in ("json", "plain"):
             yield (
-                f'require_thinking = true needs format = "tags", got format = "{self.format}", '
+                'actions.require_thinking = true needs actions.format = "tags", got '
+                f'actions.format = "{self.format}", '
                 "which has no place for thinking"
             )

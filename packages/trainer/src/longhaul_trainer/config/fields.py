@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
 
-FREE_TABLES = frozenset({"environment.options", "verl"})
-"""Tables whose keys are somebody else's: the environment's and verl's."""
+FREE_TABLES = frozenset({"environment.options", "algorithm.options", "verl"})
+"""Tables whose keys are somebody else's: the environment's, the user's own estimator's, verl's."""
 
 
 @cache

@@ -1,12 +1,17 @@
-"""How trajectories become a gradient, and how progress is measured and kept."""
+"""Advantages, loss, optimizer, validation and checkpoints."""
 
 from collections.abc import Generator, Mapping
 from typing import Annotated, Literal, cast
 
 from pydantic import Field, model_validator
 
+from longhaul_core.advantages import LossUnit
+from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
+from longhaul_trainer.training.estimators import ESTIMATORS, EstimatorSettings
+
+OWN_ESTIMATORS = "an estimator of your own"
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -19,116 +24,35 @@ CLIP_RANGES: dict[str, dict[str, object]] = {
 (arXiv:2507.18071), CISPO's weight bounded above alone, at 5 (arXiv:2510.13786)."""
 
 
-EstimatorName = Literal[
-    "gigpo",
-    "grpo",
-    "drgrpo",
-    "rloo",
-    "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline",
-    "hgpo",
-    "graphgpo",
-    "pass_at_k",
-    "remax",
-    "gae",
-]
-
-COMPARES_NO_EPISODES: tuple[EstimatorName, ...] = ("remax", "gae", "reinforce_plus_plus")
-"""Estimators whose baseline does not come from the other episodes of a group: one is enough."""
-
-READ_BY: Mapping[str, tuple[EstimatorName, ...]] = {
-    # The last three divide by nothing, so `false` says no more than their names.
-    "scale_by_std": ("gigpo", "grpo", "hgpo", "graphgpo", "pass_at_k", "drgrpo", "rloo", "remax"),
-    "statistics": ("gigpo", "grpo", "graphgpo"),
-    "step_advantage_weight": ("gigpo", "graphgpo"),
-    "episode_advantage_weight": ("graphgpo",),
-    "anchor_similarity": ("gigpo", "graphgpo"),
-    "distance_decay": ("graphgpo",),
-    "distance_form": ("graphgpo",),
-    "history_length": ("hgpo",),
-    "history_weight_exponent": ("hgpo",),
-    "whiten": ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"),
-    "gae_level": ("gae",),
-    "gae_lambda": ("gae",),
-    "pass_k": ("pass_at_k",),
-}
-"""Estimators that a setting means something to; the others refuse it unless it is the default."""
-
-
 class TasksConfig(Section):
-    """In what order tasks are trained on."""
+    """The order in which training tasks are drawn."""
 
     order: Literal["shuffled", "difficulty"] = "shuffled"
-    """Every task once in each pass, or those most often that are solved about every other time."""
+    """`shuffled`: every task once in each pass. `difficulty`: tasks whose recent success rate is
+    near 1/2 are drawn most often."""
     uniform_share: float = Field(default=0.1, gt=0, le=1)
-    """Share of `difficulty`'s draws that falls on all tasks alike, however hard they are."""
+    """Share of `difficulty`'s draws that is uniform over all tasks."""
     smoothing: float = Field(default=0.5, gt=0, le=1)
-    """Weight of a task's newest group in its recent success rate, which `difficulty` goes by."""
+    """Weight of a task's newest group in its recent success rate, an exponential moving average
+    that `difficulty` reads."""
 
 
-class AlgorithmConfig(Section):
-    """How trajectories become advantages and loss weights."""
+class AlgorithmConfig(EstimatorSettings, Section):
+    """Advantages and the weights of the loss."""
 
-    name: EstimatorName = "gigpo"
-    """What an episode or a step is compared with: the episodes of its task (`grpo`, divided by
-    nothing in `drgrpo`; the others of them in `rloo`; the best others in `pass_at_k`), steps
-    from the same state as well (`gigpo`), steps from the same state and past alone (`hgpo`), steps
-    from the same state by how near they led to success in any episode of the task (`graphgpo`), the
-    whole training step (`reinforce_plus_plus`; less the task's mean in `…_baseline`), a greedy
-    episode of the task that is played beside the group and not trained (`remax`), or what a critic
-    expected (`gae`)."""
-    discount: float = Field(default=0.95, ge=0, le=1)
-    """Of the return-to-go, per environment step, not per token; `gigpo`, `hgpo`, `gae`
-    and `reinforce_plus_plus` learn from it, the others only report it."""
-    scale_by_std: bool = True
-    """Divide advantages by the standard deviation of what they are compared with; `drgrpo`,
-    `rloo` and `remax` never do, and `reinforce_plus_plus` and `gae` always divide by the training
-    step's."""
-    step_advantage_weight: float = Field(default=1.0, ge=0)
-    """Weight (omega) of the step part beside the episode part; for `gigpo` and `graphgpo`."""
-    episode_advantage_weight: float = Field(default=1.0, ge=0)
-    """Weight of the episode part beside the step part; for `graphgpo`."""
-    statistics: Literal["episode", "row"] = "episode"
-    """Mean and deviation over episodes, or over rows as in GiGPO's reference code, where a long
-    episode counts more; for `grpo`, `gigpo` and `graphgpo`."""
-    anchor_similarity: float | None = Field(default=None, gt=0, lt=1)
-    """Take states whose texts are at least this alike for one; left out, only equal ones. For
-    `gigpo` and `graphgpo`."""
-    distance_decay: float = Field(default=0.1, gt=0, lt=1)
-    """By what each step further from the goal multiplies the worth of a state (omega), for
-    `graphgpo`. With `proximity` and `scale_by_std`, 0.1 leaves next to nothing to states that
-    are more than 8 steps from the goal."""
-    distance_form: Literal["proximity", "progress"] = "proximity"
-    """What `graphgpo` pays a step for: how near the goal is from where it led, or how much nearer
-    than from where it was taken."""
-    history_length: int = Field(default=2, ge=0)
-    """Past states (K) that `hgpo` looks at, as many as the memory shows."""
-    history_weight_exponent: float = Field(default=1.0, ge=0)
-    """How much more `hgpo` trusts steps that share more of the past (alpha); 0 trusts all alike."""
-    whiten: Literal["token", "episode"] = "token"
-    """What counts the same in the training step's mean and deviation; for `reinforce_plus_plus`,
-    `reinforce_plus_plus_baseline` and `gae`."""
-    gae_level: Literal["step", "token"] = "step"
-    """Values and advantages of whole actions, or of each of their tokens; for `gae`. Discount and
-    trace decay apply once a step in both."""
-    gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    """How far `gae` looks past its critic (lambda), per environment step: 0 trusts the critic
-    after one step, 1 only where an episode is truncated."""
-    pass_k: int | None = Field(default=None, ge=2)
-    """Attempts of which the best counts in `pass_at_k`, at most `rollout.group_size`; left out,
-    all that did not fail. A group with fewer is left out."""
-    loss_unit: Literal["token", "step", "episode", "fixed_token"] = "token"
-    """What weighs the same in the loss, however an episode was cut into rows; `fixed_token` is
-    `token` with a weight that does not follow the lengths of the episodes at hand."""
+    loss_unit: LossUnit = "token"
+    """Loss aggregation: what has the same weight in the mean, however an episode is cut into rows.
+    `fixed_token` divides by a constant, `tokens_per_episode`, in place of the number of tokens."""
     tokens_per_episode: int | None = Field(default=None, ge=1)
-    """What stands for an episode's length in `fixed_token`, such as the most action tokens that
-    one can have."""
+    """The constant of `fixed_token`: for example the most action tokens that an episode can
+    have."""
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted from the reward of a step whose action is invalid, for advantages only; the
     environment's reward is stored as it was."""
-    reward_shaping: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*:\w+$")
-    """`package.module:function` of your own that gives each step the reward that credit is given
-    for; penalties are subtracted from it. The environment's reward is stored as it was."""
+    reward_shaping: Annotated[str | None, BuiltInOrOwn({})] = None
+    """Function of your own that returns the reward of each step of an episode, from which
+    advantages are computed; penalties are subtracted from it. The environment's reward is stored
+    as it was."""
     overlong_penalty: float = Field(default=0.0, ge=0)
     """DAPO's soft overlong shaping: subtracted in the same way from the reward of a step whose
     reply has overlong_end_tokens or more, in proportion from overlong_start_tokens on."""
@@ -137,84 +61,80 @@ class AlgorithmConfig(Section):
     overlong_end_tokens: int | None = Field(default=None, ge=1)
     """Shortest reply with the whole overlong penalty."""
     overlong_unit: Literal["step", "episode"] = "step"
-    """The reply of each step is measured, or all replies of the episode together, whose last step
-    then pays."""
+    """Measure the reply of each step, or all replies of the episode together; the penalty of an
+    episode is subtracted at its last step."""
     reward_kl_coefficient: float = Field(default=0.0, ge=0)
     """Subtracted from a step's reward, in the same way, for each unit of the divergence from the
     starting model, summed over the reply's tokens; 0 leaves it out."""
     reward_kl_kind: Literal["k1", "k2", "k3"] = "k1"
-    """Estimator of the divergence in the reward. There k1 gives the KL's gradient, and k3 does
-    not."""
-
-    @property
-    def uses_critic(self) -> bool:
-        """Whether advantages need values."""
-        return self.name == "gae"
+    """Estimator of the divergence in the reward. In the reward, k1 gives the gradient of the KL,
+    and k3 does not."""
 
     def conflicts(self) -> Generator[str]:
         """A setting must mean something beside the others."""
-        yield from self._meaningless_settings()
-        if self.step_advantage_weight == self.episode_advantage_weight == 0:
-            yield (
-                "step_advantage_weight = 0 and episode_advantage_weight = 0 leave no advantage to "
-                "learn from; raise one"
-            )
+        for field in self.unread:
+            value, default = getattr(self, field), type(self).model_fields[field].default
+            if value != default:
+                readers = [name for name, each in ESTIMATORS.items() if field in each.reads]
+                shown = "…" if isinstance(value, Mapping) else toml_value(value)
+                yield (
+                    f"algorithm.{field} = {shown} means nothing to algorithm.name = "
+                    f'"{self.name}"; it is for {", ".join(readers) or OWN_ESTIMATORS}'
+                )
+        yield from self.estimator_conflicts()
         yield from self._loss_unit_without_its_length()
         yield from self._overlong_penalty_without_its_lengths()
-        if self.reward_shaping is not None and self.name == "remax":
+        if self.reward_shaping is not None and self.needs_greedy_episode:
             yield (
-                f'reward_shaping = "{self.reward_shaping}" with name = "remax": the greedy episode '
-                "that is the baseline keeps the environment's reward; take another estimator"
+                f'algorithm.reward_shaping = "{self.reward_shaping}" with algorithm.name = '
+                f'"{self.name}": the greedy episode that is the baseline keeps the environment\'s '
+                "reward; take another estimator"
             )
-        if self.name == "remax" and self.reward_kl_coefficient > 0:
+        if self.reward_kl_coefficient > 0 and self.needs_greedy_episode:
             yield (
-                f'reward_kl_coefficient = {self.reward_kl_coefficient:g} with name = "remax" needs '
-                "the divergence of greedy episodes, which the learner does not read; use "
-                "loss.kl_coefficient"
+                f"algorithm.reward_kl_coefficient = {self.reward_kl_coefficient:g} with "
+                f'algorithm.name = "{self.name}" needs the divergence of greedy episodes, which '
+                "the learner does not read; use loss.kl_coefficient"
             )
 
     def _overlong_penalty_without_its_lengths(self) -> Generator[str]:
         start, end = self.overlong_start_tokens, self.overlong_end_tokens
         if self.overlong_penalty > 0 and (start is None or end is None):
             yield (
-                f"overlong_penalty = {self.overlong_penalty:g} needs overlong_start_tokens and "
-                "overlong_end_tokens, the lengths between which it rises"
+                f"algorithm.overlong_penalty = {self.overlong_penalty:g} needs "
+                "algorithm.overlong_start_tokens and algorithm.overlong_end_tokens, the lengths "
+                "between which it rises"
             )
         if self.overlong_penalty == 0 and (start is not None or end is not None):
             yield (
-                "overlong_start_tokens and overlong_end_tokens do nothing at overlong_penalty = 0; "
+                "algorithm.overlong_start_tokens and algorithm.overlong_end_tokens do nothing at "
+                "algorithm.overlong_penalty = 0; "
                 "raise it, or leave them out"
             )
         if start is not None and end is not None and start >= end:
             yield (
-                f"overlong_start_tokens = {start} must be less than overlong_end_tokens = {end}; "
+                f"algorithm.overlong_start_tokens = {start} must be less than "
+                f"algorithm.overlong_end_tokens = {end}; "
                 "the penalty rises between them"
             )
 
-    def _meaningless_settings(self) -> Generator[str]:
-        for field, names in READ_BY.items():
-            value = getattr(self, field)
-            if self.name not in names and value != type(self).model_fields[field].default:
-                yield (
-                    f"{field} = {toml_value(value)} means nothing to name = "
-                    f'"{self.name}"; it is for {", ".join(names)}'
-                )
-
     def _loss_unit_without_its_length(self) -> Generator[str]:
-        if self.name == "drgrpo" and self.loss_unit in ("step", "episode"):
+        if self.loss_unit not in self.loss_units:
             yield (
-                f'name = "drgrpo" with loss_unit = "{self.loss_unit}" divides by lengths, which '
-                'Dr.GRPO leaves out; say loss_unit = "fixed_token" or "token"'
+                f'algorithm.loss_unit = "{self.loss_unit}" divides by lengths that '
+                f'algorithm.name = "{self.name}" leaves out; set algorithm.loss_unit to one of '
+                f"{', '.join(self.loss_units)}"
             )
         if self.loss_unit == "fixed_token" and self.tokens_per_episode is None:
             yield (
-                'loss_unit = "fixed_token" needs tokens_per_episode, such as rollout.horizon × '
-                "rollout.max_reply_tokens"
+                'algorithm.loss_unit = "fixed_token" needs algorithm.tokens_per_episode, such as '
+                "rollout.horizon × rollout.max_reply_tokens"
             )
         if self.loss_unit != "fixed_token" and self.tokens_per_episode is not None:
             yield (
-                f"tokens_per_episode = {self.tokens_per_episode} is for loss_unit = "
-                f'"fixed_token", got loss_unit = "{self.loss_unit}"'
+                f"algorithm.tokens_per_episode = {self.tokens_per_episode} is for "
+                "algorithm.loss_unit = "
+                f'"fixed_token", got algorithm.loss_unit = "{self.loss_unit}"'
             )
 
 
@@ -235,8 +155,8 @@ class LossConfig(Section):
     """Bound of the loss, in units of the advantage, where the advantage is negative; of `ppo`
     alone, and 3 if left out."""
     importance_sampling: Literal["none", "token", "sequence"] = "none"
-    """Multiply each token's policy loss by how much likelier the learner finds what the engine
-    sampled: the token, or the whole reply of the step."""
+    """Multiply each token's policy loss by the importance weight between learner and engine, the
+    ratio of their probabilities: of the token, or of the whole reply of the step."""
     importance_cap: float = Field(default=2.0, ge=1)
     """Importance weights are truncated to this; `none` does not read it."""
     kl_coefficient: float = Field(default=0.0, ge=0)
@@ -261,10 +181,11 @@ class LossConfig(Section):
     def conflicts(self) -> Generator[str]:
         """The dual clip is PPO's, and PPO has one."""
         if self.kind == "ppo" and self.dual_clip is None:
-            yield 'kind = "ppo" needs dual_clip, got none; 3 is the usual one'
+            yield 'loss.kind = "ppo" needs loss.dual_clip, got none; 3 is the usual one'
         if self.kind != "ppo" and self.dual_clip is not None:
             yield (
-                f'dual_clip = {self.dual_clip:g} is of kind = "ppo"; kind = "{self.kind}" has '
+                f'loss.dual_clip = {self.dual_clip:g} is of loss.kind = "ppo"; '
+                f'loss.kind = "{self.kind}" has '
                 "none, so leave it out"
             )
 
@@ -298,22 +219,22 @@ class OptimizerConfig(Section):
         """A limit of merged rows needs some."""
         if self.rows != "merged" and self.max_row_tokens is not None:
             yield (
-                f'max_row_tokens = {self.max_row_tokens} is for rows = "merged", '
-                f'got rows = "{self.rows}"'
+                f"optimizer.max_row_tokens = {self.max_row_tokens} is for "
+                f'optimizer.rows = "merged", got optimizer.rows = "{self.rows}"'
             )
 
 
 class ValidationConfig(Section):
-    """Greedy episodes on fixed panels of tasks."""
+    """Greedy episodes on fixed sets of tasks (panels)."""
 
     num_tasks: int = Field(default=64, ge=1)
-    """Tasks of the validation panel, which chooses the best checkpoint."""
+    """Tasks of the validation set, by which the best checkpoint is chosen."""
     every: int = Field(default=0, ge=0)
     """Training steps between validations; 0 validates only before and after."""
     before: bool = True
     """Validate the starting model too."""
     test_num_tasks: int = Field(default=128, ge=1)
-    """Tasks of the held-out panel that `trainer evaluate` reads."""
+    """Tasks of the test set that `trainer evaluate` plays."""
 
 
 class CheckpointConfig(Section):

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import re
 import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -26,7 +27,6 @@ from longhaul_trainer.config.fields import (
     FREE_TABLES,
     config_fields,
     description_of,
-    section_of,
     suggestion,
     takes_none,
     takes_text,
@@ -36,6 +36,15 @@ from longhaul_trainer.config.section import Conflicts
 from longhaul_trainer.config.toml import toml_value
 
 LONGEST_SHOWN_VALUE = 80
+
+OLD_NAMES: Mapping[str, str] = {
+    "algorithm.trace_decay": "algorithm.gae_lambda",
+    "trainer.batches_ahead": "trainer.prefetch_batches",
+}
+"""Settings that are accepted, with a warning, under the name of the release before: old, new."""
+
+LIST_AND_TABLE = {"tuple_type": "must be a list", "dict_type": "must be a table"}
+"""By kind of error: what TOML calls it where pydantic's message has Python's word."""
 
 
 class Description(NamedTuple):
@@ -143,10 +152,13 @@ def _read(
     text: str, overrides: Sequence[str], *, source: str, layers: Sequence[Path]
 ) -> Description:
     table = _table_of(text, source)
+    problems = _rename_old(table, source)
     for layer in layers:
-        _lay_over(table, _table_of(_text_of(layer), str(layer)))
+        above = _table_of(_text_of(layer), str(layer))
+        problems += _rename_old(above, str(layer))
+        _lay_over(table, above)
     source = " with ".join([source, *map(str, layers)])
-    problems = _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
+    problems += _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
     found = Conflicts()
     doubtful: frozenset[str] = frozenset()
     try:
@@ -159,6 +171,36 @@ def _read(
         config = _with_defaults(table, doubtful, found := Conflicts())
     problems += _contradictions(found, doubtful)
     return Description(source, config, tuple(problems), doubtful)
+
+
+def _rename_old(table: dict[str, object], source: str) -> list[str]:
+    """Put what a file says under an old name under the new one; what is wrong comes back."""
+    problems: list[str] = []
+    for old, new in OLD_NAMES.items():
+        section, _, last = old.rpartition(".")
+        inner = table.get(section)
+        if not isinstance(inner, dict) or last not in inner:
+            continue
+        renamed = new.rpartition(".")[2]
+        if renamed in inner:
+            problems.append(_given_twice(old, new))
+            del inner[last]
+            continue
+        _warn_of_old_name(old, new, source)
+        inner[renamed] = cast("dict[str, object]", inner).pop(last)
+    return problems
+
+
+def _given_twice(old: str, new: str) -> str:
+    return f"{old}: is the old name of {new}, which is given too; leave {old} out"
+
+
+def _warn_of_old_name(old: str, new: str, source: str) -> None:
+    warnings.warn(
+        f"{source}: {old} is now called {new}; the next release does not know the old name",
+        FutureWarning,
+        stacklevel=2,
+    )
 
 
 def _with_defaults(
@@ -195,21 +237,13 @@ def _contradictions(found: Conflicts, doubtful: frozenset[str]) -> list[str]:
 
     A contradiction names every field that takes part in it.
     """
-    section_names = {
-        section_of(field.annotation): name for name, field in RunConfig.model_fields.items()
-    }
-    lines: list[str] = []
-    for section, problems in found.items():
-        name = section_names.get(section, "")  # the run as a whole has none
-        prefix = f"{name}." if name else ""
-        doubted = [key.removeprefix(prefix) for key in doubtful if key.startswith(prefix)]
-        lines += [
-            f"{name}: {line}" if name else line
-            for problem in problems
-            for line in problem.splitlines()
-            if not any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", line) for key in doubted)
-        ]
-    return lines
+    return [
+        line
+        for problems in found.values()
+        for problem in problems
+        for line in problem.splitlines()
+        if not any(re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", line) for key in doubtful)
+    ]
 
 
 def _text_of(path: Path) -> str:
@@ -250,9 +284,16 @@ def _lay_over(below: dict[str, object], above: Mapping[str, object], *, prefix: 
 def _apply_overrides(table: dict[str, object], overrides: Sequence[str]) -> list[str]:
     """Put overrides into `table`; what is wrong with them comes back, one line each."""
     problems: list[str] = []
+    given = {override.partition("=")[0].strip() for override in overrides}
     for override in overrides:
         key, equals, text = override.partition("=")
         key = key.strip()
+        if equals and key in OLD_NAMES:
+            if OLD_NAMES[key] in given:
+                problems.append(_given_twice(key, OLD_NAMES[key]))
+                continue
+            _warn_of_old_name(key, OLD_NAMES[key], override)
+            key = OLD_NAMES[key]
         if not equals or not key:
             problems.append(f"{override!r} is not an override; write key=value")
             continue
@@ -310,12 +351,15 @@ def _explain(details: ErrorDetails) -> list[str]:
         return [f"{key}: unknown key{suggestion(key)}"]
     about = description_of(key)
     if kind == "missing":
-        return [f"{key}: missing. {about}"]
+        return [f"{key}{inside}: missing. {about}"]
     if kind == "value_error":
         reasons = message.removeprefix("Value error, ").splitlines()
         return [f"{key}: {reason}" if key else reason for reason in reasons]
     if inside and key.rpartition(".")[0] in FREE_TABLES:
         message = "must be a string, a number, a boolean or a list of those"
+    message = LIST_AND_TABLE.get(kind, message)
+    if kind == "too_long":
+        message = f"must have at most {details.get('ctx', {})['max_length']} entries"
     message = message.replace("Input should be", "must be").replace("String should", "must")
     place = key if key.rpartition(".")[0] in FREE_TABLES else f"{key}{inside}"
     return [f"{place}{_shown(key, details['input'])}: {message}. {about}".rstrip(". ") + "."]

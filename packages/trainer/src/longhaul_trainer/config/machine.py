@@ -44,7 +44,8 @@ class EngineConfig(Section):
         """One pass must hold a token of each sequence."""
         if self.max_batched_tokens < self.max_sequences:
             yield (
-                f"max_batched_tokens = {self.max_batched_tokens} is less than max_sequences = "
+                f"engine.max_batched_tokens = {self.max_batched_tokens} is less than "
+                "engine.max_sequences = "
                 f"{self.max_sequences}; a pass must hold one token of each sequence"
             )
 
@@ -70,16 +71,19 @@ class ResourcesConfig(Section):
         """More nodes need a cluster to join, and this machine is one of them."""
         if self.ray_address is not None and self.ray_address.startswith("ray://"):
             yield (
-                f'ray_address = "{self.ray_address}" is of a Ray client, which has no node of its '
-                'own; start the run on a node of the cluster, with ray_address = "auto"'
+                f'resources.ray_address = "{self.ray_address}" is of a Ray client, which has no '
+                "node of its own; start the run on a node of the cluster, with "
+                'resources.ray_address = "auto"'
             )
         if self.num_engine_nodes > 1 and self.ray_address is None:
             yield (
-                f"num_engine_nodes = {self.num_engine_nodes} needs ray_address, the cluster to "
-                "join; without it a run has the one machine it was started on"
+                f"resources.num_engine_nodes = {self.num_engine_nodes} needs "
+                "resources.ray_address, "
+                "the cluster to join; without it a run has the one machine it was started on"
             )
         if self.num_nodes > 1 and self.ray_address is None:
             yield (
-                f"num_nodes = {self.num_nodes} needs ray_address, the cluster to join; "
+                f"resources.num_nodes = {self.num_nodes} needs resources.ray_address, the "
+                "cluster to join; "
                 "without it a run has the one machine it was started on"
             )

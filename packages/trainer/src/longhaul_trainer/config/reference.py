@@ -5,13 +5,14 @@ Written from the classes, so that the guide cannot drift from them; a test compa
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 import annotated_types
 from pydantic.fields import FieldInfo
 
+from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.fields import section_of
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
@@ -59,6 +60,8 @@ def _table(fields: Iterable[tuple[str, FieldInfo]], prefix: str) -> str:
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for name, field in fields:
         about = " ".join((field.description or "").split()).replace("|", "\\|")
+        meanings = [f"`{key}`: {text}" for key, text in _named(field).items() if text]
+        about = "<br>".join([about, *meanings])
         cells = (f"`{prefix}{name}`", _value(field), _default(field), about)
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
@@ -69,6 +72,8 @@ def _value(field: FieldInfo) -> str:
     members = [kind for kind in get_args(field.annotation) if kind is not type(None)]
     if get_origin(field.annotation) is Literal:
         return ", ".join(f"`{member}`" for member in members)
+    if any(isinstance(rule, BuiltInOrOwn) for rule in field.metadata):
+        return ", ".join(f"`{name}`" for name in [*_named(field), "package.module:name"])
     kind = field.annotation if field.annotation in TYPE_NAMES else None
     if kind is None and members and members[0] in TYPE_NAMES and len(members) == 1:
         kind = members[0]
@@ -79,6 +84,12 @@ def _value(field: FieldInfo) -> str:
         for sign, limit in _limits(field)
     ]
     return " ".join([TYPE_NAMES[kind], ", ".join(limits)]).strip()
+
+
+def _named(field: FieldInfo) -> Mapping[str, str]:
+    """Built-in names that a field takes beside `package.module:name`, and what they mean."""
+    rules = [rule for rule in field.metadata if isinstance(rule, BuiltInOrOwn)]
+    return rules[0].built_in if rules else {}
 
 
 def _limits(field: FieldInfo) -> list[tuple[str, object]]:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
+from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
     ActionsConfig,
@@ -22,10 +23,8 @@ from longhaul_trainer.config.episodes import (
     MemoryConfig,
     PromptConfig,
     RolloutConfig,
-    Scalar,
 )
 from longhaul_trainer.config.learning import (
-    COMPARES_NO_EPISODES,
     AlgorithmConfig,
     CheckpointConfig,
     LossConfig,
@@ -129,7 +128,7 @@ class RunConfig(Section):
             )
         yield from self._rows_that_cannot_be()
         pass_k, group_size = self.algorithm.pass_k, self.rollout.group_size
-        if group_size < 2 and self.algorithm.name not in COMPARES_NO_EPISODES:
+        if group_size < 2 and self.algorithm.compares_episodes:
             yield (
                 f"rollout.group_size = {group_size} leaves nothing to compare to algorithm.name = "
                 f'"{self.algorithm.name}"; make it 2 or more'
@@ -186,7 +185,7 @@ class RunConfig(Section):
         if self.optimizer.rows == "merged" and self.memory.kind != "full":
             yield (
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
-                f'"{self.memory.kind}", whose prompts do not repeat earlier replies; say '
+                f'"{self.memory.kind}", whose prompts do not repeat earlier replies; set '
                 'memory.kind = "full", or '
                 'optimizer.rows = "step"'
             )
@@ -204,7 +203,7 @@ class RunConfig(Section):
         if mode == "separate_async" and engines == 0:
             yield (
                 'trainer.mode = "separate_async" needs engines beside the learner, and '
-                "resources.num_engine_workers = 0; say how many GPUs of a node they take"
+                "resources.num_engine_workers = 0; set how many GPUs of a node they take"
             )
         if mode != "separate_async" and engines > 0:
             yield (
@@ -224,8 +223,8 @@ class RunConfig(Section):
             for name in self.critic.changed():
                 yield (
                     f"critic.{name} = {toml_value(getattr(self.critic, name))} means nothing to "
-                    f'algorithm.name = "{self.algorithm.name}", which has no critic; say "gae", or '
-                    "leave it out"
+                    f'algorithm.name = "{self.algorithm.name}", which has no critic; set it to '
+                    '"gae", or leave it out'
                 )
         warmup = self.critic.warmup_training_steps
         if warmup >= self.num_training_steps:
@@ -253,7 +252,7 @@ class RunConfig(Section):
         if mode == "sync" and staleness > 0 and not self.sampling.chooses:
             yield (
                 f'trainer.max_staleness = {staleness} with trainer.mode = "sync", where no group '
-                "waits for a later update; leave it out, say sampling.dynamic = true, or choose "
+                "waits for a later update; leave it out, set sampling.dynamic = true, or choose "
                 "another mode"
             )
         if mode != "sync" and self.sampling.extra_tasks:
@@ -262,7 +261,7 @@ class RunConfig(Section):
                 f'"{mode}", where an update does not wait for stragglers and a later one takes '
                 "them; leave it out"
             )
-        if self.sampling.chooses and self.algorithm.name in COMPARES_NO_EPISODES:
+        if self.sampling.chooses and not self.algorithm.compares_episodes:
             yield (
                 "sampling.dynamic or sampling.extra_tasks with algorithm.name = "
                 f'"{self.algorithm.name}", which compares no episodes of a group and learns from '

@@ -1,4 +1,4 @@
-"""How playing and learning take turns."""
+"""Synchronous or asynchronous rollout."""
 
 from collections.abc import Generator
 from typing import Literal
@@ -9,39 +9,42 @@ from longhaul_trainer.config.section import Section
 
 
 class TrainerConfig(Section):
-    """How playing and learning take turns."""
+    """Synchronous or asynchronous rollout: are episodes generated while the learner learns?"""
 
     mode: Literal["sync", "colocate_async", "separate_async"] = "sync"
-    """`sync` plays each training step's episodes with the weights that they then change; the
-    others play ahead while the learner learns from what is finished: on the learner's own
-    machines (`colocate_async`, where playing pauses for each update) or on others
-    (`separate_async`)."""
-    batches_ahead: int = Field(default=0, ge=0)
-    """Training steps' worth of groups that are played ahead; 0 in `sync`."""
+    """`sync`: on-policy; each training step generates its episodes and then learns from them.
+    `colocate_async`: asynchronous rollout on the learner's GPUs; episodes go on from one training
+    step to the next, and pause during each update. `separate_async`: asynchronous rollout on GPUs
+    of its own, which never pauses."""
+    prefetch_batches: int = Field(default=0, ge=0)
+    """Asynchronous rollout: batches of groups, of one training step each, that are in progress
+    beyond the one that is learned from. At least 1, and 0 in `sync`."""
     max_staleness: int = Field(default=0, ge=0)
-    """Training steps by which the weights that sampled may be behind those that learn; in `sync`
-    as long as surplus groups of `sampling` may wait for an update."""
+    """Training steps by which the weights that sampled a group may be older than those that learn
+    from it. In `sync`: training steps that a surplus group of `sampling` may wait."""
     on_stale: Literal["drop", "wait"] = "drop"
-    """`drop` throws a group away that came too late for `max_staleness`, and plays another task;
-    `wait` lets the learner wait for it in time, so that nothing is thrown away."""
+    """What happens to groups that would exceed `max_staleness`: `drop` discards them and generates
+    others; `wait` lets the learner wait for them, so that none is discarded."""
 
     def conflicts(self) -> Generator[str]:
-        """Nothing is stale that is not played ahead, and what is needs time to be learned from."""
+        """Only asynchronous rollout prefetches, and `max_staleness` must allow it."""
         if self.mode == "sync":
-            if self.batches_ahead > 0:
+            if self.prefetch_batches > 0:
                 yield (
-                    f'batches_ahead = {self.batches_ahead} with mode = "sync", which plays nothing '
-                    "ahead; leave it out, or choose another mode"
+                    f"trainer.prefetch_batches = {self.prefetch_batches} with "
+                    'trainer.mode = "sync", which generates one batch at a time; leave it out, or '
+                    "choose another mode"
                 )
             return
-        if self.batches_ahead == 0:
+        if self.prefetch_batches == 0:
             yield (
-                f'mode = "{self.mode}" with batches_ahead = 0 would play nothing ahead; say at '
-                'least 1, or mode = "sync"'
+                f'trainer.mode = "{self.mode}" with trainer.prefetch_batches = 0 has no batch in '
+                'flight; set it to at least 1, or trainer.mode = "sync"'
             )
-        if self.max_staleness < self.batches_ahead:
+        if self.max_staleness < self.prefetch_batches:
             yield (
-                f"max_staleness = {self.max_staleness} is less than batches_ahead = "
-                f"{self.batches_ahead}; what is played that far ahead is learned from that many "
-                "training steps later, so it would always be stale"
+                f"trainer.max_staleness = {self.max_staleness} is less than "
+                "trainer.prefetch_batches = "
+                f"{self.prefetch_batches}; a batch is learned from that many training steps after "
+                "it was begun, so it would always be stale"
             )

@@ -35,17 +35,12 @@ class StageClock:
         """Called with the number of a training step and what a person should know of it."""
         self._lock = threading.Lock()
         self._stage = Stage(name="start", training_step=0, started=time.monotonic())
-        self._seconds: dict[str, float] = {}
 
     def enter(self, name: str, *, training_step: int) -> None:
         """Say that stage `name` begins; the one before has ended."""
-        now = time.monotonic()
+        stage = Stage(name=name, training_step=training_step, started=time.monotonic())
         with self._lock:
-            earlier = self._stage
-            self._seconds[earlier.name] = (
-                self._seconds.get(earlier.name, 0.0) + now - earlier.started
-            )
-            self._stage = Stage(name=name, training_step=training_step, started=now)
+            self._stage = stage
         logger.info("training step %d: %s", training_step, name)
 
     @property
@@ -53,11 +48,6 @@ class StageClock:
         """The current stage."""
         with self._lock:
             return self._stage
-
-    def seconds(self) -> dict[str, float]:
-        """Time spent in each stage that has ended, in all."""
-        with self._lock:
-            return dict(self._seconds)
 
     def finished(self, *, training_step: int, metrics: Mapping[str, float]) -> None:
         """Say that a training step is over, with what was measured in it."""

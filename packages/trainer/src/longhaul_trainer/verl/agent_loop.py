@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.actions import build_parser
 from longhaul_core.errors import ConfigError
 from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
 from longhaul_core.rollout import (
@@ -30,6 +30,7 @@ from longhaul_core.rollout import (
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, FinishReason, Task, Trajectory
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.environments import environment_factory, memory_builder, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.training.run_context import RunContext
@@ -98,16 +99,22 @@ class EpisodeService:
     """What the episodes of one process share."""
 
     def __init__(
-        self, run_context: RunContext, server: LLMServerClient, tokenizer: PreTrainedTokenizerBase
+        self,
+        run_context: RunContext,
+        server: LLMServerClient,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        agent_loop: AgentLoop | None = None,
     ) -> None:
         run = run_context.config
+        agent_loop = agent_loop or AgentLoop()
         self.run_context = run_context
         self.run = run
         self.recorder = Recorder.find(run_context.recorder_name)
         self.in_flight = EpisodesInFlight()
         self._runner = EpisodeRunner(
-            make_environment=environment_factory(run),
-            concurrency=run.rollout.concurrent_episodes,
+            make_environment=environment_factory(run, agent_loop=agent_loop),
+            concurrency=agent_loop.share(run.rollout.concurrent_episodes),
             max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
         )
         self._tokenizer = tokenizer
@@ -126,8 +133,8 @@ class EpisodeService:
                     policy_version=run.policy_version,
                 ),
                 renderer=renderer,
-                parser=ActionParser(
-                    format=ActionFormat(run.actions.format),
+                parser=build_parser(
+                    run.actions.format,
                     require_thinking=run.actions.require_thinking,
                     reply_prefix=renderer.begun_thought + run.prompt.reply_prefix,
                 ),
@@ -260,6 +267,20 @@ class EpisodeService:
 
 _services: dict[str, EpisodeService] = {}
 
+_this_process = AgentLoop()
+"""Which of the run's agent loops plays here."""
+
+
+def become(agent_loop: AgentLoop) -> None:
+    """Have this process play with the limits of one agent loop; before its first episode."""
+    global _this_process
+    _this_process = agent_loop
+
+
+def this_process() -> AgentLoop:
+    """Which of the run's agent loops plays here; the only one unless `become` changed it."""
+    return _this_process
+
 
 def stop_groups(groups: Sequence[str]) -> dict[str, Stopped]:
     """Stop the episodes of `groups` that this process plays; see `EpisodesInFlight.stop`."""
@@ -283,7 +304,10 @@ class EpisodeAgentLoop:
     ) -> None:
         if run_context not in _services:
             _services[run_context] = EpisodeService(
-                RunContext.read(Path(run_context)), server_manager, tokenizer
+                RunContext.read(Path(run_context)),
+                server_manager,
+                tokenizer,
+                agent_loop=this_process(),
             )
         self._service = _services[run_context]
 

@@ -17,8 +17,9 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.training.stopping import Stopped
-from longhaul_trainer.verl.agent_loop import stop_groups
+from longhaul_trainer.verl.agent_loop import become, stop_groups
 
 _actor_class: Any = AgentLoopWorkerTQ
 _WorkerTQ: Any = _actor_class.__ray_metadata__.modified_class
@@ -26,6 +27,10 @@ _WorkerTQ: Any = _actor_class.__ray_metadata__.modified_class
 
 class StoppableWorker(_WorkerTQ):
     """verl's worker, which can be told to stop groups."""
+
+    async def become(self, agent_loop: AgentLoop) -> None:
+        """See `longhaul_trainer.verl.agent_loop.become`."""
+        become(agent_loop)
 
     async def stop_groups(self, groups: Sequence[str]) -> dict[str, Stopped]:
         """See `longhaul_trainer.verl.agent_loop.stop_groups`."""
@@ -38,6 +43,14 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
     async def _init_agent_loop_workers(self) -> None:
         self.agent_loop_workers_class = ray.remote(StoppableWorker)
         await super()._init_agent_loop_workers()
+        # verl hands its workers all the same; each is told here which part of the run it plays.
+        num_workers = len(self.agent_loop_workers)
+        await asyncio.gather(
+            *(
+                worker.become.remote(AgentLoop(index=index, of=num_workers))
+                for index, worker in enumerate(self.agent_loop_workers)
+            )
+        )
 
     def stop_groups(self, groups: Sequence[str]) -> dict[str, Stopped]:
         """Stop the episodes of `groups`; says what `EpisodesInFlight.stop` does."""

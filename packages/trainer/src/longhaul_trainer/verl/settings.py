@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from longhaul_core.errors import ConfigError, MachineError
+from longhaul_trainer.agent_loops import most_agent_loops
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
@@ -57,11 +58,13 @@ FUSED_KERNELS = "actor_rollout_ref.model.use_fused_kernels"
 SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
 """Last part of the settings that share a row out among GPUs: of the actor, reference and critic."""
 
+AGENT_LOOPS = "actor_rollout_ref.rollout.agent.num_workers"
+
 OVERRIDABLE = frozenset(
     {
         "trainer.project_name",
         "trainer.logger",
-        "actor_rollout_ref.rollout.agent.num_workers",
+        AGENT_LOOPS,
         "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
         *(
             f"{engine}.mixed_precision.{name}"
@@ -306,7 +309,7 @@ def _turns(run: RunConfig) -> dict[str, Value]:
         "trainer.v1.sampler.max_off_policy_strategy": trainer.on_stale,
     }
     if trainer.mode != "sync":
-        derived[f"trainer.v1.{trainer.mode}.num_warmup_batches"] = trainer.batches_ahead
+        derived[f"trainer.v1.{trainer.mode}.num_warmup_batches"] = trainer.prefetch_batches
     if trainer.mode == "separate_async":
         rollout = "actor_rollout_ref.rollout"
         derived |= {
@@ -392,9 +395,18 @@ def _critic(run: RunConfig, paths: Paths, device: str) -> dict[str, Value]:
 
 
 def _gpu(run: RunConfig) -> dict[str, Value]:
+    most = most_agent_loops(run)
+    asked = run.verl.get(AGENT_LOOPS)
+    if isinstance(asked, int) and not 1 <= asked <= most:
+        raise ConfigError(
+            f"verl.{AGENT_LOOPS} = {asked}: each agent loop plays a share of "
+            f"rollout.concurrent_episodes = {run.rollout.concurrent_episodes} in a share of "
+            f"environment.num_workers = {run.environment.num_workers}, at least one; ask for 1 to "
+            f"{most}, or raise both limits"
+        )
     derived: dict[str, Value] = {
         "trainer.device": "cuda",
-        "actor_rollout_ref.rollout.agent.num_workers": run.resources.num_workers,
+        AGENT_LOOPS: min(run.resources.num_workers, most),
     }
     return derived | _gpu_attention(run) if _engine(run, "gpu") == FSDP else derived
 
@@ -440,7 +452,7 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
         f"{sampler}.free_cache_engine": False,
         f"{sampler}.enable_sleep_mode": False,
         f"{sampler}.load_format": "safetensors",
-        f"{sampler}.agent.num_workers": 1,
+        AGENT_LOOPS: 1,
         f"{engine}.worker_extension_cls": "longhaul_trainer.verl.cpu.engine.CpuWorkerExtension",
         f"{engine}.distributed_executor_backend": "uni",
         f"{engine}.kv_cache_memory_bytes": int(run.engine.memory_gib * 2**30),

@@ -195,7 +195,7 @@ class LonghaulTrainer(PPOTrainer):
         More than usual where fewer are played ahead, since groups were left out and not replaced.
         """
         if self._dynamic_sampling is None:
-            ahead = self._run.trainer.batches_ahead * self._run.tasks_per_training_step
+            ahead = self._run.trainer.prefetch_batches * self._run.tasks_per_training_step
             if (missing := ahead - len(self._waiting)) > 0:
                 self._add_prompts_to_generate(missing)
             return super().prepare_step()
@@ -242,7 +242,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _episodes_of_a_group(self, phase: str, *, num_tasks: int) -> dict[str, list[int]]:
         """How many episodes verl starts for each task, and which of them is the greedy one."""
-        if phase != "train" or self._run.algorithm.name != "remax":
+        if phase != "train" or not self._run.algorithm.needs_greedy_episode:
             return {}
         group_size = self._run.rollout.group_size
         return {
@@ -293,7 +293,7 @@ class LonghaulTrainer(PPOTrainer):
         return all_failed(
             self.global_steps,
             smallest_group=smallest_group(self._run.algorithm),
-            beside=" and a greedy one" if self._run.algorithm.name == "remax" else "",
+            beside=" and a greedy one" if self._run.algorithm.needs_greedy_episode else "",
         )
 
     def on_step_begin(self) -> None:
@@ -357,7 +357,7 @@ class LonghaulTrainer(PPOTrainer):
             algorithm=self._run.algorithm,
             num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
             groups=[str(group) for group in self.replay_buffer.taken],
-            greedy=self._greedy if self._run.algorithm.name == "remax" else None,
+            greedy=self._greedy if self._run.algorithm.needs_greedy_episode else None,
             values=values,
         )
 

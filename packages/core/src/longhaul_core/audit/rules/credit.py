@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from longhaul_core.audit.evidence import AuditedEpisode, Evidence
-from longhaul_core.audit.formulas import KNOWN_ESTIMATORS, Credit, returns_to_go
+from longhaul_core.audit.formulas import Credit, returns_to_go
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
@@ -13,11 +13,8 @@ __all__ = ["RULES"]
 
 def _credited(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode, Credit]]:
     """Trained episodes with the credit that they should have."""
-    if evidence.intent.estimator not in KNOWN_ESTIMATORS:
-        tally.skip(
-            f"no definition of algorithm.name = {evidence.intent.estimator!r} here",
-            len(evidence.trained),
-        )
+    if evidence.intent.no_definition is not None:
+        tally.skip(evidence.intent.no_definition, len(evidence.trained))
         return
     meant = {episode.numbers.episode_id for episode in evidence.meant}
     for episode in evidence.trained:
@@ -56,9 +53,10 @@ def check_shaped_reward(evidence: Evidence, tally: Tally) -> None:
 
 
 def _why_rewards_do_not_follow(intent: Intent) -> str:
-    if intent.reward_shaping is not None:
-        return f"algorithm.reward_shaping = {intent.reward_shaping!r} is a function of the run's"
-    if intent.reward_kl_coefficient > 0:
+    shaping = intent.algorithm["reward_shaping"]
+    if shaping is not None:
+        return f"algorithm.reward_shaping = {shaping!r} is a function of the run's"
+    if intent.algorithm["reward_kl_coefficient"] > 0:
         return (
             "algorithm.reward_kl_coefficient > 0: the divergence in the reward needs reference "
             "logprobs, which the store does not have"
@@ -72,7 +70,7 @@ def check_return_to_go(evidence: Evidence, tally: Tally) -> None:
         if not episode.complete:
             tally.skip("the episode's steps are not all there", len(episode.steps))
             continue
-        expected = returns_to_go(evidence.rewards(episode), evidence.intent.discount)
+        expected = returns_to_go(evidence.rewards(episode), evidence.intent.algorithm["discount"])
         tally.checked(len(episode.steps))
         for step, value in zip(episode.steps, expected, strict=True):
             if _far(step.return_to_go, value, 1e-9 + 1e-3 * evidence.rounding):

@@ -46,10 +46,11 @@ def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
         steps = [step for episode in members for step in episode.steps]
         found = fsum((step.loss_weight or 0.0) * step.num_action_tokens for step in steps)
         expected = 1.0
-        if evidence.intent.tokens_per_episode is not None:
+        tokens_per_episode = evidence.intent.algorithm["tokens_per_episode"]
+        if tokens_per_episode is not None:
             lengths = [sum(s.num_action_tokens for s in episode.steps) for episode in members]
             mean_length = sum(lengths) / max(1, sum(length > 0 for length in lengths))
-            expected = mean_length / evidence.intent.tokens_per_episode
+            expected = mean_length / tokens_per_episode
         if abs(found - expected) > 1e-6 * expected:
             tally.found(
                 f"weights of {found:.9g} in optimizer step {part}",

@@ -69,7 +69,7 @@ def check_targets(evidence: Evidence, tally: Tally) -> None:
 
 def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
     """Each token has the advantage of its place in the chain of its episode's tokens."""
-    if not (evidence.intent.has_critic and evidence.intent.gae_level == "token"):
+    if not evidence.intent.credits_tokens:
         return
     for episode in evidence.meant:
         credit = evidence.credit.get(episode.numbers.episode_id)
@@ -117,7 +117,7 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
                     episode_id=step.episode_id,
                     step_index=step.step_index,
                 )
-    by_token = evidence.intent.gae_level == "token"
+    by_token = evidence.intent.credits_tokens
     for row in evidence.critic_loss_inputs:
         step = evidence.steps.get((row.episode_id, row.step_index))
         weights = evidence.value_weights.get(row.episode_id)

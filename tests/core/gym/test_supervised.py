@@ -1,0 +1,91 @@
+"""Tests for `longhaul_core.gym.supervised`, with programs that play no environment."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from longhaul_core.errors import EnvironmentFailure
+from longhaul_core.gym.supervised import ForkServer, WorkerProcess
+
+
+@asynccontextmanager
+async def worker_of(program: str, argument: str) -> AsyncGenerator[WorkerProcess]:
+    server = await ForkServer.start(f"worker_programs:{program}", argument)
+    try:
+        yield await server.spawn()
+    finally:
+        await server.stop()
+
+
+def test_any_bytes_pass_unharmed_and_requests_are_answered_in_their_order() -> None:
+    every_byte = bytes(range(256)) * 10_000
+
+    async def main() -> None:
+        async with worker_of("recorder", "hello 🧭") as worker:
+            assert (await worker.greeting()).decode() == "hello 🧭"
+            requests = (every_byte, b"1", b"2", b"3")
+            answers = await asyncio.gather(*(worker.ask(each) for each in requests))
+            assert answers == [every_byte + rest for rest in (b"", b"1", b"12", b"123")]
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_cancelled_in_the_queue_is_never_sent() -> None:
+    async def main() -> None:
+        async with worker_of("recorder", "") as worker:
+            tasks = [asyncio.create_task(worker.ask(each)) for each in (b"1", b"2", b"3")]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            await asyncio.wait(tasks)
+            assert tasks[1].cancelled()
+            assert tasks[2].result() == b"13"
+
+    asyncio.run(main())
+
+
+def test_half_a_message_holds_up_nobody_but_who_waits_for_it() -> None:
+    async def main() -> None:
+        async with worker_of("raw", "00000010 41") as worker:
+            for wanted in (TimeoutError, EnvironmentFailure):  # it has not returned for 1 s
+                with pytest.raises(wanted):
+                    async with asyncio.timeout(1.1):
+                        await worker.ask(b"go on")
+            assert not worker.alive
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("sent", "cause"),
+    [
+        ("00000000", "sent a message of 0 bytes; the limit is 16777216"),
+        ("ff000000", "sent a message of 4278190080 bytes; the limit is 16777216"),
+        ("00000002 5a21", "sent what nobody asked for: b'Z!'"),
+        ("00000002 4121 00000002 4122", "sent what nobody asked for: b'A\"'"),
+    ],
+)
+def test_a_worker_that_sends_nonsense_is_killed(sent: str, cause: str) -> None:
+    async def main() -> None:
+        async with worker_of("raw", sent) as worker:
+            with pytest.raises(EnvironmentFailure, match=cause):
+                for _ in range(2):
+                    await worker.ask(b"go on")
+                    await asyncio.sleep(0.1)
+            assert not worker.alive
+
+    asyncio.run(main())
+
+
+def test_a_server_that_cannot_load_its_program_and_a_worker_that_never_greets_are_failures() -> (
+    None
+):
+    async def begin(program: str, argument: str) -> None:
+        async with worker_of(program, argument):
+            pass
+
+    with pytest.raises(EnvironmentFailure, match="the fork server ended while it started"):
+        asyncio.run(begin("refusing", "no license"))
+    with pytest.raises(EnvironmentFailure, match="the worker process exited with status 4"):
+        asyncio.run(begin("exiting", "4"))
