@@ -163,7 +163,7 @@ def test_every_problem_is_told_in_one_round(tmp_path: Path) -> None:
     for told in (
         "rollout.horizon = 0",
         'leaves nothing to compare to algorithm.name = "gigpo"',
-        "engine: max_batched_tokens = 4",
+        "engine.max_batched_tokens = 4",
         "has 1024 training tasks",
         "got 99999",
         "model.path = 'gone' is not a folder",

@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM
 from longhaul_core.store import EpisodeCredit, Record
 from longhaul_core.types import FinishReason, Observation, Split, Step, StopReason, Task, Trajectory
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.load import adopt_old_names
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.variables import prepare_environment
 from steps import one_call_step
@@ -41,6 +42,8 @@ from verl_process import one_critic, one_worker
 
 NEVER_READ = -3.25
 """What a model computed of a gap: nobody may care."""
+RECORDED_AS = {"sample_index": "position"}
+"""Names that have changed since the steps were recorded: today's, the recording's."""
 CREDIT = (
     *("group_index", "sample_index", "retry", "optimizer_step_index", "split_reasons"),
     *("episode_advantage", "step_advantages", "advantages", "token_advantages"),
@@ -64,13 +67,13 @@ LEFT_OUT = ("perf/", "timing", "mfu", "memory", "training/")
 
 def run_of(inputs: Inputs) -> RunConfig:
     """The run that the training step is one of."""
-    return RunConfig.model_validate(
-        {
-            "num_training_steps": 8,
-            "model": {"path": "tiny", "engine_dtype": "float32"},
-            **inputs["settings"],
-        }
-    )
+    table: dict[str, Any] = {
+        "num_training_steps": 8,
+        "model": {"path": "tiny", "engine_dtype": "float32"},
+        **inputs["settings"],
+    }
+    assert not adopt_old_names(table, "the recording")
+    return RunConfig.model_validate(table)
 
 
 def task_of(group: RecordedGroup) -> Task:
@@ -457,7 +460,7 @@ def replay(inputs: Inputs, *, workers: Mapping[str, Any], model: Path) -> Output
     measured = metrics | updates[0].metrics | updates[1].metrics
     return {
         "credit": [
-            {name: getattr(record, name) for name in CREDIT}
+            {RECORDED_AS.get(name, name): getattr(record, name) for name in CREDIT}
             for record in records.written
             if isinstance(record, EpisodeCredit)
         ],

@@ -152,10 +152,10 @@ def _read(
     text: str, overrides: Sequence[str], *, source: str, layers: Sequence[Path]
 ) -> Description:
     table = _table_of(text, source)
-    problems = _rename_old(table, source)
+    problems = adopt_old_names(table, source)
     for layer in layers:
         above = _table_of(_text_of(layer), str(layer))
-        problems += _rename_old(above, str(layer))
+        problems += adopt_old_names(above, str(layer))
         _lay_over(table, above)
     source = " with ".join([source, *map(str, layers)])
     problems += _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
@@ -173,8 +173,16 @@ def _read(
     return Description(source, config, tuple(problems), doubtful)
 
 
-def _rename_old(table: dict[str, object], source: str) -> list[str]:
-    """Put what a file says under an old name under the new one; what is wrong comes back."""
+def adopt_old_names(table: dict[str, object], source: str) -> list[str]:
+    """Move settings with an old name to the new one, with a warning for each.
+
+    Args:
+        table: A description, as its file has it; changed in place.
+        source: Where it is from, for the warnings.
+
+    Returns:
+        A line for each setting that is given under both names.
+    """
     problems: list[str] = []
     for old, new in OLD_NAMES.items():
         section, _, last = old.rpartition(".")
