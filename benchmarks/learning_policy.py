@@ -27,7 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.tasks import TaskSource
-from longhaul_core.types import FinishReason, Message, Split, Step
+from longhaul_core.types import Call, FinishReason, Message, Split
 from longhaul_trainer.models.folder import (
     MESSAGE_END,
     MESSAGE_START,
@@ -215,7 +215,13 @@ class CachedRenderer(ChatTemplateRenderer):
         super().__init__(tokenizer)
         self._rendered: dict[tuple[Message, ...], tuple[int, ...]] = {}
 
-    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        earlier: Sequence[Call] = (),
+        begins_reply: bool = True,
+    ) -> tuple[int, ...]:
         """See `Renderer.render`; no prompt goes on from an earlier one here."""
         key = tuple(messages)
         if key not in self._rendered:

@@ -12,7 +12,7 @@ from longhaul_core.gym import GymEnvironmentSpec, thread_environments
 from longhaul_core.memory import PromptTemplate, WindowMemory
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, run_episode
-from longhaul_core.types import Message, Split, Step, Trajectory
+from longhaul_core.types import Call, Message, Split, Trajectory
 from longhaul_envs.play import expert_policy, play
 from longhaul_envs.sources import task_source_for
 
@@ -42,7 +42,13 @@ class ScriptedPolicy:
 class ByteRenderer:
     """A token for every byte. A real renderer applies the model's chat template."""
 
-    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        earlier: Sequence[Call] = (),
+        begins_reply: bool = True,
+    ) -> tuple[int, ...]:
         return tuple("\n".join(message.text for message in messages).encode())
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ from longhaul_core.errors import MAX_MESSAGE_CHARACTERS, PolicyFailure
 from longhaul_core.memory import Memory, NoMemory, PromptTemplate
 from longhaul_core.policy import Completion, Policy, Prompt, Sampling
 from longhaul_core.rollout import Agent
-from longhaul_core.types import Message, Observation, Split, Step, Task
+from longhaul_core.types import Call, Message, Observation, Split, Task
 
 
 def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
@@ -39,8 +39,14 @@ def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
 class ByteRenderer:
     """One token per byte of "role: content" lines, so lengths are easy to work out."""
 
-    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
-        return tuple("\n".join(f"{one.role}: {one.content}" for one in messages).encode())
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        earlier: Sequence[Call] = (),
+        begins_reply: bool = True,
+    ) -> tuple[int, ...]:
+        return tuple("\n".join(f"{one.role}: {one.text}" for one in messages).encode())
 
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(tokens).decode()

@@ -29,8 +29,8 @@ from longhaul_core.rollout import (
     EpisodeLimits,
     EpisodeResult,
     EpisodeRunner,
-    assemble_groups,
-    group_specs,
+    EpisodeSpec,
+    episode_seed,
 )
 from longhaul_core.store.records import (
     EpisodeCredit,
@@ -46,7 +46,7 @@ from longhaul_core.store.records import (
     TokenPieces,
 )
 from longhaul_core.store.writer import StoreWriter
-from longhaul_core.types import Split, Step, Task, Trajectory, TrajectoryGroup
+from longhaul_core.types import Split, Step, Task, Trajectory
 from longhaul_envs.textcraft import TextCraft
 
 NUM_TRAINING_STEPS = 12
@@ -132,7 +132,14 @@ class SampleRun:
         first = (training_step - 1) * TASKS_PER_TRAINING_STEP
         tasks = self.train_tasks[first : first + TASKS_PER_TRAINING_STEP]
         results = await self._play(tasks, "train", training_step, GROUP_SIZE, temperature=1.0)
-        groups = assemble_groups(results)
+        groups = [
+            [
+                one.outcome
+                for one in results
+                if one.spec.group_index == index and isinstance(one.outcome, Trajectory)
+            ]
+            for index in range(len(tasks))
+        ]
         retries = {
             (one.spec.group_index, one.spec.sample_index): one.spec.retry
             for one in results
@@ -151,14 +158,14 @@ class SampleRun:
                 for index in range(len(tasks))
             ]
         )
-        comparable = {i: group for i, group in groups.items() if len(group.trajectories) >= 2}
+        comparable = {i: group for i, group in enumerate(groups) if len(group) >= 2}
         lessons: list[tuple[Step, float]] = []
         weights = iter(
             loss_weights(
                 [
                     [len(step.action_tokens) for step in one.steps]
                     for group in comparable.values()
-                    for one in group.trajectories
+                    for one in group
                 ],
                 loss_unit="episode",
             )
@@ -166,10 +173,10 @@ class SampleRun:
         for index, group in comparable.items():
             credits = self._credit(group, index, training_step, retries, weights)
             self.writer.write(credits)
-            for trajectory, credit in zip(group.trajectories, credits, strict=True):
+            for trajectory, credit in zip(group, credits, strict=True):
                 lessons += zip(trajectory.steps, credit.advantages, strict=True)
         self.policy.learn(lessons, learning_rate=4.0)
-        played = [one for group in groups.values() for one in group.trajectories]
+        played = [one for group in groups for one in group]
         self.writer.write(
             [
                 PolicyVersion(
@@ -186,7 +193,7 @@ class SampleRun:
                     values={
                         "train/mean_return": float(np.mean([one.episode_return for one in played])),
                         "train/weight_norm": float(np.linalg.norm(self.policy.weights)),
-                        "train/num_failures": float(sum(one.failed for one in results)),
+                        "train/num_failures": float(len(results) - len(played)),
                     },
                 ),
                 TokenPieces(run_id=self.run_id, pieces=self.tokenizer.vocabulary),
@@ -226,22 +233,37 @@ class SampleRun:
         *,
         temperature: float,
     ) -> list[EpisodeResult]:
-        runner = EpisodeRunner(
-            agent=Agent(
-                policy=self.policy,
-                renderer=self.tokenizer,
-                parser=ActionParser(),
-                build_memory=lambda: WindowMemory(size=2, template=TEMPLATE),
-                temperature=temperature,
-            ),
-            make_environment=self._environment,
-            limits=EpisodeLimits(horizon=14, max_prompt_tokens=2000),
-            concurrency=8,
+        agent = Agent(
+            policy=self.policy,
+            renderer=self.tokenizer,
+            parser=ActionParser(),
+            build_memory=lambda: WindowMemory(size=2, template=TEMPLATE),
+            temperature=temperature,
         )
-        specs = group_specs(
-            tasks, group_size=group_size, run_seed=7, training_step=training_step, phase=phase
+        runner = EpisodeRunner(make_environment=self._environment, concurrency=8)
+        limits = EpisodeLimits(horizon=14, max_prompt_tokens=2000)
+        places = [(group, sample) for group in range(len(tasks)) for sample in range(group_size)]
+        results = await asyncio.gather(
+            *(
+                runner.play(
+                    EpisodeSpec(
+                        task=tasks[group_index],
+                        seed=episode_seed(
+                            7,
+                            training_step=training_step,
+                            group_index=group_index,
+                            sample_index=sample_index,
+                            phase=phase,
+                        ),
+                        group_index=group_index,
+                        sample_index=sample_index,
+                    ),
+                    agent=agent,
+                    limits=limits,
+                )
+                for group_index, sample_index in places
+            )
         )
-        results = [result async for result in runner.run(specs)]
         self.writer.write(
             [
                 EpisodeRecord(
@@ -266,15 +288,15 @@ class SampleRun:
 
     def _credit(
         self,
-        group: TrajectoryGroup,
+        group: Sequence[Trajectory],
         group_index: int,
         training_step: int,
         retries: dict[tuple[int, int], int],
         weights: Iterator[tuple[float, ...]],
     ) -> list[EpisodeCredit]:
         credits = gigpo_credit(
-            [np.array([step.reward for step in one.steps]) for one in group.trajectories],
-            [[step.observation.anchor for step in one.steps] for one in group.trajectories],
+            [np.array([step.reward for step in one.steps]) for one in group],
+            [[step.observation.anchor for step in one.steps] for one in group],
             discount=0.95,
         )
         return [
@@ -299,7 +321,7 @@ class SampleRun:
                 ),
                 optimizer_step_index=0,
             )
-            for trajectory, credit in zip(group.trajectories, credits, strict=True)
+            for trajectory, credit in zip(group, credits, strict=True)
         ]
 
 

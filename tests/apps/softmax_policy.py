@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from longhaul_core.policy import Completion, Prompt, Sampling
-from longhaul_core.types import Message, Step
+from longhaul_core.types import Call, Message, Step
 
 NUM_FEATURES = 6
 STRAY_REPLIES = (
@@ -44,7 +44,13 @@ class ByteTokenizer:
         """The bytes of every token met so far."""
         return {number: piece for piece, number in self._ids.items()}
 
-    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        earlier: Sequence[Call] = (),
+        begins_reply: bool = True,
+    ) -> tuple[int, ...]:
         turns = (f"<|im_start|>{one.role}\n{one.text}<|im_end|>\n" for one in messages)
         return self.encode("".join(turns) + "<|im_start|>assistant\n")
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from longhaul_core.memory import MEMORIES, Memory, PromptTemplate, build_memory
 from longhaul_core.types import Message, Observation
+from memories import Model, taken_in
 
 TEMPLATE = PromptTemplate(system="You craft.", instruction="Write one action.")
 KINDS = [*MEMORIES, *os.environ.get("LONGHAUL_MEMORIES", "").split()]
@@ -18,7 +19,7 @@ Build = Callable[[], Memory]
 
 @pytest.fixture(params=KINDS)
 def build(request: pytest.FixtureRequest) -> Build:
-    return lambda: build_memory(request.param, size=3, template=TEMPLATE)
+    return lambda: build_memory(request.param, size=3, summarize_every=2, template=TEMPLATE)
 
 
 def seen(number: int) -> Observation:
@@ -26,8 +27,15 @@ def seen(number: int) -> Observation:
 
 
 def after(memory: Memory, num_exchanges: int) -> Memory:
+    model = Model()
     for number in range(num_exchanges):
-        memory.write(observation=seen(number), reply=f"reply {number:03}", action=f"do {number:03}")
+        taken_in(
+            memory,
+            seen(number),
+            reply=f"reply {number:03}",
+            action=f"do {number:03}",
+            model=model,
+        )
     return memory
 
 
@@ -65,12 +73,27 @@ def test_dropping_leaves_out_the_oldest_and_never_lengthens_the_prompt(build: Bu
     lengths = [length(prompt) for prompt in prompts]
     assert lengths == sorted(lengths, reverse=True)
     assert len(set(lengths)) == len(lengths)
-    assert prompts[-1] == build().compose(seen(9))
     if memory.num_remembered > 1:
         everything = " ".join(message.text for message in prompts[1])
         oldest = 5 - memory.num_remembered
         assert f"room {oldest:03}" not in everything
         assert f"room {oldest + 1:03}" in everything
+
+
+@pytest.mark.parametrize("kind", ["none", "window", "full"])
+def test_what_drops_everything_shows_what_a_fresh_memory_does(kind: str) -> None:
+    memory = after(build_memory(kind, size=3, template=TEMPLATE), 5)
+    fresh = build_memory(kind, size=3, template=TEMPLATE)
+    assert memory.compose(seen(9), drop=memory.num_remembered) == fresh.compose(seen(9))
+
+
+def test_a_summary_is_what_is_left_of_a_prompt_that_drops_everything() -> None:
+    memory = after(build_memory("summary", size=3, summarize_every=2, template=TEMPLATE), 5)
+    *_, asked = memory.compose(seen(9), drop=memory.num_remembered)
+    *_, fresh = build_memory("summary", size=3, summarize_every=2, template=TEMPLATE).compose(
+        seen(9)
+    )
+    assert asked.text == f"Summary:\nsummary 001\nNow:\n{fresh.text}"
 
 
 def test_dropping_more_than_there_is_is_refused(build: Build) -> None:
@@ -81,22 +104,28 @@ def test_dropping_more_than_there_is_is_refused(build: Build) -> None:
         memory.compose(seen(0), drop=-1)
 
 
-@pytest.mark.parametrize("kind", ["none", "window"])
-@given(size=st.integers(1, 6), extra=st.integers(0, 60))
+@pytest.mark.parametrize("kind", ["none", "window", "summary"])
+@given(size=st.integers(1, 6), every=st.integers(1, 4), extra=st.integers(0, 60))
 def test_the_prompt_of_a_bounded_memory_does_not_grow_with_the_step(
-    kind: str, size: int, extra: int
+    kind: str, size: int, every: int, extra: int
 ) -> None:
-    template = PromptTemplate()
-    at_window = after(build_memory(kind, size=size, template=template), size)
-    later = after(build_memory(kind, size=size, template=template), size + extra)
-    assert length(later.compose(seen(99))) == length(at_window.compose(seen(99)))
-    assert later.num_remembered <= size
+    def made() -> Memory:
+        return build_memory(kind, size=size, summarize_every=every, template=TEMPLATE)
+
+    full = size + every - 1 if kind == "summary" else size
+    # A summary's prompt is longest before the next summary.
+    at_window = after(made(), full + (every if kind == "summary" else 0))
+    later = after(made(), full + extra)
+    assert length(later.compose(seen(99))) <= length(at_window.compose(seen(99)))
+    if kind != "summary":
+        assert length(later.compose(seen(99))) == length(at_window.compose(seen(99)))
+    assert later.num_remembered <= full
 
 
 def test_full_history_extends_the_earlier_prompt_by_the_reply_as_it_was() -> None:
     memory = build_memory("full", template=PromptTemplate(reply_prefix="<action>"))
     earlier = memory.compose(seen(0))
-    memory.write(observation=seen(0), reply="left</action> \n", action="left")
+    taken_in(memory, seen(0), reply="left</action> \n", action="left")
     later = memory.compose(seen(1))
     assert later[: len(earlier)] == earlier
     assert later[len(earlier)] == Message(role="assistant", content="<action>left</action> \n")

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from longhaul_core.gym.convert import to_observation, to_step_result
+from longhaul_core.gym.worker import OBSERVATION
+from longhaul_core.types import MediaType, Picture
 
 
 def test_what_info_does_not_say_is_unknown() -> None:
@@ -48,7 +50,10 @@ def test_success_is_the_environments_word_where_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("text", "info", "message"),
     [
-        (np.zeros(3), {}, "must be text, got ndarray"),
+        (np.zeros(3), {}, "must be text, .*got ndarray"),
+        ({"text": 3}, {}, "text'.* must be text, got int"),
+        ({"text": "", "picture": np.zeros(3)}, {}, "bytes.*got ndarray.*pictures.png"),
+        ({"text": "", "image": b""}, {}, "alone, has .'image'"),
         ("", {"anchor_state": 3}, "anchor_state.*got int"),
         ("", {"admissible_actions": "go"}, "must be a list of text, got str"),
         ("", {"admissible_actions": ["go", 3]}, "holds 3"),
@@ -62,3 +67,37 @@ def test_a_wrong_type_is_named(text: object, info: dict[str, object], message: s
 def test_a_reward_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="nan"):
         to_step_result("", float("nan"), terminated=False, truncated=False, info={})
+
+
+HEADS: list[tuple[bytes, MediaType]] = [
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff\xe0", "image/jpeg"),
+    (b"RIFF\x10\x00\x00\x00WEBP", "image/webp"),
+]
+
+
+@pytest.mark.parametrize(("head", "media_type"), HEADS)
+def test_a_picture_is_known_by_its_first_bytes(head: bytes, media_type: MediaType) -> None:
+    data = head + b"\x00rest"
+    observation = to_observation({"text": "room", "picture": data}, {})
+    assert observation.text == "room"
+    assert observation.pictures == (Picture.of(data, media_type=media_type),)
+    assert observation.pictures[0].data == data
+
+
+def test_a_dictionary_without_a_picture_is_its_text() -> None:
+    for seen in ({"text": "room"}, {"text": "room", "picture": None}):
+        assert to_observation(seen, {}) == to_observation("room", {})
+
+
+def test_bytes_that_are_no_picture_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"PNG, JPEG or WebP.*b'GIF89a"):
+        to_observation({"text": "", "picture": b"GIF89a"}, {})
+
+
+def test_a_picture_goes_through_the_wire_of_a_worker_as_it_is() -> None:
+    data = bytes(range(256))
+    seen = to_observation({"text": "room", "picture": HEADS[0][0] + data}, {})
+    read = OBSERVATION.validate_json(OBSERVATION.dump_json(seen))
+    assert read == seen
+    assert read.pictures[0].data == HEADS[0][0] + data

@@ -1,10 +1,13 @@
 """The layout of prompts, to the letter."""
 
+from dataclasses import replace
+
 import pytest
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import PromptTemplate, WindowMemory, build_memory
-from longhaul_core.types import Message, Observation
+from longhaul_core.types import Message, Observation, Picture
+from memories import taken_in
 
 ROOM = Observation(text="A room.", admissible_actions=("left", "right"))
 
@@ -26,18 +29,48 @@ def test_actions_are_listed_only_if_wanted_and_known() -> None:
 def test_a_window_shows_the_past_above_the_present() -> None:
     memory = WindowMemory(size=2, template=PromptTemplate(instruction="Act."))
     for place, action in (("Sea.", "down"), ("Hall.", "left"), ("Cave.", "up")):
-        memory.write(observation=Observation(text=place), reply="", action=action)
+        taken_in(memory, Observation(text=place), action=action)
     (message,) = memory.compose(ROOM)
     assert message.content == (
         "Past:\nHall.\n> left\nCave.\n> up\nNow:\nA room.\nActions: left | right\nAct."
     )
 
 
+def test_pictures_follow_the_text_which_stays_as_it_is_without_them() -> None:
+    template = PromptTemplate(instruction="Act.")
+    map_, view = Picture.of(b"map"), Picture.of(b"view", media_type="image/jpeg")
+    shown = replace(ROOM, pictures=(map_, view))
+
+    message = template.user_message(shown, ["Hall.\n> left"])
+
+    text = template.user_message(ROOM, ["Hall.\n> left"]).content
+    assert message.content == (text, map_, view)
+    assert message.text == text
+    assert template.past_line(shown, "left") == template.past_line(ROOM, "left")
+
+
+def test_a_summary_stands_above_the_past_and_the_present() -> None:
+    template = PromptTemplate(system="You walk.", instruction="Act.", summary_request="Sum up.")
+    asked = template.user_message(Observation(text="A room."), ["Hall.\n> left"], summary="Lost.")
+    assert asked.content == "Summary:\nLost.\nPast:\nHall.\n> left\nNow:\nA room.\nAct."
+    alone = template.user_message(Observation(text="A room."), summary="Lost.")
+    assert alone.content == "Summary:\nLost.\nNow:\nA room.\nAct."
+    assert template.summary_messages(["Hall.\n> left"], summary="Lost.") == (
+        Message(role="system", content="You walk."),
+        Message(role="user", content="Summary:\nLost.\nPast:\nHall.\n> left\nSum up."),
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "size", "message"),
     [
-        ("windw", 1, "'windw': must be one of none, window, full, or package.module:name"),
+        (
+            "windw",
+            1,
+            "'windw': must be one of none, window, full, summary, or package.module:name",
+        ),
         ("window", 0, "at least 1, got 0"),
+        ("summary", 0, "size of at least 1, got 0"),
     ],
 )
 def test_an_unknown_kind_and_an_empty_window_are_refused(

@@ -33,11 +33,11 @@ from longhaul_core.rollout import (
     step_seed,
 )
 from longhaul_core.types import (
+    Call,
     FailedEpisode,
     FailureCause,
     Message,
     Observation,
-    Step,
     StopReason,
     Task,
     Trajectory,
@@ -322,7 +322,11 @@ def test_a_memory_that_raises_fails_the_episode() -> None:
 def test_messages_that_no_template_renders_fail_the_episode() -> None:
     class Refusing(ByteRenderer):
         def render(
-            self, messages: Sequence[Message], *, after: Step | None = None
+            self,
+            messages: Sequence[Message],
+            *,
+            earlier: Sequence[Call] = (),
+            begins_reply: bool = True,
         ) -> tuple[int, ...]:
             raise ValueError("no such role")
 
@@ -336,15 +340,19 @@ def test_messages_that_no_template_renders_fail_the_episode() -> None:
     assert failure_of(play(ScriptedEnvironment(), agent)).cause is FailureCause.RENDERER_ERROR
 
 
-def test_a_renderer_is_told_the_step_that_a_prompt_may_go_on_from() -> None:
-    told: list[Step | None] = []
+def test_a_renderer_is_given_the_calls_that_a_prompt_may_go_on_from() -> None:
+    given: list[Sequence[Call]] = []
 
     class Telling(ByteRenderer):
         def render(
-            self, messages: Sequence[Message], *, after: Step | None = None
+            self,
+            messages: Sequence[Message],
+            *,
+            earlier: Sequence[Call] = (),
+            begins_reply: bool = True,
         ) -> tuple[int, ...]:
-            told.append(after)
-            return super().render(messages, after=after)
+            given.append(earlier)
+            return super().render(messages, earlier=earlier, begins_reply=begins_reply)
 
     base = make_agent()
     agent = Agent(
@@ -355,7 +363,8 @@ def test_a_renderer_is_told_the_step_that_a_prompt_may_go_on_from() -> None:
     )
     trajectory = trajectory_of(play(ScriptedEnvironment(rewards=[0.0, 0.0, 1.0]), agent))
 
-    assert told == [None, *trajectory.steps[:-1]]
+    calls = [call for step in trajectory.steps for call in step.calls]
+    assert [list(one) for one in given] == [[], calls[:1], calls[:2]]
 
 
 def test_cancellation_passes_and_the_environment_is_closed() -> None:
@@ -512,11 +521,15 @@ def test_rendering_one_episodes_prompt_costs_no_other_episode_its_time() -> None
 
     class SlowForOne(ByteRenderer):
         def render(
-            self, messages: Sequence[Message], *, after: Step | None = None
+            self,
+            messages: Sequence[Message],
+            *,
+            earlier: Sequence[Call] = (),
+            begins_reply: bool = True,
         ) -> tuple[int, ...]:
-            if "start 0" in messages[-1].content:
+            if "start 0" in messages[-1].text:
                 assert others_have_ended.wait(timeout=30), "rendering kept the others waiting"
-            return super().render(messages, after=after)
+            return super().render(messages, earlier=earlier, begins_reply=begins_reply)
 
     base = make_agent()
     agent = Agent(

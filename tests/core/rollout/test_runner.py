@@ -1,14 +1,18 @@
-"""Many episodes at once."""
+"""Many episodes at once, and again if they fail."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import aclosing
-from dataclasses import replace
+from collections.abc import Callable
 from itertools import count
 
 import pytest
 
-from fakes import FailingEnvironment, ScriptedEnvironment, make_agent, make_task
+from fakes import (
+    FailingEnvironment,
+    HangingEnvironment,
+    ScriptedEnvironment,
+    make_agent,
+    make_task,
+)
 from longhaul_core.environment import Environment, EnvironmentFactory
 from longhaul_core.errors import ConfigError
 from longhaul_core.rollout import (
@@ -18,26 +22,47 @@ from longhaul_core.rollout import (
     EpisodeSpec,
     retry_seed,
 )
-from longhaul_core.types import Task, Trajectory
+from longhaul_core.types import FailedEpisode, FailureCause, Task, Trajectory
 
 LIMITS = EpisodeLimits(horizon=5, max_prompt_tokens=1000)
 
 
-def runner(make_environment: EnvironmentFactory, *, concurrency: int = 4) -> EpisodeRunner:
-    return EpisodeRunner(
-        agent=make_agent(),
-        make_environment=make_environment,
-        limits=LIMITS,
-        concurrency=concurrency,
-    )
+class Tries:
+    """Keeps every try in the order in which they end."""
+
+    def __init__(self) -> None:
+        self.results: list[EpisodeResult] = []
+
+    async def __call__(self, result: EpisodeResult) -> None:
+        self.results.append(result)
 
 
-def specs(num_episodes: int) -> list[EpisodeSpec]:
-    return [EpisodeSpec(task=make_task(number), seed=number) for number in range(num_episodes)]
+def spec(number: int = 0) -> EpisodeSpec:
+    return EpisodeSpec(task=make_task(number), seed=number)
 
 
-async def collected(episode_runner: EpisodeRunner, num_episodes: int) -> list[EpisodeResult]:
-    return [result async for result in episode_runner.run(specs(num_episodes))]
+def played(
+    make_environment: EnvironmentFactory,
+    *,
+    num_episodes: int = 1,
+    concurrency: int = 4,
+    max_retries: int = 0,
+) -> tuple[list[EpisodeResult], list[EpisodeResult]]:
+    """The last try of each episode, and all tries in the order in which they ended."""
+    tries = Tries()
+
+    async def play() -> list[EpisodeResult]:
+        runner = EpisodeRunner(
+            make_environment=make_environment, concurrency=concurrency, max_retries=max_retries
+        )
+        return await asyncio.gather(
+            *(
+                runner.play(spec(number), agent=make_agent(), limits=LIMITS, on_try=tries)
+                for number in range(num_episodes)
+            )
+        )
+
+    return asyncio.run(play()), tries.results
 
 
 class Gauge:
@@ -62,10 +87,22 @@ class Gauge:
         return Gauged(delay_seconds=self._delay_seconds)
 
 
+def failing_first(num_failures: int) -> Callable[[Task], Environment]:
+    """Environments of which the first ones fail at their reset."""
+    tries = count()
+
+    def make(task: Task) -> Environment:
+        if next(tries) < num_failures:
+            return FailingEnvironment(where="reset")
+        return ScriptedEnvironment()
+
+    return make
+
+
 def test_every_episode_is_played_once_and_no_more_than_asked_are_in_flight() -> None:
     gauge = Gauge()
-    results = asyncio.run(collected(runner(gauge, concurrency=4), 25))
-    assert sorted(result.spec.task.seed for result in results) == list(range(25))
+    results, _ = played(gauge, num_episodes=25, concurrency=4)
+    assert [result.spec.task.seed for result in results] == list(range(25))
     assert gauge.most_open == 4
     assert gauge.num_open == 0
 
@@ -74,88 +111,105 @@ def test_a_quick_episode_does_not_wait_for_a_slow_one() -> None:
     def make(task: Task) -> Environment:
         return ScriptedEnvironment(delay_seconds=0.2 if task.seed == 0 else 0.001)
 
-    results = asyncio.run(collected(runner(make, concurrency=2), 20))
+    _, tries = played(make, num_episodes=20, concurrency=2)
     # The slow one holds one slot; all others pass it in the other one.
-    assert [result.spec.task.seed for result in results] == [*range(1, 20), 0]
+    assert [result.spec.task.seed for result in tries] == [*range(1, 20), 0]
 
 
-def test_a_failed_episode_is_played_again_and_every_try_is_told() -> None:
-    tries = count()
-
-    def make(task: Task) -> Environment:
-        return FailingEnvironment(where="reset") if next(tries) < 2 else ScriptedEnvironment()
-
-    results = asyncio.run(collected(replace(runner(make), max_retries=2), 1))
-    assert [(result.spec.retry, result.failed, result.final) for result in results] == [
-        (0, True, False),
-        (1, True, False),
-        (2, False, True),
+def test_a_failed_episode_is_played_again_with_another_seed_and_every_try_is_reported() -> None:
+    (last,), tries = played(failing_first(2), max_retries=2)
+    assert [(one.spec.retry, type(one.outcome)) for one in tries] == [
+        (0, FailedEpisode),
+        (1, FailedEpisode),
+        (2, Trajectory),
     ]
-    assert [result.outcome.seed for result in results] == [
-        retry_seed(0, retry=retry) for retry in range(3)
-    ]
+    assert [one.outcome.seed for one in tries] == [retry_seed(0, retry=retry) for retry in range(3)]
+    assert last is tries[-1]
 
 
-def test_an_episode_that_fails_to_the_last_try_is_left_out_with_its_failures() -> None:
-    def make(task: Task) -> Environment:
-        return FailingEnvironment(where="step")
+def test_an_episode_that_fails_to_the_last_try_returns_its_last_failure() -> None:
+    (last,), tries = played(failing_first(9), max_retries=1)
+    assert len(tries) == 2
+    assert last is tries[-1]
+    assert isinstance(last.outcome, FailedEpisode)
 
-    results = asyncio.run(collected(replace(runner(make), max_retries=1), 1))
-    assert [(result.failed, result.final) for result in results] == [(True, False), (True, True)]
 
+def test_a_slot_is_free_while_a_try_is_stored() -> None:
+    async def play() -> None:
+        runner = EpisodeRunner(make_environment=lambda task: ScriptedEnvironment(), concurrency=1)
+        others_have_ended = asyncio.Event()
 
-def test_progress_is_told_the_moment_an_episode_ends_even_to_a_busy_reader() -> None:
-    async def main() -> None:
-        told: list[int] = []
-        episodes = runner(lambda task: ScriptedEnvironment()).run(
-            specs(6), on_result=lambda result: told.append(result.spec.task.seed)
+        async def store(result: EpisodeResult) -> None:
+            await others_have_ended.wait()
+
+        first = asyncio.create_task(
+            runner.play(spec(), agent=make_agent(), limits=LIMITS, on_try=store)
         )
-        async with aclosing(episodes):
-            await anext(episodes)
-            await asyncio.sleep(0.2)
-            assert sorted(told) == list(range(6))
+        async with asyncio.timeout(5):
+            await runner.play(spec(1), agent=make_agent(), limits=LIMITS)
+            assert not first.done()
+            others_have_ended.set()
+            await first
 
-    asyncio.run(main())
+    asyncio.run(play())
 
 
-def test_an_error_of_the_progress_hook_stops_the_run() -> None:
-    def refuse(result: EpisodeResult) -> None:
+def test_an_episode_that_is_stopped_is_not_played_again() -> None:
+    async def play() -> list[EpisodeResult]:
+        tries, stop = Tries(), asyncio.Event()
+        runner = EpisodeRunner(
+            make_environment=lambda task: HangingEnvironment(where="reset"),
+            concurrency=1,
+            max_retries=3,
+        )
+        playing = asyncio.create_task(
+            runner.play(spec(), agent=make_agent(), limits=LIMITS, stop=stop, on_try=tries)
+        )
+        await asyncio.sleep(0.01)
+        stop.set()
+        await playing
+        return tries.results
+
+    (only,) = asyncio.run(play())
+    assert isinstance(only.outcome, FailedEpisode)
+    assert only.outcome.cause is FailureCause.STOPPED_EARLY
+
+
+def test_what_storing_a_try_raises_passes_and_frees_the_slot() -> None:
+    async def refuse(result: EpisodeResult) -> None:
         raise OSError("disk full")
 
-    gauge = Gauge()
+    async def play() -> None:
+        runner = EpisodeRunner(make_environment=lambda task: ScriptedEnvironment(), concurrency=1)
+        with pytest.raises(OSError, match="disk full"):
+            await runner.play(spec(), agent=make_agent(), limits=LIMITS, on_try=refuse)
+        async with asyncio.timeout(5):
+            await runner.play(spec(1), agent=make_agent(), limits=LIMITS)
 
-    async def main() -> None:
-        async for _ in runner(gauge).run(specs(9), on_result=refuse):
-            pass
-
-    with pytest.raises(OSError, match="disk full"):
-        asyncio.run(main())
-    assert gauge.num_open == 0
+    asyncio.run(play())
 
 
-def test_leaving_early_cancels_what_is_in_flight_and_starts_no_more() -> None:
+def test_cancelling_an_episode_closes_its_environment_and_frees_its_slot() -> None:
     gauge = Gauge(delay_seconds=0.05)
 
-    def endless() -> Iterator[EpisodeSpec]:
-        return (EpisodeSpec(task=make_task(number), seed=number) for number in count())
-
-    async def main() -> None:
-        async with aclosing(runner(gauge).run(endless())) as results:
-            async for result in results:
-                assert isinstance(result.outcome, Trajectory)
-                break
+    async def play() -> None:
+        runner = EpisodeRunner(make_environment=gauge, concurrency=1)
+        playing = asyncio.create_task(runner.play(spec(), agent=make_agent(), limits=LIMITS))
+        await asyncio.sleep(0.01)
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
         assert gauge.num_open == 0
-        assert len(asyncio.all_tasks()) == 1
+        async with asyncio.timeout(5):
+            await runner.play(spec(1), agent=make_agent(), limits=LIMITS)
 
-    asyncio.run(main())
-
-
-def test_fewer_episodes_than_slots_is_fine() -> None:
-    assert len(asyncio.run(collected(runner(Gauge(), concurrency=50), 3))) == 3
-    assert asyncio.run(collected(runner(Gauge()), 0)) == []
+    asyncio.run(play())
 
 
-@pytest.mark.parametrize(("field", "value"), [("concurrency", 0), ("max_retries", -1)])
-def test_numbers_out_of_range_are_refused(field: str, value: int) -> None:
-    with pytest.raises(ConfigError, match=f"{field}.*{value}"):
-        replace(runner(Gauge()), **{field: value})
+@pytest.mark.parametrize(
+    ("concurrency", "max_retries", "message"),
+    [(0, 0, "concurrency.*0"), (1, -1, "max_retries.*-1")],
+)
+def test_numbers_out_of_range_are_refused(concurrency: int, max_retries: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EpisodeRunner(make_environment=Gauge(), concurrency=concurrency, max_retries=max_retries)

@@ -101,6 +101,22 @@ def test_there_are_recipes() -> None:
             "optimizer.optimizer_steps_per_training_step = 4 equal parts (6 mod 4 = 2)",
         ),
         (
+            {"memory": {"kind": "summary", "max_summary_tokens": 65}},
+            "memory.max_summary_tokens = 65 is more than rollout.max_reply_tokens = 64",
+        ),
+        (
+            {"memory": {"summarize_every": 3}},
+            'memory.summarize_every = 3 means nothing to memory.kind = "window"; set memory',
+        ),
+        (
+            {"memory": {"kind": "full", "max_summary_tokens": 9}},
+            'memory.max_summary_tokens = 9 means nothing to memory.kind = "full"',
+        ),
+        (
+            {"memory": {"kind": "none", "train_summaries": True}},
+            'memory.train_summaries = true means nothing to memory.kind = "none"',
+        ),
+        (
             {"sampling": {"max_refills": 5}},
             "sampling.max_refills = 5 does nothing at sampling.dynamic = false; set samp",
         ),
@@ -123,7 +139,7 @@ def test_there_are_recipes() -> None:
                     "max_episode_tokens": 500,
                 }
             },
-            "rollout.max_episode_tokens = 500 is less than one full step, "
+            "rollout.max_episode_tokens = 500 is less than one full call, "
             "rollout.max_prompt_tokens + rollout.max_reply_tokens = 512 + 64 = 576",
         ),
         (
@@ -557,7 +573,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 18
+    assert len(sections) == 19
 
 
 def parse_smallest() -> RunConfig:

@@ -37,7 +37,8 @@ def test_what_was_stopped_is_counted_by_group_and_nothing_else_is() -> None:
     flights = EpisodesInFlight()
     broken = make_failure()
     stopped = replace(broken, cause=FailureCause.STOPPED_EARLY)
-    cost = sum(len(s.prompt_tokens) + len(s.action_tokens) for s in stopped.steps)
+    sampled = [call.sampled for step in stopped.steps for call in step.calls]
+    cost = sum(len(s.prompt_tokens) + len(s.action_tokens) for s in sampled if s is not None)
     assert cost > 0
 
     for outcome in (stopped, stopped, broken, make_trajectory()):

@@ -11,7 +11,7 @@ import pytest
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.records import EpisodeRecord, Record
-from longhaul_core.types import Split
+from longhaul_core.types import Call, FailedEpisode, FailureCause, FinishReason, Split
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import task_panel
@@ -43,12 +43,14 @@ RUN = RunConfig.model_validate(
 
 
 class Server:
-    """Replies with the same tokens to every prompt."""
+    """Replies with the same tokens to every prompt, and keeps the longest replies asked for."""
 
     def __init__(self, tokens: Sequence[int] = (5, 6, 7)) -> None:
         self._tokens = list(tokens)
+        self.max_tokens: list[int] = []
 
-    async def generate(self, request_id: str, **_: object) -> SimpleNamespace:
+    async def generate(self, request_id: str, **asked: Any) -> SimpleNamespace:  # noqa: ANN401
+        self.max_tokens.append(asked["sampling_params"]["max_tokens"])
         return SimpleNamespace(
             token_ids=self._tokens,
             log_probs=[-1.0] * len(self._tokens),
@@ -113,7 +115,7 @@ def service_of(
 
 
 def begin(
-    service: "EpisodeService", *, sample_index: int = 0
+    service: "EpisodeService", *, sample_index: int = 0, horizon: int = 2
 ) -> "asyncio.Task[list[AgentLoopOutput]]":
     """Begin an episode of the first task."""
     return asyncio.create_task(
@@ -123,7 +125,7 @@ def begin(
             training_step=1,
             group_index=0,
             sample_index=sample_index,
-            horizon=2,
+            horizon=horizon,
         )
     )
 
@@ -206,6 +208,153 @@ def test_what_is_said_in_a_thought_that_the_chat_template_began_is_not_acted_on(
         return [(step.action, step.action_valid) for step in episode.outcome.steps]
 
     assert asyncio.run(actions()) == [("", False), ("", False)]
+
+
+def stored_calls(
+    tokenizer: Any,  # noqa: ANN401
+    *,
+    horizon: int = 2,
+    server: Server | None = None,
+    **sections: dict[str, object],
+) -> list[tuple[Call, ...]]:
+    """The calls of each step of an episode, as the recorder gets them, with other settings."""
+    run = RunConfig.model_validate(RUN.model_dump() | sections)
+
+    async def play_one() -> list[tuple[Call, ...]]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        await begin(service_of(recorder, tokenizer, run=run, server=server), horizon=horizon)
+        (episode,) = recorder.episodes
+        return [step.calls for step in episode.outcome.steps]
+
+    return asyncio.run(play_one())
+
+
+def test_an_agent_that_plans_first_makes_two_calls_a_step(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    steps = stored_calls(tokenizer, agent={"kind": "plan_then_act"})
+
+    assert [[(call.purpose, call.agent, call.trained) for call in calls] for calls in steps] == [
+        [("plan", "planner", True), ("act", "", True)]
+    ] * 2
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_runs_memory_has_the_model_write_its_summaries(
+    tokenizer: Any,  # noqa: ANN401
+    trained: bool,
+) -> None:
+    server = Server(tokenizer.encode("so far", add_special_tokens=False))
+    steps = stored_calls(
+        tokenizer,
+        horizon=3,
+        server=server,
+        memory={
+            "kind": "summary",
+            "size": 1,
+            "summarize_every": 1,
+            "max_summary_tokens": 5,
+            "train_summaries": trained,
+        },
+    )
+
+    assert [[(call.purpose, call.trained) for call in calls] for calls in steps] == [
+        [("act", True)],
+        [("act", True), ("remember", trained)],
+        [("act", True)],
+    ]
+    assert server.max_tokens == [64, 64, 5, 64]
+    assert steps[2][0].messages[-1].text.startswith("Summary:\nso far\nPast:\n")
+
+
+def test_a_reply_is_cut_at_its_own_limit_and_stops_at_an_end_token(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    end = tokenizer.eos_token_id
+
+    def reasons(tokens: Sequence[int]) -> list[FinishReason]:
+        short = RUN.rollout.model_dump() | {"max_reply_tokens": 3}
+        steps = stored_calls(tokenizer, horizon=1, server=Server(tokens), rollout=short)
+        return [call.finish_reason for calls in steps for call in calls]
+
+    assert reasons([5, 6]) == [FinishReason.STOP]  # a stop word
+    assert reasons([5, 6, end]) == [FinishReason.STOP]
+    assert reasons([5, 6, 7]) == [FinishReason.LENGTH]
+
+
+class RefusingServer(Server):
+    """Gives no reply to its first requests."""
+
+    def __init__(self, *, num_refused: int) -> None:
+        super().__init__()
+        self._num_refused = num_refused
+
+    async def generate(self, request_id: str, **asked: Any) -> SimpleNamespace:  # noqa: ANN401
+        reply = await super().generate(request_id, **asked)
+        if len(self.max_tokens) <= self._num_refused:
+            reply.stop_reason = "aborted"
+        return reply
+
+
+@pytest.mark.parametrize(("num_refused", "num_rows"), [(1, 2), (2, 0)])
+def test_every_try_is_stored_and_the_last_one_has_the_rows(
+    tokenizer: Any,  # noqa: ANN401
+    num_refused: int,
+    num_rows: int,
+) -> None:
+    async def tries() -> tuple[list[tuple[int, bool]], int]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        server = RefusingServer(num_refused=num_refused)
+        rows = await begin(service_of(recorder, tokenizer, server=server))
+        return [
+            (episode.retry, isinstance(episode.outcome, FailedEpisode))
+            for episode in recorder.episodes
+        ], len(rows)
+
+    assert asyncio.run(tries()) == ([(0, True), (1, num_refused == 2)], num_rows)
+
+
+def test_a_failure_is_not_retried_where_it_is_left_out(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    left_out = RUN.rollout.model_copy(update={"on_failure": "leave_out"})
+
+    async def num_tries() -> int:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        run = RUN.model_copy(update={"rollout": left_out})
+        await begin(service_of(recorder, tokenizer, run=run, server=RefusingServer(num_refused=1)))
+        return len(recorder.episodes)
+
+    assert asyncio.run(num_tries()) == 1
+
+
+def test_the_episodes_of_a_stopped_group_end_are_stored_and_are_not_played_again(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    class Hanging(Server):
+        async def generate(self, request_id: str, **asked: Any) -> SimpleNamespace:  # noqa: ANN401
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+    async def stopped() -> tuple[list[FailureCause], int]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        service = service_of(recorder, tokenizer, server=Hanging())
+        playing = begin(service)
+        await asyncio.sleep(0.2)
+        service.in_flight.stop(["train-1-0"])
+        async with asyncio.timeout(30):
+            assert await playing == []
+        outcomes = [episode.outcome for episode in recorder.episodes]
+        assert all(isinstance(outcome, FailedEpisode) for outcome in outcomes)
+        found = service.in_flight.stop(["train-1-0"])
+        causes = [one.cause for one in outcomes if isinstance(one, FailedEpisode)]
+        return causes, found["train-1-0"].num_episodes
+
+    assert asyncio.run(stopped()) == ([FailureCause.STOPPED_EARLY], 1)
 
 
 class BusyServer(Server):

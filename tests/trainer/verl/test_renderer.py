@@ -1,15 +1,17 @@
 """Tests for `longhaul_trainer.verl.renderer`, with the packaged models' tokenizers."""
 
 import copy
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
 from longhaul_core.memory import PromptTemplate, build_memory
-from longhaul_core.types import Message, Observation, Step
+from longhaul_core.types import Call, Message, Observation, Picture, SampledTokens, Step
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
+from memories import taken_in
 from steps import one_call_step
 
 TEXTS = [
@@ -148,6 +150,7 @@ def played(
         kind, size=2, template=PromptTemplate(system="Be brief.", reply_prefix=prefix)
     )
     steps: list[Step] = []
+    calls: list[Call] = []
     for index, tokens in enumerate(replies):
         observation = Observation(text=f"Room {index}.")
         messages = memory.compose(observation)
@@ -157,7 +160,7 @@ def played(
                 index,
                 observation,
                 messages=messages,
-                prompt_tokens=renderer.render(messages, after=steps[-1] if steps else None),
+                prompt_tokens=renderer.render(messages, earlier=calls),
                 action_tokens=tuple(tokens),
                 behavior_logprobs=(0.0,) * len(tokens),
                 reply=text,
@@ -167,8 +170,23 @@ def played(
                 policy_version=0,
             )
         )
-        memory.write(observation=observation, reply=text, action=text)
+        calls += steps[-1].calls
+        taken_in(memory, observation, reply=text, action=text)
     return steps
+
+
+def sampled_of(step: Step) -> SampledTokens:
+    (call,) = step.calls
+    assert call.sampled is not None
+    return call.sampled
+
+
+def prompt_of(step: Step) -> tuple[int, ...]:
+    return sampled_of(step).prompt_tokens
+
+
+def read_and_written(step: Step) -> tuple[int, ...]:
+    return prompt_of(step) + sampled_of(step).action_tokens
 
 
 def sampled(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
@@ -204,9 +222,9 @@ def test_with_the_whole_past_a_prompt_goes_on_from_the_tokens_of_the_step_before
     steps = played(tokenizer, [tokens] * 4, prefix=prefix)
 
     for before, step in pairwise(steps):
-        known = before.prompt_tokens + before.action_tokens
-        assert step.prompt_tokens[: len(known)] == known
-        added = tokenizer.decode(list(step.prompt_tokens[len(known) :]))
+        known, prompt = read_and_written(before), prompt_of(step)
+        assert prompt[: len(known)] == known
+        added = tokenizer.decode(list(prompt[len(known) :]))
         ended = reply.endswith("<|im_end|>")
         assert added == (
             ("" if ended else "<|im_end|>")
@@ -220,10 +238,10 @@ def test_what_was_read_is_the_text_that_the_template_makes(
     replies = [sampled(tokenizer, "go north<|im_end|>"), sampled(tokenizer, "go south")]
     steps = played(tokenizer, [*replies, replies[0]])
 
-    anew = ChatTemplateRenderer(tokenizer).render(steps[-1].messages)
+    anew = ChatTemplateRenderer(tokenizer).render(steps[-1].calls[0].messages)
 
-    assert tokenizer.decode(list(anew)) == tokenizer.decode(list(steps[-1].prompt_tokens))
-    assert anew != steps[-1].prompt_tokens
+    assert tokenizer.decode(list(anew)) == tokenizer.decode(list(prompt_of(steps[-1])))
+    assert anew != prompt_of(steps[-1])
 
 
 @pytest.mark.parametrize("kind", ["window", "none"])
@@ -233,7 +251,7 @@ def test_a_prompt_that_does_not_go_on_is_made_by_the_template(
     steps = played(tokenizer, [sampled(tokenizer, "go north<|im_end|>")] * 3, kind=kind)
 
     for step in steps:
-        assert step.prompt_tokens == ChatTemplateRenderer(tokenizer).render(step.messages)
+        assert prompt_of(step) == ChatTemplateRenderer(tokenizer).render(step.calls[0].messages)
 
 
 def test_another_reply_than_the_one_that_was_written_is_made_into_tokens_anew(
@@ -241,13 +259,13 @@ def test_another_reply_than_the_one_that_was_written_is_made_into_tokens_anew(
 ) -> None:
     (step,) = played(tokenizer, [sampled(tokenizer, "go north<|im_end|>")])
     messages = (
-        *step.messages,
+        *step.calls[0].messages,
         Message(role="assistant", content="go south"),
         Message(role="user", content="Room 1."),
     )
     renderer = ChatTemplateRenderer(tokenizer)
 
-    assert renderer.render(messages, after=step) == renderer.render(messages)
+    assert renderer.render(messages, earlier=step.calls) == renderer.render(messages)
 
 
 def test_a_template_that_changes_earlier_replies_has_the_last_word(
@@ -262,5 +280,81 @@ def test_a_template_that_changes_earlier_replies_has_the_last_word(
     assert stripping.chat_template != tokenizer.chat_template
     steps = played(stripping, [sampled(stripping, "I think. go north<|im_end|>")] * 2)
 
-    assert steps[1].prompt_tokens == ChatTemplateRenderer(stripping).render(steps[1].messages)
-    assert "I think" not in stripping.decode(list(steps[1].prompt_tokens))
+    anew = ChatTemplateRenderer(stripping).render(steps[1].calls[0].messages)
+    assert prompt_of(steps[1]) == anew
+    assert "I think" not in stripping.decode(list(anew))
+
+
+def going_on(call: Call, text: str) -> tuple[Message, ...]:
+    """What an agent that repeats the call's conversation asks next."""
+    return (
+        *call.messages,
+        Message(role="assistant", content=call.reply),
+        Message(role="user", content=text),
+    )
+
+
+def test_of_several_conversations_a_prompt_goes_on_from_the_one_that_it_repeats(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    renderer = ChatTemplateRenderer(tokenizer)
+    north, south = (
+        played(tokenizer, [sampled(tokenizer, f"go {where}<|im_end|>")])[0]
+        for where in ("north", "south")
+    )  # one prompt, two replies
+    calls = (*north.calls, *south.calls)
+
+    for step in (north, south):
+        tokens = renderer.render(going_on(step.calls[0], "And now?"), earlier=calls)
+        known = read_and_written(step)
+        assert tokens[: len(known)] == known
+
+    longer = played(tokenizer, [sampled(tokenizer, "go north<|im_end|>")] * 2)
+    calls = tuple(call for step in longer for call in step.calls)
+    tokens = renderer.render(going_on(longer[1].calls[0], "And now?"), earlier=calls)
+    known = read_and_written(longer[1])  # the latest of those that it repeats
+    assert tokens[: len(known)] == known
+
+
+def test_a_call_without_tokens_is_rendered_like_any_other_text(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    (step,) = played(tokenizer, [sampled(tokenizer, "go north<|im_end|>")])
+    elsewhere = replace(step.calls[0], sampled=None, trained=False)
+    renderer, messages = ChatTemplateRenderer(tokenizer), going_on(elsewhere, "And now?")
+
+    assert renderer.render(messages, earlier=(elsewhere,)) == renderer.render(messages)
+
+
+def test_what_is_no_action_does_not_begin_with_the_reply_prefix(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    plain = ChatTemplateRenderer(tokenizer)
+    prefixed = ChatTemplateRenderer(tokenizer, reply_prefix="<action>")
+    asked = (Message(role="user", content="What is the plan?"),)
+
+    tokens = prefixed.render(asked, begins_reply=False)
+    assert tokens == plain.render(asked)
+
+    reply = tuple(sampled(tokenizer, "north first<|im_end|>"))
+    call = Call(
+        messages=asked,
+        reply="north first",
+        sampled=SampledTokens(
+            prompt_tokens=tokens,
+            action_tokens=reply,
+            behavior_logprobs=(0.0,) * len(reply),
+            policy_version=0,
+        ),
+        purpose="plan",
+    )
+    later = prefixed.render(going_on(call, "And now?"), earlier=(call,), begins_reply=False)
+    assert later[: len(tokens) + len(reply)] == tokens + reply
+    assert tokenizer.decode(list(later)).endswith("<|im_start|>assistant\n")
+
+
+def test_a_prompt_with_pictures_is_its_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    renderer, picture = ChatTemplateRenderer(tokenizer), Picture.of(b"a map")
+    shown = Message(role="user", content=("Now?", picture))
+
+    assert renderer.render((shown,)) == renderer.render((Message(role="user", content="Now?"),))

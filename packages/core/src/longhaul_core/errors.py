@@ -5,6 +5,9 @@
     ├── MachineError           the machine cannot carry the run      see `trainer doctor`
     ├── GroupError             a group cannot be trained on          drop the group
     ├── StoreError             the store refused a read or a write   stop the run
+    ├── LimitReached           a limit of the episode was reached    end it: truncated
+    │   ├── HorizonReached         … its steps
+    │   └── TokensSpent            … its tokens, or those of a prompt
     └── EpisodeError           one episode failed                    record, carry on
         ├── EnvironmentFailure     the environment's code or server
         │   └── EnvironmentTimeout     … missed its deadline
@@ -18,6 +21,8 @@ The right-hand column is what a caller should do. Two rules keep the tree useful
 an `EpisodeError` is data about one episode and never reaches the training loop
 (`rollout` records it), and every class takes one message argument so that it
 survives pickling between processes.
+
+A `LimitReached` is no failure: the episode ends truncated, and stays in every baseline.
 """
 
 from collections.abc import Generator
@@ -25,7 +30,7 @@ from contextlib import contextmanager
 from traceback import TracebackException
 
 from longhaul_core.text import shortened, well_formed
-from longhaul_core.types import FailureCause
+from longhaul_core.types import FailureCause, StopReason
 
 MAX_MESSAGE_CHARACTERS = 4_000
 """What of another's message is kept: it goes through a channel, into the store and into logs."""
@@ -49,6 +54,24 @@ class GroupError(LonghaulError, ValueError):
 
 class StoreError(LonghaulError):
     """The trajectory store refused a read or a write."""
+
+
+class LimitReached(LonghaulError):
+    """An episode cannot go on within its limits; it ends, truncated, and has not failed."""
+
+    stop_reason: StopReason
+
+
+class HorizonReached(LimitReached):
+    """The episode has as many steps as its horizon allows."""
+
+    stop_reason = StopReason.HORIZON_REACHED
+
+
+class TokensSpent(LimitReached):
+    """A prompt is longer than it may be, or the episode has no tokens left for it and a reply."""
+
+    stop_reason = StopReason.TOKEN_BUDGET_SPENT
 
 
 class EpisodeError(LonghaulError):
@@ -116,7 +139,8 @@ def attributed_to(
     """Turn anything that escapes the block into `failure`, keeping the cause.
 
     An `EpisodeError` raised further in already names its side and passes
-    unchanged. Cancellation is not an `Exception`, and passes too.
+    unchanged. A `LimitReached` is no failure, and passes. Cancellation is not an
+    `Exception`, and passes too.
 
     Args:
         failure: The side of the boundary the block runs on.
@@ -129,6 +153,6 @@ def attributed_to(
     except EpisodeError:
         raise
     except BaseException as error:
-        if not (exits or isinstance(error, Exception)):
+        if not exits and (isinstance(error, LimitReached) or not isinstance(error, Exception)):
             raise
         raise failure(f"{action}: {type(error).__name__}: {message_of(error)}") from error

@@ -1,10 +1,12 @@
-"""What the episode loop needs from a policy and from a renderer."""
+"""What an episode needs from a policy and from a renderer."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
-from longhaul_core.types import FinishReason, Message, Step
+from longhaul_core.types import Call, FinishReason, Message, ToolCall
+
+__all__ = ["Completion", "Policy", "Prompt", "Renderer", "Sampling", "Shortenable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +15,20 @@ class Prompt:
 
     messages: tuple[Message, ...]
     tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortenable:
+    """A prompt that can leave out remembered exchanges where the model would not take it whole."""
+
+    compose: Callable[[int], tuple[Message, ...]]
+    """The messages without this many of the oldest exchanges; more never makes them longer."""
+    num_droppable: Callable[[], int]
+    """How many exchanges can be left out, at least 0."""
+
+    def changed(self, change: Callable[[tuple[Message, ...]], tuple[Message, ...]]) -> Self:
+        """The same prompt with its messages changed, whatever is left out of them."""
+        return replace(self, compose=lambda drop: change(self.compose(drop)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +53,9 @@ class Completion:
     behavior_logprobs: tuple[float, ...]
     policy_version: int
     finish_reason: FinishReason = FinishReason.STOP
+    """An `aborted` reply fails its episode: it is not what the policy would have written."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What the reply asks for, where whoever samples it reads tool calls."""
     queue_seconds: float = 0.0
 
 
@@ -57,18 +76,27 @@ class Policy(Protocol):
 class Renderer(Protocol):
     """Turns messages into the tokens an engine reads.
 
-    The loop calls `render` in threads, for several episodes at once.
+    A session calls `render` in threads, for several episodes at once.
     """
 
-    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        earlier: Sequence[Call] = (),
+        begins_reply: bool = True,
+    ) -> tuple[int, ...]:
         """Tokens of the whole prompt, up to where the reply begins.
 
         Args:
-            messages: The prompt.
-            after: The step before, if there is one. Where the messages go on from its prompt and
-                its reply, the prompt should go on from its tokens, which the engine knows and
+            messages: The prompt. Pictures that the model does not read are left out.
+            earlier: Calls of the episode by the same agent for the same purpose, oldest first, with
+                their tokens. Where the messages go on from one's prompt and reply, the prompt
+                should go on from the tokens of the latest such one, which the engine knows and
                 the learner can read as one sequence; a reply made into tokens anew is often
                 made into others.
+            begins_reply: Whether the prompt ends with the run's reply prefix: that of an action
+                does, a plan's or a summary's does not.
         """
         ...
 

@@ -1,10 +1,8 @@
-"""The nouns of the framework: tasks, messages, calls, steps, trajectories and groups.
+"""The nouns of the framework: tasks, messages, calls, steps and trajectories.
 
 An *episode* is one run of an environment from reset to its end. The record it
 leaves is a `Trajectory` if it ended (by itself or at a limit of ours) or a
 `FailedEpisode` if something broke; a failure has a cause and never a return.
-`TrajectoryGroup` holds the attempts at one task, the unit that every
-group-relative advantage is computed over.
 
 Everything here is immutable, picklable and free of I/O, so it can cross a process
 boundary or be built by hand in a test. Token ids are what the engine read and
@@ -15,7 +13,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 __all__ = [
     "Call",
@@ -35,7 +33,6 @@ __all__ = [
     "Task",
     "ToolCall",
     "Trajectory",
-    "TrajectoryGroup",
 ]
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -140,6 +137,9 @@ class Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """An image, known by its content: equal bytes of one type are one picture."""
+
+    __pydantic_config__: ClassVar = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+    """How pydantic writes the bytes as JSON, which has text alone."""
 
     media_type: MediaType
     content_hash: str
@@ -411,21 +411,6 @@ class FailedEpisode:
     """Finished before the failure."""
     started_at: float
     duration_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryGroup:
-    """Attempts at one task, made to be compared with each other."""
-
-    task: Task
-    trajectories: tuple[Trajectory, ...]
-    failures: tuple[FailedEpisode, ...] = ()
-
-    def __post_init__(self) -> None:
-        members = [*self.trajectories, *self.failures]
-        strays = {m.task.task_id for m in members} - {self.task.task_id}
-        if strays:
-            raise ValueError(f"group {self.task.task_id!r} holds episodes of {sorted(strays)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.capabilities import HasExpert
+from longhaul_envs.pictures import is_observation_space
 from longhaul_envs.play import Policy, TextEnvironment, act, expert_policy, play, start
 from longhaul_envs.sources import task_source_for
 
@@ -103,9 +104,13 @@ def _facts(observation: Observation) -> list[str]:
 
 def _gymnasium_checker(subject: _Subject) -> Iterator[str]:
     environment = subject.spec.make()
-    for name in ("observation_space", "action_space"):
-        if not isinstance(getattr(environment, name), Text):
-            yield f"{name} must be gymnasium.spaces.Text, is {getattr(environment, name)}"
+    if not is_observation_space(environment.observation_space):
+        yield (
+            "observation_space must be gymnasium.spaces.Text or pictures.picture_space(), is "
+            f"{environment.observation_space}"
+        )
+    if not isinstance(environment.action_space, Text):
+        yield f"action_space must be gymnasium.spaces.Text, is {environment.action_space}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice for image and array environments
         check_env(environment.unwrapped, skip_render_check=True)

@@ -8,6 +8,7 @@ tried on the prompts that the run would compose.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -15,11 +16,13 @@ from pathlib import Path
 from longhaul_core.actions import build_parser
 from longhaul_core.components import is_own
 from longhaul_core.errors import ConfigError, RendererFailure, attributed_to
-from longhaul_core.memory import PromptTemplate, build_memory, build_template
-from longhaul_core.types import Message, Observation
+from longhaul_core.memory import MemoryContext, PromptTemplate, build_template
+from longhaul_core.policy import Shortenable
+from longhaul_core.rollout import build_acting
+from longhaul_core.types import Call, Message, Observation, Split, Task
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environment_check import require_playable
-from longhaul_trainer.environments import prompt_template, task_stream
+from longhaul_trainer.environments import memory_builder, prompt_template, task_stream
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
 from longhaul_trainer.reward_shaping import load_reward_shaping
 from longhaul_trainer.training.estimators import own_estimator
@@ -72,11 +75,9 @@ def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:
     if is_own(name) and sure_of("algorithm.name"):
         problems += _problems(lambda: own_estimator(name))
     if is_own(config.memory.kind) and sure_of("memory"):
-        problems += _problems(
-            lambda: build_memory(
-                config.memory.kind, size=config.memory.size, template=PromptTemplate()
-            )
-        )
+        problems += _problems(memory_builder(config, template=PromptTemplate()))
+    if is_own(config.agent.kind) and sure_of("agent"):
+        problems += _problems(lambda: build_acting(config.agent.kind))
     if is_own(actions.format) and sure_of("actions"):
         problems += _problems(
             lambda: build_parser(actions.format, require_thinking=actions.require_thinking)
@@ -149,12 +150,33 @@ def require_chat_template(config: RunConfig) -> None:
 
 def _first_prompts(config: RunConfig) -> Generator[Sequence[Message]]:
     """Prompts of the first and of the second step, as the run's memory composes them."""
-    memory = build_memory(
-        config.memory.kind, size=config.memory.size, template=prompt_template(config)
-    )
+    memory = memory_builder(config, template=prompt_template(config))()
     seen = Observation(text="You are in a room.", admissible_actions=("look", "wait"))
     yield memory.compose(seen)
-    memory.write(observation=seen, reply="look", action="look")
+    asked: list[Sequence[Message]] = []
+
+    async def complete(
+        prompt: Sequence[Message] | Shortenable,
+        *,
+        trained: bool = True,
+        max_reply_tokens: int | None = None,
+    ) -> Call:
+        """Keep what the memory asks the model, and reply something."""
+        messages = prompt.compose(0) if isinstance(prompt, Shortenable) else tuple(prompt)
+        asked.append(messages)
+        return Call(messages=messages, reply="A room.", sampled=None, trained=False)
+
+    task = Task(
+        environment=config.environment.id,
+        version="",
+        data_hash="",
+        task_id="",
+        seed=0,
+        split=Split.TRAIN,
+    )
+    context = MemoryContext(task=task, complete=complete)
+    asyncio.run(memory.write(observation=seen, reply="look", action="look", context=context))
+    yield from asked
     yield memory.compose(seen)
 
 

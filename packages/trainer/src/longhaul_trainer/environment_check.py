@@ -12,6 +12,7 @@ from gymnasium.spaces import Text
 
 from longhaul_core.components import import_module
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
+from longhaul_envs.pictures import is_observation_space
 from longhaul_envs.registry import register_all
 from longhaul_trainer.config import EnvironmentConfig
 
@@ -51,9 +52,14 @@ def require_playable(environment: EnvironmentConfig) -> None:
             made.close()
     except EnvironmentFailure as error:
         raise ConfigError(f"environment.options: {error}") from error
+    readable = {
+        "observations": is_observation_space(spaces["observations"]),
+        "actions": isinstance(spaces["actions"], Text),
+    }
     for what, space in spaces.items():
-        if not isinstance(space, Text):
+        if not readable[what]:
             raise ConfigError(
                 f"environment.id = {environment.id!r}: its {what} are {space}, and must be "
-                "gymnasium.spaces.Text; wrap it in one that speaks text"
+                "gymnasium.spaces.Text (observations with a picture: "
+                "longhaul_envs.pictures.picture_space()); wrap it in one that speaks text"
             )

@@ -6,14 +6,15 @@ observations and actions is made known by `environment.import_modules`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from longhaul_core.actions import build_parser
 from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
-from longhaul_core.memory import PromptTemplate, build_template
+from longhaul_core.memory import Memory, PromptTemplate, build_memory, build_template
 from longhaul_core.tasks import (
     DifficultyState,
     DifficultyStream,
@@ -82,6 +83,20 @@ def prompt_template(run: RunConfig) -> PromptTemplate:
         instruction=instruction,
         list_actions=run.prompt.list_actions,
         reply_prefix=run.prompt.reply_prefix,
+    )
+
+
+def memory_builder(run: RunConfig, *, template: PromptTemplate) -> Callable[[], Memory]:
+    """Makes the run's memory for each episode."""
+    memory = run.memory
+    return functools.partial(
+        build_memory,
+        memory.kind,
+        template=template,
+        size=memory.size,
+        summarize_every=memory.summarize_every,
+        max_summary_tokens=memory.max_summary_tokens,
+        train_summaries=memory.train_summaries,
     )
 
 

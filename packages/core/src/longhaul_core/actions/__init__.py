@@ -7,6 +7,7 @@ from longhaul_core.actions.parser import (
     ActionParser,
     ParsedAction,
     default_instruction,
+    split_thinking,
 )
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "Parser",
     "build_parser",
     "default_instruction",
+    "split_thinking",
 ]

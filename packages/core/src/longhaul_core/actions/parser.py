@@ -103,7 +103,7 @@ class ActionParser:
         return found
 
     def _found(self, reply: str, admissible: Sequence[str] | None) -> ParsedAction:
-        thought, answer = _split_thinking(self.reply_prefix + reply)
+        thought, answer = split_thinking(self.reply_prefix + reply)
         match self.format:
             case ActionFormat.TAGS:
                 found = _in_tags(answer)
@@ -133,7 +133,7 @@ def default_instruction(action_format: ActionFormat, *, require_thinking: bool =
             return f"{think} one action on a line of its own."
 
 
-def _split_thinking(text: str) -> tuple[str, str]:
+def split_thinking(text: str) -> tuple[str, str]:
     """What was thought, without the tags, and the answer: what follows the last thought."""
     before, closed, answer = text.rpartition(_THOUGHT)
     if _THINK in answer:

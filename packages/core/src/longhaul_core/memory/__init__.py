@@ -1,19 +1,23 @@
 """Memories: what of an episode's past the policy is shown again."""
 
-from longhaul_core.memory.base import Memory
+from longhaul_core.memory.base import Complete, Memory, MemoryContext
 from longhaul_core.memory.build import MEMORIES, build_memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.none import NoMemory
+from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.memory.template import DEFAULT_TEMPLATE, PromptTemplate, build_template
 from longhaul_core.memory.window import WindowMemory
 
 __all__ = [
     "DEFAULT_TEMPLATE",
     "MEMORIES",
+    "Complete",
     "FullHistory",
     "Memory",
+    "MemoryContext",
     "NoMemory",
     "PromptTemplate",
+    "SummaryMemory",
     "WindowMemory",
     "build_memory",
     "build_template",

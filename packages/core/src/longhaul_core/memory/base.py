@@ -1,24 +1,68 @@
-"""What the episode loop needs from a memory."""
+"""What the episode loop needs from a memory, and what a memory may ask of it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from longhaul_core.types import Message, Observation
+from longhaul_core.policy import Shortenable
+from longhaul_core.types import Call, Message, Observation, Task
+
+__all__ = ["Complete", "Memory", "MemoryContext"]
+
+
+class Complete(Protocol):
+    """Asks the policy something of the memory's own."""
+
+    async def __call__(
+        self,
+        prompt: Sequence[Message] | Shortenable,
+        *,
+        trained: bool = True,
+        max_reply_tokens: int | None = None,
+    ) -> Call:
+        """The reply, recorded as a call of the step that is being taken in.
+
+        Args:
+            prompt: What is asked.
+            trained: Whether the reply's tokens are in the loss.
+            max_reply_tokens: Longest reply, at most the agent's own limit, which None stands for.
+
+        Raises:
+            LimitReached: The episode's limits leave no room for the call. Let it pass: the episode
+                ends, truncated.
+            EpisodeError: The policy or the renderer failed. Let it pass.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryContext:
+    """What a memory may use while it takes in an exchange."""
+
+    task: Task
+    complete: Complete
 
 
 class Memory(Protocol):
     """Decides what of an episode's past goes into the next prompt. One per episode.
 
-    The loop calls `compose`, lets the policy act, and calls `write` once the
-    environment has answered. The prompt of a step is composed by this object alone. Calls may come
-    from different threads, one after the other.
+    The loop calls `compose`, lets the policy act, and awaits `write` once the environment has
+    answered, unless nothing will be composed any more. The prompt of a step is composed by this
+    object alone. `compose` is called in threads, one call after the other.
     """
 
-    def write(self, *, observation: Observation, reply: str, action: str) -> None:
-        """Take in one finished exchange."""
+    async def write(
+        self, *, observation: Observation, reply: str, action: str, context: MemoryContext
+    ) -> None:
+        """Take in one finished exchange.
+
+        It may ask the policy (`context.complete`, under the policy's deadline); for whatever else
+        it awaits it sets deadlines of its own.
+        """
         ...
 
     def compose(self, observation: Observation, *, drop: int = 0) -> tuple[Message, ...]:
-        """Messages of the prompt for `observation`.
+        """Messages of the prompt for `observation`. Changes nothing, and waits for nothing.
 
         Args:
             observation: What the policy is to act on.

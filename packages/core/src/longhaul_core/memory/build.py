@@ -7,6 +7,7 @@ from longhaul_core.components import build_component
 from longhaul_core.memory.base import Memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.none import NoMemory
+from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.memory.template import PromptTemplate
 from longhaul_core.memory.window import WindowMemory
 
@@ -25,27 +26,49 @@ MEMORIES: Mapping[str, Callable[..., Memory]] = {
     "none": _none,
     "window": WindowMemory,
     "full": _full,
+    "summary": SummaryMemory,
 }
-"""The memories that ship with the framework; each is made of `size=` and `template=`."""
+"""The memories that ship with the framework; each is made of `size=` and `template=`, a summary of
+its own settings too."""
 
 
-def build_memory(kind: str, *, size: int = 0, template: PromptTemplate) -> Memory:
+def build_memory(
+    kind: str,
+    *,
+    template: PromptTemplate,
+    size: int = 0,
+    summarize_every: int = 4,
+    max_summary_tokens: int | None = None,
+    train_summaries: bool = False,
+) -> Memory:
     """A fresh memory for one episode.
 
     Args:
         kind: One of `MEMORIES`, or `package.module:name` of a class or function of one's own.
-        size: Exchanges that a window keeps, at least 1; a memory of one's own gets it too.
         template: How prompts are laid out.
+        size: Exchanges that a window, or a summary's prompt, shows as they were, at least 1; a
+            memory of one's own gets it too.
+        summarize_every: Exchanges that a summary memory takes into its summary at a time, at
+            least 1; not read by the others, nor are the next two.
+        max_summary_tokens: Longest summary; None stands for the agent's longest reply.
+        train_summaries: Whether the tokens of summaries are in the loss.
 
     Raises:
-        ConfigError: If the kind is not known, the size is out of range, or a memory of one's own
+        ConfigError: If the kind is not known, a number is out of range, or a memory of one's own
             cannot be imported or made, or lacks what `Memory` has.
     """
+    arguments: dict[str, object] = {"size": size, "template": template}
+    if kind == "summary":
+        arguments |= {
+            "every": summarize_every,
+            "max_summary_tokens": max_summary_tokens,
+            "trained": train_summaries,
+        }
     made = build_component(
         kind,
         MEMORIES,
         setting="memory.kind",
         needs=("write", "compose", "num_remembered"),
-        arguments={"size": size, "template": template},
+        arguments=arguments,
     )
     return cast("Memory", made)

@@ -5,6 +5,7 @@ chat template allows it a later prompt extends the earlier one token by token, a
 the engine's prefix cache and merged training rows can make use of that.
 """
 
+from longhaul_core.memory.base import MemoryContext
 from longhaul_core.memory.template import PromptTemplate
 from longhaul_core.types import Message, Observation
 
@@ -23,7 +24,9 @@ class FullHistory:
         """Exchanges so far."""
         return len(self._exchanges)
 
-    def write(self, *, observation: Observation, reply: str, action: str) -> None:
+    async def write(
+        self, *, observation: Observation, reply: str, action: str, context: MemoryContext
+    ) -> None:
         """See `Memory.write`."""
         asked = self._template.user_message(observation)
         answered = Message(role="assistant", content=self._template.reply_prefix + reply)

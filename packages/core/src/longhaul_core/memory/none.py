@@ -1,5 +1,6 @@
 """Nothing: the policy sees the observation alone."""
 
+from longhaul_core.memory.base import MemoryContext
 from longhaul_core.memory.template import PromptTemplate
 from longhaul_core.types import Message, Observation
 
@@ -17,7 +18,9 @@ class NoMemory:
         """Always 0."""
         return 0
 
-    def write(self, *, observation: Observation, reply: str, action: str) -> None:
+    async def write(
+        self, *, observation: Observation, reply: str, action: str, context: MemoryContext
+    ) -> None:
         """See `Memory.write`."""
 
     def compose(self, observation: Observation, *, drop: int = 0) -> tuple[Message, ...]:

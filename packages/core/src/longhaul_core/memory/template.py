@@ -33,29 +33,51 @@ class PromptTemplate:
     reply_prefix: str = ""
     """What the renderer writes of every reply beforehand. `FullHistory` puts it back in
     front of earlier replies, so that a later prompt repeats what the engine saw."""
+    summary_request: str = (
+        "Summarise what has happened so far in a few sentences: what was done, what was found, "
+        "and what remains to be done."
+    )
+    """Last line of the prompt in which `SummaryMemory` asks for a summary."""
 
     def system_messages(self) -> tuple[Message, ...]:
         """The system message, or nothing."""
         return (Message(role="system", content=self.system),) if self.system else ()
 
-    def user_message(self, observation: Observation, past: Sequence[str] = ()) -> Message:
-        """The message that asks for the next action.
+    def user_message(
+        self, observation: Observation, past: Sequence[str] = (), *, summary: str = ""
+    ) -> Message:
+        """The message that asks for the next action: text, then the observation's pictures.
 
         Args:
             observation: What the policy is to act on.
             past: Finished exchanges as `past_line` writes them, oldest first.
+            summary: What is known of the exchanges before those; empty where nothing is.
         """
-        parts = ["Past:", *past, "Now:"] if past else []
-        parts.append(observation.text)
+        lines = _story(past, summary=summary)
+        if lines:
+            lines.append("Now:")
+        lines.append(observation.text)
         if self.list_actions and observation.admissible_actions is not None:
-            parts.append("Actions: " + " | ".join(observation.admissible_actions))
+            lines.append("Actions: " + " | ".join(observation.admissible_actions))
         if self.instruction:
-            parts.append(self.instruction)
-        return Message(role="user", content="\n".join(parts))
+            lines.append(self.instruction)
+        text = "\n".join(lines)
+        pictures = observation.pictures
+        return Message(role="user", content=(text, *pictures) if pictures else text)
+
+    def summary_messages(self, past: Sequence[str], *, summary: str = "") -> tuple[Message, ...]:
+        """The prompt that asks for a summary of finished exchanges, and of the summary before."""
+        lines = [*_story(past, summary=summary), self.summary_request]
+        return (*self.system_messages(), Message(role="user", content="\n".join(lines)))
 
     def past_line(self, observation: Observation, action: str) -> str:
-        """One finished exchange, as a later prompt shows it."""
+        """One finished exchange, as a later prompt shows it: its text, without its pictures."""
         return f"{observation.text}\n> {action}"
+
+
+def _story(past: Sequence[str], *, summary: str) -> list[str]:
+    """The lines about the past; none without one."""
+    return [*(["Summary:", summary] if summary else []), *(["Past:", *past] if past else [])]
 
 
 def build_template(

@@ -7,6 +7,7 @@ step-independent prompt that long horizons need.
 from collections import deque
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.memory.base import MemoryContext
 from longhaul_core.memory.template import PromptTemplate
 from longhaul_core.types import Message, Observation
 
@@ -27,7 +28,9 @@ class WindowMemory:
         """Exchanges in the window: `size` at most."""
         return len(self._lines)
 
-    def write(self, *, observation: Observation, reply: str, action: str) -> None:
+    async def write(
+        self, *, observation: Observation, reply: str, action: str, context: MemoryContext
+    ) -> None:
         """See `Memory.write`."""
         self._lines.append(self._template.past_line(observation, action))
 

@@ -1,24 +1,37 @@
 """Rollout: a policy meets environments, and every meeting leaves a record."""
 
-from longhaul_core.rollout.agent import Agent
-from longhaul_core.rollout.group import assemble_groups, group_specs
+from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
+from longhaul_core.rollout.agent import Acting, Agent, Responder
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
 from longhaul_core.rollout.runner import EpisodeResult, EpisodeRunner
-from longhaul_core.rollout.seeds import continuation_seed, episode_seed, retry_seed, step_seed
+from longhaul_core.rollout.seeds import (
+    call_seed,
+    continuation_seed,
+    episode_seed,
+    retry_seed,
+    step_seed,
+)
+from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.rollout.spec import EpisodeSpec
 
 __all__ = [
+    "ACTINGS",
+    "Acting",
     "Agent",
     "EpisodeLimits",
     "EpisodeOutcome",
     "EpisodeResult",
     "EpisodeRunner",
+    "EpisodeSession",
     "EpisodeSpec",
-    "assemble_groups",
+    "PlanThenAct",
+    "Responder",
+    "SingleCall",
+    "build_acting",
+    "call_seed",
     "continuation_seed",
     "episode_seed",
-    "group_specs",
     "retry_seed",
     "run_episode",
     "step_seed",

@@ -20,17 +20,17 @@ class EpisodeLimits:
     horizon: int
     """Most steps, at least 1."""
     max_prompt_tokens: int
-    """Longest prompt, at least 1. The memory shortens a longer one."""
+    """Longest prompt of a call, at least 1. The memory shortens a longer one."""
     max_episode_tokens: int | None = None
-    """Most tokens read and written in all steps together; None for no such limit. A step
-    begins only if its prompt and a longest reply fit, so no reply is cut by it."""
+    """Most tokens read and written by all calls of the episode together; None for no such limit. A
+    call begins only if its prompt and a longest reply fit, so no reply is cut by it."""
     max_observation_characters: int = 1_000_000
     """Longest observation, its admissible actions and its anchor state included, at least 1. A
     longer one fails its episode: making it into tokens takes a second for each million."""
     reset_deadline_seconds: float = 60.0
     step_deadline_seconds: float = 30.0
     policy_deadline_seconds: float = 300.0
-    """For one reply, queueing in the engine included."""
+    """For the reply of one call, queueing in the engine included."""
     close_deadline_seconds: float = 10.0
     """Missing it is logged; an episode that has ended does not fail any more."""
 

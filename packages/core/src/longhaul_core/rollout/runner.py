@@ -1,11 +1,11 @@
-"""Many episodes at once, each at its own pace.
+"""Many episodes at once, each at its own pace, and played again if they fail.
 
-A fixed number of slots play one episode after the other; nobody waits for the
-slowest. Work per episode does not depend on how many others are in flight.
+A fixed number of slots bounds the episodes in flight; nobody waits for the slowest.
+Work per episode does not depend on how many others wait.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from longhaul_core.environment import EnvironmentFactory
@@ -15,7 +15,7 @@ from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
 from longhaul_core.rollout.seeds import retry_seed
 from longhaul_core.rollout.spec import EpisodeSpec
-from longhaul_core.types import FailedEpisode
+from longhaul_core.types import FailedEpisode, FailureCause
 
 __all__ = ["EpisodeResult", "EpisodeRunner"]
 
@@ -27,95 +27,74 @@ class EpisodeResult:
     spec: EpisodeSpec
     """As it was played: `retry` and `seed` are those of this try."""
     outcome: EpisodeOutcome
-    final: bool
-    """False if the episode failed and is played again."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether the try left a failure instead of a trajectory."""
-        return isinstance(self.outcome, FailedEpisode)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRunner:
-    """Plays episodes under one set of limits."""
+    """Plays episodes, some at once. Belongs to one event loop."""
 
-    agent: Agent
-    make_environment: EnvironmentFactory
-    limits: EpisodeLimits
-    concurrency: int
-    """Most episodes in flight, at least 1."""
-    max_retries: int = 0
-    """How often a failed episode is played again before it is left out of its group."""
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigError(f"concurrency must be at least 1, got {self.concurrency}")
-        if self.max_retries < 0:
-            raise ConfigError(f"max_retries must not be negative, got {self.max_retries}")
-
-    async def run(
-        self,
-        specs: Iterable[EpisodeSpec],
-        *,
-        on_result: Callable[[EpisodeResult], None] | None = None,
-    ) -> AsyncGenerator[EpisodeResult]:
-        """Yield the result of every try, in the order in which they end.
-
-        Failed tries are yielded too, each with its own record. Leaving the generator
-        early cancels what is in flight; wrap it in `contextlib.aclosing` to do so at once.
+    def __init__(
+        self, *, make_environment: EnvironmentFactory, concurrency: int, max_retries: int = 0
+    ) -> None:
+        """A runner of which every slot is free.
 
         Args:
-            specs: Read lazily, one as a slot becomes free; may be endless.
-            on_result: Called at the moment a try ends, even if the reader of the
-                generator is busy, e.g. to draw progress. What it raises stops the run.
+            make_environment: Makes a fresh environment for each try.
+            concurrency: Most episodes in flight, at least 1.
+            max_retries: How often a failed episode is played again, at least 0.
+
+        Raises:
+            ConfigError: A number is out of range.
         """
-        pending = iter(specs)
-        # Slots put their results here, and at their end themselves.
-        ended: asyncio.Queue[EpisodeResult | asyncio.Task[None]] = asyncio.Queue()
+        if concurrency < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {concurrency}")
+        if max_retries < 0:
+            raise ConfigError(f"max_retries must not be negative, got {max_retries}")
+        self._make_environment = make_environment
+        self._slots = asyncio.Semaphore(concurrency)
+        self._max_retries = max_retries
 
-        def deliver(result: EpisodeResult) -> None:
-            if on_result is not None:
-                on_result(result)
-            ended.put_nowait(result)
+    async def play(
+        self,
+        spec: EpisodeSpec,
+        *,
+        agent: Agent,
+        limits: EpisodeLimits,
+        with_final_prompt: bool = False,
+        stop: asyncio.Event | None = None,
+        on_try: Callable[[EpisodeResult], Awaitable[None]] | None = None,
+    ) -> EpisodeResult:
+        """Play an episode when a slot is free, and again if it fails; returns the last try.
 
-        slots = [
-            asyncio.create_task(self._play_in_turn(pending, deliver))
-            for _ in range(self.concurrency)
-        ]
-        for slot in slots:
-            slot.add_done_callback(ended.put_nowait)
-        num_open = len(slots)
-        try:
-            while num_open:
-                item = await ended.get()
-                if isinstance(item, EpisodeResult):
-                    yield item
-                else:
-                    num_open -= 1
-                    item.result()  # raises what escaped the slot
-        finally:
-            for slot in slots:
-                slot.cancel()
-            await asyncio.gather(*slots, return_exceptions=True)
+        One that is stopped is not played again. Each try has a seed of its own.
 
-    async def _play_in_turn(
-        self, pending: Iterator[EpisodeSpec], deliver: Callable[[EpisodeResult], None]
-    ) -> None:
-        """One slot: play episodes until none is left."""
-        for spec in pending:
-            for retry in range(self.max_retries + 1):
-                attempt = replace(spec, retry=retry, seed=retry_seed(spec.seed, retry=retry))
-                result = await self._play(attempt)
-                deliver(result)
-                if result.final:
-                    break
-
-    async def _play(self, spec: EpisodeSpec) -> EpisodeResult:
-        outcome = await run_episode(
-            spec, agent=self.agent, make_environment=self.make_environment, limits=self.limits
-        )
-        broken = isinstance(outcome, FailedEpisode)
-        return EpisodeResult(
-            spec=spec, outcome=outcome, final=not broken or spec.retry >= self.max_retries
-        )
+        Args:
+            spec: The first try.
+            agent: Chooses the actions.
+            limits: Bounds of the episode.
+            with_final_prompt: See `run_episode`.
+            stop: See `run_episode`.
+            on_try: Awaited after each try, the last one included, when its slot is free again,
+                e.g. to store its record. What it raises ends the playing and passes.
+        """
+        retry = 0
+        while True:
+            attempt = replace(spec, retry=retry, seed=retry_seed(spec.seed, retry=retry))
+            async with self._slots:
+                outcome = await run_episode(
+                    attempt,
+                    agent=agent,
+                    make_environment=self._make_environment,
+                    limits=limits,
+                    with_final_prompt=with_final_prompt,
+                    stop=stop,
+                )
+            result = EpisodeResult(spec=attempt, outcome=outcome)
+            if on_try is not None:
+                await on_try(result)
+            if (
+                not isinstance(outcome, FailedEpisode)
+                or outcome.cause is FailureCause.STOPPED_EARLY
+                or retry == self._max_retries
+            ):
+                return result
+            retry += 1

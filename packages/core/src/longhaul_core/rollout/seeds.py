@@ -7,7 +7,7 @@ JSON readers and every SQL integer of 64 bits carry them exactly.
 
 import hashlib
 
-__all__ = ["continuation_seed", "episode_seed", "retry_seed", "step_seed"]
+__all__ = ["call_seed", "continuation_seed", "episode_seed", "retry_seed", "step_seed"]
 
 _SEED_BITS = 53
 
@@ -37,8 +37,13 @@ def retry_seed(episode_seed: int, *, retry: int) -> int:
 
 
 def step_seed(episode_seed: int, *, step_index: int) -> int:
-    """The seed of one reply, in [0, 2**53)."""
+    """The seed of a step, and of the reply of its first call, in [0, 2**53)."""
     return _hashed("step", episode_seed, step_index)
+
+
+def call_seed(step_seed: int, *, call_index: int) -> int:
+    """The seed of the reply of a step's `call_index`-th call, from 0, in [0, 2**53)."""
+    return step_seed if call_index == 0 else _hashed("call", step_seed, call_index)
 
 
 def continuation_seed(step_seed: int, *, num_tokens: int) -> int:

@@ -8,8 +8,10 @@ from pydantic import Field
 from longhaul_core.actions import ActionFormat
 from longhaul_core.horizons import stage_problems
 from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES
+from longhaul_core.rollout import ACTINGS
 from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.toml import toml_value
 
 StageHorizon = Annotated[int, Field(ge=1, strict=True)]
 
@@ -53,11 +55,13 @@ class RolloutConfig(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling while training; below 1 the sampler's logprobs differ from the learner's."""
     max_reply_tokens: int = Field(default=64, ge=1)
-    """Longest reply of one step."""
+    """Longest reply of one call of the model; a step has one, or several (`agent.kind`,
+    `memory.kind = "summary"`)."""
     max_prompt_tokens: int = Field(default=512, ge=1)
-    """Longest prompt of one step; the memory drops its oldest exchanges to make a prompt fit."""
+    """Longest prompt of one call; the memory drops its oldest exchanges to make a prompt fit."""
     max_episode_tokens: int | None = Field(default=None, ge=1)
-    """Prompt and reply tokens of a whole episode; an episode that spends them is truncated."""
+    """Prompt and reply tokens of all calls of an episode, plans and summaries included; an episode
+    that spends them is truncated."""
     concurrent_episodes: int = Field(default=64, ge=1)
     """Episodes in flight at once, in the whole run; each goes at its own pace. Agent loops divide
     it among themselves, as `environment.num_workers`."""
@@ -75,7 +79,7 @@ class RolloutConfig(Section):
         if self.max_episode_tokens is not None and self.max_episode_tokens < step_tokens:
             yield (
                 f"rollout.max_episode_tokens = {self.max_episode_tokens} is less than one full "
-                "step, "
+                "call, "
                 "rollout.max_prompt_tokens + rollout.max_reply_tokens = "
                 f"{self.max_prompt_tokens} + "
                 f"{self.max_reply_tokens} = {step_tokens}; raise it to at least {step_tokens}"
@@ -123,10 +127,42 @@ class MemoryConfig(Section):
     """The part of an episode's past that its next prompt shows."""
 
     kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(MEMORIES, ""))] = "window"
-    """The current observation alone, the last exchanges, or all of them as chat turns; or a memory
-    of your own, which is called with `size=` and `template=` for each episode."""
+    """The current observation alone, the last exchanges, all of them as chat turns, or the last
+    ones below a summary of those before, which the model itself writes; or a memory of your own,
+    which is called with `size=` and `template=` for each episode."""
     size: int = Field(default=2, ge=1)
-    """Exchanges that a `window` shows; `none` and `full` do not read it."""
+    """Exchanges that a `window` shows, or a `summary` as they were; `none` and `full` do not read
+    it."""
+    summarize_every: int = Field(default=4, ge=1)
+    """Exchanges that go into the summary at a time: between `size` and `size + summarize_every - 1`
+    are shown as they were; for `summary` only."""
+    max_summary_tokens: int | None = Field(default=None, ge=1)
+    """Longest summary, at most `rollout.max_reply_tokens`, which it is if left out; for `summary`
+    only."""
+    train_summaries: bool = False
+    """Train the tokens of summaries too, with the advantage of the step that they follow; for
+    `summary` only."""
+
+    def conflicts(self) -> Generator[str]:
+        """Summaries are of one kind alone."""
+        if self.kind == "summary":
+            return
+        for name in ("summarize_every", "max_summary_tokens", "train_summaries"):
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                yield (
+                    f"memory.{name} = {toml_value(value)} means nothing to memory.kind = "
+                    f'"{self.kind}"; set memory.kind = "summary", or leave it out'
+                )
+
+
+class AgentConfig(Section):
+    """How an action is arrived at."""
+
+    kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(ACTINGS, ""))] = "single_call"
+    """By one call of the model in each step, or by two (`plan_then_act`): it writes a plan first,
+    and then the action with the plan in sight, and both are trained; or in a way of your own, which
+    is called without arguments once for each process."""
 
 
 class PromptConfig(Section):

@@ -17,6 +17,7 @@ from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
     ActionsConfig,
+    AgentConfig,
     EnvironmentConfig,
     HorizonScheduleConfig,
     MemoryConfig,
@@ -69,6 +70,7 @@ class RunConfig(Section):
     sampling: SamplingConfig = SamplingConfig()
     horizon_schedule: HorizonScheduleConfig = HorizonScheduleConfig()
     memory: MemoryConfig = MemoryConfig()
+    agent: AgentConfig = AgentConfig()
     prompt: PromptConfig = PromptConfig()
     actions: ActionsConfig = ActionsConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
@@ -137,6 +139,13 @@ class RunConfig(Section):
                 "the best is taken of attempts in one group"
             )
         yield from self._critic_contradictions()
+        summary = self.memory.max_summary_tokens
+        if summary is not None and summary > self.rollout.max_reply_tokens:
+            yield (
+                f"memory.max_summary_tokens = {summary} is more than rollout.max_reply_tokens = "
+                f"{self.rollout.max_reply_tokens}, which bounds every reply; lower it to "
+                "that, or leave it out"
+            )
         end, longest = self.algorithm.overlong_end_tokens, self.rollout.max_reply_tokens
         replies = "rollout.max_reply_tokens"
         if self.algorithm.overlong_unit == "episode":

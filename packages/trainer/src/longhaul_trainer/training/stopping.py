@@ -55,7 +55,12 @@ class EpisodesInFlight:
         self._stopped[group] = Stopped(
             num_episodes=earlier.num_episodes + 1,
             num_tokens=earlier.num_tokens
-            + sum(len(step.prompt_tokens) + len(step.action_tokens) for step in outcome.steps),
+            + sum(
+                len(call.sampled.prompt_tokens) + len(call.sampled.action_tokens)
+                for step in outcome.steps
+                for call in step.calls
+                if call.sampled is not None
+            ),
         )
 
     def stop(self, groups: Collection[str]) -> Mapping[str, Stopped]:

@@ -1,15 +1,13 @@
 """Our agent loop, as verl's agent-loop worker calls it: one call plays one episode.
 
 verl gives each worker process a batch of prompts and awaits one session for each place in
-a group; here a prompt is a task, and a session is an episode played by `run_episode`, with
-its retries. What every episode of a process shares (environments, slots, templates) is
+a group; here a prompt is a task, and verl's session is an episode played by an `EpisodeRunner`,
+with its retries. What every episode of a process shares (environments, slots, templates) is
 built once, by `EpisodeService`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -20,20 +18,20 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 from longhaul_core.actions import build_parser
 from longhaul_core.errors import ConfigError
-from longhaul_core.memory import build_memory
 from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
 from longhaul_core.rollout import (
     Agent,
     EpisodeLimits,
+    EpisodeResult,
+    EpisodeRunner,
     EpisodeSpec,
+    build_acting,
     episode_seed,
-    retry_seed,
-    run_episode,
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
-from longhaul_core.types import FailedEpisode, FailureCause, FinishReason, Task, Trajectory
+from longhaul_core.types import FailedEpisode, FinishReason, Task, Trajectory
 from longhaul_trainer.agent_loops import AgentLoop
-from longhaul_trainer.environments import environment_factory, prompt_template
+from longhaul_trainer.environments import environment_factory, memory_builder, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
@@ -113,14 +111,18 @@ class EpisodeService:
         self.run_context = run_context
         self.run = run
         self.recorder = Recorder.find(run_context.recorder_name)
-        self._slots = asyncio.Semaphore(agent_loop.share(run.rollout.concurrent_episodes))
         self.in_flight = EpisodesInFlight()
-        self._make_environment = environment_factory(run, agent_loop=agent_loop)
-        template = prompt_template(run)
+        self._runner = EpisodeRunner(
+            make_environment=environment_factory(run, agent_loop=agent_loop),
+            concurrency=agent_loop.share(run.rollout.concurrent_episodes),
+            max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
+        )
         self._tokenizer = tokenizer
         self._known_tokens: set[int] = set()
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
+        build_memory = memory_builder(run, template=prompt_template(run))
+        acting = build_acting(run.agent.kind)
         renderer = ChatTemplateRenderer(tokenizer, reply_prefix=run.prompt.reply_prefix)
         self._agent = {
             phase: Agent(
@@ -136,9 +138,8 @@ class EpisodeService:
                     require_thinking=run.actions.require_thinking,
                     reply_prefix=renderer.begun_thought + run.prompt.reply_prefix,
                 ),
-                build_memory=functools.partial(
-                    build_memory, run.memory.kind, size=run.memory.size, template=template
-                ),
+                build_memory=build_memory,
+                acting=acting,
                 temperature=run.rollout.temperature if phase == "train" else 0.0,
                 top_p=run.rollout.top_p if phase == "train" else 1.0,
                 max_reply_tokens=run.rollout.max_reply_tokens,
@@ -176,64 +177,71 @@ class EpisodeService:
         """
         run = self.run
         group = f"{phase}-{training_step}-{group_index}"  # as its rows say
-        tries = run.rollout.max_retries + 1 if run.rollout.on_failure == "retry" else 1
-        seed = episode_seed(
-            run.seed,
-            training_step=training_step,
-            group_index=group_index,
-            sample_index=sample_index,
-            phase=phase,
-        )
-        for retry in range(tries):
-            spec = EpisodeSpec(
-                task=task,
-                seed=retry_seed(seed, retry=retry),
-                group_index=group_index,
-                sample_index=sample_index,
-                retry=retry,
-            )
-            with self.in_flight.playing(group) as stop:
-                async with self._slots:
-                    outcome = await run_episode(
-                        spec,
-                        agent=self._agent[phase],
-                        make_environment=self._make_environment,
-                        limits=self.limits(horizon),
-                        with_final_prompt=run.algorithm.uses_critic and phase == "train",
-                        stop=stop,
-                    )
-            self.in_flight.note(group, outcome)
-            record = EpisodeRecord(
-                run_id=self.run_context.run_id,
-                attempt=self.run_context.attempt,
-                phase=phase,
+        spec = EpisodeSpec(
+            task=task,
+            seed=episode_seed(
+                run.seed,
                 training_step=training_step,
                 group_index=group_index,
-                retry=retry,
-                outcome=outcome,
-                group_size=run.rollout.group_size if phase == "train" else 1,
+                sample_index=sample_index,
+                phase=phase,
+            ),
+            group_index=group_index,
+            sample_index=sample_index,
+        )
+
+        async def store(result: EpisodeResult) -> None:
+            self.in_flight.note(group, result.outcome)
+            await self._store(result, phase=phase, training_step=training_step)
+
+        with self.in_flight.playing(group) as stop:
+            last = await self._runner.play(
+                spec,
+                agent=self._agent[phase],
+                limits=self.limits(horizon),
+                with_final_prompt=run.algorithm.uses_critic and phase == "train",
+                stop=stop,
+                on_try=store,
             )
-            tokens = {
-                t for step in outcome.steps for t in (*step.prompt_tokens, *step.action_tokens)
-            }
-            # Its rows are not trained on before the store has it: what the trainer then says of
-            # it may come from another process, and is not held back behind it.
-            await self.recorder.commit([*self._new_pieces(tokens), record])
-            if not isinstance(outcome, FailedEpisode):
-                rewards, problem = self._shaped(outcome) if phase == "train" else (None, "")
-                rows = to_rows(
-                    outcome,
-                    group=GroupName(training_step, group_index),
-                    retry=retry,
-                    training_step_of=run.training_step_of,
-                    form=run.optimizer.rows,
-                    max_row_tokens=run.optimizer.max_row_tokens,
-                    greedy=phase == "baseline",
-                )
-                return with_hook(rows, rewards, error=problem)
-            if outcome.cause is FailureCause.STOPPED_EARLY:
-                break
-        return []
+        if isinstance(last.outcome, FailedEpisode):
+            return []
+        rewards, problem = self._shaped(last.outcome) if phase == "train" else (None, "")
+        rows = to_rows(
+            last.outcome,
+            group=GroupName(training_step, group_index),
+            retry=last.spec.retry,
+            training_step_of=run.training_step_of,
+            form=run.optimizer.rows,
+            max_row_tokens=run.optimizer.max_row_tokens,
+            greedy=phase == "baseline",
+        )
+        return with_hook(rows, rewards, error=problem)
+
+    async def _store(self, result: EpisodeResult, *, phase: Phase, training_step: int) -> None:
+        """Wait until the store has a try.
+
+        The trainer then reports on its rows, maybe from another process, and a report is not held
+        back until the store has what it is about.
+        """
+        run = self.run
+        record = EpisodeRecord(
+            run_id=self.run_context.run_id,
+            attempt=self.run_context.attempt,
+            phase=phase,
+            training_step=training_step,
+            group_index=result.spec.group_index,
+            retry=result.spec.retry,
+            outcome=result.outcome,
+            group_size=run.rollout.group_size if phase == "train" else 1,
+        )
+        tokens = {
+            token
+            for step in result.outcome.steps
+            for call in step.calls
+            if call.sampled is not None
+            for token in (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
+        }
+        await self.recorder.commit([*self._new_pieces(tokens), record])
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
         """What the run's own function gives the steps, or why it gives nothing.

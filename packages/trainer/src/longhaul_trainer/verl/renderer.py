@@ -1,8 +1,11 @@
 """Messages to tokens by the model's own chat template.
 
-A prompt that goes on from the step before repeats that step's tokens as they were, and only
+A prompt that goes on from an earlier call repeats that call's tokens as they were, and only
 what is new is made into tokens: a sampled reply need not be the tokens that its text would be
 made into, and may hold special tokens or an end that its text leaves out.
+
+A message's text is rendered, and its pictures are left out: they are stored with the call, and
+replayed, but no model reads them yet.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any, cast
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from longhaul_core.types import Message, Step
+from longhaul_core.types import Call, Message, SampledTokens
 
 _THINK, _THOUGHT = "<think>", "</think>"
 
@@ -38,30 +41,38 @@ class ChatTemplateRenderer:
         prompt = self._text([Message(role="user", content="?")])
         return _THINK if prompt.rstrip().endswith(_THINK) else ""
 
-    def render(self, messages: Sequence[Message], *, after: Step | None = None) -> tuple[int, ...]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        earlier: Sequence[Call] = (),
+        begins_reply: bool = True,
+    ) -> tuple[int, ...]:
         """See `Renderer.render`."""
-        added = None if after is None else self._added_text(messages, after)
-        if after is None or added is None:
-            tokens = self._tokenizer.apply_chat_template(
-                _chat(messages), add_generation_prompt=True, tokenize=True, return_dict=False
-            )
-            return (*tokens, *self._prefix)
-        tokens = self._tokenizer.encode(added, add_special_tokens=False)
-        return (*after.prompt_tokens, *after.action_tokens, *tokens, *self._prefix)
+        prefix = self._prefix if begins_reply else []
+        prefix_text = self._prefix_text if begins_reply else ""
+        for call in reversed(earlier):
+            if call.sampled is None or not _goes_on(messages, call, prefix=prefix_text):
+                continue
+            added = self._added_text(messages, call, call.sampled, prefix=prefix_text)
+            if added is None:
+                break
+            known = (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
+            return (*known, *self._tokenizer.encode(added, add_special_tokens=False), *prefix)
+        tokens = self._tokenizer.apply_chat_template(
+            _chat(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        return (*tokens, *prefix)
 
-    def _added_text(self, messages: Sequence[Message], after: Step) -> str | None:
-        """What the template adds to the step's prompt and reply; None if it writes them anew."""
-        num_before = len(after.messages)
-        if tuple(messages[:num_before]) != after.messages or len(messages) <= num_before:
-            return None
-        reply = self._prefix_text + after.reply
-        if messages[num_before] != Message(role="assistant", content=reply):
-            return None
-        whole, known = self._text(messages), self._text(after.messages) + reply
+    def _added_text(
+        self, messages: Sequence[Message], call: Call, sampled: SampledTokens, *, prefix: str
+    ) -> str | None:
+        """What the template adds to a call's prompt and reply; None if it writes them anew."""
+        whole, known = self._text(messages), self._text(call.messages) + prefix + call.reply
         if not whole.startswith(known):
             return None  # the template changes a reply that is not the last
         added = whole[len(known) :]
-        last = after.action_tokens[-1]
+        last = sampled.action_tokens[-1]
         if last in self._special:  # the reply ends with an end token, and needs no second one
             added = added.removeprefix(self._tokenizer.decode([last]))
         return added
@@ -79,6 +90,16 @@ class ChatTemplateRenderer:
 def load_renderer(folder: Path, *, reply_prefix: str = "") -> ChatTemplateRenderer:
     """The renderer of a model's Hugging Face folder."""
     return ChatTemplateRenderer(AutoTokenizer.from_pretrained(folder), reply_prefix=reply_prefix)
+
+
+def _goes_on(messages: Sequence[Message], call: Call, *, prefix: str) -> bool:
+    """Whether the messages begin with a call's prompt and its reply."""
+    num_before = len(call.messages)
+    return (
+        len(messages) > num_before
+        and messages[num_before] == Message(role="assistant", content=prefix + call.reply)
+        and tuple(messages[:num_before]) == call.messages
+    )
 
 
 def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:

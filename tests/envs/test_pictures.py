@@ -1,0 +1,118 @@
+"""Pictures, from an environment to the messages of a call."""
+
+import asyncio
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict
+from PIL import Image
+
+from fakes import ScriptedPolicy, make_agent
+from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
+from longhaul_core.memory import FullHistory, PromptTemplate
+from longhaul_core.rollout import EpisodeLimits, EpisodeSpec, run_episode
+from longhaul_core.types import Picture, Split, Trajectory
+from longhaul_envs.check import check_environment
+from longhaul_envs.pictures import is_observation_space, picture_space, png
+from longhaul_envs.sources import task_source_for
+from longhaul_envs.text import text_space
+from picture_world import ENVIRONMENT_ID, plain
+
+SPEC = GymEnvironmentSpec(environment_id=ENVIRONMENT_ID, import_modules=("picture_world",))
+
+
+def test_an_environment_that_shows_pictures_is_found_in_order() -> None:
+    assert check_environment(ENVIRONMENT_ID, import_modules=["picture_world"], num_tasks=1) == []
+
+
+def test_a_picture_goes_from_a_worker_process_into_the_messages_of_its_call() -> None:
+    (task,) = task_source_for(SPEC).tasks(Split.VALIDATION)
+    agent = replace(
+        make_agent(ScriptedPolicy(["red", "green"])),
+        build_memory=lambda: FullHistory(template=PromptTemplate()),
+    )
+
+    async def play() -> Trajectory:
+        async with ProcessPool(SPEC, num_workers=1) as pool:
+            outcome = await run_episode(
+                EpisodeSpec(task=task, seed=0),
+                agent=agent,
+                make_environment=pool,
+                limits=EpisodeLimits(horizon=3, max_prompt_tokens=1000),
+            )
+        assert isinstance(outcome, Trajectory), outcome
+        return outcome
+
+    trajectory = asyncio.run(play())
+
+    shown = Picture.of(plain("green"))
+    first, second = (step.calls[0] for step in trajectory.steps)
+    text = "Which colour is it?\nActions: red | green | blue"
+    assert first.messages[-1].content == (text, shown)
+    assert [message.pictures for message in second.messages] == [(shown,), (), (shown,)]
+    assert [picture.data for picture in first.messages[-1].pictures] == [plain("green")]
+    assert first.sampled is not None
+    assert bytes(first.sampled.prompt_tokens).decode() == f"user: {text}"  # a reader of text alone
+    assert trajectory.success
+    assert trajectory.final_observation.pictures == (shown,)
+
+
+def test_threads_and_processes_show_the_same() -> None:
+    (task,) = task_source_for(SPEC).tasks(Split.TRAIN)
+
+    async def starts() -> list[object]:
+        seen: list[object] = []
+        async with ProcessPool(SPEC, num_workers=1) as pool:
+            for make in (thread_environments(SPEC), pool):
+                environment = make(task)
+                await environment.open()
+                seen.append(await environment.reset(task))
+                await environment.close()
+        return seen
+
+    first, second = asyncio.run(starts())
+    assert first == second
+
+
+def test_a_png_has_the_pixels_that_it_was_made_of() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, size=(5, 7, 3), dtype=np.uint8)
+    assert np.array_equal(np.asarray(Image.open(BytesIO(png(pixels)))), pixels)
+    assert png(pixels) == png(pixels.copy())
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((2, 2), np.uint8), ((2, 2, 4), np.uint8), ((2, 2, 3), np.float32)]
+)
+def test_other_arrays_than_red_green_and_blue_bytes_are_refused(
+    shape: tuple[int, ...], dtype: type[np.generic]
+) -> None:
+    with pytest.raises(ValueError, match=r"uint8 of shape \(height, width, 3\), got"):
+        png(np.zeros(shape, dtype=dtype))
+
+
+def test_the_space_of_pictures_holds_what_it_samples() -> None:
+    space = picture_space()
+    space.seed(3)
+    sample = space.sample()
+    assert sample in space
+    assert {"text": "", "picture": b"GIF89a"} not in space
+    space.seed(3)
+    assert space.sample() == sample
+
+
+def test_arrays_are_no_pictures_yet() -> None:
+    array = Box(0, 255, shape=(2, 2, 3), dtype=np.uint8)
+    assert is_observation_space(text_space())
+    assert is_observation_space(picture_space())
+    assert is_observation_space(Dict({"text": text_space()}))
+    spaces: list[gymnasium.Space[Any]] = [
+        array,
+        Dict({"text": text_space(), "picture": array}),
+        Dict({"text": text_space(), "image": picture_space()["picture"]}),
+        Dict({"picture": picture_space()["picture"]}),
+    ]
+    assert not any(map(is_observation_space, spaces))
