@@ -28,7 +28,7 @@ def test_a_sound_environment_has_no_problems() -> None:
         ("Permissive", "accepts '', which it did not list"),
         ("Hopeless", "the expert does not solve task '0' in 5 steps"),
         ("Rolling", "the same actions give another episode"),
-        ("Wordless", "action_space must be gymnasium.spaces.Text, is Discrete(3)"),
+        ("Wordless", "its actions are Discrete(3), and must be gymnasium.spaces.Text"),
         ("Unlisted", "lists no task for split 'test'"),
     ],
 )

@@ -25,7 +25,7 @@ from longhaul_core.audit.intent import Horizons, Intent
 from longhaul_core.errors import StoreError
 from longhaul_core.horizons import HorizonState, SuccessGatedHorizon
 from longhaul_core.store.queries import HorizonOutcomes
-from longhaul_core.types import GroupOutcome
+from longhaul_core.types import GroupOutcome, TaskKey
 
 
 def intent(**settings: object) -> Intent:
@@ -70,6 +70,7 @@ def intent(**settings: object) -> Intent:
         "top_p": 1.0,
         "exact_engine": True,
         "horizons": horizons(),
+        "horizon_caps": {},
     }
     table.update(settings)
     return Intent(**table)
@@ -311,7 +312,9 @@ def test_both_implementations_of_a_gated_horizon_agree(
         state = schedule.after(
             state,
             [
-                GroupOutcome(task_id="t", horizon=h, num_successes=successes, num_episodes=4)
+                GroupOutcome(
+                    task=TaskKey("e", "t"), horizon=h, num_successes=successes, num_episodes=4
+                )
                 for h, successes in groups
             ],
         )

@@ -13,7 +13,7 @@ wrote; text is for people and is never tokenised again.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = [
     "FailedEpisode",
@@ -27,6 +27,7 @@ __all__ = [
     "StepTimings",
     "StopReason",
     "Task",
+    "TaskKey",
     "Trajectory",
     "TrajectoryGroup",
 ]
@@ -96,6 +97,18 @@ class FailureCause(StrEnum):
     """Nothing broke: the training step had enough other groups, and did not wait for this one."""
 
 
+class TaskKey(NamedTuple):
+    """What tells a task from the other tasks of a run: task ids repeat between environments."""
+
+    environment: str
+    """Gymnasium id."""
+    task_id: str
+
+    def __str__(self) -> str:
+        """For messages, e.g. `longhaul/TextCraft-v0 2/oak_sign/3`."""
+        return f"{self.environment} {self.task_id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What is to be done. Equal tasks give equal first observations on every machine."""
@@ -113,6 +126,11 @@ class Task:
     split: Split
     goal: str = ""
     """One line for people."""
+
+    @property
+    def key(self) -> TaskKey:
+        """What tells it from the run's other tasks."""
+        return TaskKey(self.environment, self.task_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,16 +272,17 @@ class TrajectoryGroup:
 
     def __post_init__(self) -> None:
         members = [*self.trajectories, *self.failures]
-        strays = {m.task.task_id for m in members} - {self.task.task_id}
+        strays = {m.task.key for m in members} - {self.task.key}
         if strays:
-            raise ValueError(f"group {self.task.task_id!r} holds episodes of {sorted(strays)}")
+            others = ", ".join(sorted(map(str, strays)))
+            raise ValueError(f"group of task {self.task.key} holds episodes of {others}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOutcome:
     """How often a task was solved in one group: what schedules and task streams learn from."""
 
-    task_id: str
+    task: TaskKey
     horizon: int
     """Longest that the group's episodes could be, in steps."""
     num_successes: int
@@ -274,7 +293,7 @@ class GroupOutcome:
     def __post_init__(self) -> None:
         if not 0 <= self.num_successes <= self.num_episodes or self.num_episodes < 1:
             raise ValueError(
-                f"outcome of task {self.task_id!r}: {self.num_successes} successes of "
+                f"outcome of task {self.task}: {self.num_successes} successes of "
                 f"{self.num_episodes} episodes; there must be at least 1 episode, and no more "
                 "successes than that"
             )

@@ -6,13 +6,17 @@ environment does; `thread_environments` plays in threads, for quick and trusted 
 
 from longhaul_core.gym.pool import ProcessPool
 from longhaul_core.gym.process import ProcessEnvironment
+from longhaul_core.gym.source import GymSource, PooledSource, options_from
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.gym.thread import ThreadEnvironment, thread_environments
 
 __all__ = [
     "GymEnvironmentSpec",
+    "GymSource",
+    "PooledSource",
     "ProcessEnvironment",
     "ProcessPool",
     "ThreadEnvironment",
+    "options_from",
     "thread_environments",
 ]
