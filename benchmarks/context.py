@@ -26,9 +26,10 @@ from longhaul_core.types import Observation, Split, Step, Task, Trajectory
 from longhaul_envs.play import play
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import (
-    environment_factory,
+    RunEnvironments,
     environment_spec,
     prompt_template,
+    source_of,
     task_panel,
 )
 from longhaul_trainer.models import prepare_model
@@ -75,7 +76,7 @@ def recorded_actions(task: Task) -> tuple[str, ...]:
     def choose(environment: object, observation: Observation) -> str | None:
         return draw.choice(observation.admissible_actions or ())
 
-    environment = environment_spec(RUN).make()
+    environment = environment_spec(RUN.environment).make()
     try:
         return play(environment, task, choose, horizon=NUM_STEPS).actions
     finally:
@@ -86,15 +87,17 @@ async def replayed(
     kind: str, task: Task, actions: tuple[str, ...], tokenizer: PreTrainedTokenizerBase
 ) -> tuple[Step, ...]:
     """The steps of the episode under one memory."""
+    (played,) = RUN.played_environments
+    template = prompt_template(played, source_of(played).describe())
     outcome = await run_episode(
         EpisodeSpec(task=task, seed=0),
         agent=Agent(
             policy=Replay(actions, tokenizer),
             renderer=ChatTemplateRenderer(tokenizer),
             parser=ActionParser(format=ActionFormat.TAGS),
-            build_memory=lambda: build_memory(kind, size=2, template=prompt_template(RUN)),
+            build_memory=lambda: build_memory(kind, size=2, template=template),
         ),
-        make_environment=environment_factory(RUN),
+        make_environment=RunEnvironments(RUN),
         limits=EpisodeLimits(horizon=NUM_STEPS, max_prompt_tokens=RUN.rollout.max_prompt_tokens),
     )
     assert isinstance(outcome, Trajectory), outcome

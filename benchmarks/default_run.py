@@ -123,7 +123,7 @@ def must_beat() -> dict[str, float]:
     config = load_default_config()
     panel = task_panel(config, Split.VALIDATION)
     scores = baseline_scores(
-        environment_spec(config),
+        environment_spec(config.environment),
         panel.tasks,
         chosen_on=panel.tasks,  # which flatters the constant one: a floor to beat
         horizon=config.rollout.horizon,

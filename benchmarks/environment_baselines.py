@@ -11,7 +11,7 @@ from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.tasks import Panel
 from longhaul_core.types import Split
 from longhaul_envs.baselines import baseline_scores
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 
 SETTINGS: list[tuple[str, dict[str, object], int]] = [
     ("longhaul/TextCraft-v0", {"depth": 1}, 6),
@@ -49,7 +49,7 @@ def main() -> None:
             import_modules=("longhaul_envs.registry",),
         )
         started = time.perf_counter()
-        source = task_source_for(spec)
+        source = environment_source(spec)
         tasks, others = source.tasks(Split.TEST), source.tasks(Split.VALIDATION)
         panel = Panel.spread(
             others, split=Split.VALIDATION, num_tasks=min(NUM_CHOSEN_ON, len(others))

@@ -28,7 +28,7 @@ import gymnasium
 
 from longhaul_core.gym import GymEnvironmentSpec, ProcessEnvironment, ProcessPool
 from longhaul_core.types import Split, Task
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 from longhaul_envs.textcraft.environment import TextCraft
 
 NUM_ROUNDS = 3
@@ -162,7 +162,7 @@ async def measured(spec: GymEnvironmentSpec, tasks: Sequence[Task]) -> Figures:
 
 def main() -> None:
     """Measure both ways and print them side by side."""
-    tasks = task_source_for(SHARED).tasks(Split.TRAIN)[:NUM_AT_ONCE]
+    tasks = environment_source(SHARED).tasks(Split.TRAIN)[:NUM_AT_ONCE]
     rounds = [
         [asyncio.run(measured(spec, tasks)) for spec in (APART, SHARED)] for _ in range(NUM_ROUNDS)
     ]

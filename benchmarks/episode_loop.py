@@ -46,6 +46,7 @@ from timed_world import HORIZON, ID, Script, script_of
 from longhaul_core.store.records import RunStarted
 from longhaul_core.types import Split, Task
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.environments import descriptions_of
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.verl.variables import prepare_environment
@@ -145,7 +146,13 @@ def training_seconds(scripts: Sequence[Script], *, waits: bool = True) -> tuple[
         recorder.write([started(run)])
         tokenizer: Any = AutoTokenizer.from_pretrained(prepare_model(run.model.path))
         server = PacedServer(scripts, tokenizer.encode(" left"))
-        run_context = RunContext(run_id="benchmark", attempt=0, recorder_name=name, config=run)
+        run_context = RunContext(
+            run_id="benchmark",
+            attempt=0,
+            recorder_name=name,
+            config=run,
+            descriptions=descriptions_of(run),
+        )
 
         async def measure() -> tuple[float, float]:
             service = EpisodeService(run_context, cast("LLMServerClient", server), tokenizer)

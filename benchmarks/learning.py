@@ -48,7 +48,7 @@ from longhaul_core.store.queries import (
     training_curve,
 )
 from longhaul_core.types import Split
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 from longhaul_trainer.config import RunConfig
 
 FloatArray = npt.NDArray[np.float64]
@@ -120,7 +120,7 @@ def main() -> None:
 def run_plan(folder: Path, *, num_processes: int) -> None:
     """Every run of the plan that the store does not hold as finished."""
     spec = GymEnvironmentSpec(environment_id=key_door.ID, options={}, import_modules=("key_door",))
-    warm_started(folder, task_source_for(spec))
+    warm_started(folder, environment_source(spec))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         finish(pool, folder, TUNING)

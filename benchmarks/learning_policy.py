@@ -25,8 +25,8 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
+from longhaul_core.environment import EnvironmentSource
 from longhaul_core.policy import Completion, Prompt, Sampling
-from longhaul_core.tasks import TaskSource
 from longhaul_core.types import Call, FinishReason, Message, Split
 from longhaul_trainer.models.folder import (
     MESSAGE_END,
@@ -61,7 +61,7 @@ WORDS = (PAD, MESSAGE_START, MESSAGE_END, *ACTIONS, *OBSERVATION_WORDS)
 """The vocabulary, in the order of its ids."""
 
 
-def warm_started(folder: Path, source: TaskSource) -> Path:
+def warm_started(folder: Path, source: EnvironmentSource) -> Path:
     """Folder of the policy that every run starts from; the first call trains it."""
     model = folder / "model"
     if not (model / "model.safetensors").exists():
@@ -95,7 +95,7 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
 
 
-def imitate(folder: Path, source: TaskSource) -> None:
+def imitate(folder: Path, source: EnvironmentSource) -> None:
     """Random weights, trained for a while to make the expert's moves, into `folder`."""
     torch.set_num_threads(1)
     torch.manual_seed(WARM_START_SEED)
@@ -123,7 +123,7 @@ def imitate(folder: Path, source: TaskSource) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def distracted_examples(source: TaskSource) -> Iterator[tuple[list[int], int]]:
+def distracted_examples(source: EnvironmentSource) -> Iterator[tuple[list[int], int]]:
     """A distracted expert's episodes on the training tasks: each observation and the action there.
 
     At the start and wherever it arrives it heads with probability `ATTENTION` for the place to go

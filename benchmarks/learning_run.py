@@ -55,6 +55,7 @@ from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.environments import (
     environment_spec,
     prompt_template,
+    source_of,
     task_panel,
     task_stream,
 )
@@ -111,7 +112,8 @@ class OneProcessRun:
         self._tokenizer = tokenizer
         self._policy = TorchPolicy(self._model, tokenizer)
         renderer = CachedRenderer(tokenizer)
-        template = prompt_template(run)
+        (played,) = run.played_environments
+        template = prompt_template(played, source_of(played).describe())
         self._agent = Agent(
             policy=self._policy,
             renderer=renderer,
@@ -120,7 +122,7 @@ class OneProcessRun:
             temperature=run.rollout.temperature,
             max_reply_tokens=run.rollout.max_reply_tokens,
         )
-        self._environment = environment_spec(run)
+        self._environment = environment_spec(run.environment)
 
     def go(self) -> None:
         """Train, validate, write everything down."""

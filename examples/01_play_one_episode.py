@@ -14,7 +14,7 @@ from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Call, Message, Split, Trajectory
 from longhaul_envs.play import expert_policy, play
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 
 ENVIRONMENT = GymEnvironmentSpec(
     environment_id="longhaul/TextCraft-v0",
@@ -56,7 +56,7 @@ class ByteRenderer:
 
 
 def main() -> None:
-    task = task_source_for(ENVIRONMENT).tasks(Split.TRAIN)[0]
+    task = environment_source(ENVIRONMENT).tasks(Split.TRAIN)[0]
     script = play(ENVIRONMENT.make(), task, expert_policy, horizon=30).actions
     agent = Agent(
         policy=ScriptedPolicy(script),

@@ -9,7 +9,7 @@ from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
 from longhaul_envs.baselines import baseline_scores
 from longhaul_envs.check import check_environment
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 
 SPEC = GymEnvironmentSpec(environment_id="mine/Capitals-v0", import_modules=("capitals",))
 
@@ -17,7 +17,7 @@ SPEC = GymEnvironmentSpec(environment_id="mine/Capitals-v0", import_modules=("ca
 def main() -> None:
     problems = check_environment(SPEC.environment_id, import_modules=SPEC.import_modules)
     print("problems:", problems or "none")
-    source = task_source_for(SPEC)
+    source = environment_source(SPEC)
     for split in Split:
         print(f"{split}:", [task.task_id for task in source.tasks(split)])
     tasks, others = source.tasks(Split.TEST), source.tasks(Split.TRAIN)

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 from longhaul_core import errors
-from longhaul_envs.registry import ENVIRONMENTS
+from longhaul_core.discovery import installed_environments
 from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import parse_config
@@ -95,7 +95,7 @@ def test_exit_codes_are_told_the_same_in_code_help_and_guide() -> None:
 def test_every_packaged_environment_has_its_place_in_the_guide() -> None:
     guide = (GUIDES / "environments.md").read_text("utf-8")
 
-    assert [name for name in ENVIRONMENTS if name not in guide] == []
+    assert [name for name in installed_environments() if name not in guide] == []
 
 
 def test_the_tree_of_errors_is_drawn_whole() -> None:

@@ -47,7 +47,7 @@ from longhaul_core.store.records import (
 )
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Split, Step, Task, Trajectory
-from longhaul_envs.textcraft import TextCraft
+from longhaul_envs.textcraft.environment import TextCraft
 
 NUM_TRAINING_STEPS = 12
 TASKS_PER_TRAINING_STEP = 4

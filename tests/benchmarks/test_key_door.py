@@ -10,9 +10,9 @@ from learning_policy import distracted_examples
 
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 
-SOURCE = task_source_for(
+SOURCE = environment_source(
     GymEnvironmentSpec(environment_id=ID, options={}, import_modules=("key_door",))
 )
 

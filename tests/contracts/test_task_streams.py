@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,14 @@ from hypothesis import strategies as st
 
 from fakes import make_task
 from longhaul_core.errors import ConfigError
-from longhaul_core.tasks import DifficultyStream, ShuffledStream, TaskStream
+from longhaul_core.tasks import (
+    DifficultyState,
+    DifficultyStream,
+    MixedState,
+    MixedStream,
+    ShuffledStream,
+    TaskStream,
+)
 from longhaul_core.types import GroupOutcome, Task
 
 TASKS = [make_task(number) for number in range(5)]
@@ -29,12 +37,41 @@ KINDS: dict[str, tuple[Begin, GoOn]] = {
     ),
 }
 
+NAMES = ("fakes/Counting-v0", "fakes/Other-v0")
+WEIGHTS = {NAMES[0]: 1.0, NAMES[1]: 2.0}
+
+
+def shared_by_two(tasks: list[Task]) -> dict[str, list[Task]]:
+    """The tasks of two environments, whose ids are the same ones."""
+    return {name: [replace(task, environment=name) for task in tasks] for name in NAMES}
+
+
+def mixed(tasks: list[Task], seed: int) -> MixedStream:
+    streams = {
+        name: DifficultyStream(listed, seed=seed, **RULES)
+        for name, listed in shared_by_two(tasks).items()
+    }
+    return MixedStream(streams, weights=WEIGHTS, seed=seed)
+
+
+def mixed_again(tasks: list[Task], state: MixedState) -> MixedStream:
+    return MixedStream.from_state(
+        state,
+        weights=WEIGHTS,
+        go_on=lambda name, of_one: DifficultyStream.from_state(
+            shared_by_two(tasks)[name], cast("DifficultyState", of_one), **RULES
+        ),
+    )
+
+
+KINDS["mixed"] = (mixed, mixed_again)
+
 every_kind = pytest.mark.parametrize(("begin", "go_on"), KINDS.values(), ids=KINDS)
 
 
 def outcomes_of(tasks: list[Task], successes: list[int]) -> list[GroupOutcome]:
     return [
-        GroupOutcome(task_id=task.task_id, horizon=3, num_successes=solved, num_episodes=4)
+        GroupOutcome(task=task.key, horizon=3, num_successes=solved, num_episodes=4)
         for task, solved in zip(tasks, successes, strict=True)
     ]
 

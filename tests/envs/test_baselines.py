@@ -6,7 +6,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
 from longhaul_envs.baselines import baseline_scores
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 from variation import assert_several
 
 SOUND = GymEnvironmentSpec(
@@ -16,7 +16,7 @@ SOUND = GymEnvironmentSpec(
 
 def test_each_policy_scores_what_it_must() -> None:
     """Five numbers, of which a constant names one; the first in the list is always right."""
-    tasks = task_source_for(SOUND).tasks(Split.TRAIN)
+    tasks = environment_source(SOUND).tasks(Split.TRAIN)
     random, constant, position, expert = baseline_scores(SOUND, tasks, chosen_on=tasks, horizon=4)
 
     assert random.policy == "random"
@@ -29,7 +29,7 @@ def test_each_policy_scores_what_it_must() -> None:
 
 
 def test_the_random_policy_draws_the_same_for_a_task_whatever_the_others_are() -> None:
-    tasks = task_source_for(SOUND).tasks(Split.TRAIN)
+    tasks = environment_source(SOUND).tasks(Split.TRAIN)
     together = baseline_scores(SOUND, tasks, chosen_on=tasks, horizon=2)[0]
     apart = [baseline_scores(SOUND, [task], chosen_on=tasks, horizon=2)[0] for task in tasks]
     assert_several(score.success_rate for score in apart)
@@ -37,7 +37,7 @@ def test_the_random_policy_draws_the_same_for_a_task_whatever_the_others_are() -
 
 
 def test_no_task_no_baseline() -> None:
-    tasks = tuple(task_source_for(SOUND).tasks(Split.TRAIN))
+    tasks = tuple(environment_source(SOUND).tasks(Split.TRAIN))
     for scored, chosen_on in ((tasks[:0], tasks), (tasks, tasks[:0])):
         with pytest.raises(ConfigError, match="at least 1 task to score and 1 to choose on"):
             baseline_scores(SOUND, scored, chosen_on=chosen_on, horizon=2)
@@ -45,7 +45,7 @@ def test_no_task_no_baseline() -> None:
 
 def test_a_constant_action_is_chosen_on_other_tasks_than_it_is_scored_on() -> None:
     """Each task of this environment has a right action of its own."""
-    one, *others = task_source_for(SOUND).tasks(Split.TRAIN)
+    one, *others = environment_source(SOUND).tasks(Split.TRAIN)
     _, here, _, _ = baseline_scores(SOUND, [one], chosen_on=[one], horizon=4)
     _, there, _, _ = baseline_scores(SOUND, [one], chosen_on=others, horizon=4)
 

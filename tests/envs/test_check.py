@@ -29,7 +29,7 @@ def test_a_sound_environment_has_no_problems() -> None:
         ("Hopeless", "the expert does not solve task '0' in 5 steps"),
         ("Rolling", "the same actions give another episode"),
         ("Sharing", "episodes_per_process must be 1"),
-        ("Wordless", "action_space must be gymnasium.spaces.Text, is Discrete(3)"),
+        ("Wordless", "its actions are Discrete(3), and must be gymnasium.spaces.Text"),
         ("Unlisted", "lists no task for split 'test'"),
     ],
 )

@@ -18,7 +18,7 @@ from longhaul_core.rollout import EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Picture, Split, Trajectory
 from longhaul_envs.check import check_environment
 from longhaul_envs.pictures import is_observation_space, picture_space, png
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 from longhaul_envs.text import text_space
 from picture_world import ENVIRONMENT_ID, plain
 
@@ -30,7 +30,7 @@ def test_an_environment_that_shows_pictures_is_found_in_order() -> None:
 
 
 def test_a_picture_goes_from_a_worker_process_into_the_messages_of_its_call() -> None:
-    (task,) = task_source_for(SPEC).tasks(Split.VALIDATION)
+    (task,) = environment_source(SPEC).tasks(Split.VALIDATION)
     agent = replace(
         make_agent(ScriptedPolicy(["red", "green"])),
         build_memory=lambda: FullHistory(template=PromptTemplate()),
@@ -62,7 +62,7 @@ def test_a_picture_goes_from_a_worker_process_into_the_messages_of_its_call() ->
 
 
 def test_threads_and_processes_show_the_same() -> None:
-    (task,) = task_source_for(SPEC).tasks(Split.TRAIN)
+    (task,) = environment_source(SPEC).tasks(Split.TRAIN)
 
     async def starts() -> list[object]:
         seen: list[object] = []

@@ -1,54 +1,47 @@
-"""Task lists of environments that have none: seeds, shared out by what they show first."""
+"""Where an environment's answers come from: its own source, or a worker that asks its class."""
 
+import gc
+import os
+from pathlib import Path
 from typing import Any
 
 import gymnasium
+import psutil
 import pytest
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
-from longhaul_envs.sources import ListedTasks, SeedTasks, task_source_for
-from longhaul_envs.text import text_space
-
-
-class Dice(gymnasium.Env[str, str]):
-    """Shows a number of 1 to `sides`, drawn by the seed."""
-
-    def __init__(self, *, sides: int = 10_000) -> None:
-        self.observation_space = self.action_space = text_space()
-        self.sides = sides
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any]]:
-        super().reset(seed=seed)
-        return f"a {1 + self.np_random.integers(self.sides)}", {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return "", 1.0, True, False, {}
-
-
-gymnasium.register(  # pyright: ignore[reportUnknownMemberType]
-    "sources/Dice-v3",
-    entry_point=Dice,  # pyright: ignore[reportArgumentType]  (a class is a creator)
-)
+from longhaul_envs.asked import AskedEnvironment
+from longhaul_envs.sources import environment_source
 
 
 def spec(**options: object) -> GymEnvironmentSpec:
-    return GymEnvironmentSpec(environment_id="sources/Dice-v3", options=options)
+    return GymEnvironmentSpec(
+        environment_id="sources/Dice-v3", options=options, import_modules=("dice",)
+    )
+
+
+def broken(name: str) -> GymEnvironmentSpec:
+    return GymEnvironmentSpec(
+        environment_id=f"broken/{name}-v0", import_modules=("broken_environments",)
+    )
 
 
 def test_an_environment_without_lists_gets_seeds() -> None:
-    source = task_source_for(spec())
-    assert isinstance(source, SeedTasks)
-    first = source.tasks(Split.TRAIN, 3)[0]
+    source = environment_source(spec())
+    first = source.tasks(Split.TRAIN)[0]
+
     assert (first.environment, first.version) == ("sources/Dice-v3", "3")
+    assert first.task_id == f"seed/{first.seed:05}"
+    assert source.describe().version == "3"
+    assert source.describe().summary.startswith("Shows a number")
+    assert source.describe().prompt is None
 
 
 def test_seeds_of_two_splits_never_show_the_same() -> None:
     """With 40 faces, seeds far apart show the same; position in a list would not do."""
-    source = SeedTasks(spec(sides=40))
+    source = environment_source(spec(sides=40))
     environment = spec(sides=40).make()
     seen = {
         split: [environment.reset(seed=task.seed)[0] for task in source.tasks(split)]
@@ -60,20 +53,105 @@ def test_seeds_of_two_splits_never_show_the_same() -> None:
 
 
 def test_options_are_part_of_the_version() -> None:
-    assert SeedTasks(spec(sides=40)).tasks(Split.TRAIN, 1)[0].version == '3+{"sides": 40}'
+    source = environment_source(spec(sides=40))
+
+    assert source.tasks(Split.TRAIN)[0].version == '3+{"sides": 40}'
+    assert source.describe().version == '3+{"sides": 40}'
 
 
 def test_a_world_with_one_start_cannot_be_shared_out() -> None:
+    source = environment_source(spec(sides=1))
+
     with pytest.raises(ConfigError, match="1 different first observations; give the environment"):
         for split in Split:
-            SeedTasks(spec(sides=1)).tasks(split)
+            source.tasks(split)
 
 
 def test_lists_of_the_environment_itself_are_taken_as_they_are() -> None:
-    listed = GymEnvironmentSpec(
-        environment_id="broken/Sound-v0", import_modules=("broken_environments",)
+    source = environment_source(broken("Sound"))
+
+    assert [task.task_id for task in source.tasks(Split.TRAIN)] == ["0", "1", "2", "3", "4"]
+    assert source.describe().version == "1"
+
+
+def test_asking_a_class_builds_it_once_and_not_in_the_process_that_asks(tmp_path: Path) -> None:
+    constructions = tmp_path / "constructions"
+    source = environment_source(spec(constructions=str(constructions)))
+
+    assert not constructions.exists()
+    source.describe()
+    for split in Split:
+        assert source.tasks(split)
+    source.describe()
+
+    built_in = constructions.read_text("utf-8").split()
+    assert len(built_in) == 1
+    assert built_in != [str(os.getpid())]
+
+
+def test_a_constructor_that_ends_its_process_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="'sources/Dice-v3' ended with exit code 7"):
+        environment_source(spec(dies=True)).describe()
+
+
+def test_options_that_a_class_refuses_and_spaces_without_text_are_told() -> None:
+    with pytest.raises(ConfigError, match=r"making sources/Dice-v3 with .*corners.*TypeError"):
+        environment_source(spec(corners=2)).describe()
+    with pytest.raises(ConfigError, match=r"its actions are Discrete\(3\)"):
+        environment_source(broken("Wordless")).describe()
+
+
+def test_the_worker_ends_with_the_source_that_asked(tmp_path: Path) -> None:
+    asked = AskedEnvironment(
+        GymEnvironmentSpec(
+            environment_id="sources/Dice-v3",
+            options={"constructions": str(tmp_path / "only this one")},
+            import_modules=("dice",),
+        )
     )
-    source = task_source_for(listed)
-    assert isinstance(source, ListedTasks)
-    assert [task.task_id for task in source.tasks(Split.TRAIN, 2)] == ["0", "1"]
-    assert len(source.tasks(Split.TRAIN)) == 5
+    asked.describe()
+    (worker,) = [
+        child for child in psutil.Process().children() if "only this one" in str(child.cmdline())
+    ]
+
+    del asked
+    gc.collect()
+
+    assert not worker.is_running()
+
+
+def test_an_installed_environment_answers_without_an_instance_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("an environment is built only to be played")
+
+    monkeypatch.setattr(gymnasium.Env, "__init__", refuse, raising=False)
+    monkeypatch.setattr("longhaul_envs.sokoban.environment.Sokoban.__init__", refuse)
+    source = environment_source(
+        GymEnvironmentSpec(environment_id="longhaul/Sokoban-v0", options={"size": 5})
+    )
+
+    assert source.describe().id == "longhaul/Sokoban-v0"
+    assert all(source.tasks(split) for split in Split)
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "options"),
+    [
+        ("longhaul/BabyAI-v0", {"actions": "primitive", "levels": "GoToObj"}),
+        ("longhaul/Sokoban-v0", {"observation": "relative", "step_penalty": 0.1}),
+        ("longhaul/TextCraft-v0", {"distractors": 3}),
+    ],
+)
+def test_a_packaged_source_says_what_the_class_says(
+    environment_id: str, options: dict[str, object]
+) -> None:
+    named = GymEnvironmentSpec(
+        environment_id=environment_id, options=options, import_modules=("longhaul_envs.registry",)
+    )
+    description = environment_source(named).describe()
+    made: Any = named.make().unwrapped
+
+    assert description.prompt == made.prompt
+    assert description.version == made.options.version

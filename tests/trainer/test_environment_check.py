@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from longhaul_core.discovery import installed_environments
 from longhaul_core.errors import ConfigError
-from longhaul_envs.registry import ENVIRONMENTS
 from longhaul_trainer.config import EnvironmentConfig, load_config
 from longhaul_trainer.environment_check import require_known, require_playable
 from longhaul_trainer.environments import task_stream
@@ -41,7 +41,7 @@ except ConfigError as error:
 """
 
 
-@pytest.mark.parametrize("environment_id", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("environment_id", installed_environments())
 def test_every_packaged_environment_is_playable(environment_id: str) -> None:
     require_playable(EnvironmentConfig(id=environment_id))
 
@@ -61,6 +61,7 @@ def test_the_environment_of_every_recipe_is_playable_and_has_the_tasks_it_asks_f
     [
         ("longhaul/TextCroft-v0", "Did you mean: `TextCraft`"),
         ("Nothing-v0", "import_modules"),
+        ("Nothing-v0", "installed are longhaul/BabyAI-v0, longhaul/Sokoban-v0, longhaul/TextCraft"),
     ],
 )
 def test_an_unknown_environment_is_told_by_name(environment_id: str, message: str) -> None:
@@ -77,9 +78,17 @@ def test_a_module_that_cannot_be_imported_is_told_by_name() -> None:
         require_known(EnvironmentConfig(id="no_such_module:World-v0"))
 
 
-@pytest.mark.parametrize("options", [{"depth": 99}, {"dept": 2}])
-def test_options_that_the_environment_refuses_are_told(options: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=r"environment\.options: making .*dept"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"depth": 99}, r"environment\.options: .*depth must be from 1 to 4, got 99"),
+        ({"dept": 2}, r"environment\.options: .*no option 'dept'; there are depth, num_"),
+    ],
+)
+def test_options_that_the_environment_refuses_are_told(
+    options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         require_playable(EnvironmentConfig(options=options))
 
 

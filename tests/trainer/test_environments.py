@@ -1,23 +1,40 @@
 """Tests for `longhaul_trainer.environments`."""
 
 import asyncio
-from typing import cast
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.gym import ProcessPool
-from longhaul_core.tasks import DifficultyState, DifficultyStream, ShuffledState
+from longhaul_core.memory import PromptTemplate
+from longhaul_core.tasks import (
+    DifficultyState,
+    DifficultyStream,
+    MixedState,
+    Panel,
+    ShuffledState,
+)
 from longhaul_core.types import GroupOutcome, Split, Task
 from longhaul_trainer.agent_loops import AgentLoop
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import RunConfig, load_default_config
+from longhaul_trainer.description_check import problems_of
+from longhaul_trainer.doctor import check_environment
 from longhaul_trainer.environments import (
-    environment_factory,
+    RunEnvironments,
     environment_spec,
     prompt_template,
+    source_of,
     task_panel,
     task_stream,
 )
+
+RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "task_order.json").read_text("utf-8"))
+"""Tasks, stream state and panel of four runs, recorded before environments could be mixed."""
 
 TEXTCRAFT = {"id": "longhaul/TextCraft-v0", "options": {"depth": 1}}
 COUNTING = {"id": "fakes/Counting-v0", "import_modules": ["fakes"]}
@@ -30,12 +47,21 @@ def run_with(**sections: object) -> RunConfig:
     )
 
 
+def template_of(run: RunConfig) -> PromptTemplate:
+    (entry,) = run.played_environments
+    return prompt_template(entry, source_of(entry).describe())
+
+
+def panel_of(run: RunConfig) -> Panel:
+    return task_panel(run, Split.TEST)
+
+
 def content(tasks: list[Task] | tuple[Task, ...]) -> set[tuple[int, str]]:
     return {(task.seed, task.goal) for task in tasks}
 
 
 def test_packaged_environments_and_the_users_own_modules_are_imported_where_one_is_made() -> None:
-    spec = environment_spec(run_with(environment=COUNTING))
+    spec = environment_spec(run_with(environment=COUNTING).environment)
 
     assert spec.environment_id == "fakes/Counting-v0"
     assert spec.import_modules == ("longhaul_envs.registry", "fakes")
@@ -55,7 +81,7 @@ def test_an_environment_is_made_as_the_run_says(isolation: str) -> None:
     )
 
     async def play() -> tuple[str, bool]:
-        make = environment_factory(run)
+        make = RunEnvironments(run)
         played = make(task)
         await played.open()
         try:
@@ -64,8 +90,7 @@ def test_an_environment_is_made_as_the_run_says(isolation: str) -> None:
             return first.text, (await played.step("stop")).success
         finally:
             await played.close()
-            if isinstance(make, ProcessPool):
-                await make.close()
+            await make.close()
 
     assert asyncio.run(play()) == ("one: 5", True)  # solved at target = 1, the option given
 
@@ -76,15 +101,14 @@ def test_the_agent_loops_of_a_run_have_its_environments_together() -> None:
 
     async def opened_at_once(agent_loop: AgentLoop) -> int:
         """How many environments of the loop are open when no other one can be."""
-        pool = environment_factory(run, agent_loop=agent_loop)
-        assert isinstance(pool, ProcessPool)
-        async with pool:
-            opening = [asyncio.create_task(pool(task).open()) for task in tasks]
-            done, waiting = await asyncio.wait(opening, timeout=5)
-            for task in waiting:
-                task.cancel()
-            await asyncio.wait(opening)
-            return len(done)
+        environments = RunEnvironments(run, agent_loop=agent_loop)
+        opening = [asyncio.create_task(environments(task).open()) for task in tasks]
+        done, waiting = await asyncio.wait(opening, timeout=5)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(opening)
+        await environments.close()
+        return len(done)
 
     async def of_all_loops() -> list[int]:
         loops = [AgentLoop(index=index, of=2) for index in range(2)]
@@ -97,7 +121,7 @@ def test_the_agent_loops_of_a_run_have_its_environments_together() -> None:
 
 
 def test_an_environment_introduces_itself_and_the_form_of_a_reply_is_asked_for() -> None:
-    template = prompt_template(run_with())
+    template = template_of(run_with())
 
     assert template.system.startswith("You craft items.")
     assert template.instruction.startswith("What is the next action?")
@@ -106,14 +130,14 @@ def test_an_environment_introduces_itself_and_the_form_of_a_reply_is_asked_for()
 
 
 def test_a_prefix_replaces_the_request_for_a_form() -> None:
-    template = prompt_template(run_with(prompt={"reply_prefix": "<action>"}))
+    template = template_of(run_with(prompt={"reply_prefix": "<action>"}))
 
     assert template.instruction == "What is the next action?"
     assert template.reply_prefix == "<action>"
 
 
 def test_the_runs_own_words_come_first_even_if_empty() -> None:
-    template = prompt_template(
+    template = template_of(
         run_with(prompt={"system": "", "instruction": "Go.", "list_actions": False})
     )
 
@@ -122,7 +146,7 @@ def test_the_runs_own_words_come_first_even_if_empty() -> None:
 
 
 def test_an_environment_without_words_asks_for_the_form_alone() -> None:
-    template = prompt_template(run_with(environment=COUNTING, actions={"format": "json"}))
+    template = template_of(run_with(environment=COUNTING, actions={"format": "json"}))
 
     assert template.system == ""
     assert '"action"' in template.instruction
@@ -154,9 +178,7 @@ def test_a_pool_by_difficulty_goes_on_with_what_it_was_told() -> None:
     run = run_with(tasks={"order": "difficulty", "uniform_share": 0.2, "smoothing": 1.0})
     stream = task_stream(run)
     (hopeless,) = stream.next(1)
-    stream.record(
-        [GroupOutcome(task_id=hopeless.task_id, horizon=9, num_successes=0, num_episodes=8)]
-    )
+    stream.record([GroupOutcome(task=hopeless.key, horizon=9, num_successes=0, num_episodes=8)])
     state = stream.state()
     expected = stream.next(20)
     resumed = task_stream(run, state=cast("DifficultyState", state))
@@ -205,16 +227,12 @@ def test_a_panel_is_the_same_whatever_the_seed_of_the_run() -> None:
     assert panels[0] == panels[1]
 
 
-@pytest.mark.parametrize("read", [task_stream, prompt_template, environment_spec])
-def test_an_unknown_environment_is_a_mistake_of_the_configuration(read: object) -> None:
-    run = run_with(environment={"id": "longhaul/TextKraft-v0"})
-    if read is environment_spec:
-        with pytest.raises(ConfigError, match="TextKraft"):
-            environment_spec(run).make()
-        return
-    assert callable(read)
+@pytest.mark.parametrize("read", [task_stream, template_of, panel_of])
+def test_an_unknown_environment_is_a_mistake_of_the_configuration(
+    read: Callable[[RunConfig], object],
+) -> None:
     with pytest.raises(ConfigError, match="TextKraft"):
-        read(run)
+        read(run_with(environment={"id": "longhaul/TextKraft-v0"}))
 
 
 def test_a_panel_larger_than_its_split_is_refused_with_the_limit() -> None:
@@ -222,3 +240,168 @@ def test_a_panel_larger_than_its_split_is_refused_with_the_limit() -> None:
 
     with pytest.raises(ConfigError, match=r"must lie in \[1, \d+\].*got 1000000"):
         task_panel(run, Split.VALIDATION)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_run_of_one_environment_meets_the_tasks_it_always_met(name: str) -> None:
+    recorded = RECORDED[name]
+    run = load_default_config(recorded["overrides"])
+    stream = task_stream(run)
+
+    assert [task.task_id for task in stream.next(12)] == recorded["tasks"]
+    state = dict(stream.state())
+    assert state | {"success_rates": None} == recorded["state"] | {"success_rates": None}
+    panel = task_panel(run, Split.VALIDATION)
+    assert [task.task_id for task in panel.tasks[:8]] == recorded["panel"]
+    assert panel.parts == {}
+
+
+# Several environments
+
+
+SOKOBAN = {"id": "longhaul/Sokoban-v0", "options": {"size": 5, "min_pushes": 1}}
+
+
+def mixed_run(**sections: object) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": 4,
+            "tasks_per_training_step": 4,
+            "validation": {"num_tasks": 8, "test_num_tasks": 8},
+            "environments": [TEXTCRAFT | {"weight": 3.0}, SOKOBAN],
+        }
+        | sections
+    )
+
+
+def test_tasks_of_several_environments_are_mixed_by_weight() -> None:
+    drawn = Counter(task.environment for task in task_stream(mixed_run()).next(1000))
+
+    # Four standard deviations of a share of 1,000 draws are 4 · sqrt(3/16 / 1000) = 0.055.
+    assert drawn["longhaul/TextCraft-v0"] / 1000 == pytest.approx(0.75, abs=0.055)
+    assert drawn["longhaul/Sokoban-v0"] == 1000 - drawn["longhaul/TextCraft-v0"]
+
+
+@pytest.mark.parametrize("order", ["shuffled", "difficulty"])
+def test_a_mixture_goes_on_where_its_state_was_taken(order: str) -> None:
+    run = mixed_run(tasks={"order": order})
+    stream = task_stream(run)
+    for task in stream.next(9):
+        stream.record([GroupOutcome(task=task.key, horizon=9, num_successes=1, num_episodes=8)])
+    state = cast("MixedState", json.loads(json.dumps(stream.state())))
+    expected = stream.next(20)
+
+    assert task_stream(run, state=state).next(20) == expected
+    assert task_stream(run).next(20) != expected
+
+
+def test_a_state_of_one_environment_is_not_that_of_several() -> None:
+    with pytest.raises(ConfigError, match="'shuffled', and 2 are mixed now"):
+        task_stream(mixed_run(), state=cast("ShuffledState", task_stream(run_with()).state()))
+    with pytest.raises(ConfigError, match=r"were mixed of .*Sokoban.*there is one environment now"):
+        task_stream(run_with(), state=cast("MixedState", task_stream(mixed_run()).state()))
+
+
+def test_a_panel_has_as_many_tasks_of_each_environment_and_a_part_for_each() -> None:
+    panel = task_panel(mixed_run(), Split.VALIDATION)
+
+    assert len(panel.tasks) == 16
+    assert set(panel.parts) == {
+        "validation/longhaul/TextCraft-v0",
+        "validation/longhaul/Sokoban-v0",
+    }
+    alone = task_panel(run_with(), Split.VALIDATION)
+    assert panel.parts["validation/longhaul/TextCraft-v0"] == alone
+
+
+def test_too_large_a_panel_names_the_environment_that_has_too_few_tasks() -> None:
+    with pytest.raises(ConfigError, match=r"longhaul/Sokoban-v0: .*got 100"):
+        task_stream(mixed_run(validation={"num_tasks": 100, "test_num_tasks": 8}))
+
+
+def test_each_environment_has_its_own_words_memory_and_cap() -> None:
+    run = mixed_run(
+        environments=[
+            TEXTCRAFT | {"prompt": {"system": "Craft."}, "memory": {"kind": "none"}},
+            SOKOBAN | {"horizon": 7, "actions": {"format": "plain"}},
+        ]
+    )
+    templates = [
+        prompt_template(entry, source_of(entry).describe()) for entry in run.played_environments
+    ]
+
+    assert templates[0].system == "Craft."
+    assert "<action>" in templates[0].instruction
+    assert templates[1].system.startswith("You push boxes")
+    assert "<action>" not in templates[1].instruction
+    assert [entry.memory.kind for entry in run.played_environments] == ["none", "window"]
+    assert run.horizon_of("longhaul/Sokoban-v0", scheduled=20) == 7
+    assert run.horizon_of("longhaul/Sokoban-v0", scheduled=5) == 5
+    assert run.horizon_of("longhaul/TextCraft-v0", scheduled=20) == 20
+
+
+def test_each_task_is_played_by_its_own_environment() -> None:
+    run = mixed_run(
+        environments=[
+            TEXTCRAFT | {"isolation": "thread"},
+            SOKOBAN | {"isolation": "process", "num_workers": 1},
+        ]
+    )
+
+    async def first_words() -> list[str]:
+        make = RunEnvironments(run)
+        words: list[str] = []
+        for entry in run.played_environments:
+            task = source_of(entry).tasks(Split.TRAIN)[0]
+            environment = make(task)
+            await environment.open()
+            try:
+                words.append((await environment.reset(task)).text[:11])
+            finally:
+                await environment.close()
+        await make.close()
+        return words
+
+    assert asyncio.run(first_words()) == ["Goal: craft", "Goal: push "]
+
+
+# Built to be played
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_an_environment_is_built_to_be_played_and_once_to_be_asked(
+    tmp_path: Path, isolation: str
+) -> None:
+    constructions = tmp_path / "constructions"
+    run = run_with(
+        environment={
+            "id": "sources/Dice-v3",
+            "options": {"constructions": str(constructions)},
+            "import_modules": ["dice"],
+            "isolation": isolation,
+        }
+    )
+
+    def built_in() -> list[int]:
+        return [int(line) for line in constructions.read_text("utf-8").split()]
+
+    assert problems_of(run, deeply=True) == []
+    check_environment(run)
+    tasks = task_stream(run).next(3)
+    task_panel(run, Split.VALIDATION)
+    template_of(run)
+
+    assert len(built_in()) == 1
+    assert os.getpid() not in built_in()
+
+    async def play() -> None:
+        make = RunEnvironments(run)
+        for task in tasks:
+            environment: Any = make(task)
+            await environment.open()
+            await environment.reset(task)
+            await environment.close()
+        await make.close()
+
+    asyncio.run(play())
+    assert 1 < len(built_in()) <= 1 + len(tasks)

@@ -25,8 +25,9 @@ from longhaul_core.audit.intent import Horizons, Intent
 from longhaul_core.errors import StoreError
 from longhaul_core.horizons import HorizonState, SuccessGatedHorizon
 from longhaul_core.store.queries import HorizonOutcomes
-from longhaul_core.types import GroupOutcome
+from longhaul_core.types import GroupOutcome, TaskKey
 from longhaul_trainer.config import load_default_config
+
 
 SETTINGS: dict[str, Any] = {
     "name": "grpo",
@@ -297,7 +298,9 @@ def test_both_implementations_of_a_gated_horizon_agree(
         state = schedule.after(
             state,
             [
-                GroupOutcome(task_id="t", horizon=h, num_successes=successes, num_episodes=4)
+                GroupOutcome(
+                    task=TaskKey("e", "t"), horizon=h, num_successes=successes, num_episodes=4
+                )
                 for h, successes in groups
             ],
         )

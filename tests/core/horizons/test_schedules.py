@@ -17,7 +17,7 @@ from longhaul_core.horizons import (
     StepwiseHorizon,
     SuccessGatedHorizon,
 )
-from longhaul_core.types import GroupOutcome
+from longhaul_core.types import GroupOutcome, TaskKey
 
 START = HorizonState()
 GATED = SuccessGatedHorizon(stages=(5, 10, 20), threshold=0.5, window=2)
@@ -34,7 +34,10 @@ counts = st.integers(1, 8).flatmap(lambda n: st.tuples(st.integers(0, n), st.jus
 
 def outcome(num_successes: int, num_episodes: int, *, horizon: int) -> GroupOutcome:
     return GroupOutcome(
-        task_id="one", horizon=horizon, num_successes=num_successes, num_episodes=num_episodes
+        task=TaskKey("fakes/Counting-v0", "one"),
+        horizon=horizon,
+        num_successes=num_successes,
+        num_episodes=num_episodes,
     )
 
 

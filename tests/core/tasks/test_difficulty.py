@@ -1,6 +1,8 @@
 """The difficulty pool: its probabilities by hand, its draws by enumeration, its floor."""
 
+import json
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -11,14 +13,14 @@ from hypothesis import strategies as st
 from fakes import make_task
 from longhaul_core.errors import ConfigError
 from longhaul_core.tasks import DifficultyStream
-from longhaul_core.types import GroupOutcome
+from longhaul_core.types import GroupOutcome, TaskKey
 
 TASKS = [make_task(number) for number in range(4)]
 
 
 def solved(place: int, num_successes: int, num_episodes: int) -> GroupOutcome:
     return GroupOutcome(
-        task_id=TASKS[place].task_id,
+        task=TASKS[place].key,
         horizon=5,
         num_successes=num_successes,
         num_episodes=num_episodes,
@@ -52,11 +54,11 @@ def test_probabilities_by_hand() -> None:
     # Sum 51/64; P_i = 0.2 / 4 + 0.8 · (16, 7, 12, 16) / 51
     expected = [0.05 + 0.8 * part / 51 for part in (16, 7, 12, 16)]
     assert stream.probabilities() == pytest.approx(expected, rel=1e-15)
-    assert stream.state()["success_rates"] == {
-        "train/00000": 0.5,
-        "train/00001": 0.125,
-        "train/00002": 0.75,
-    }
+    assert stream.state()["success_rates"] == [
+        ("fakes/Counting-v0", "train/00000", 0.5),
+        ("fakes/Counting-v0", "train/00001", 0.125),
+        ("fakes/Counting-v0", "train/00002", 0.75),
+    ]
 
 
 def test_where_no_task_has_anything_to_teach_all_are_alike() -> None:
@@ -80,7 +82,7 @@ def test_probabilities_add_up_keep_their_floor_and_follow_the_naive_definition(
 
     rates = [0.5] * 4
     for one in told:
-        place = int(one.task_id.removeprefix("train/"))
+        place = int(one.task.task_id.removeprefix("train/"))
         newest = one.num_successes / one.num_episodes
         rates[place] += smoothing * (newest - rates[place])
     variances = [rate * (1 - rate) for rate in rates]
@@ -93,7 +95,7 @@ def test_probabilities_add_up_keep_their_floor_and_follow_the_naive_definition(
     assert found == pytest.approx(naive, rel=1e-9)
     assert found.sum() == pytest.approx(1, rel=1e-12)
     assert found.min() >= uniform_share / 4 * (1 - 1e-12)
-    assert all(0 <= rate <= 1 for rate in stream.state()["success_rates"].values())
+    assert all(0 <= rate <= 1 for _, _, rate in stream.state()["success_rates"])
 
 
 @settings(deadline=None)
@@ -101,7 +103,8 @@ def test_probabilities_add_up_keep_their_floor_and_follow_the_naive_definition(
 def test_a_task_nearer_to_one_half_is_never_less_likely(told: list[GroupOutcome]) -> None:
     stream = pool()
     stream.record(told)
-    rates = [stream.state()["success_rates"].get(task.task_id, 0.5) for task in TASKS]
+    known = {task_id: rate for _, task_id, rate in stream.state()["success_rates"]}
+    rates = [known.get(task.task_id, 0.5) for task in TASKS]
     nearest_first = sorted(range(4), key=lambda place: abs(rates[place] - 0.5))
     found = stream.probabilities()[nearest_first]
     assert (np.diff(found) <= 1e-15).all()
@@ -154,7 +157,7 @@ def test_a_pool_of_many_tasks_keeps_to_those_that_can_teach() -> None:
     stream.record(
         [
             GroupOutcome(
-                task_id=task.task_id,
+                task=task.key,
                 horizon=5,
                 num_successes=4 if task.seed < 50 else 8,
                 num_episodes=8,
@@ -201,14 +204,37 @@ def test_a_state_does_not_change_with_the_pool_it_was_taken_of() -> None:
     stream = pool()
     before = stream.state()
     stream.record([solved(0, 0, 4)])
-    assert before["success_rates"] == {}
+    assert before["success_rates"] == []
+
+
+def test_tasks_of_two_environments_with_one_id_are_two_tasks() -> None:
+    twins = [replace(task, environment="fakes/Other-v0") for task in TASKS]
+    stream = DifficultyStream([*TASKS, *twins], seed=0, uniform_share=0.2, smoothing=1.0)
+    stream.record([replace(solved(1, 0, 4), task=twins[1].key)])
+    probabilities = stream.probabilities()
+
+    assert probabilities[5] == pytest.approx(0.2 / 8, rel=1e-12)  # hopeless there: the floor
+    assert probabilities[1] == pytest.approx(0.2 / 8 + 0.8 / 7, rel=1e-12)
+
+
+def test_a_state_of_before_tasks_were_keyed_by_environment_is_read() -> None:
+    stream = pool()
+    stream.record([solved(0, 0, 4), solved(2, 4, 4)])
+    state = json.loads(json.dumps(stream.state()))
+    older = state | {"success_rates": {"train/00000": 0.25, "train/00002": 0.75}}
+    begin = {"uniform_share": 0.2, "smoothing": 0.5}
+
+    resumed = DifficultyStream.from_state(TASKS, older, **begin)
+
+    assert resumed.state() == stream.state()
+    assert resumed.next(20) == stream.next(20)
 
 
 # Refusals
 
 
 def test_two_tasks_of_one_id_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'train/00001' stands 2 times"):
+    with pytest.raises(ConfigError, match="'train/00001' of fakes/Counting-v0 stands 2 times"):
         DifficultyStream([*TASKS, TASKS[1]], seed=0, uniform_share=0.1, smoothing=0.5)
 
 
@@ -221,6 +247,8 @@ def test_shares_out_of_range_are_refused(value: float) -> None:
 
 
 def test_the_outcome_of_a_stranger_is_refused() -> None:
-    stranger = GroupOutcome(task_id="nobody", horizon=1, num_successes=0, num_episodes=1)
-    with pytest.raises(ValueError, match="'nobody' is not in the difficulty pool"):
+    stranger = GroupOutcome(
+        task=TaskKey("fakes/Counting-v0", "nobody"), horizon=1, num_successes=0, num_episodes=1
+    )
+    with pytest.raises(ValueError, match="fakes/Counting-v0 nobody is not in the difficulty pool"):
         pool().record([stranger])

@@ -12,7 +12,7 @@ from minigrid.envs.babyai.core import roomgrid_level
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs import registry
-from longhaul_envs.babyai import BabyAI
+from longhaul_envs.babyai.environment import BabyAI
 from longhaul_envs.babyai.world import Move, World
 from longhaul_envs.play import expert_policy, play
 

@@ -9,8 +9,8 @@ from gymnasium.error import ResetNeeded
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs import registry
-from longhaul_envs.sokoban import Sokoban
 from longhaul_envs.sokoban.board import symmetric_forms
+from longhaul_envs.sokoban.environment import Sokoban
 
 registry.register_all()
 

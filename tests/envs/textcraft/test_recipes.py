@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longhaul_envs.textcraft import TextCraft
+from longhaul_envs.textcraft.environment import TextCraft
 from longhaul_envs.textcraft.recipes import Ingredient, Recipe, load_recipe_book
 
 BOOK = load_recipe_book()

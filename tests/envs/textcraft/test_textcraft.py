@@ -9,7 +9,7 @@ from gymnasium.error import ResetNeeded
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs import registry
-from longhaul_envs.textcraft import TextCraft
+from longhaul_envs.textcraft.environment import TextCraft
 from longhaul_envs.textcraft.recipes import load_recipe_book
 from longhaul_envs.textcraft.tasks import assign
 

@@ -286,6 +286,23 @@ def test_a_logprob_that_changed_after_it_was_measured_is_found(audit: Audit) -> 
     assert "agreement/logprob_difference_max" in of_rule(report, "logprob_agreement")[0].expected
 
 
+@pytest.mark.parametrize(("capped", "wrong"), [("samples/Maze-v0", 0), ("other/Caves-v0", 12)])
+def test_an_environments_own_cap_is_the_horizon_it_is_held_to(
+    capped: str, wrong: int, audit: Audit
+) -> None:
+    """Its episodes are played at the cap of 4, those of another environment at the run's 6."""
+    others = {"samples/Maze-v0", "other/Caves-v0"} - {capped}
+    config = make_config(
+        environments=[{"id": capped, "horizon": 4}, *({"id": other} for other in others)]
+    )
+
+    report = audit([run_started(config), *play(config, 1, horizon=4).records()])
+
+    found = of_rule(report, "horizon")
+    assert len(found) == wrong
+    assert {(f.found, f.expected) for f in found} <= {("horizon 4", "horizon 6")}
+
+
 def test_a_wrong_horizon_after_a_resume_is_found(audit: Audit) -> None:
     config = make_config(
         horizon_schedule={"kind": "stepwise", "stages": [2, 4, 6], "training_steps_per_stage": 1}

@@ -119,6 +119,37 @@ def test_a_growing_horizon_is_summed_up_and_what_it_will_not_reach_is_noted(tmp_
     assert "max_episode_tokens = 900 holds 4 full steps of 202 tokens" in words(done.stdout)
 
 
+def test_checking_shows_every_environment_of_a_mixture(tmp_path: Path) -> None:
+    (tmp_path / "mixed.toml").write_text(
+        """
+num_training_steps = 2
+tasks_per_training_step = 4
+validation = { num_tasks = 4, test_num_tasks = 4 }
+model = { path = "tiny" }
+[[environments]]
+id = "longhaul/TextCraft-v0"
+weight = 3
+[[environments]]
+id = "longhaul/Sokoban-v0"
+horizon = 4
+memory = { kind = "none" }
+""",
+        encoding="utf-8",
+    )
+
+    shown = words(trainer("check", "mixed.toml", folder=tmp_path).stdout)
+    wrong = (
+        'environments=[{id="longhaul/TextKraft-v0"},{id="longhaul/Sokoban-v0",options={size=99}}]'
+    )
+    refused = words(trainer("check", "mixed.toml", wrong, folder=tmp_path).stderr)
+
+    assert "environment 1 longhaul/TextCraft-v0, 75% of the tasks, memory window" in shown
+    assert "environment 2 longhaul/Sokoban-v0, 25% of the tasks, memory none" in shown
+    assert "at most 4 steps" in shown
+    assert "environments[0].id = 'longhaul/TextKraft-v0'" in refused
+    assert "environments[1].options: longhaul/Sokoban-v0" in refused
+
+
 def test_checking_needs_no_training_stack(tmp_path: Path) -> None:
     """With a table for verl, whose settings are read from its files."""
     setting = "verl.actor_rollout_ref.actor.fsdp_config.offload_policy=true"

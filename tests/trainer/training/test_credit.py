@@ -24,6 +24,7 @@ def episode(group: int, sample_index: int, steps: list[Step], *, retry: int = 0)
     return {
         f"train-3-{group}_{sample_index}_{index}": (
             StepMetadata(
+                environment="fakes/Counting-v0",
                 task_id=f"task {group}",
                 training_step=3,
                 group_index=group,

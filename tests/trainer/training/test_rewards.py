@@ -28,6 +28,7 @@ def note(
     start: int = 0,
 ) -> StepMetadata:
     return StepMetadata(
+        environment="fakes/Counting-v0",
         task_id="task",
         training_step=3,
         group_index=0,

@@ -12,6 +12,7 @@ from longhaul_trainer.training.step_metadata import StepMetadata
 
 def note(start: int, tokens: int, *, step: int = 0) -> StepMetadata:
     return StepMetadata(
+        environment="fakes/Counting-v0",
         task_id="task",
         training_step=3,
         group_index=0,

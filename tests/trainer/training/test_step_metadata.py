@@ -1,6 +1,6 @@
 """Tests for `longhaul_trainer.training.step_metadata`: from rows to the outcome of each group."""
 
-from longhaul_core.types import GroupOutcome
+from longhaul_core.types import GroupOutcome, TaskKey
 from longhaul_trainer.training.step_metadata import (
     NOTES,
     StepMetadata,
@@ -16,6 +16,7 @@ def episode(
     return {
         f"{group}_{sample_index}_{step}": (
             StepMetadata(
+                environment="fakes/Counting-v0",
                 task_id=f"task of {group}",
                 training_step=3,
                 group_index=0,
@@ -49,8 +50,18 @@ def test_episodes_are_counted_and_rows_are_not() -> None:
     )
 
     assert group_outcomes(notes) == [
-        GroupOutcome(task_id="task of train-3-0", horizon=6, num_successes=1, num_episodes=3),
-        GroupOutcome(task_id="task of train-3-1", horizon=6, num_successes=1, num_episodes=1),
+        GroupOutcome(
+            task=TaskKey("fakes/Counting-v0", "task of train-3-0"),
+            horizon=6,
+            num_successes=1,
+            num_episodes=3,
+        ),
+        GroupOutcome(
+            task=TaskKey("fakes/Counting-v0", "task of train-3-1"),
+            horizon=6,
+            num_successes=1,
+            num_episodes=1,
+        ),
     ]
 
 

@@ -423,7 +423,9 @@ def make_trainer(
     trainer: Any = Replayed(
         verl_settings(run, paths=paths, device="cpu"),
         TrainingContext(
-            run_context=RunContext(run_id="run", attempt=0, recorder_name="records", config=run),
+            run_context=RunContext(
+                run_id="run", attempt=0, recorder_name="records", config=run, descriptions={}
+            ),
             stream=cast("Any", recorded),
             panel=nothing,
             checkpoints=nothing,

@@ -83,6 +83,7 @@ class World:
 
 def note(name: GroupName, sample_index: int, step: int, value: float) -> StepMetadata:
     return StepMetadata(
+        environment="fakes/Counting-v0",
         task_id=f"task {name}",
         training_step=name.training_step,
         group_index=name.group_index,

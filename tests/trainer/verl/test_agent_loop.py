@@ -14,7 +14,7 @@ from longhaul_core.store.records import EpisodeRecord, Record
 from longhaul_core.types import Call, FailedEpisode, FailureCause, FinishReason, Split
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.environments import task_panel
+from longhaul_trainer.environments import descriptions_of, task_panel
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.verl.recorder import Recorder
@@ -103,7 +103,13 @@ def service_of(
     """What episodes share whose records go to `recorder`."""
     from longhaul_trainer.verl.agent_loop import EpisodeService
 
-    run_context = RunContext(run_id="run", attempt=0, recorder_name="none", config=run)
+    run_context = RunContext(
+        run_id="run",
+        attempt=0,
+        recorder_name="none",
+        config=run,
+        descriptions=descriptions_of(run),
+    )
 
     def find(_name: str) -> SlowRecorder:
         return recorder
@@ -391,3 +397,43 @@ def test_the_agent_loops_of_a_run_play_its_concurrent_episodes_together(
         return [await most_at_once(index) for index in range(2)]
 
     assert asyncio.run(of_all_loops()) == [3, 2]
+
+
+def test_an_episode_has_the_words_memory_and_limits_of_its_environment(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    sections = RUN.model_dump(exclude={"environment", "prompt", "memory", "actions"})
+    run = RunConfig.model_validate(
+        sections
+        | {
+            "environments": [
+                RUN.environment.model_dump() | {"step_deadline_seconds": 3.0},
+                {"id": "longhaul/Sokoban-v0", "isolation": "thread", "prompt": {"system": "Push."}},
+            ],
+        }
+    )
+
+    async def played() -> list[EpisodeRecord]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        service = service_of(recorder, tokenizer, run=run)
+        assert service.limits("longhaul/TextCraft-v0", 2).step_deadline_seconds == 3.0
+        assert service.limits("longhaul/Sokoban-v0", 2).step_deadline_seconds == 30.0
+        for part in task_panel(run, Split.VALIDATION).parts.values():
+            await service.play(
+                part.tasks[0],
+                phase="validation",
+                training_step=1,
+                group_index=0,
+                sample_index=0,
+                horizon=2,
+            )
+        return recorder.episodes
+
+    crafting, pushing = (record.outcome for record in asyncio.run(played()))
+    words = [str(outcome.steps[0].messages[0].content) for outcome in (crafting, pushing)]
+
+    assert words[0].startswith("You craft items.")
+    assert words[1] == "Push."
+    assert crafting.steps[0].observation.text.startswith("Goal: craft")
+    assert pushing.steps[0].observation.text.startswith("Goal: push")

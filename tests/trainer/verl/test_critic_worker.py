@@ -49,6 +49,7 @@ class Row:
         """Of its steps."""
         return tuple(
             StepMetadata(
+                environment="fakes/Counting-v0",
                 task_id="train/00000",
                 training_step=1,
                 policy_version=0,

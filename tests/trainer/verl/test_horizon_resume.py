@@ -88,7 +88,7 @@ def settings_of_verl() -> DictConfig:
 def outcomes_of(tasks: list[Task], *, horizon: int, training_step: int) -> list[GroupOutcome]:
     return [
         GroupOutcome(
-            task_id=task.task_id,
+            task=task.key,
             horizon=horizon,
             num_successes=8 if training_step % 2 == 0 or place == 0 else 0,
             num_episodes=8,
@@ -126,7 +126,9 @@ def attempt(
     trainer = Driven(
         settings_of_verl(),
         TrainingContext(
-            run_context=RunContext(run_id="one", attempt=0, recorder_name="none", config=run),
+            run_context=RunContext(
+                run_id="one", attempt=0, recorder_name="none", config=run, descriptions={}
+            ),
             stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
             panel=task_panel(run, Split.VALIDATION),
             checkpoints=checkpoints,
@@ -157,7 +159,7 @@ def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
     latest = CheckpointFolder(tmp_path / "killed").latest()
     assert latest is not None
     met = {task_id for _, tasks in undisturbed for task_id in tasks}
-    assert latest.state()["stream"]["success_rates"].keys() == met
+    assert {task_id for _, task_id, _ in latest.state()["stream"]["success_rates"]} == met
 
 
 def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) -> None:
@@ -183,7 +185,11 @@ def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) 
             settings,
             TrainingContext(
                 run_context=RunContext(
-                    run_id="one", attempt=attempt, recorder_name="none", config=run
+                    run_id="one",
+                    attempt=attempt,
+                    recorder_name="none",
+                    config=run,
+                    descriptions={},
                 ),
                 stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
                 panel=task_panel(run, Split.VALIDATION),

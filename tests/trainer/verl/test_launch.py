@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> str:
 def leave_ticket(run: RunDirectory, attempt: int) -> None:
     config = RunConfig(num_training_steps=2, tasks_per_training_step=2)
     run_context = RunContext(
-        run_id=run.run_id, attempt=attempt, recorder_name="none", config=config
+        run_id=run.run_id, attempt=attempt, recorder_name="none", config=config, descriptions={}
     )
     run_context.write(run.path / "scratch")
 

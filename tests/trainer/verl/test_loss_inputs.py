@@ -30,6 +30,7 @@ def note(
     *, group_index: int = 0, sample_index: int = 0, step: int = 0, start: int = 0, tokens: int = 1
 ) -> StepMetadata:
     return StepMetadata(
+        environment="fakes/Counting-v0",
         task_id="train/00000",
         training_step=1,
         group_index=group_index,

@@ -45,6 +45,7 @@ def test_a_note_says_what_credit_needs_to_know() -> None:
     step = trajectory.steps[1]
 
     assert note == StepMetadata(
+        environment=trajectory.task.environment,
         task_id=trajectory.task.task_id,
         training_step=3,
         group_index=5,

@@ -33,6 +33,7 @@ def run(**settings: object) -> RunConfig:
 
 def note(sample_index: int, step: int, *, reward: float, anchor: str, **place: int) -> StepMetadata:
     return StepMetadata(
+        environment="fakes/Counting-v0",
         task_id="task",
         training_step=3,
         group_index=0,

@@ -230,6 +230,7 @@ def made_up(
             tokens[key] = prompt, reply, old, old
             notes[key] = (
                 StepMetadata(
+                    environment="fakes/Counting-v0",
                     task_id="train/00000",
                     training_step=1,
                     group_index=group,

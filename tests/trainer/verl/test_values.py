@@ -24,6 +24,7 @@ def notes_of(episodes: Episodes, *, gap: int | None = None) -> Notes:
         of_row: list[StepMetadata] = []
         for index, (reward, tokens) in enumerate(steps):
             note = StepMetadata(
+                environment="fakes/Counting-v0",
                 task_id="train/00000",
                 training_step=1,
                 policy_version=0,

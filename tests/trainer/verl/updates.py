@@ -78,6 +78,7 @@ class Row:
     def note(self) -> StepMetadata:
         """What the row was given when its episode was played."""
         return StepMetadata(
+            environment="fakes/Counting-v0",
             task_id="train/00000",
             training_step=1,
             group_index=self.group,

@@ -3,12 +3,19 @@
 Environments themselves are `gymnasium.Env`s (see `longhaul_core.gym`, the adapter
 that makes one of these out of any of those); this protocol is the asynchronous side
 that the loop awaits, so a local process and a remote server look alike.
+
+Who wants to know more of an environment than an episode shows asks an `EnvironmentSource`:
+what it is, which tasks it has, and for one to be played. The trainer, its commands, the
+contract check and the benchmarks ask nothing else.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from longhaul_core.types import Observation, Task
+from pydantic import TypeAdapter, ValidationError
+
+from longhaul_core.types import Observation, Split, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,4 +76,95 @@ class EnvironmentFactory(Protocol):
 
     def __call__(self, task: Task) -> Environment:
         """Return an environment that has not been reset."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentPrompt:
+    """How an environment introduces itself to a language model."""
+
+    system: str
+    """What the world is and how its observations read."""
+    instruction: str
+    """One line that ends every prompt: what is to be written now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentDescription:
+    """What is known of an environment, under its options, without playing it.
+
+    Plain values, so that `to_json` is what a server answers.
+    """
+
+    id: str
+    """What a run names in `environment.id`, and a task in `Task.environment`."""
+    version: str
+    """Of its rules under these options: `Task.version` of its tasks."""
+    summary: str = ""
+    """One line for people."""
+    prompt: EnvironmentPrompt | None = None
+    """None if it leaves the introduction to the run."""
+    actions: str = ""
+    """What an action looks like, in words; empty if it does not say."""
+    episodes_per_process: int = 1
+    """Episodes that one process may play at once, at least 1. More than 1 is a promise that
+    instances share no state and never block each other for long."""
+    deterministic: bool = True
+    """Whether the same task and the same actions give the same episode."""
+    max_observation_characters: int | None = None
+    """Longest observation, where there is one that it keeps to."""
+
+    def __post_init__(self) -> None:
+        if self.episodes_per_process < 1:
+            raise ValueError(
+                f"episodes_per_process of {self.id!r} must be at least 1, got "
+                f"{self.episodes_per_process}"
+            )
+
+    def to_json(self) -> str:
+        """The description as text."""
+        return _DESCRIPTION.dump_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "EnvironmentDescription":
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError: If `text` is no description.
+        """
+        try:
+            return _DESCRIPTION.validate_json(text)
+        except ValidationError as error:
+            raise ValueError(f"not a description of an environment: {error}") from error
+
+
+_DESCRIPTION = TypeAdapter(EnvironmentDescription)
+
+
+@runtime_checkable
+class EnvironmentSource(Protocol):
+    """An environment under its options, as whoever runs episodes asks for it.
+
+    To describe it and to list its tasks must not build it: an environment is built to be
+    played.
+    """
+
+    def describe(self) -> EnvironmentDescription:
+        """What it is; the same answer each time.
+
+        Raises:
+            ConfigError: If it cannot be had under these options.
+        """
+        ...
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Every task of `split`, in the same order on every machine; splits share no content.
+
+        Raises:
+            ConfigError: If there is none.
+        """
+        ...
+
+    def make(self, task: Task) -> Environment:
+        """A fresh environment for one episode of `task`, not yet opened."""
         ...

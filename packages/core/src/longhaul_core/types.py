@@ -13,7 +13,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 __all__ = [
     "Call",
@@ -31,6 +31,7 @@ __all__ = [
     "Step",
     "StopReason",
     "Task",
+    "TaskKey",
     "ToolCall",
     "Trajectory",
 ]
@@ -115,6 +116,18 @@ class FailureCause(StrEnum):
     """Nothing broke: the training step had enough other groups, and did not wait for this one."""
 
 
+class TaskKey(NamedTuple):
+    """What tells a task from the other tasks of a run: task ids repeat between environments."""
+
+    environment: str
+    """Gymnasium id."""
+    task_id: str
+
+    def __str__(self) -> str:
+        """For messages, e.g. `longhaul/TextCraft-v0 2/oak_sign/3`."""
+        return f"{self.environment} {self.task_id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What is to be done. Equal tasks give equal first observations on every machine."""
@@ -132,6 +145,11 @@ class Task:
     split: Split
     goal: str = ""
     """One line for people."""
+
+    @property
+    def key(self) -> TaskKey:
+        """What tells it from the run's other tasks."""
+        return TaskKey(self.environment, self.task_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,7 +435,7 @@ class FailedEpisode:
 class GroupOutcome:
     """How often a task was solved in one group: what schedules and task streams learn from."""
 
-    task_id: str
+    task: TaskKey
     horizon: int
     """Longest that the group's episodes could be, in steps."""
     num_successes: int
@@ -428,7 +446,7 @@ class GroupOutcome:
     def __post_init__(self) -> None:
         if not 0 <= self.num_successes <= self.num_episodes or self.num_episodes < 1:
             raise ValueError(
-                f"outcome of task {self.task_id!r}: {self.num_successes} successes of "
+                f"outcome of task {self.task}: {self.num_successes} successes of "
                 f"{self.num_episodes} episodes; there must be at least 1 episode, and no more "
                 "successes than that"
             )

@@ -1,26 +1,17 @@
-"""What an environment may offer beyond Gymnasium's own interface. All of it is optional.
+"""What a Gymnasium class may offer beyond Gymnasium's own interface. All of it is optional.
 
-A class gains a capability by having the member; there is nothing to inherit or register.
-The packaged environments have all of them, and a user's class is asked in the same way.
+A class gains a capability by having the member; there is nothing to inherit or register. A
+class without an `EnvironmentSource` is asked for its tasks and its prompt by
+`longhaul_envs.asked`, in a process of its own.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
 
-__all__ = ["EnvironmentPrompt", "HasExpert", "HasPrompt", "ListsTasks", "SharesProcess"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentPrompt:
-    """How an environment introduces itself to a language model."""
-
-    system: str
-    """What the world is and how its observations read."""
-    instruction: str
-    """One line that ends every prompt: what is to be written now."""
+__all__ = ["HasExpert", "HasPrompt", "ListsTasks", "SharesProcess"]
 
 
 @runtime_checkable

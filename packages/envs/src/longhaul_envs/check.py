@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from gymnasium.spaces import Text
 from gymnasium.utils.env_checker import check_env
 
+from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
-from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.capabilities import HasExpert
 from longhaul_envs.pictures import is_observation_space
 from longhaul_envs.play import Policy, TextEnvironment, act, expert_policy, play, start
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 
 __all__ = ["check_environment", "starts"]
 
@@ -72,14 +73,19 @@ def check_environment(
         import_modules=("longhaul_envs.registry", *import_modules),
     )
     try:
-        with attributed_to(EnvironmentFailure, "make and list tasks"):
-            source = task_source_for(spec)
-            tasks = {split: source.tasks(split) for split in Split}
-    except (ConfigError, EnvironmentFailure) as failure:
+        source = environment_source(spec)
+        if not isinstance(source, GymSource):
+            return [
+                f"{environment_id!r} is served by {type(source).__name__}, which has no Gymnasium "
+                "environment to check; check that one where it runs"
+            ]
+        description = source.describe()
+        tasks = {split: source.tasks(split) for split in Split}
+    except ConfigError as failure:
         return [str(failure)]
     sample = [task for split in Split for task in tasks[split][:num_tasks]]
-    subject = _Subject(spec, tasks, sample, horizon)
-    problems: list[str] = []
+    subject = _Subject(source.spec, tasks, sample, horizon)
+    problems = list(_description_fits(description, tasks, spec=source.spec))
     for check in _CHECKS:
         try:
             with attributed_to(EnvironmentFailure, check.__name__.strip("_").replace("_", " ")):
@@ -114,6 +120,28 @@ def _gymnasium_checker(subject: _Subject) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice for image and array environments
         check_env(environment.unwrapped, skip_render_check=True)
+
+
+def _description_fits(
+    description: EnvironmentDescription,
+    tasks: Mapping[Split, Sequence[Task]],
+    *,
+    spec: GymEnvironmentSpec,
+) -> Iterator[str]:
+    if description.id != spec.environment_id:
+        yield f"it describes itself as {description.id!r}"
+    if description.episodes_per_process != spec.episodes_per_process():
+        yield (
+            f"it describes {description.episodes_per_process} episodes a process, and its class "
+            f"declares {spec.episodes_per_process()}"
+        )
+    versions = {task.version for listed in tasks.values() for task in listed}
+    if versions - {description.version}:
+        yield (
+            f"it describes version {description.version!r}, and its tasks are of {sorted(versions)}"
+        )
+    if EnvironmentDescription.from_json(description.to_json()) != description:
+        yield "its description does not survive JSON"
 
 
 def _task_lists(subject: _Subject) -> Iterator[str]:

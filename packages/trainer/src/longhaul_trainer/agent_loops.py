@@ -46,4 +46,5 @@ def shares(limit: int, num_parts: int) -> tuple[int, ...]:
 
 def most_agent_loops(run: RunConfig) -> int:
     """Most agent loops that leave each of them an episode and an environment."""
-    return min(run.rollout.concurrent_episodes, run.environment.num_workers)
+    workers = (entry.num_workers for entry in run.played_environments)
+    return min(run.rollout.concurrent_episodes, *workers)

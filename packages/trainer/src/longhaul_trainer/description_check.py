@@ -20,9 +20,9 @@ from longhaul_core.memory import MemoryContext, PromptTemplate, build_template
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import build_acting
 from longhaul_core.types import Call, Message, Observation, Split, Task
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.environment_check import require_playable
-from longhaul_trainer.environments import memory_builder, prompt_template, task_stream
+from longhaul_trainer.environments import memory_builder, prompt_template, source_of, task_stream
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
 from longhaul_trainer.reward_shaping import load_reward_shaping
 from longhaul_trainer.training.estimators import own_estimator
@@ -43,8 +43,8 @@ def problems_of(
     """
     problems: list[str] = []
     is_playable = False
-    if sure_of("environment"):
-        of_environment = _problems(lambda: require_playable(config.environment))
+    if sure_of("environment", "environments"):
+        of_environment = _problems(lambda: require_environments(config))
         problems += of_environment
         is_playable = not of_environment
     if is_playable and deeply and sure_of("validation", "sampling", "tasks"):
@@ -52,7 +52,7 @@ def problems_of(
     if sure_of("model"):
         of_model = _problems(lambda: require_model(config.model.path, setting="model.path"))
         problems += of_model
-        if not of_model and is_playable and sure_of("prompt", "memory", "actions"):
+        if not of_model and is_playable and sure_of("prompt", "memory", "actions", "environments"):
             problems += _problems(lambda: require_chat_template(config))
     critic = config.critic.path
     if critic is not None and sure_of("critic"):
@@ -106,6 +106,23 @@ def require_named(config: RunConfig) -> None:
         raise ConfigError("\n".join(problems))
 
 
+def require_environments(config: RunConfig) -> None:
+    """Refuse a run of whose environments one cannot be played as described.
+
+    Raises:
+        ConfigError: All of them at once.
+    """
+    problems: list[str] = []
+    for place, entry in enumerate(config.played_environments):
+        setting = f"environments[{place}]" if config.environments else "environment"
+        try:
+            require_playable(entry, setting=setting)
+        except ConfigError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
 def require_model(path: str, *, setting: str) -> None:
     """Refuse what is no model; a built-in one is not written for it.
 
@@ -134,13 +151,16 @@ def require_chat_template(config: RunConfig) -> None:
         with attributed_to(RendererFailure, "its tokenizer cannot be loaded"):
             from longhaul_trainer.verl.renderer import load_renderer  # imports transformers
 
-            renderer = load_renderer(
-                Path(path).expanduser(), reply_prefix=config.prompt.reply_prefix
-            )
-        for prompt in _first_prompts(config):
-            roles = ", ".join(message.role for message in prompt)
-            with attributed_to(RendererFailure, f"its chat template refuses messages of {roles}"):
-                renderer.render(prompt)
+            renderers = [
+                load_renderer(Path(path).expanduser(), reply_prefix=entry.prompt.reply_prefix)
+                for entry in config.played_environments
+            ]
+        for entry, renderer in zip(config.played_environments, renderers, strict=True):
+            for prompt in _first_prompts(entry):
+                roles = ", ".join(message.role for message in prompt)
+                refused = f"its chat template refuses messages of {roles}"
+                with attributed_to(RendererFailure, refused):
+                    renderer.render(prompt)
     except RendererFailure as error:
         raise ConfigError(
             f"model.path = {path!r}: {error}; give the folder a chat_template.jinja that takes "
@@ -148,9 +168,10 @@ def require_chat_template(config: RunConfig) -> None:
         ) from error
 
 
-def _first_prompts(config: RunConfig) -> Generator[Sequence[Message]]:
-    """Prompts of the first and of the second step, as the run's memory composes them."""
-    memory = memory_builder(config, template=prompt_template(config))()
+def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]]:
+    """Prompts of the first and of the second step, as the environment's memory composes them."""
+    template = prompt_template(entry, source_of(entry).describe())
+    memory = memory_builder(entry, template=template)()
     seen = Observation(text="You are in a room.", admissible_actions=("look", "wait"))
     yield memory.compose(seen)
     asked: list[Sequence[Message]] = []
@@ -167,7 +188,7 @@ def _first_prompts(config: RunConfig) -> Generator[Sequence[Message]]:
         return Call(messages=messages, reply="A room.", sampled=None, trained=False)
 
     task = Task(
-        environment=config.environment.id,
+        environment=entry.id,
         version="",
         data_hash="",
         task_id="",

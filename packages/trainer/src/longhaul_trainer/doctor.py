@@ -26,9 +26,8 @@ import psutil
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
 from longhaul_core.store.session import check_store
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.description_check import require_chat_template
+from longhaul_trainer.description_check import require_chat_template, require_environments
 from longhaul_trainer.device import usable_gpus, wanted_device
-from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.provenance import Gpu
 from longhaul_trainer.verl.attention import (
@@ -241,9 +240,9 @@ def check_model(config: RunConfig) -> Finding:
 
 
 def check_environment(config: RunConfig) -> Finding:
-    """The modules import, and Gymnasium makes the environment with its options."""
+    """The modules import, and each environment describes itself under its options."""
     try:
-        require_playable(config.environment)
+        require_environments(config)
     except ConfigError as error:
         return Finding(
             name="environment",
@@ -252,7 +251,11 @@ def check_environment(config: RunConfig) -> Finding:
             advice="see the sections [environment] of the run and of the environment's own page",
             error=ConfigError,
         )
-    return Finding(name="environment", status=Status.GOOD, found=config.environment.id)
+    return Finding(
+        name="environment",
+        status=Status.GOOD,
+        found=", ".join(entry.id for entry in config.played_environments),
+    )
 
 
 def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float:

@@ -1,23 +1,26 @@
 """From a run's configuration to its environments, its prompts and its tasks.
 
-A packaged environment is known by its id; any other Gymnasium environment with text
-observations and actions is made known by `environment.import_modules`.
+All of it is asked of the environments' sources (`longhaul_core.environment`): an installed
+environment has one, and the class of any other Gymnasium id is asked in a worker process. None
+is built here but to be played.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from longhaul_core.actions import build_parser
-from longhaul_core.environment import EnvironmentFactory
+from longhaul_core.environment import Environment, EnvironmentDescription, EnvironmentSource
 from longhaul_core.errors import ConfigError
-from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
+from longhaul_core.gym import GymEnvironmentSpec, GymSource, PooledSource
 from longhaul_core.memory import Memory, PromptTemplate, build_memory, build_template
 from longhaul_core.tasks import (
     DifficultyState,
     DifficultyStream,
+    MixedState,
+    MixedStream,
     Panel,
     ShuffledState,
     ShuffledStream,
@@ -25,70 +28,103 @@ from longhaul_core.tasks import (
     refuse_shared_content,
 )
 from longhaul_core.types import Split, Task
-from longhaul_envs.capabilities import HasPrompt
-from longhaul_envs.sources import task_source_for
+from longhaul_envs.sources import environment_source
 from longhaul_trainer.agent_loops import AgentLoop
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import EnvironmentConfig, MixedEnvironmentConfig, RunConfig
 
 REGISTRY = "longhaul_envs.registry"
-"""Registers the packaged environments with Gymnasium."""
+"""Registers the packaged environments with Gymnasium, for those that play on one of them."""
 
 
-def environment_spec(run: RunConfig) -> GymEnvironmentSpec:
-    """How the run's environment is made, in any process."""
+def environment_spec(environment: EnvironmentConfig) -> GymEnvironmentSpec:
+    """What an environment of the run is named, in any process."""
     return GymEnvironmentSpec(
-        environment_id=run.environment.id,
-        options=dict(run.environment.options),
-        import_modules=(REGISTRY, *run.environment.import_modules),
+        environment_id=environment.id,
+        options=dict(environment.options),
+        import_modules=(REGISTRY, *environment.import_modules),
     )
 
 
-def environment_factory(
-    run: RunConfig, *, agent_loop: AgentLoop | None = None
-) -> EnvironmentFactory:
-    """Makes an environment for each episode, in a worker process or in a thread.
+def source_of(environment: EnvironmentConfig) -> EnvironmentSource:
+    """What answers for an environment of the run; equal ones have the same source.
 
-    Args:
-        run: Says which, and how many at once.
-        agent_loop: Which of the run's agent loops will play them; None for a run that has one.
+    Raises:
+        ConfigError: If it is installed, and refuses its options.
     """
-    spec = environment_spec(run)
-    if run.environment.isolation == "thread":
-        return thread_environments(spec)
-    num_workers = (agent_loop or AgentLoop()).share(run.environment.num_workers)
-    return ProcessPool(spec, num_workers=num_workers)
+    return environment_source(environment_spec(environment))
 
 
-def prompt_template(run: RunConfig) -> PromptTemplate:
+class RunEnvironments:
+    """Makes the environment of each episode, by the task's environment. An `EnvironmentFactory`.
+
+    Those of Gymnasium play in worker processes, or in threads where the run says so; each
+    environment has at most its `num_workers` processes. Others play as their sources decide.
+    """
+
+    def __init__(self, run: RunConfig, *, agent_loop: AgentLoop | None = None) -> None:
+        """Describe them; nothing is started yet.
+
+        Args:
+            run: Says which, and how many episodes of each at once.
+            agent_loop: Which of the run's agent loops will play them; None for a run that has one.
+        """
+        agent_loop = agent_loop or AgentLoop()
+        self._sources: dict[str, EnvironmentSource] = {}
+        for entry in run.played_environments:
+            source = source_of(entry)
+            if isinstance(source, GymSource) and entry.isolation == "process":
+                source = PooledSource(source, num_workers=agent_loop.share(entry.num_workers))
+            self._sources[entry.id] = source
+
+    def __call__(self, task: Task) -> Environment:
+        """See `EnvironmentFactory`."""
+        return self._sources[task.environment].make(task)
+
+    async def close(self) -> None:
+        """End every worker process."""
+        for source in self._sources.values():
+            if isinstance(source, PooledSource):
+                await source.close()
+
+
+def descriptions_of(run: RunConfig) -> dict[str, EnvironmentDescription]:
+    """What each environment of the run says of itself, by its id.
+
+    Raises:
+        ConfigError: If one cannot be had as the run describes it.
+    """
+    return {entry.id: source_of(entry).describe() for entry in run.played_environments}
+
+
+def prompt_template(
+    entry: MixedEnvironmentConfig, description: EnvironmentDescription
+) -> PromptTemplate:
     """The words around an observation: the run's, or else the environment's own."""
-    environment = environment_spec(run).make()
-    try:
-        bare = environment.unwrapped
-        own = bare.prompt if isinstance(bare, HasPrompt) else None
-    finally:
-        environment.close()
-    parser = build_parser(run.actions.format, require_thinking=run.actions.require_thinking)
+    own = description.prompt
+    parser = build_parser(entry.actions.format, require_thinking=entry.actions.require_thinking)
     form = parser.instruction
     # With a prefix in place the reply can only be the action itself.
-    asked = [] if run.prompt.reply_prefix else [form]
-    instruction = run.prompt.instruction
+    asked = [] if entry.prompt.reply_prefix else [form]
+    instruction = entry.prompt.instruction
     if instruction is None:
         instruction = " ".join(filter(None, [own.instruction if own else "", *asked]))
-    system = run.prompt.system
+    system = entry.prompt.system
     if system is None:
         system = own.system if own else ""
     return build_template(
-        run.prompt.template,
+        entry.prompt.template,
         system=system,
         instruction=instruction,
-        list_actions=run.prompt.list_actions,
-        reply_prefix=run.prompt.reply_prefix,
+        list_actions=entry.prompt.list_actions,
+        reply_prefix=entry.prompt.reply_prefix,
     )
 
 
-def memory_builder(run: RunConfig, *, template: PromptTemplate) -> Callable[[], Memory]:
-    """Makes the run's memory for each episode."""
-    memory = run.memory
+def memory_builder(
+    entry: MixedEnvironmentConfig, *, template: PromptTemplate
+) -> Callable[[], Memory]:
+    """Makes the environment's memory for each episode."""
+    memory = entry.memory
     return functools.partial(
         build_memory,
         memory.kind,
@@ -101,7 +137,7 @@ def memory_builder(run: RunConfig, *, template: PromptTemplate) -> Callable[[], 
 
 
 def task_stream(
-    run: RunConfig, *, state: ShuffledState | DifficultyState | None = None
+    run: RunConfig, *, state: ShuffledState | DifficultyState | MixedState | None = None
 ) -> TaskStream:
     """The training tasks of the run, in the order it meets them.
 
@@ -110,14 +146,46 @@ def task_stream(
         state: Where the stream stood, for a run that goes on.
 
     Raises:
-        ConfigError: If the environment is not known, a training step or a panel asks for more
-            tasks than there are, its splits share content, or the state is of other tasks or of
-            another order.
+        ConfigError: If an environment is not known, a training step or a panel asks for more
+            tasks than there are, its splits share content, or the state is of other tasks, of
+            another order or of other environments.
     """
-    source = task_source_for(environment_spec(run))
-    training = source.tasks(Split.TRAIN)
-    refuse_shared_content(training, *_panels_beside(run, training))
+    entries = run.played_environments
+    training = {entry.id: source_of(entry).tasks(Split.TRAIN) for entry in entries}
+    panels = _panels_beside(run, training)
+    refuse_shared_content([task for tasks in training.values() for task in tasks], *panels)
+    if len(entries) == 1:
+        return _stream_of_one(run, training[entries[0].id], state)
+    weights = {entry.id: entry.weight for entry in entries}
+    if state is None:
+        streams = {name: _stream_of_one(run, tasks, None) for name, tasks in training.items()}
+        return MixedStream(streams, weights=weights, seed=run.seed)
+    if state["order"] != "mixed":
+        raise ConfigError(
+            f"the tasks were those of one environment, in the order {state['order']!r}, and "
+            f"{len(entries)} are mixed now; resume with the environment that the run was begun with"
+        )
+    return MixedStream.from_state(
+        state,
+        weights=weights,
+        go_on=lambda name, of_one: _stream_of_one(
+            run, training[name], cast("ShuffledState | DifficultyState", of_one)
+        ),
+    )
+
+
+def _stream_of_one(
+    run: RunConfig,
+    training: Sequence[Task],
+    state: ShuffledState | DifficultyState | MixedState | None,
+) -> TaskStream:
+    """The stream of one environment's tasks."""
     order = run.tasks.order
+    if state is not None and state["order"] == "mixed":
+        raise ConfigError(
+            f"the tasks were mixed of {list(state['streams'])}, and there is one environment now; "
+            "resume with the environments that the run was begun with"
+        )
     if state is not None and state["order"] != order:
         raise ConfigError(
             f"the tasks were taken in the order {state['order']!r}, and tasks.order = {order!r} "
@@ -133,19 +201,20 @@ def task_stream(
     return ShuffledStream.from_state(training, cast("ShuffledState", state))
 
 
-def _panels_beside(run: RunConfig, training: Sequence[Task]) -> list[Panel]:
+def _panels_beside(run: RunConfig, training: Mapping[str, Sequence[Task]]) -> list[Panel]:
     """Both panels of a run, whose training step plays no task twice from the start."""
     problems: list[str] = []
     panels: list[Panel] = []
     first_wave = run.tasks_per_training_step + run.sampling.extra_tasks
-    if first_wave > len(training):
-        asked = f"tasks_per_training_step = {run.tasks_per_training_step}"
-        if run.sampling.extra_tasks:
-            asked += f" and sampling.extra_tasks = {run.sampling.extra_tasks}"
-        problems.append(
-            f"{asked}: {run.environment.id} has {len(training)} training tasks, and a training "
-            f"step starts each once at most; ask for {len(training)} or fewer"
-        )
+    for environment_id, tasks in training.items():
+        if first_wave > len(tasks):
+            asked = f"tasks_per_training_step = {run.tasks_per_training_step}"
+            if run.sampling.extra_tasks:
+                asked += f" and sampling.extra_tasks = {run.sampling.extra_tasks}"
+            problems.append(
+                f"{asked}: {environment_id} has {len(tasks)} training tasks, and a training "
+                f"step starts each once at most; ask for {len(tasks)} or fewer"
+            )
     for split in (Split.VALIDATION, Split.TEST):
         try:
             panels.append(task_panel(run, split))
@@ -157,12 +226,21 @@ def _panels_beside(run: RunConfig, training: Sequence[Task]) -> list[Panel]:
 
 
 def task_panel(run: RunConfig, split: Split) -> Panel:
-    """The fixed tasks that the run is validated or tested on."""
+    """The fixed tasks that the run is validated or tested on: as many of each environment."""
     field = {Split.VALIDATION: "num_tasks", Split.TEST: "test_num_tasks"}[split]
-    tasks = task_source_for(environment_spec(run)).tasks(split)
-    return Panel.spread(
-        tasks,
-        split=split,
-        num_tasks=getattr(run.validation, field),
-        setting=f"validation.{field}",
-    )
+    panels: list[Panel] = []
+    for entry in run.played_environments:
+        try:
+            panels.append(
+                Panel.spread(
+                    source_of(entry).tasks(split),
+                    split=split,
+                    num_tasks=getattr(run.validation, field),
+                    setting=f"validation.{field}",
+                )
+            )
+        except ConfigError as error:
+            if len(run.played_environments) == 1:
+                raise
+            raise ConfigError(f"{entry.id}: {error}") from error
+    return Panel(split=split, tasks=tuple(task for panel in panels for task in panel.tasks))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE, preloaded_python
 from longhaul_trainer.device import Device
+from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE, preloaded_python
 
 
 def run_with(**resources: object) -> RunConfig:

@@ -76,6 +76,8 @@ class Intent:
     exact_engine: bool
     """Engine and learner both compute in float32."""
     horizons: Horizons
+    horizon_caps: Mapping[str, int]
+    """Of each environment that has one, whatever the schedule allows."""
 
     @property
     def estimator(self) -> str:
@@ -193,6 +195,12 @@ class Intent:
                     success_threshold=growth["success_threshold"],
                     success_window=growth["success_window"],
                 ),
+                # a run of one environment has no such list, and no cap
+                horizon_caps={
+                    entry["id"]: entry["horizon"]
+                    for entry in config.get("environments", ())
+                    if entry["horizon"] is not None
+                },
             )
         except KeyError as error:
             raise StoreError(

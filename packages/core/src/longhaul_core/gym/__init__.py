@@ -5,13 +5,17 @@
 """
 
 from longhaul_core.gym.pool import ProcessEnvironment, ProcessPool
+from longhaul_core.gym.source import GymSource, PooledSource, options_from
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.gym.thread import ThreadEnvironment, thread_environments
 
 __all__ = [
     "GymEnvironmentSpec",
+    "GymSource",
+    "PooledSource",
     "ProcessEnvironment",
     "ProcessPool",
     "ThreadEnvironment",
+    "options_from",
     "thread_environments",
 ]

@@ -42,9 +42,10 @@ class GymEnvironmentSpec:
         Raises:
             ConfigError: If Gymnasium does not know the id after the imports.
         """
-        for name in self.import_modules:
+        module, _, registered_id = self.environment_id.rpartition(":")  # Gymnasium's `module:id`
+        for name in (*self.import_modules, *filter(None, [module])):
             importlib.import_module(name)
-        registered = gymnasium.registry.get(self.environment_id)
+        registered = gymnasium.registry.get(registered_id)
         if registered is None:
             raise ConfigError(
                 f"no environment {self.environment_id!r} is registered with Gymnasium after "

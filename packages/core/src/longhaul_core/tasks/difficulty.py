@@ -10,14 +10,14 @@ a draw, and its random number is a raw draw of PCG64, so it is the same on every
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.tasks.stream import check_task_list, refuse_other_tasks, task_list_hash
-from longhaul_core.types import GroupOutcome, Task
+from longhaul_core.types import GroupOutcome, Task, TaskKey
 
 __all__ = ["DifficultyState", "DifficultyStream"]
 
@@ -36,8 +36,8 @@ class DifficultyState(TypedDict):
     """Tasks given out so far."""
     fingerprint: str
     """See `task_list_hash`."""
-    success_rates: dict[str, float]
-    """Recent success rate of each task that was met, by its id."""
+    success_rates: list[tuple[str, str, float]]
+    """Environment, task id and recent success rate of each task that was met."""
 
 
 class DifficultyStream:
@@ -65,32 +65,32 @@ class DifficultyStream:
         """Begin a pool.
 
         Args:
-            tasks: At least one, with ids of their own; their order is part of the pool's identity.
+            tasks: At least one, no key twice; their order is part of the pool's identity.
             seed: Not negative; decides every draw, together with the draw's number.
             uniform_share: Share of the draws that no success rate touches, in (0, 1].
             smoothing: Weight of a task's newest group in its success rate, in (0, 1].
 
         Raises:
-            ConfigError: If an argument is out of its range, or two tasks share an id.
+            ConfigError: If an argument is out of its range, or two tasks share a key.
         """
         check_task_list(tasks, seed=seed)
         for name, value in (("uniform_share", uniform_share), ("smoothing", smoothing)):
             if not 0 < value <= 1:
                 raise ConfigError(f"{name} of a difficulty pool must lie in (0, 1], got {value:g}")
         self._tasks = tuple(tasks)
-        self._places = {task.task_id: place for place, task in enumerate(tasks)}
+        self._places = {task.key: place for place, task in enumerate(tasks)}
         if len(self._places) < len(tasks):
-            ((task_id, count),) = Counter(task.task_id for task in tasks).most_common(1)
+            ((key, count),) = Counter(task.key for task in tasks).most_common(1)
             raise ConfigError(
-                f"task id {task_id!r} stands {count} times in the training tasks; a difficulty "
-                "pool tells tasks apart by their ids"
+                f"task id {key.task_id!r} of {key.environment} stands {count} times in the "
+                "training tasks; a difficulty pool tells tasks apart by environment and task id"
             )
         self._fingerprint = task_list_hash(self._tasks)
         self._seed = seed
         self._uniform_share = uniform_share
         self._smoothing = smoothing
         self._num_taken = 0
-        self._success_rates: dict[str, float] = {}
+        self._success_rates: dict[TaskKey, float] = {}
 
     def next(self, num_tasks: int) -> list[Task]:
         """See `TaskStream.next`; none comes twice in one call before all have come once.
@@ -117,19 +117,19 @@ class DifficultyStream:
             ValueError: If an outcome is of a task that is not in the pool.
         """
         for outcome in outcomes:
-            if outcome.task_id not in self._places:
-                raise ValueError(f"task {outcome.task_id!r} is not in the difficulty pool")
-            before = self._success_rates.get(outcome.task_id, UNKNOWN)
+            if outcome.task not in self._places:
+                raise ValueError(f"task {outcome.task} is not in the difficulty pool")
+            before = self._success_rates.get(outcome.task, UNKNOWN)
             rate = outcome.num_successes / outcome.num_episodes
-            self._success_rates[outcome.task_id] = (
+            self._success_rates[outcome.task] = (
                 1.0 - self._smoothing
             ) * before + self._smoothing * rate
 
     def probabilities(self) -> FloatArray:
         """P_i of every task in the order of the list, shape (N,); they add up to 1."""
         rates_N = np.full(len(self._tasks), UNKNOWN)
-        for task_id, rate in self._success_rates.items():
-            rates_N[self._places[task_id]] = rate
+        for key, rate in self._success_rates.items():
+            rates_N[self._places[key]] = rate
         variances_N = rates_N * (1.0 - rates_N)
         total = np.cumsum(variances_N)[-1]
         if total == 0.0:
@@ -144,7 +144,9 @@ class DifficultyStream:
             seed=self._seed,
             num_taken=self._num_taken,
             fingerprint=self._fingerprint,
-            success_rates=dict(self._success_rates),
+            success_rates=[
+                (key.environment, key.task_id, rate) for key, rate in self._success_rates.items()
+            ],
         )
 
     @classmethod
@@ -158,13 +160,27 @@ class DifficultyStream:
     ) -> "DifficultyStream":
         """The pool that `state` was taken of.
 
+        A state of before tasks were keyed by their environment has a table of rates by task id;
+        it is read as of the tasks' one environment.
+
         Raises:
             ConfigError: If `tasks` are not the tasks that the pool was begun with.
         """
         stream = cls(tasks, seed=state["seed"], uniform_share=uniform_share, smoothing=smoothing)
         refuse_other_tasks(len(tasks), stream._fingerprint, begun_with=state["fingerprint"])
         stream._num_taken = state["num_taken"]
-        stream._success_rates = dict(state["success_rates"])
+        rates: object = state["success_rates"]
+        if isinstance(rates, dict):
+            environment = stream._tasks[0].environment
+            stream._success_rates = {
+                TaskKey(environment, task_id): rate
+                for task_id, rate in cast("dict[str, float]", rates).items()
+            }
+        else:
+            stream._success_rates = {
+                TaskKey(environment, task_id): rate
+                for environment, task_id, rate in state["success_rates"]
+            }
         return stream
 
     def _draw(self, weights_N: FloatArray) -> int:

@@ -27,6 +27,24 @@ class Panel:
         if not self.tasks:
             raise ConfigError(f"panel of split {self.split} holds no task")
 
+    @property
+    def parts(self) -> "dict[str, Panel]":
+        """Its tasks of each environment, by a name such as `validation/longhaul/TextCraft-v0`.
+
+        Empty where all tasks are of one environment: the panel itself, which goes by the name of
+        its split, is then all there is.
+        """
+        environments = list(dict.fromkeys(task.environment for task in self.tasks))
+        if len(environments) == 1:
+            return {}
+        return {
+            f"{self.split}/{environment}": Panel(
+                split=self.split,
+                tasks=tuple(task for task in self.tasks if task.environment == environment),
+            )
+            for environment in environments
+        }
+
     @classmethod
     def spread(
         cls,

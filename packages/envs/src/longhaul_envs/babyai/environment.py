@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
 from longhaul_envs.babyai import tasks as task_list
 from longhaul_envs.babyai.actions import high_level_actions, primitive_actions
 from longhaul_envs.babyai.expert import Expert
-from longhaul_envs.babyai.prompt import HIGH_LEVEL_PROMPT, PRIMITIVE_PROMPT
+from longhaul_envs.babyai.prompt import prompt_for
 from longhaul_envs.babyai.world import Move, Sight, World
-from longhaul_envs.capabilities import EnvironmentPrompt
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["BabyAI"]
@@ -72,7 +72,7 @@ class BabyAI(gymnasium.Env[str, str]):
     @property
     def prompt(self) -> EnvironmentPrompt:
         """How BabyAI introduces itself under these options."""
-        return PRIMITIVE_PROMPT if self.options.actions == "primitive" else HIGH_LEVEL_PROMPT
+        return prompt_for(self.options.actions)
 
     def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
         """The first `limit` tasks of `split`; see `longhaul_envs.babyai.tasks`."""

@@ -1,8 +1,8 @@
 """How BabyAI introduces itself."""
 
-from longhaul_envs.capabilities import EnvironmentPrompt
+from longhaul_core.environment import EnvironmentPrompt
 
-__all__ = ["HIGH_LEVEL_PROMPT", "PRIMITIVE_PROMPT"]
+__all__ = ["prompt_for"]
 
 HIGH_LEVEL_PROMPT = EnvironmentPrompt(
     system=(
@@ -20,3 +20,8 @@ PRIMITIVE_PROMPT = EnvironmentPrompt(
     ),
     instruction="What is the next action?",
 )
+
+
+def prompt_for(actions: str) -> EnvironmentPrompt:
+    """How it introduces itself under the option `actions`."""
+    return PRIMITIVE_PROMPT if actions == "primitive" else HIGH_LEVEL_PROMPT

@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
-from longhaul_envs.capabilities import EnvironmentPrompt
 from longhaul_envs.sokoban import tasks as task_list
 from longhaul_envs.sokoban.board import ACTIONS, Board, Position
 from longhaul_envs.sokoban.expert import Expert
-from longhaul_envs.sokoban.prompt import GRID_PROMPT, RELATIVE_PROMPT
+from longhaul_envs.sokoban.prompt import prompt_for
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["Sokoban"]
@@ -68,7 +68,7 @@ class Sokoban(gymnasium.Env[str, str]):
     @property
     def prompt(self) -> EnvironmentPrompt:
         """How Sokoban introduces itself under these options."""
-        return GRID_PROMPT if self.options.observation == "grid" else RELATIVE_PROMPT
+        return prompt_for(self.options.observation)
 
     def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
         """The first `limit` tasks of `split`; see `longhaul_envs.sokoban.tasks`."""

@@ -1,8 +1,8 @@
 """How Sokoban introduces itself."""
 
-from longhaul_envs.capabilities import EnvironmentPrompt
+from longhaul_core.environment import EnvironmentPrompt
 
-__all__ = ["GRID_PROMPT", "RELATIVE_PROMPT"]
+__all__ = ["prompt_for"]
 
 _RULES = (
     "You push boxes onto targets. Moving into a box pushes it one cell if the cell behind it is "
@@ -21,3 +21,8 @@ RELATIVE_PROMPT = EnvironmentPrompt(
     system=f"{_RULES} Places are given as seen from you.",
     instruction="What is the next move?",
 )
+
+
+def prompt_for(observation: str) -> EnvironmentPrompt:
+    """How it introduces itself under the option `observation`."""
+    return GRID_PROMPT if observation == "grid" else RELATIVE_PROMPT

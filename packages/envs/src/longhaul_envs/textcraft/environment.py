@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
-from longhaul_envs.capabilities import EnvironmentPrompt
 from longhaul_envs.task_lists import content_hash
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from longhaul_envs.textcraft import tasks as task_list

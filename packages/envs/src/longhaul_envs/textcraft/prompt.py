@@ -1,6 +1,6 @@
 """How TextCraft introduces itself."""
 
-from longhaul_envs.capabilities import EnvironmentPrompt
+from longhaul_core.environment import EnvironmentPrompt
 
 __all__ = ["PROMPT"]
 

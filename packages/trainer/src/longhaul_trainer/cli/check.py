@@ -10,7 +10,7 @@ from longhaul_core.horizons import HorizonState
 from longhaul_trainer.agent_loops import most_agent_loops
 from longhaul_trainer.cli.arguments import Further, console_of
 from longhaul_trainer.cli.train import describe
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.load import problem_list
 from longhaul_trainer.description_check import problems_of
 from longhaul_trainer.horizons import horizon_schedule
@@ -51,7 +51,7 @@ def summary(config: RunConfig) -> dict[str, str]:
     episodes = config.tasks_per_training_step * rollout.group_size
     return {
         "model": config.model.path,
-        "environment": config.environment.id,
+        **environments_in_words(config),
         "algorithm": algorithm_in_words(config),
         "training step": (
             f"{config.tasks_per_training_step} tasks × {rollout.group_size} = {episodes} episodes "
@@ -65,6 +65,21 @@ def summary(config: RunConfig) -> dict[str, str]:
         "longest row": f"{rollout.max_prompt_tokens + rollout.max_reply_tokens} tokens",
         "store": config.store,
     }
+
+
+def environments_in_words(config: RunConfig) -> dict[str, str]:
+    """The environment, or each of them with its share of the tasks and what it has of its own."""
+    if not config.environments:
+        return {"environment": config.environment.id}
+    total = sum(entry.weight for entry in config.environments)
+    lines: dict[str, str] = {}
+    for place, entry in enumerate(config.environments):
+        words = [f"{entry.id}, {entry.weight / total:.0%} of the tasks"]
+        words += [f"memory {entry.memory.kind}", f"actions as {entry.actions.format}"]
+        if entry.horizon is not None:
+            words.append(f"at most {entry.horizon} steps")
+        lines[f"environment {place + 1}"] = ", ".join(words)
+    return lines
 
 
 def algorithm_in_words(config: RunConfig) -> str:
@@ -99,12 +114,14 @@ def horizon_span(config: RunConfig) -> str:
 def advice(config: RunConfig) -> list[str]:
     """What is allowed, and probably not meant."""
     lines: list[str] = []
-    rollout, workers = config.rollout, config.environment.num_workers
+    rollout = config.rollout
+    workers = sum(entry.num_workers for entry in config.played_environments)
     at_once = min(workers, rollout.concurrent_episodes)
     engines = num_engines(config)
     if workers < rollout.concurrent_episodes:
+        named = "environments: num_workers" if config.environments else "environment.num_workers"
         lines.append(
-            f"environment.num_workers = {workers} lets {workers} episodes run at once, not "
+            f"{named} = {workers} lets {workers} episodes run at once, not "
             f"rollout.concurrent_episodes = {rollout.concurrent_episodes}"
         )
     if config.engine.max_sequences * engines < at_once:
@@ -144,16 +161,24 @@ def advice(config: RunConfig) -> list[str]:
             f"num_training_steps = {config.num_training_steps} ends at a horizon of {last}, "
             f"before rollout.horizon = {rollout.horizon}, which validation plays"
         )
-    if config.memory.kind == "full" and config.algorithm.name == "gigpo":
+    for place, entry in enumerate(config.played_environments):
+        lines += memory_advice(config, entry, f"environments[{place}]." * bool(config.environments))
+    return lines
+
+
+def memory_advice(config: RunConfig, entry: MixedEnvironmentConfig, prefix: str) -> list[str]:
+    """What an environment's memory shows against what the algorithm compares steps by."""
+    lines: list[str] = []
+    if entry.memory.kind == "full" and config.algorithm.name == "gigpo":
         lines.append(
-            'memory.kind = "full" with algorithm.name = "gigpo": steps are compared by state, '
-            "though their prompts differ by all of the past"
+            f'{prefix}memory.kind = "full" with algorithm.name = "gigpo": steps are compared by '
+            "state, though their prompts differ by all of the past"
         )
-    shown = {"none": 0, "window": config.memory.size}.get(config.memory.kind)
+    shown = {"none": 0, "window": entry.memory.size}.get(entry.memory.kind)
     compared = config.algorithm.history_length
     if config.algorithm.name == "hgpo" and shown is not None and shown != compared:
         lines.append(
             f"algorithm.history_length = {compared} compares steps by {compared} past states, "
-            f"and the memory shows {shown}"
+            f"and the memory {f'of {entry.id} ' * bool(prefix)}shows {shown}"
         )
     return lines

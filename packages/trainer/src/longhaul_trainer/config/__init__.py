@@ -6,6 +6,7 @@ from longhaul_trainer.config.episodes import (
     EnvironmentConfig,
     HorizonScheduleConfig,
     MemoryConfig,
+    MixedEnvironmentConfig,
     PromptConfig,
     RolloutConfig,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "HorizonScheduleConfig",
     "LossConfig",
     "MemoryConfig",
+    "MixedEnvironmentConfig",
     "ModelConfig",
     "OptimizerConfig",
     "PromptConfig",

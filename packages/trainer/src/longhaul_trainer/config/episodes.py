@@ -198,3 +198,28 @@ class ActionsConfig(Section):
                 f'actions.format = "{self.format}", '
                 "which has no place for thinking"
             )
+
+
+class MixedEnvironmentConfig(EnvironmentConfig):
+    """One of several environments that a run mixes, with its share of the tasks.
+
+    It has every key of `[environment]`, and its own `[environments.prompt]`,
+    `[environments.memory]` and `[environments.actions]`, with the keys of `[prompt]`, `[memory]`
+    and `[actions]`, which a run of several environments does not have.
+    """
+
+    weight: float = Field(default=1.0, gt=0)
+    """Share of the training tasks, relative to the other environments' weights."""
+    horizon: int | None = Field(default=None, ge=1)
+    """Longest episode here, in steps, whatever the horizon schedule allows; left out, no cap."""
+    prompt: PromptConfig = PromptConfig()
+    memory: MemoryConfig = MemoryConfig()
+    actions: ActionsConfig = ActionsConfig()
+
+    def conflicts(self) -> Generator[str]:
+        """A prefix of the reply must leave room for what the action format asks for."""
+        if self.actions.require_thinking and "<action>" in self.prompt.reply_prefix:
+            yield (
+                f"prompt.reply_prefix = {self.prompt.reply_prefix!r} opens the action before "
+                "actions.require_thinking = true can be met; drop one of them"
+            )

@@ -7,11 +7,37 @@ from typing import get_args
 
 from pydantic.fields import FieldInfo
 
+from longhaul_trainer.config.episodes import MixedEnvironmentConfig
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
 
 FREE_TABLES = frozenset({"environment.options", "algorithm.options", "verl"})
 """Tables whose keys are somebody else's: the environment's, the user's own estimator's, verl's."""
+
+
+ENVIRONMENTS = "environments"
+"""The list of tables of a run that mixes several environments."""
+
+
+def entry_suggestion(key: str) -> str:
+    """As `suggestion`, for an unknown key of an entry of `[[environments]]`."""
+    *inside, last = key.split(".")[1:]
+    section: type[Section] | None = MixedEnvironmentConfig
+    for name in inside:
+        field = None if section is None else section.model_fields.get(name)
+        section = None if field is None else section_of(field.annotation)
+    names = [] if section is None else list(section.model_fields)
+    close = difflib.get_close_matches(last, names, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def field_of(key: str) -> str:
+    """The field whose words hold for a key: `environments[0].memory.kind` is `memory.kind`."""
+    entry, _, name = key.partition(".")
+    if not entry.startswith(f"{ENVIRONMENTS}["):
+        return key
+    own_section = name.partition(".")[0] in ("prompt", "memory", "actions")
+    return name if own_section else f"environment.{name}"
 
 
 @cache

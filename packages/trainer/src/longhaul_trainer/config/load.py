@@ -24,9 +24,12 @@ from pydantic_core import ErrorDetails
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.agentgym import adopt_rounds_ctrl, is_rounds_ctrl
 from longhaul_trainer.config.fields import (
+    ENVIRONMENTS,
     FREE_TABLES,
     config_fields,
     description_of,
+    entry_suggestion,
+    field_of,
     suggestion,
     takes_none,
     takes_text,
@@ -167,7 +170,7 @@ def _read(
         details = error.errors()
         lines = [line for each in details for line in _explain(each)]
         problems += dict.fromkeys(lines)  # a union reports a value once for each of its members
-        doubtful = frozenset(_key_of(each["loc"])[0] for each in details)
+        doubtful = frozenset(_key_of(each["loc"])[0].partition("[")[0] for each in details)
         config = _with_defaults(table, doubtful, found := Conflicts())
     problems += _contradictions(found, doubtful)
     return Description(source, config, tuple(problems), doubtful)
@@ -356,8 +359,9 @@ def _explain(details: ErrorDetails) -> list[str]:
     key, inside = _key_of(details["loc"])
     kind, message = details["type"], details["msg"]
     if kind == "extra_forbidden":
-        return [f"{key}: unknown key{suggestion(key)}"]
-    about = description_of(key)
+        of_entry = key.startswith(f"{ENVIRONMENTS}[")
+        return [f"{key}: unknown key{entry_suggestion(key) if of_entry else suggestion(key)}"]
+    about = description_of(field_of(key))
     if kind == "missing":
         return [f"{key}{inside}: missing. {about}"]
     if kind == "value_error":
@@ -376,6 +380,8 @@ def _explain(details: ErrorDetails) -> list[str]:
 def _key_of(location: tuple[int | str, ...]) -> tuple[str, str]:
     """The dotted key of an error, and what follows inside its value, e.g. `[0]`."""
     parts = [str(part) for part in location]
+    if parts[:1] == [ENVIRONMENTS] and len(parts) > 1:
+        return ".".join([f"{ENVIRONMENTS}[{parts[1]}]", *parts[2:]]), ""
     for free in FREE_TABLES:
         depth = free.count(".") + 1
         if ".".join(parts[:depth]) == free:

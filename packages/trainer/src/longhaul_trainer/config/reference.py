@@ -13,6 +13,7 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from longhaul_trainer.component_settings import BuiltInOrOwn
+from longhaul_trainer.config.episodes import EnvironmentConfig, MixedEnvironmentConfig
 from longhaul_trainer.config.fields import section_of
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
@@ -41,6 +42,7 @@ def reference_markdown() -> str:
         section = section_of(field.annotation)
         if section is not None:
             parts.append(_section(name, section))
+    parts.append(_environments())
     return "\n\n".join(parts)
 
 
@@ -54,6 +56,17 @@ def rewrite(guide: Path) -> None:
 def _section(name: str, section: type[Section]) -> str:
     about = " ".join((section.__doc__ or "").split())
     return f"### `[{name}]`\n\n{about}\n\n" + _table(section.model_fields.items(), f"{name}.")
+
+
+def _environments() -> str:
+    """What an entry of `[[environments]]` has beyond the section of a single environment."""
+    about = " ".join((MixedEnvironmentConfig.__doc__ or "").split())
+    own = [
+        (name, field)
+        for name, field in MixedEnvironmentConfig.model_fields.items()
+        if name not in EnvironmentConfig.model_fields and section_of(field.annotation) is None
+    ]
+    return f"### `[[environments]]`\n\n{about}\n\n" + _table(own, "environments.")
 
 
 def _table(fields: Iterable[tuple[str, FieldInfo]], prefix: str) -> str:

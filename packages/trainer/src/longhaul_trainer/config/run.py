@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
@@ -21,6 +21,7 @@ from longhaul_trainer.config.episodes import (
     EnvironmentConfig,
     HorizonScheduleConfig,
     MemoryConfig,
+    MixedEnvironmentConfig,
     PromptConfig,
     RolloutConfig,
 )
@@ -38,6 +39,9 @@ from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import to_toml, toml_value
 from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
+
+OF_ONE_ENVIRONMENT = ("environment", "memory", "prompt", "actions")
+"""Sections that a run of one environment has; with `environments`, each entry has its own."""
 
 VerlValue = Scalar | list[Scalar]
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
@@ -65,6 +69,9 @@ class RunConfig(Section):
     trainer: TrainerConfig = TrainerConfig()
     model: ModelConfig = ModelConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
+    environments: Annotated[tuple[MixedEnvironmentConfig, ...], Field(strict=False)] = ()
+    """Several environments in place of one, their tasks mixed by weight: a `[[environments]]` table
+    each. A run has these, or `[environment]`, `[memory]`, `[prompt]` and `[actions]`."""
     tasks: TasksConfig = TasksConfig()
     rollout: RolloutConfig = RolloutConfig()
     sampling: SamplingConfig = SamplingConfig()
@@ -104,6 +111,7 @@ class RunConfig(Section):
 
     def conflicts(self) -> Generator[str]:
         """Rules that tie fields of different sections."""
+        yield from self._environments_that_cannot_be_mixed()
         yield from self._engines_beside_the_learner()
         updates = self.optimizer.optimizer_steps_per_training_step
         if self.tasks_per_training_step % updates:
@@ -173,6 +181,61 @@ class RunConfig(Section):
                 "actions.require_thinking = true can be met; drop one of them"
             )
 
+    def _environments_that_cannot_be_mixed(self) -> Generator[str]:
+        if not self.environments:
+            return
+        both = [name for name in OF_ONE_ENVIRONMENT if name in self.model_fields_set]
+        if both:
+            yield (
+                f"environments and {', '.join(both)} are both given; with [[environments]] each "
+                "entry has its own prompt, memory and actions: move them there, or describe one "
+                "environment"
+            )
+        ids = [entry.id for entry in self.environments]
+        for environment_id in sorted({one for one in ids if ids.count(one) > 1}):
+            yield (
+                f"environments: id {environment_id!r} is given {ids.count(environment_id)} times; "
+                "tasks are told apart by environment and task id, so name each once"
+            )
+        for entry in self.environments:
+            if entry.horizon is not None and entry.horizon > self.rollout.horizon:
+                yield (
+                    f"environments: horizon = {entry.horizon} of {entry.id!r} is more than "
+                    f"rollout.horizon = {self.rollout.horizon}, which no episode exceeds; lower it "
+                    "or leave it out"
+                )
+        if self.horizon_schedule.kind == "success_gated" and all(
+            entry.horizon is not None and entry.horizon < self.rollout.horizon
+            for entry in self.environments
+        ):
+            yield (
+                "environments: every one has a horizon below rollout.horizon = "
+                f'{self.rollout.horizon}, so horizon_schedule.kind = "success_gated" sees no '
+                "episode of its last stages; leave one horizon out"
+            )
+
+    @property
+    def played_environments(self) -> tuple[MixedEnvironmentConfig, ...]:
+        """The environments of the run, whichever way they are described; at least one."""
+        if self.environments:
+            return self.environments
+        alone = MixedEnvironmentConfig(
+            **dict(self.environment), prompt=self.prompt, memory=self.memory, actions=self.actions
+        )
+        return (alone,)
+
+    def horizon_of(self, environment_id: str, *, scheduled: int) -> int:
+        """Longest episode of an environment, in steps, where the schedule allows `scheduled`."""
+        caps = {entry.id: entry.horizon for entry in self.environments}
+        cap = caps.get(environment_id)
+        return scheduled if cap is None else min(scheduled, cap)
+
+    @model_serializer(mode="wrap")
+    def _with_the_sections_it_reads(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """One way of describing environments, as the run was described."""
+        unread = OF_ONE_ENVIRONMENT if self.environments else ("environments",)
+        return {name: value for name, value in dump(self).items() if name not in unread}
+
     def _rows_that_cannot_be(self) -> Generator[str]:
         longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
         if self.optimizer.micro_batch_tokens < longest_row:
@@ -182,10 +245,11 @@ class RunConfig(Section):
                 f"{self.rollout.max_prompt_tokens} + {self.rollout.max_reply_tokens} = "
                 f"{longest_row}; raise it to at least {longest_row}"
             )
-        if self.optimizer.rows == "merged" and self.memory.kind != "full":
+        kinds = {entry.memory.kind for entry in self.environments} or {self.memory.kind}
+        if self.optimizer.rows == "merged" and "full" not in kinds:
             yield (
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
-                f'"{self.memory.kind}", whose prompts do not repeat earlier replies; set '
+                f'"{min(kinds)}", whose prompts do not repeat earlier replies; set '
                 'memory.kind = "full", or '
                 'optimizer.rows = "step"'
             )

@@ -38,7 +38,7 @@ class Section(BaseModel):
     def _parts_agree(self, info: ValidationInfo) -> Self:
         problems = list(self.conflicts())
         if isinstance(info.context, Conflicts):
-            info.context[type(self)] = problems
+            info.context.setdefault(type(self), []).extend(problems)
         elif problems:
             raise ValueError("\n".join(problems))
         return self

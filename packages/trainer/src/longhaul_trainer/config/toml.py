@@ -1,7 +1,7 @@
 """Writing TOML: the standard library only reads it.
 
 Covers what a run's description is made of: tables of strings, numbers, booleans, lists of
-those, and further tables. There is no null in TOML; leave such keys out.
+those, further tables, and lists of tables. There is no null in TOML; leave such keys out.
 """
 
 import json
@@ -22,18 +22,32 @@ def to_toml(table: Mapping[str, object]) -> str:
 
 
 def _lines(table: Mapping[str, object], *, path: tuple[str, ...]) -> list[str]:
-    values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
     tables = {
         key: cast("Mapping[str, object]", value)
         for key, value in table.items()
         if isinstance(value, Mapping)
     }
+    lists = {key: value for key, value in table.items() if _is_list_of_tables(value)}
+    values = {key: value for key, value in table.items() if key not in tables and key not in lists}
     lines = [f"{_key(key)} = {toml_value(value)}" for key, value in values.items()]
     if path and (values or not tables):
         lines = ["", f"[{'.'.join(map(_key, path))}]", *lines]
     for key, value in tables.items():
         lines += _lines(value, path=(*path, key))
+    for key, entries in lists.items():
+        inside = (*path, key)
+        for entry in cast("Sequence[Mapping[str, object]]", entries):
+            lines += ["", f"[[{'.'.join(map(_key, inside))}]]"]
+            header = f"[{'.'.join(map(_key, inside))}]"
+            written = _lines(entry, path=inside)
+            lines += written[2:] if written[1:2] == [header] else written
     return lines
+
+
+def _is_list_of_tables(value: object) -> bool:
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(isinstance(entry, Mapping) for entry in cast("Sequence[object]", value))
 
 
 def _key(key: str) -> str:

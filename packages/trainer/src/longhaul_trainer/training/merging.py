@@ -118,6 +118,7 @@ def notes_of(
     """What the trainer is told of the steps of a row of `trajectory`."""
     return tuple(
         StepMetadata(
+            environment=trajectory.task.environment,
             task_id=trajectory.task.task_id,
             training_step=group.training_step,
             group_index=group.group_index,

@@ -5,6 +5,7 @@ Nothing here knows about verl.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,7 +26,7 @@ def episode_metrics(credit: StepCredit, notes: RowMetadata) -> dict[str, float]:
     last = list(last_steps(notes))
     steps = [note for row in notes.values() for note in row]
     groups = {(note.training_step, note.group_index) for note in last}
-    return {
+    return _of_each_environment(last) | {
         "episodes/mean_return": float(np.mean([note.episode_return for note in last])),
         "episodes/success_rate": float(np.mean([note.success for note in last])),
         "episodes/mean_steps": float(np.mean([note.num_steps for note in last])),
@@ -38,6 +39,23 @@ def episode_metrics(credit: StepCredit, notes: RowMetadata) -> dict[str, float]:
         "groups/without_signal": credit.groups_without_signal,
         "groups/left_out": credit.num_groups
         - len({RowKey.parse(e.row_keys[0]).group for e in credit.episodes}),
+    }
+
+
+def _of_each_environment(last: Sequence[StepMetadata]) -> dict[str, float]:
+    """Return and success rate of each environment, where the training step played several."""
+    played: dict[str, list[StepMetadata]] = defaultdict(list)
+    for note in last:
+        played[note.environment].append(note)
+    if len(played) == 1:
+        return {}
+    return {
+        f"episodes/{environment}/{name}": float(np.mean(values))
+        for environment, notes in played.items()
+        for name, values in (
+            ("mean_return", [note.episode_return for note in notes]),
+            ("success_rate", [note.success for note in notes]),
+        )
     }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from longhaul_core.environment import EnvironmentDescription
 from longhaul_trainer.config import RunConfig, load_config
 
 
@@ -19,6 +21,8 @@ class RunContext:
     """0 for the first start of the run, one more for each resume."""
     recorder_name: str
     config: RunConfig
+    descriptions: Mapping[str, EnvironmentDescription]
+    """What each environment of the run says of itself, by its id: asked once, read by all."""
 
     def write(self, folder: Path) -> Path:
         """Leave the run_context in the run's folder and return its path."""
@@ -30,6 +34,7 @@ class RunContext:
             "attempt": self.attempt,
             "recorder_name": self.recorder_name,
             "config": str(config),
+            "descriptions": [asked.to_json() for asked in self.descriptions.values()],
         }
         path.write_text(json.dumps(content), encoding="utf-8")
         return path
@@ -38,4 +43,11 @@ class RunContext:
     def read(cls, path: Path) -> Self:
         """The run_context at `path`."""
         content = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**content | {"config": load_config(Path(content["config"]))})
+        descriptions = map(EnvironmentDescription.from_json, content["descriptions"])
+        return cls(
+            **content
+            | {
+                "config": load_config(Path(content["config"])),
+                "descriptions": {one.id: one for one in descriptions},
+            }
+        )

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from longhaul_core.types import GroupOutcome
+from longhaul_core.types import GroupOutcome, TaskKey
 
 NOTES = "longhaul"
 """Our key in a row's `extra_fields`."""
@@ -22,6 +22,8 @@ NOTES = "longhaul"
 class StepMetadata(NamedTuple):
     """What the trainer must know about a step, and where it is in its row."""
 
+    environment: str
+    """Of its task, like `task_id`."""
     task_id: str
     training_step: int
     """That played the episode."""
@@ -171,7 +173,7 @@ def group_outcomes(notes: RowMetadata) -> list[GroupOutcome]:
         groups[RowKey.parse(key).group] += last_steps({key: row})
     return [
         GroupOutcome(
-            task_id=episodes[0].task_id,
+            task=TaskKey(episodes[0].environment, episodes[0].task_id),
             horizon=episodes[0].horizon,
             num_successes=sum(note.success for note in episodes),
             num_episodes=len(episodes),

@@ -31,7 +31,8 @@ from longhaul_core.rollout import (
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, FinishReason, Task, Trajectory
 from longhaul_trainer.agent_loops import AgentLoop
-from longhaul_trainer.environments import environment_factory, memory_builder, prompt_template
+from longhaul_trainer.config import MixedEnvironmentConfig
+from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
@@ -42,6 +43,8 @@ from longhaul_trainer.verl.rows import to_rows, with_hook
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
+
+PHASES: tuple[Phase, ...] = ("train", "baseline", "validation", "test")
 
 LONGEST_UPDATE_SECONDS = 24 * 3600.0
 """For how long a reply may wait for the learner where episodes are played ahead: an update takes
@@ -113,7 +116,7 @@ class EpisodeService:
         self.recorder = Recorder.find(run_context.recorder_name)
         self.in_flight = EpisodesInFlight()
         self._runner = EpisodeRunner(
-            make_environment=environment_factory(run, agent_loop=agent_loop),
+            make_environment=RunEnvironments(run, agent_loop=agent_loop),
             concurrency=agent_loop.share(run.rollout.concurrent_episodes),
             max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
         )
@@ -121,35 +124,43 @@ class EpisodeService:
         self._known_tokens: set[int] = set()
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
-        build_memory = memory_builder(run, template=prompt_template(run))
-        acting = build_acting(run.agent.kind)
-        renderer = ChatTemplateRenderer(tokenizer, reply_prefix=run.prompt.reply_prefix)
-        self._agent = {
-            phase: Agent(
-                policy=EnginePolicy(
-                    server,
-                    renderer,
-                    end_token=cast("int | None", tokenizer.eos_token_id),
-                    policy_version=run.policy_version,
-                ),
-                renderer=renderer,
-                parser=build_parser(
-                    run.actions.format,
-                    require_thinking=run.actions.require_thinking,
-                    reply_prefix=renderer.begun_thought + run.prompt.reply_prefix,
-                ),
-                build_memory=build_memory,
-                acting=acting,
-                temperature=run.rollout.temperature if phase == "train" else 0.0,
-                top_p=run.rollout.top_p if phase == "train" else 1.0,
-                max_reply_tokens=run.rollout.max_reply_tokens,
-            )
-            for phase in ("train", "baseline", "validation", "test")
+        self._entries = {entry.id: entry for entry in run.played_environments}
+        self._agents = {
+            (entry.id, phase): self._agent_for(entry, phase, server)
+            for entry in run.played_environments
+            for phase in PHASES
         }
 
-    def limits(self, horizon: int) -> EpisodeLimits:
-        """Limits of an episode with this horizon."""
-        rollout, environment = self.run.rollout, self.run.environment
+    def _agent_for(
+        self, entry: MixedEnvironmentConfig, phase: Phase, server: LLMServerClient
+    ) -> Agent:
+        """Who plays an environment: its renderer, parser and memory, by the run's one policy."""
+        run, tokenizer = self.run, self._tokenizer
+        renderer = ChatTemplateRenderer(tokenizer, reply_prefix=entry.prompt.reply_prefix)
+        template = prompt_template(entry, self.run_context.descriptions[entry.id])
+        return Agent(
+            policy=EnginePolicy(
+                server,
+                renderer,
+                end_token=cast("int | None", tokenizer.eos_token_id),
+                policy_version=run.policy_version,
+            ),
+            renderer=renderer,
+            parser=build_parser(
+                entry.actions.format,
+                require_thinking=entry.actions.require_thinking,
+                reply_prefix=renderer.begun_thought + entry.prompt.reply_prefix,
+            ),
+            build_memory=memory_builder(entry, template=template),
+            acting=build_acting(run.agent.kind),
+            temperature=run.rollout.temperature if phase == "train" else 0.0,
+            top_p=run.rollout.top_p if phase == "train" else 1.0,
+            max_reply_tokens=run.rollout.max_reply_tokens,
+        )
+
+    def limits(self, environment_id: str, horizon: int) -> EpisodeLimits:
+        """Limits of an episode of this environment with this horizon."""
+        rollout, environment = self.run.rollout, self._entries[environment_id]
         return EpisodeLimits(
             horizon=horizon,
             max_prompt_tokens=rollout.max_prompt_tokens,
@@ -197,8 +208,8 @@ class EpisodeService:
         with self.in_flight.playing(group) as stop:
             last = await self._runner.play(
                 spec,
-                agent=self._agent[phase],
-                limits=self.limits(horizon),
+                agent=self._agents[task.environment, phase],
+                limits=self.limits(task.environment, horizon),
                 with_final_prompt=run.algorithm.uses_critic and phase == "train",
                 stop=stop,
                 on_try=store,

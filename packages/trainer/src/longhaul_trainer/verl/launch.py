@@ -27,7 +27,7 @@ from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device, choose_device
-from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.environments import descriptions_of, task_panel, task_stream
 from longhaul_trainer.full_disk import as_full_disk
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
@@ -187,7 +187,7 @@ class _Launch:
                 run_id=run_context.run_id,
                 attempt=run_context.attempt,
             )
-            recorder.put([self._run_started(run_context), self._panel_record(tasks[1])])
+            recorder.put([self._run_started(run_context), *self._panel_records(tasks[1])])
             progress.watch(recorder)
             status: Ending = "failed"
             message, trainer = "", None
@@ -245,6 +245,7 @@ class _Launch:
             attempt=next_attempt(self.run, store=self.config.store),
             recorder_name=f"longhaul-store-{self.run.run_id}",
             config=self.config,
+            descriptions=descriptions_of(self.config),
         )
 
     def _run_started(self, run_context: RunContext) -> RunStarted:
@@ -267,10 +268,12 @@ class _Launch:
         """The last training step of earlier attempts that stands; -1 takes back all of them."""
         return -1 if self.checkpoint is None else self.checkpoint.training_step
 
-    def _panel_record(self, panel: Panel) -> PanelTasks:
-        return PanelTasks(
-            run_id=self.run.run_id, name=panel.split.value, split=panel.split, tasks=panel.tasks
-        )
+    def _panel_records(self, panel: Panel) -> list[PanelTasks]:
+        """The panel, and its part of each environment where it has several."""
+        return [
+            PanelTasks(run_id=self.run.run_id, name=name, split=panel.split, tasks=named.tasks)
+            for name, named in ({panel.split.value: panel} | panel.parts).items()
+        ]
 
     def _make_trainer(
         self,

@@ -20,7 +20,7 @@ from longhaul_core.store.records import (
     Metrics,
     PolicyVersion,
 )
-from longhaul_core.tasks import Panel
+from longhaul_core.types import Split
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.training.credit import TrainedEpisode
 from longhaul_trainer.training.run_context import RunContext
@@ -147,16 +147,16 @@ class Ledger:
         )
         return values
 
-    def score(self, training_step: int, score: PanelScore, *, panel: Panel) -> None:
-        """What the weights after a training step came to on a panel."""
+    def score(self, training_step: int, score: PanelScore, *, panel: str, split: Split) -> None:
+        """What the weights after a training step came to on the panel of this name."""
         self._recorder.put(
             [
                 Evaluation(
                     run_id=self._run_context.run_id,
                     attempt=self._run_context.attempt,
                     training_step=training_step,
-                    panel=panel.split.value,
-                    split=panel.split,
+                    panel=panel,
+                    split=split,
                     **asdict(score),
                 )
             ]

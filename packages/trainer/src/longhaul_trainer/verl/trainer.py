@@ -229,7 +229,9 @@ class LonghaulTrainer(PPOTrainer):
             "phase": [phase] * num_tasks,
             "training_step": [self.global_steps] * num_tasks,
             "group_index": list(places),
-            "horizon": [horizon] * num_tasks,
+            "horizon": [
+                self._run.horizon_of(task.environment, scheduled=horizon) for task in tasks
+            ],
             **self._episodes_of_a_group(phase, num_tasks=num_tasks),
             "raw_prompt": [task.goal for task in tasks],
         }
@@ -717,14 +719,22 @@ class LonghaulTrainer(PPOTrainer):
         notes = self._notes_of(rows.keys, "val")
         tq.kv_clear(keys=rows.keys, partition_id="val")
         last = list(last_steps(notes))
-        score = PanelScore(
-            num_episodes=len(last),
-            mean_return=float(np.mean([note.episode_return for note in last])),
-            success_rate=float(np.mean([note.success for note in last])),
-        )
+        panel = self._context.panel
+        score = _score_of(last)
         self.scores[self.global_steps] = score
-        self._ledger.score(self.global_steps, score, panel=self._context.panel)
-        metrics = {
+        self._ledger.score(self.global_steps, score, panel=panel.split.value, split=panel.split)
+        of_environments: dict[str, float] = {}
+        for name, part in panel.parts.items():
+            environment = part.tasks[0].environment
+            played = [note for note in last if note.environment == environment]
+            if played:  # else every episode of it failed, and there is no score
+                partial = _score_of(played)
+                self._ledger.score(self.global_steps, partial, panel=name, split=panel.split)
+                of_environments |= {
+                    f"validation/{environment}/mean_return": partial.mean_return,
+                    f"validation/{environment}/success_rate": partial.success_rate,
+                }
+        metrics = of_environments | {
             "validation/mean_return": score.mean_return,
             "validation/success_rate": score.success_rate,
             "validation/num_episodes": float(score.num_episodes),
@@ -807,3 +817,12 @@ class LonghaulTrainer(PPOTrainer):
         self._again = [
             Task(**task | {"split": Split(task["split"])}) for task in state.get("waiting", [])
         ]
+
+
+def _score_of(last: Sequence[StepMetadata]) -> PanelScore:
+    """What episodes came to, from the last step of each; at least one."""
+    return PanelScore(
+        num_episodes=len(last),
+        mean_return=float(np.mean([note.episode_return for note in last])),
+        success_rate=float(np.mean([note.success for note in last])),
+    )

@@ -168,6 +168,7 @@ def check_horizon(evidence: Evidence, tally: Tally) -> None:
         tally.checked()
         numbers = episode.numbers
         horizon = evidence.horizons[numbers.played_training_step - 1]
+        horizon = min(horizon, evidence.intent.horizon_caps.get(numbers.environment, horizon))
         if numbers.horizon != horizon:
             tally.found(
                 f"horizon {numbers.horizon}",

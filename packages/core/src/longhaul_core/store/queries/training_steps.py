@@ -19,6 +19,7 @@ from longhaul_core.store.models import (
     MetricRow,
     StepContentRow,
     StepRow,
+    TaskRow,
 )
 from longhaul_core.types import FailureCause
 
@@ -107,6 +108,8 @@ class EpisodeNumbers(NamedTuple):
     episode_advantage: float | None
     optimizer_step_index: int | None
     final_value: float | None
+    environment: str
+    """Of its task."""
 
 
 class HorizonOutcomes(NamedTuple):
@@ -426,8 +429,10 @@ def episode_numbers(
             EpisodeRow.episode_advantage,
             EpisodeRow.optimizer_step_index,
             EpisodeRow.final_value,
+            TaskRow.environment,
         )
         .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
+        .join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
         .where(*_of(run_id, training_step))
         .order_by(GroupRow.update_index, EpisodeRow.sample_index, EpisodeRow.retry)
     )

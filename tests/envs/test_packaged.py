@@ -1,0 +1,59 @@
+"""What the three packaged games promise beyond the contract, for the small models they train."""
+
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import longhaul_envs
+from longhaul_core.discovery import installed_environments
+from longhaul_core.gym import GymEnvironmentSpec, GymSource
+from longhaul_core.types import Split
+from longhaul_envs.capabilities import HasExpert, HasPrompt, ListsTasks
+from longhaul_envs.registry import register_all
+from longhaul_envs.sources import environment_source
+
+PACKAGED = ["longhaul/BabyAI-v0", "longhaul/Sokoban-v0", "longhaul/TextCraft-v0"]
+
+
+def source_of(environment_id: str) -> GymSource:
+    source = environment_source(GymEnvironmentSpec(environment_id=environment_id))
+    assert isinstance(source, GymSource)
+    return source
+
+
+@pytest.mark.parametrize("environment_id", PACKAGED)
+def test_a_class_has_tasks_a_prompt_and_an_expert(environment_id: str) -> None:
+    environment = source_of(environment_id).spec.make().unwrapped
+
+    assert isinstance(environment, ListsTasks)
+    assert isinstance(environment, HasExpert)
+    assert isinstance(environment, HasPrompt)
+    assert environment.prompt.system
+    assert environment.prompt.instruction
+
+
+@pytest.mark.parametrize("environment_id", PACKAGED)
+def test_a_first_observation_fits_a_small_model(environment_id: str) -> None:
+    """About four characters a token: 600 of them leave room in a prompt of 256 tokens."""
+    source = source_of(environment_id)
+    environment = source.spec.make()
+    for task in source.tasks(Split.VALIDATION)[:32]:
+        text, info = environment.reset(seed=task.seed, options={"task_id": task.task_id})
+        assert len(text) + len(" | ".join(info["admissible_actions"])) < 1000
+        assert "Goal: " in text
+
+
+def test_each_folder_of_the_package_is_an_environment_with_an_entry_point() -> None:
+    (root,) = longhaul_envs.__path__
+    folders = {path.parent.name for path in Path(root).glob("*/__init__.py")}
+    sources = installed_environments()
+
+    assert {f"longhaul_envs.{folder}.source:source" for folder in folders} <= set(sources.values())
+
+
+def test_gymnasium_makes_each_of_them_once_the_registry_is_imported() -> None:
+    register_all()
+
+    for environment_id in PACKAGED:
+        gymnasium.make(environment_id).close()
