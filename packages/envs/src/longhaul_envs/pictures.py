@@ -5,7 +5,7 @@ observation space is `picture_space()`.
 """
 
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import Space
@@ -65,7 +65,7 @@ def picture_space() -> Dict:
 def is_observation_space(space: object) -> bool:
     """Whether observations of the space can be read: text, or text with a picture."""
     if isinstance(space, Dict):
-        inner = dict(space.spaces)
+        inner = cast("dict[str, object]", dict(space))
         return isinstance(inner.pop("text", None), Text) and all(
             name == "picture" and isinstance(one, PNG) for name, one in inner.items()
         )
