@@ -1,4 +1,8 @@
-"""What every test runs under, and the database server that several ask for."""
+"""What every test runs under, how tests are shared out, and a database server for several.
+
+Two processes share out all tests: one begins with the training runs, which wait for each other
+and for their processes most of the time, and the other with the rest.
+"""
 
 import contextlib
 import os
@@ -13,10 +17,47 @@ import pytest
 from hypothesis import settings
 from sqlalchemy import make_url
 from sqlalchemy.engine import URL
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("longhaul", deadline=None)
 settings.load_profile("longhaul")
+
+
+TOGETHER = {
+    "training": "training",  # one run at a time, and one undisturbed run for many tests
+    "core/store": "postgresql",
+    "apps": "apps",  # one sample store
+}
+"""Folders whose tests run in one process, and the name of their group."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for all tests; none besides this one where somebody names a few."""
+    return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Training runs come first: they take longest."""
+    items.sort(key=lambda item: group_of(item.nodeid) != "training")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Groups go to one process as a whole, in the order of their tests."""
+    return GroupScheduling(config, log)
+
+
+class GroupScheduling(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def group_of(nodeid: str) -> str:
+    """The tests that run in one process with this one: a folder's, or else its file's."""
+    file = nodeid.partition("::")[0]
+    groups = (group for folder, group in TOGETHER.items() if file.startswith(f"tests/{folder}/"))
+    return next(groups, file)
 
 
 @pytest.fixture(scope="session")

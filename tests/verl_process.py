@@ -26,12 +26,21 @@ IMPORTS_VERL = [
 @pytest.fixture(scope="module")
 def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """The variables of a CPU run, set before verl is imported."""
+    with process_variables():
+        prepare_environment("cpu", scratch=tmp_path_factory.mktemp("scratch"))
+        yield
+
+
+@contextmanager
+def process_variables() -> Generator[None]:
+    """The environment and the path of imports are put back at the end of the block."""
     variables, path = dict(os.environ), list(sys.path)
-    prepare_environment("cpu", scratch=tmp_path_factory.mktemp("scratch"))
-    yield
-    os.environ.clear()
-    os.environ.update(variables)
-    sys.path[:] = path
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(variables)
+        sys.path[:] = path
 
 
 def free_port() -> int:

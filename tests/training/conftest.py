@@ -1,11 +1,15 @@
-"""One undisturbed smoke run, shared by everything that only looks at what a run leaves."""
+"""A zygote for all runs, and one undisturbed smoke run for what only looks at what a run leaves."""
 
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from longhaul_trainer.verl.cpu.preload import LIBRARIES, SHARED_ZYGOTE
+from longhaul_trainer.verl.cpu.zygote import Zygote
+from longhaul_trainer.verl.variables import prepare_environment
 from training.launching import SMOKE, STARTED, Launched, kill_group, run
+from verl_process import process_variables
 
 
 @pytest.fixture(autouse=True)
@@ -16,9 +20,28 @@ def nothing_outlives_its_test() -> Generator[None]:
             kill_group(process)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package", autouse=True)
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """A process that imports the libraries once for the workers of every run.
+
+    Every process has one thread: the other processor may be at work on other tests, and two
+    threads that wait for each other on one processor make a training step ten times as long.
+    """
+    folder = tmp_path_factory.mktemp("zygote")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        with process_variables():
+            prepare_environment("cpu", scratch=folder)
+            started = Zygote(LIBRARIES, folder=folder)
+        with started:
+            patch.setenv(SHARED_ZYGOTE, str(started.stand_in))
+            yield
+
+
+@pytest.fixture(scope="package")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """Started cold, as a user starts it."""
     folder: Path = tmp_path_factory.mktemp("smoke")
-    launched = run(folder, "train", str(SMOKE))
+    launched = run(folder, "train", str(SMOKE), cold=True)
     assert launched.returncode == 0, launched.output
     return launched

@@ -1,4 +1,7 @@
-"""Runs of the real command line, in processes of their own, on a store and folder of their own."""
+"""Runs of the real command line, in processes of their own, on a store and folder of their own.
+
+A run's workers are forks of the suite's zygote (`conftest.zygote`), unless it is started cold.
+"""
 
 import contextlib
 import os
@@ -11,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 
 ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "configs" / "smoke.toml"
@@ -51,9 +56,18 @@ class Launched:
         return value
 
 
-def trainer(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start `trainer …` in `folder`, as the leader of a process group."""
+def trainer(folder: Path, *arguments: str, cold: bool = False) -> subprocess.Popen[str]:
+    """Start `trainer …` in `folder`, as the leader of a process group.
+
+    Args:
+        folder: Its working folder.
+        arguments: Of the command line.
+        cold: As a user starts it, with a zygote of its own.
+    """
     command = [str(Path(sys.executable).with_name("trainer")), *arguments]
+    variables = os.environ | {"COLUMNS": "100"}
+    if cold:
+        variables.pop(SHARED_ZYGOTE, None)
     with (folder / "output.txt").open("a", encoding="utf-8") as output:
         process = subprocess.Popen(
             command,
@@ -62,7 +76,7 @@ def trainer(folder: Path, *arguments: str) -> subprocess.Popen[str]:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env=os.environ | {"COLUMNS": "100"},
+            env=variables,
         )
     STARTED.append(process)
     return process
@@ -80,9 +94,9 @@ def finish(
     return Launched(folder, returncode, (folder / "output.txt").read_text(encoding="utf-8"))
 
 
-def run(folder: Path, *arguments: str) -> Launched:
+def run(folder: Path, *arguments: str, cold: bool = False) -> Launched:
     """Start `trainer …` and wait for its end."""
-    return finish(trainer(folder, *arguments), folder)
+    return finish(trainer(folder, *arguments, cold=cold), folder)
 
 
 def path_with_tests() -> str:

@@ -1,8 +1,4 @@
-"""Runs that play ahead: what is learned from is never too old, and the store says what it was.
-
-With `test_options` these cover every pair of: a critic or none, an adapter or all weights, rows
-of one step or merged, and the three modes.
-"""
+"""Runs that play ahead: what is learned from is never too old, and the store says what it was."""
 
 import json
 from collections.abc import Generator
@@ -12,6 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from training import slow_world, wordy_world
+from training.critic import assert_a_critic_learned
+from training.greedy import assert_each_group_is_compared_with_its_greedy_episode
 from training.launching import (
     Launched,
     finish,
@@ -23,7 +21,6 @@ from training.launching import (
     wait_for_the_dead,
     wait_until,
 )
-from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -107,21 +104,25 @@ class Killed(NamedTuple):
 @pytest.fixture(scope="module")
 def dropped(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("drop")
-    options = (*COLOCATED, ADAPTER, *MERGED, "num_training_steps=4")
+    options = (
+        *(*COLOCATED, ADAPTER, "num_training_steps=4"),
+        *('algorithm.name="grpo"', 'algorithm.loss_unit="episode"', "loss.kl_coefficient=0.01"),
+    )
     return launch(folder, *options, on_stale="drop")
 
 
 @pytest.fixture(scope="module")
 def waited(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("wait")
-    return launch(folder, *SEPARATE, ADAPTER, *MERGED, *CRITIC, on_stale="wait")
+    critic = (*CRITIC, "algorithm.gae_lambda=0.9", "critic.clip_range=0.2")
+    return launch(folder, *SEPARATE, ADAPTER, *critic, on_stale="wait")
 
 
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """All weights, no critic, a row for each step; a greedy episode beside each group."""
+    """A greedy episode beside each group."""
     folder = tmp_path_factory.mktemp("separate")
-    options = (*SEPARATE, 'algorithm.name="remax"')
+    options = (*SEPARATE, *MERGED, 'algorithm.name="remax"')
     launched = run(folder, *arguments(folder, wordy_world.ID, *options))
     assert launched.returncode == 0, launched.output
     return launched
@@ -129,9 +130,9 @@ def separate(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """With a critic; killed after the first checkpoint, while groups wait, and resumed."""
+    """Killed after the first checkpoint, while groups wait, and resumed."""
     folder = tmp_path_factory.mktemp("killed")
-    options = (*COLOCATED, *CRITIC, "checkpoint.every=1")
+    options = (*COLOCATED, *MERGED, *CRITIC, "checkpoint.every=1")
     process = trainer(folder, *arguments(folder, wordy_world.ID, *options))
     state = "runs/*/checkpoints/global_step_1/longhaul.json"
     wait_until(process, lambda: any(folder.glob(state)), every=0.002)
@@ -162,7 +163,7 @@ def test_a_group_that_comes_too_late_is_thrown_away_and_another_task_is_played(
 ) -> None:
     (lost,) = dropped.query(
         "SELECT training_step, group_index, resolved_training_step, update_index FROM groups "
-        "WHERE discard_reason = 'stale'"
+        "WHERE discard_reason = 'stale' AND training_step = 1"
     )
     training_step, group_index, decided, update_index = lost
     assert (training_step, update_index) == (1, None)
@@ -172,8 +173,15 @@ def test_a_group_that_comes_too_late_is_thrown_away_and_another_task_is_played(
         "WHERE phase = 'train' AND training_step = 1 AND group_index = ?",
         group_index,
     ) == [(2, 0, 0)]
+    # Others may be late too: they wait for the process in which the slow episode is played.
+    stale = dict(
+        dropped.query(
+            "SELECT resolved_training_step, count(*) FROM groups "
+            "WHERE discard_reason = 'stale' GROUP BY 1"
+        )
+    )
     counted = dropped.query("SELECT training_step, value FROM metrics WHERE name = 'groups/stale'")
-    assert sorted(counted) == [(number, float(number == decided)) for number in (1, 2, 3, 4)]
+    assert sorted(counted) == [(number, float(stale.get(number, 0))) for number in (1, 2, 3, 4)]
     asked = dropped.query("SELECT training_step, count(*) FROM groups GROUP BY 1 ORDER BY 1")
     assert dict(asked)[decided] >= 4 or decided == 4
     assert dict(asked)[1] == 8
@@ -247,20 +255,15 @@ def test_engines_of_their_own_play_ahead_by_the_limit_and_no_more(separate: Laun
 def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_it(
     separate: Launched,
 ) -> None:
-    pairs = separate.query(
-        "SELECT groups.resolved_training_step, groups.task_hash = greedy.task_hash, "
-        "greedy.trained, sampled.episode_advantage, "
-        "sampled.episode_advantage - (sampled.episode_return - greedy.episode_return) "
-        "FROM groups JOIN episodes AS sampled USING (run_id, attempt, training_step, group_index) "
-        "JOIN episodes AS greedy USING (run_id, attempt, training_step, group_index) "
-        "WHERE groups.phase = 'train' AND update_index IS NOT NULL "
-        "AND sampled.phase = 'train' AND greedy.phase = 'baseline' ORDER BY 1"
+    assert_each_group_is_compared_with_its_greedy_episode(separate)
+    updates = separate.query(
+        "SELECT trained_training_step, count(*) FROM episodes WHERE trained GROUP BY 1 ORDER BY 1"
     )
+    assert updates == [(1, 8), (2, 8), (3, 8)]
 
-    assert [number for number, *_ in pairs] == [1] * 8 + [2] * 8 + [3] * 8
-    assert all(same and not trained for _, same, trained, _, _ in pairs)
-    assert_several(advantage for *_, advantage, _ in pairs)
-    assert all(abs(difference) < 1e-9 for *_, difference in pairs), pairs
+
+def test_a_critic_beside_an_adapter_learns_from_engines_of_their_own(waited: Launched) -> None:
+    assert_a_critic_learned(waited, num_training_steps=3, where="trained")
 
 
 @pytest.mark.parametrize(

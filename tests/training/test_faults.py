@@ -92,15 +92,22 @@ def test_broken_environments_end_their_own_episodes_and_a_second_terminal_cancel
 
 def test_a_dead_engine_ends_the_run_by_name(tmp_path: Path) -> None:
     process = trainer(
-        tmp_path, "train", str(SMOKE), "num_training_steps=40", "rollout.policy_deadline_seconds=20"
+        tmp_path,
+        "train",
+        str(SMOKE),
+        "num_training_steps=40",
+        "rollout.policy_deadline_seconds=20",
+        cold=True,  # else its engine is no descendant of it
     )
     wait_until(
         process,
         lambda: recorded(tmp_path, "SELECT count(*) FROM episodes WHERE phase = 'train'") > 0,
     )
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if "EngineCore" in " ".join(child.cmdline()):
-            child.kill()
+    children = psutil.Process(process.pid).children(recursive=True)
+    engines = [child for child in children if "EngineCore" in " ".join(child.cmdline())]
+    assert engines
+    for engine in engines:
+        engine.kill()
     ended = finish(process, tmp_path)
 
     assert ended.returncode == RUN_FAILED, ended.output
@@ -110,7 +117,7 @@ def test_a_dead_engine_ends_the_run_by_name(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_starting_leaves_no_process(tmp_path: Path) -> None:
-    process = trainer(tmp_path, "train", str(SMOKE))
+    process = trainer(tmp_path, "train", str(SMOKE), cold=True)
     wait_until(process, lambda: recorded(tmp_path, "SELECT count(*) FROM runs") > 0)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children

@@ -1,6 +1,6 @@
 """A run that is killed again and again ends as one that nobody disturbed.
 
-`LONGHAUL_KILLS` says how often it is killed, 3 times if it says nothing: while a checkpoint is
+`LONGHAUL_KILLS` says how often it is killed, twice if it says nothing: while a checkpoint is
 being written, during a commit, and then at moments drawn from `LONGHAUL_KILLS_SEED`.
 """
 
@@ -29,7 +29,7 @@ from training.launching import (
 )
 from training.variety import assert_advantages_vary, assert_rewards_vary
 
-NUM_KILLS = int(os.environ.get("LONGHAUL_KILLS", "3"))
+NUM_KILLS = int(os.environ.get("LONGHAUL_KILLS", "2"))
 SEED = int(os.environ.get("LONGHAUL_KILLS_SEED", "0"))
 LATEST_SECONDS = 60.0
 """A drawn moment lies within the first so many seconds of an attempt: start-up and training."""

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
 from longhaul_trainer.models import prepare_model
+from training.critic import assert_a_critic_learned
 from training.launching import Launched, in_world, path_with_tests, run
 from training.test_smoke_run import LOGPROB_BOUND
 from training.wordy_world import ID
@@ -19,17 +20,23 @@ COMMON = (
     "validation.num_tasks=2",
     "checkpoint.every=2",
 )
+ADAPTER = "an adapter, merged rows, the whole batch for a baseline, KL in the reward"
+ALL_WEIGHTS = "all weights, states with their past, KL in the loss"
+CRITIC = "a critic of tokens that learns alone first, merged rows"
 OPTIONS = {
-    "an adapter, the whole batch for a baseline, KL in the reward": (
+    ADAPTER: (
         "model.lora_rank=4",
+        'memory.kind="full"',
+        'optimizer.rows="merged"',
+        "optimizer.max_row_tokens=160",
         'algorithm.name="reinforce_plus_plus_baseline"',
         'algorithm.whiten="episode"',
-        'algorithm.loss_unit="episode"',
+        'algorithm.loss_unit="step"',
         "algorithm.reward_kl_coefficient=0.05",
         'loss.kind="gspo"',
         'loss.importance_sampling="sequence"',
     ),
-    "all weights, states with their past, KL in the loss": (
+    ALL_WEIGHTS: (
         'algorithm.name="hgpo"',
         'algorithm.loss_unit="fixed_token"',
         "algorithm.tokens_per_episode=96",
@@ -42,19 +49,7 @@ OPTIONS = {
         'loss.kl_kind="k2"',
         'tasks.order="difficulty"',
     ),
-    "a critic of steps, an adapter, and horizons that cut": (
-        "model.lora_rank=4",
-        'algorithm.name="gae"',
-        "algorithm.gae_lambda=0.9",
-        "critic.learning_rate=1e-3",
-        "critic.clip_range=0.2",
-        "rollout.group_size=2",
-        "rollout.horizon=2",
-        'horizon_schedule.kind="fixed"',
-        "horizon_schedule.stages=[]",
-        "loss.kl_coefficient=0.01",
-    ),
-    "a critic of tokens that learns alone first, merged rows": (
+    CRITIC: (
         'algorithm.name="gae"',
         'algorithm.gae_level="token"',
         'algorithm.whiten="episode"',
@@ -64,25 +59,11 @@ OPTIONS = {
         'memory.kind="full"',
         'optimizer.rows="merged"',
     ),
-    "a greedy episode for a baseline, groups of two": (
-        'algorithm.name="remax"',
-        "rollout.group_size=2",
-    ),
-    "an adapter, merged rows, ratios of whole actions": (
-        "model.lora_rank=4",
-        'memory.kind="full"',
-        'optimizer.rows="merged"',
-        "optimizer.max_row_tokens=160",
-        'algorithm.name="grpo"',
-        'algorithm.loss_unit="step"',
-        'loss.kind="gspo"',
-        'loss.importance_sampling="sequence"',
-    ),
 }
-ONE_ROW_PER_STEP = {"first_step", "one_row_per_step"}
-SPLIT_REASONS = dict.fromkeys(OPTIONS, ONE_ROW_PER_STEP) | {
-    "an adapter, merged rows, ratios of whole actions": {"first_step", "row_full", None},
-    "a critic of tokens that learns alone first, merged rows": {"first_step", None},
+SPLIT_REASONS = {
+    ADAPTER: {"first_step", "row_full", None},
+    ALL_WEIGHTS: {"first_step", "one_row_per_step"},
+    CRITIC: {"first_step", None},
 }
 """Why rows began; None where a step continued one."""
 
@@ -148,43 +129,13 @@ def test_the_final_weights_have_plain_names_and_are_not_the_first(
     assert "model.layers.0.self_attn.q_proj.weight" in moved
 
 
-def test_greedy_episodes_are_played_beside_a_group_that_asks_for_them(
-    trained: Launched, options: str
-) -> None:
-    num_groups = 2 * 4 if "greedy" in options else 0
-
-    played = trained.query(
-        "SELECT count(*), sum(trained), count(episode_advantage), sum(num_prompt_tokens) "
-        "FROM episodes WHERE phase = 'baseline'"
-    )
-    cost = trained.query("SELECT sum(value) FROM metrics WHERE name = 'baseline/prompt_tokens'")
-
-    assert played[0][:3] == (num_groups, 0 if num_groups else None, 0)
-    assert cost[0][0] == played[0][3]
-    assert bool(cost[0][0]) == bool(num_groups)
-
-
 def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:
-    episodes = trained.query(
-        "SELECT count(*), sum(truncated), sum(final_value IS NOT NULL), "
-        "sum(truncated = (final_value IS NOT NULL)) FROM episodes WHERE phase = 'train'"
-    )[0]
-    steps = trained.query(
-        "SELECT count(*), count(value), count(value_target), max(abs(value)) FROM step_detail "
-        "WHERE phase = 'train'"
-    )[0]
-    norms = trained.query("SELECT value FROM metrics WHERE name = 'critic/grad_norm'")
-
-    if "critic" not in options:
-        assert (episodes[2], steps[1], steps[2], norms) == (0, 0, 0, [])
-        return
-    assert 0 < episodes[1] == episodes[2] < episodes[0] == episodes[3]
-    assert steps[0] == steps[1] == steps[2]
-    assert steps[3] > 0  # the critic said nothing at first, and has learnt since
-    assert len(norms) == 2
-    assert all(norm > 0 for (norm,) in norms)
-    saved = {path.name for path in trained.run_folder.glob("checkpoints/global_step_2/critic/*")}
-    assert {"model_world_size_1_rank_0.pt", "optim_world_size_1_rank_0.pt"} <= saved
+    if options == CRITIC:
+        assert_a_critic_learned(trained, num_training_steps=2, where="phase = 'train'")
+    else:
+        assert trained.value("SELECT count(*) FROM step_detail WHERE value IS NOT NULL") == 0
+        assert trained.value("SELECT count(*) FROM episodes WHERE final_value IS NOT NULL") == 0
+        assert trained.value("SELECT count(*) FROM metrics WHERE name = 'critic/grad_norm'") == 0
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:

@@ -70,6 +70,9 @@ def trained(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
         "resources.num_nodes=2",
         "num_training_steps=2",
         "validation.num_tasks=2",
+        "validation.before=false",
+        "validation.every=0",
+        "checkpoint.every=2",
     )
     # Every process of a cluster imports everything anew.
     launched = finish(process, folder, limit_seconds=1500)

@@ -1,4 +1,7 @@
-"""A whole run with two workers of the learner, killed once: two gloo ranks and two engines."""
+"""A whole run with two workers of the learner, killed once: two gloo ranks and two engines.
+
+Each group is compared with a greedy episode, in the mode in which playing and learning take turns.
+"""
 
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
 from longhaul_trainer.models import prepare_model
+from training.greedy import assert_each_group_is_compared_with_its_greedy_episode
 from training.launching import (
     Launched,
     finish,
@@ -28,6 +32,10 @@ SETTINGS = (
     "resources.num_workers=2",
     "num_training_steps=3",
     "validation.num_tasks=2",
+    "validation.before=false",
+    "validation.every=0",
+    "rollout.group_size=2",
+    'algorithm.name="remax"',
 )
 
 
@@ -84,6 +92,22 @@ def test_both_engines_sample_with_the_learners_weights(trained: Launched) -> Non
 
     assert len(rows) >= 3
     assert all(0 < value < LOGPROB_BOUND for (value,) in rows), rows
+
+
+def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_it(
+    trained: Launched,
+) -> None:
+    assert_each_group_is_compared_with_its_greedy_episode(trained)
+    played = trained.query(
+        "SELECT training_step, count(*), sum(num_prompt_tokens) FROM episodes "
+        "WHERE phase = 'baseline' AND NOT superseded GROUP BY 1 ORDER BY 1"
+    )
+    cost = trained.query(
+        "SELECT training_step, 4, value FROM metrics "
+        "WHERE name = 'baseline/prompt_tokens' AND NOT superseded ORDER BY 1"
+    )
+    assert [step for step, _, _ in played] == [1, 2, 3]
+    assert played == cost
 
 
 def test_the_final_weights_are_whole_and_have_moved(trained: Launched, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longhaul_trainer.verl.warmup import LIBRARIES
+from longhaul_trainer.verl.cpu.preload import LIBRARIES
 
 PROGRAM = """
 import importlib, sys

@@ -1,21 +1,26 @@
 """Tests for `longhaul_trainer.cli`, through the program that people type."""
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from longhaul_trainer.cli.main import app
+from longhaul_trainer.cli.arguments import console_of
+from longhaul_trainer.cli.main import app, main
 from longhaul_trainer.config import RunConfig, parse_config
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.offline import OFFLINE_ENVIRONMENT
 from longhaul_trainer.run_directory import RunDirectory
+from verl_process import process_variables
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
@@ -29,8 +34,32 @@ with RunDirectory(path=Path(sys.argv[1])).locked():
 """
 
 
-def trainer(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """What `trainer ARGUMENTS` says when it is called in `folder`."""
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    returncode: object
+    stdout: str
+    stderr: str
+
+
+def trainer(*arguments: str, folder: Path) -> Ended:
+    """What `trainer ARGUMENTS` says when it is called in `folder`; in this process."""
+    stdout, stderr, returncode = io.StringIO(), io.StringIO(), None
+    with process_variables(), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "300")
+        patch.setattr(sys, "argv", ["trainer", *arguments])
+        console_of.cache_clear()  # a console reads its width when it is made
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            try:
+                main()
+            except SystemExit as end:
+                returncode = end.code
+    console_of.cache_clear()
+    return Ended(returncode=returncode or 0, stdout=stdout.getvalue(), stderr=stderr.getvalue())
+
+
+def trainer_process(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """As `trainer`, in a process of its own."""
     environment = os.environ | {"COLUMNS": "300", "PYTHONWARNINGS": "default"}
     return subprocess.run(
         [*PROGRAM, *arguments],
@@ -61,7 +90,7 @@ def a_run(folder: Path) -> RunDirectory:
 
 
 def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
-    done = trainer("check", str(ROOT / "configs" / "smoke.toml"), folder=tmp_path)
+    done = trainer_process("check", str(ROOT / "configs" / "smoke.toml"), folder=tmp_path)
 
     assert done.returncode == 0
     assert "8 tasks × 4 = 32 episodes of at most 6 to 8 steps" in done.stdout
@@ -108,7 +137,7 @@ def test_checking_needs_no_training_stack(tmp_path: Path) -> None:
 
 
 def test_a_wrong_description_exits_with_2_and_no_traceback(tmp_path: Path) -> None:
-    done = trainer("check", "default", "rollout.group_size=0", "horizon=0", folder=tmp_path)
+    done = trainer_process("check", "default", "rollout.group_size=0", "horizon=0", folder=tmp_path)
 
     assert done.returncode == 2
     assert "rollout.group_size = 0: must be greater than or equal to 1" in words(done.stderr)

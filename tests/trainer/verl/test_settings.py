@@ -419,6 +419,17 @@ def test_another_way_for_weights_is_one_setting_away() -> None:
     assert value(settings_of(run, device="gpu"), name) == "nccl"
 
 
+def test_what_one_run_sets_is_not_set_in_the_next() -> None:
+    name = "trainer.project_name"
+    before = settings_of(small_run(), device="cpu")
+
+    changed = settings_of(small_run(verl={name: "of its own"}), device="cpu")
+    after = settings_of(small_run(), device="cpu")
+
+    assert OmegaConf.select(changed, name) == "of its own"
+    assert after == before
+
+
 def test_evaluation_stops_after_the_validation_before_training() -> None:
     config = settings_of(small_run(), device="cpu", only_validate=True)
 

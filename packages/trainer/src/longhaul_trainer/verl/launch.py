@@ -159,13 +159,14 @@ class _Launch:
         tasks = self._tasks()
         self.stages.enter("starting Ray", training_step=self.first_step)
         scratch = self.run.path / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
         prepare_environment(
             self.device, scratch=scratch, num_workers=self.config.resources.num_workers
         )
-        from longhaul_trainer.verl.warmup import import_ahead, warm_python
+        from longhaul_trainer.verl.cpu.preload import import_ahead, preloaded_python
 
-        warm = warm_python(self.config, device=self.device, folder=scratch)
-        with warm as python, ExitStack() as stack:
+        preloaded = preloaded_python(self.config, device=self.device, folder=scratch)
+        with preloaded as python, ExitStack() as stack:
             from longhaul_trainer.verl.cluster import connected
             from longhaul_trainer.verl.recorder import Recorder
 

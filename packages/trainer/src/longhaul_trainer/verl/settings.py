@@ -7,7 +7,9 @@ CPU's differences stand together in `_cpu`.
 
 from __future__ import annotations
 
+import copy
 import difflib
+import functools
 import importlib.util
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -156,11 +158,7 @@ def verl_settings(
             asks for.
         MachineError: If this verl lacks a setting that is derived.
     """
-    with initialize_config_dir(str(_config_folder()), version_base=None):
-        config = compose(
-            "ppo_trainer",
-            overrides=["actor_rollout_ref.rollout.name=vllm", f"{ENGINE}={_engine(run, device)}"],
-        )
+    config = copy.deepcopy(_defaults(_engine(run, device)))
     derived = _derived(run, paths)
     if _engine(run, device) == FSDP:
         derived |= _fsdp(run)
@@ -179,6 +177,16 @@ def verl_settings(
         for name, value in (derived | dict(run.verl)).items():
             OmegaConf.update(config, name, value, force_add=True)
     return config
+
+
+@functools.cache
+def _defaults(engine: str) -> DictConfig:
+    """What verl's YAML files say for this training engine; composing them takes a second."""
+    with initialize_config_dir(str(_config_folder()), version_base=None):
+        return compose(
+            "ppo_trainer",
+            overrides=["actor_rollout_ref.rollout.name=vllm", f"{ENGINE}={engine}"],
+        )
 
 
 def require_known_settings(run: RunConfig, *, device: str) -> None:

@@ -1,4 +1,4 @@
-"""Starting a warm interpreter, and the file that stands in for Python."""
+"""Starting a zygote, and the file that stands in for Python."""
 
 import os
 import secrets
@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["WarmInterpreter"]
+__all__ = ["Zygote"]
 
 _BACKLOG = 64
 
 
-class WarmInterpreter:
+class Zygote:
     """A process that imports modules, and forks where `stand_in` is started as Python.
 
     It imports beside whatever its owner does; stand-ins that are started before it is done
@@ -49,7 +49,7 @@ class WarmInterpreter:
                     sys.executable,
                     "-P",
                     "-m",
-                    "longhaul_trainer.warm.server",
+                    "longhaul_trainer.verl.cpu.zygote.server",
                     str(os.getpid()),
                     str(listener.fileno()),
                     str(self.stand_in),

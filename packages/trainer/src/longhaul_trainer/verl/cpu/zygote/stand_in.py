@@ -55,7 +55,7 @@ def inherited_descriptors() -> list[int]:
 def handed_over(
     connection: socket.socket, arguments: list[str], descriptors: list[int]
 ) -> int | None:
-    """The process that runs the command, or None if it is not for a warm interpreter."""
+    """The process that runs the command, or None if it is not for a zygote."""
     if len(descriptors) > MAX_DESCRIPTORS:
         return None
     command = {

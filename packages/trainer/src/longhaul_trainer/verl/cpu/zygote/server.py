@@ -1,4 +1,4 @@
-"""The process that imports once and forks. Run as `python -m longhaul_trainer.warm.server`.
+"""The process that imports once and forks: the owner runs this module as a program.
 
 It has one thread of Python and does nothing but wait, so that its forks are clean. Ends,
 with everything it forked, when its owner is gone.
@@ -23,7 +23,7 @@ import types
 from dataclasses import dataclass
 from types import FrameType
 
-from longhaul_trainer.warm.stand_in import NUMBER_BYTES
+from longhaul_trainer.verl.cpu.zygote.stand_in import NUMBER_BYTES
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.warm`."""
+"""Tests for `longhaul_trainer.verl.cpu.zygote`."""
 
 import fcntl
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from longhaul_trainer.warm import WarmInterpreter
-from longhaul_trainer.warm.server import parsed
+from longhaul_trainer.verl.cpu.zygote import Zygote
+from longhaul_trainer.verl.cpu.zygote.server import parsed
 
 PRELOADED = "decimal"
 """A module that a plain interpreter has not imported when it begins."""
@@ -20,8 +20,8 @@ IS_WARM = f"import sys; print({PRELOADED!r} in sys.modules)"
 
 
 @pytest.fixture
-def warm(tmp_path: Path) -> Generator[WarmInterpreter]:
-    with WarmInterpreter([PRELOADED], folder=tmp_path / "scratch") as interpreter:
+def warm(tmp_path: Path) -> Generator[Zygote]:
+    with Zygote([PRELOADED], folder=tmp_path / "scratch") as interpreter:
         yield interpreter
 
 
@@ -62,14 +62,12 @@ def running(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_a_program_begins_with_its_imports_done(warm: WarmInterpreter) -> None:
+def test_a_program_begins_with_its_imports_done(warm: Zygote) -> None:
     assert output(sys.executable, "-c", IS_WARM) == "False\n"
     assert output(warm.stand_in, "-c", IS_WARM) == "True\n"
 
 
-def test_it_sees_its_own_arguments_environment_and_folder(
-    warm: WarmInterpreter, tmp_path: Path
-) -> None:
+def test_it_sees_its_own_arguments_environment_and_folder(warm: Zygote, tmp_path: Path) -> None:
     program = (
         "import os, sys; print(sys.argv, os.getcwd(), os.environ['WORD'], 'HOME' in os.environ)"
     )
@@ -80,7 +78,7 @@ def test_it_sees_its_own_arguments_environment_and_folder(
     assert found == f"['-c', 'a b', ''] {tmp_path} x False\n"
 
 
-def test_files_and_modules_run_as_main(warm: WarmInterpreter, tmp_path: Path) -> None:
+def test_files_and_modules_run_as_main(warm: Zygote, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import sys, beside; print(__name__, sys.argv, beside.value)")
     (tmp_path / "beside.py").write_text("value = 7")
@@ -89,7 +87,7 @@ def test_files_and_modules_run_as_main(warm: WarmInterpreter, tmp_path: Path) ->
     assert output(warm.stand_in, "-m", "calendar", "2000", "2").strip().startswith("February 2000")
 
 
-def test_open_files_keep_their_numbers(warm: WarmInterpreter, tmp_path: Path) -> None:
+def test_open_files_keep_their_numbers(warm: Zygote, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     high = fcntl.fcntl(writing, fcntl.F_DUPFD, 40)  # a free number; a taken one is somebody's
     try:
@@ -101,7 +99,7 @@ def test_open_files_keep_their_numbers(warm: WarmInterpreter, tmp_path: Path) ->
             os.close(descriptor)
 
 
-def test_input_is_passed_on(warm: WarmInterpreter) -> None:
+def test_input_is_passed_on(warm: Zygote) -> None:
     assert output(warm.stand_in, "-c", "print(input()[::-1])", input="abc\n") == "cba\n"
 
 
@@ -117,21 +115,19 @@ def test_input_is_passed_on(warm: WarmInterpreter) -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
     ],
 )
-def test_the_stand_in_ends_as_the_program_did(
-    warm: WarmInterpreter, program: str, returncode: int
-) -> None:
+def test_the_stand_in_ends_as_the_program_did(warm: Zygote, program: str, returncode: int) -> None:
     ended = subprocess.run([warm.stand_in, "-c", program], stderr=subprocess.DEVNULL, timeout=60)
 
     assert ended.returncode == returncode
 
 
-def test_what_a_program_leaves_to_its_end_is_done(warm: WarmInterpreter) -> None:
+def test_what_a_program_leaves_to_its_end_is_done(warm: Zygote) -> None:
     program = "import atexit; atexit.register(print, 'bye'); print('hello', end=' ')"
 
     assert output(warm.stand_in, "-c", program) == "hello bye\n"
 
 
-def test_a_program_can_take_a_name(warm: WarmInterpreter) -> None:
+def test_a_program_can_take_a_name(warm: Zygote) -> None:
     pytest.importorskip("setproctitle")
     program = (
         "import setproctitle; setproctitle.setproctitle('a name of its own'); "
@@ -144,7 +140,7 @@ def test_a_program_can_take_a_name(warm: WarmInterpreter) -> None:
 PRINTS_AND_WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
 
-def started(warm: WarmInterpreter) -> tuple["subprocess.Popen[str]", int]:
+def started(warm: Zygote) -> tuple["subprocess.Popen[str]", int]:
     process = subprocess.Popen(
         [warm.stand_in, "-c", PRINTS_AND_WAITS], stdout=subprocess.PIPE, text=True
     )
@@ -154,9 +150,7 @@ def started(warm: WarmInterpreter) -> tuple["subprocess.Popen[str]", int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_to_the_stand_in_ends_the_program(
-    warm: WarmInterpreter, number: signal.Signals
-) -> None:
+def test_a_signal_to_the_stand_in_ends_the_program(warm: Zygote, number: signal.Signals) -> None:
     process, pid = started(warm)
     process.send_signal(number)
 
@@ -164,14 +158,14 @@ def test_a_signal_to_the_stand_in_ends_the_program(
     until(lambda: not running(pid))
 
 
-def test_a_killed_program_ends_its_stand_in(warm: WarmInterpreter) -> None:
+def test_a_killed_program_ends_its_stand_in(warm: Zygote) -> None:
     process, pid = started(warm)
     os.kill(pid, signal.SIGKILL)
 
     assert process.wait(20) == -signal.SIGKILL
 
 
-def test_closing_ends_every_program(warm: WarmInterpreter) -> None:
+def test_closing_ends_every_program(warm: Zygote) -> None:
     process, pid = started(warm)
     warm.close()
 
@@ -179,7 +173,7 @@ def test_closing_ends_every_program(warm: WarmInterpreter) -> None:
     until(lambda: not running(pid))
 
 
-def test_the_plain_interpreter_takes_over_when_nobody_answers(warm: WarmInterpreter) -> None:
+def test_the_plain_interpreter_takes_over_when_nobody_answers(warm: Zygote) -> None:
     warm.close()
 
     assert output(warm.stand_in, "-c", IS_WARM) == "False\n"
@@ -188,12 +182,12 @@ def test_the_plain_interpreter_takes_over_when_nobody_answers(warm: WarmInterpre
 def test_a_module_that_cannot_be_imported_costs_time_only(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with WarmInterpreter(["no_such_module", PRELOADED], folder=tmp_path) as warm:
+    with Zygote(["no_such_module", PRELOADED], folder=tmp_path) as warm:
         assert output(warm.stand_in, "-c", IS_WARM) == "True\n"
     assert "no_such_module" in capfd.readouterr().err
 
 
-def test_processes_of_a_program_are_warm_too(warm: WarmInterpreter, tmp_path: Path) -> None:
+def test_processes_of_a_program_are_warm_too(warm: Zygote, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import multiprocessing, os, sys\n"
@@ -217,8 +211,8 @@ def test_everything_dies_with_the_owner(tmp_path: Path) -> None:
     owner.write_text(
         "import subprocess, sys, time\n"
         "from pathlib import Path\n"
-        "from longhaul_trainer.warm import WarmInterpreter\n"
-        f"warm = WarmInterpreter([], folder=Path({str(tmp_path)!r}))\n"
+        "from longhaul_trainer.verl.cpu.zygote import Zygote\n"
+        f"warm = Zygote([], folder=Path({str(tmp_path)!r}))\n"
         f"subprocess.Popen([warm.stand_in, '-c', {PRINTS_AND_WAITS!r}])\n"
         "time.sleep(600)\n"
     )

@@ -1,21 +1,26 @@
 """Imports that are done once, ahead of time and side by side.
 
-A run on a small machine spends most of its start importing. So, on the CPU, while Ray
-starts, the trainer imports verl on a thread, and a warm interpreter imports the libraries
-below for all of Ray's workers and for vLLM's engine.
+A run on a small machine spends most of its start importing. So, while Ray starts, the trainer
+imports verl on a thread, and on the CPU a zygote imports the libraries below for all of Ray's
+workers and for vLLM's engine.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import threading
 from collections.abc import Generator
 from pathlib import Path
 
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
-from longhaul_trainer.warm import WarmInterpreter
+from longhaul_trainer.verl.cpu.zygote import Zygote
+
+SHARED_ZYGOTE = "LONGHAUL_ZYGOTE"
+"""Variable: the stand-in of a zygote that is there already. One run after another uses it, and
+none starts its own; whoever started it ends it."""
 
 OWN = ("longhaul_trainer.verl.trainer", "verl.workers.rollout.vllm_rollout.vllm_async_server")
 """What the trainer's process needs: verl imports vLLM in it when it launches the server."""
@@ -50,7 +55,7 @@ def import_ahead() -> None:
 
 
 @contextlib.contextmanager
-def warm_python(run: RunConfig, *, device: Device, folder: Path) -> Generator[Path | None]:
+def preloaded_python(run: RunConfig, *, device: Device, folder: Path) -> Generator[Path | None]:
     """The interpreter that Ray is to start its workers with; None for the plain one.
 
     Args:
@@ -58,8 +63,11 @@ def warm_python(run: RunConfig, *, device: Device, folder: Path) -> Generator[Pa
         device: On GPUs nothing is done ahead: verl's processes start as verl starts them.
         folder: For small files.
     """
+    shared = os.environ.get(SHARED_ZYGOTE)
     if device == "gpu" or run.resources.ray_address is not None:
         yield None
-        return
-    with WarmInterpreter(LIBRARIES, folder=folder) as warm:
-        yield warm.stand_in
+    elif shared is not None:
+        yield Path(shared)
+    else:
+        with Zygote(LIBRARIES, folder=folder) as zygote:
+            yield zygote.stand_in

@@ -1,0 +1,92 @@
+"""The API and the viewer show a store that the real trainer wrote."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+from streamlit.testing.v1 import AppTest
+
+import longhaul_viewer
+from longhaul_api.app import create_app
+from longhaul_api.settings import ApiSettings
+from longhaul_core.store.session import read_only_engine
+from longhaul_viewer.settings import STORE_VARIABLE
+from training.launching import Launched
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+EPISODE = (
+    "SELECT id, group_index, num_steps FROM episodes WHERE trained AND training_step = 2 "
+    "ORDER BY episode_return DESC, id LIMIT 1"
+)
+
+
+@pytest.fixture
+def client(smoke: Launched) -> Iterator[TestClient]:
+    engine = read_only_engine(smoke.folder / "longhaul.db")
+    with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:
+        yield client
+    engine.dispose()
+
+
+def test_every_address_of_the_api_answers_with_what_is_in_the_store(
+    client: TestClient, smoke: Launched
+) -> None:
+    ((episode_id, group_index, num_steps),) = smoke.query(EPISODE)
+    values = {
+        "run_id": smoke.run_id,
+        "phase": "train",
+        "training_step": "2",
+        "group_index": str(group_index),
+        "episode_id": quote(episode_id, safe=""),
+        "step_index": "0",
+    }
+    paths = client.get("/openapi.json").json()["paths"]
+
+    answers: dict[str, Any] = {}
+    for path in paths:
+        query = {"name": "actor/grad_norm"} if path.endswith("/series") else {}
+        answer = client.get(path.format(**values), params=query)
+        assert answer.status_code == 200, (path, answer.text)
+        answers[path] = answer.json()
+
+    (run,) = answers["/runs"]
+    assert (run["run_id"], run["status"]) == (smoke.run_id, "finished")
+    episode, step = answers["/episodes/{episode_id}"], "/episodes/{episode_id}/steps/{step_index}"
+    assert len(episode["steps"]) == num_steps
+    assert answers[step]["reply"] == episode["steps"][0]["reply"]
+    norms = smoke.query(
+        "SELECT value FROM metrics WHERE name = 'actor/grad_norm' ORDER BY training_step"
+    )
+    series = answers["/runs/{run_id}/metrics/series"]["actor/grad_norm"]
+    assert [point["value"] for point in series] == [norm for (norm,) in norms]
+
+
+def test_every_page_of_the_viewer_opens(smoke: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, str(smoke.folder / "longhaul.db"))
+    ((episode_id, group_index, _),) = smoke.query(EPISODE)
+    run = {"run": smoke.run_id}
+    pages = {
+        "runs": {},
+        "run": run,
+        "episodes": run,
+        "group": run
+        | {"attempt": "0", "phase": "train", "training_step": "2", "group": str(group_index)},
+        "replay": {"episode": episode_id},
+    }
+    views = Path(longhaul_viewer.__file__).with_name("views")
+    assert {path.stem for path in views.glob("[a-z]*.py")} == pages.keys()
+
+    for view, query in pages.items():
+        app = AppTest.from_file(str(views.with_name("app.py")), default_timeout=60).run()
+        for name, value in query.items():
+            app.query_params[name] = value
+        app.switch_page(f"views/{view}.py").run()
+
+        assert not app.exception, (view, app.exception)
+        shown = "\n".join(str(element.proto.body) for element in app.get("html"))
+        assert smoke.run_id in shown, view
+        assert 'class="alert' not in shown, view
