@@ -18,7 +18,7 @@ def plain(colour: str) -> bytes:
     return png(np.full((3, 4, 3), COLOURS[colour], dtype=np.uint8))
 
 
-class Colours(gymnasium.Env[dict[str, object], str]):
+class Colours(gymnasium.Env[dict[str, Any], str]):
     """Say the colour that is shown; the text does not name it."""
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Colours(gymnasium.Env[dict[str, object], str]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, object], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         super().reset(seed=seed)
         self._colour = str((options or {}).get("task_id", "red"))
         return self._seen("Which colour is it?"), {"admissible_actions": list(COLOURS)}
 
-    def step(self, action: str) -> tuple[dict[str, object], float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         right = action == self._colour
         info: dict[str, Any] = {
             "admissible_actions": list(COLOURS),
@@ -58,7 +58,7 @@ class Colours(gymnasium.Env[dict[str, object], str]):
         """The colour."""
         return self._colour
 
-    def _seen(self, text: str) -> dict[str, object]:
+    def _seen(self, text: str) -> dict[str, Any]:
         return {"text": text, "picture": plain(self._colour)}
 
 

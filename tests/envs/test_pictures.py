@@ -88,7 +88,7 @@ def test_a_png_has_the_pixels_that_it_was_made_of() -> None:
     ("shape", "dtype"), [((2, 2), np.uint8), ((2, 2, 4), np.uint8), ((2, 2, 3), np.float32)]
 )
 def test_other_arrays_than_red_green_and_blue_bytes_are_refused(
-    shape: tuple[int, ...], dtype: type[np.generic]
+    shape: tuple[int, ...], dtype: type[np.uint8]
 ) -> None:
     with pytest.raises(ValueError, match=r"uint8 of shape \(height, width, 3\), got"):
         png(np.zeros(shape, dtype=dtype))

@@ -1,5 +1,7 @@
 """What a summary memory asks for, keeps and shows."""
 
+from typing import Any
+
 import pytest
 
 from longhaul_core.errors import ConfigError
@@ -66,6 +68,6 @@ def test_what_the_model_thinks_aloud_is_no_part_of_the_summary() -> None:
 
 @pytest.mark.parametrize("name", ["size", "every", "max_summary_tokens"])
 def test_a_number_below_one_is_refused(name: str) -> None:
-    numbers = {"size": 1, "every": 1, "max_summary_tokens": 1, name: 0}
+    numbers: dict[str, Any] = {"size": 1, "every": 1, "max_summary_tokens": 1, name: 0}
     with pytest.raises(ConfigError, match=f"needs {name} of at least 1, got 0"):
         SummaryMemory(template=TEMPLATE, **numbers)

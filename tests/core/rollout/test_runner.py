@@ -1,7 +1,6 @@
 """Many episodes at once, and again if they fail."""
 
 import asyncio
-from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -87,7 +86,7 @@ class Gauge:
         return Gauged(delay_seconds=self._delay_seconds)
 
 
-def failing_first(num_failures: int) -> Callable[[Task], Environment]:
+def failing_first(num_failures: int) -> EnvironmentFactory:
     """Environments of which the first ones fail at their reset."""
     tries = count()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -221,7 +221,7 @@ def stored_calls(
     *,
     horizon: int = 2,
     server: Server | None = None,
-    **sections: dict[str, object],
+    **sections: Mapping[str, object],
 ) -> list[tuple[Call, ...]]:
     """The calls of each step of an episode, as the recorder gets them, with other settings."""
     run = RunConfig.model_validate(RUN.model_dump() | sections)

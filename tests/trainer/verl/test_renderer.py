@@ -350,7 +350,7 @@ def test_what_is_no_action_does_not_begin_with_the_reply_prefix(
     )
     later = prefixed.render(going_on(call, "And now?"), earlier=(call,), begins_reply=False)
     assert later[: len(tokens) + len(reply)] == tokens + reply
-    assert tokenizer.decode(list(later)).endswith("<|im_start|>assistant\n")
+    assert str(tokenizer.decode(list(later))).endswith("<|im_start|>assistant\n")
 
 
 def test_a_prompt_with_pictures_is_its_text(tokenizer: PreTrainedTokenizerFast) -> None:

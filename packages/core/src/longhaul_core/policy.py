@@ -28,7 +28,11 @@ class Shortenable:
 
     def changed(self, change: Callable[[tuple[Message, ...]], tuple[Message, ...]]) -> Self:
         """The same prompt with its messages changed, whatever is left out of them."""
-        return replace(self, compose=lambda drop: change(self.compose(drop)))
+
+        def compose(drop: int) -> tuple[Message, ...]:
+            return change(self.compose(drop))
+
+        return replace(self, compose=compose)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ Its observations are `{"text": …, "picture": …}`, the picture as the bytes o
 observation space is `picture_space()`.
 """
 
+from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium import Space
@@ -65,7 +66,7 @@ def picture_space() -> Dict:
 def is_observation_space(space: object) -> bool:
     """Whether observations of the space can be read: text, or text with a picture."""
     if isinstance(space, Dict):
-        inner = dict(space.spaces)
+        inner = dict(cast("Mapping[str, object]", space))
         return isinstance(inner.pop("text", None), Text) and all(
             name == "picture" and isinstance(one, PNG) for name, one in inner.items()
         )
