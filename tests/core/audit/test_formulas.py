@@ -28,7 +28,6 @@ from longhaul_core.store.queries import HorizonOutcomes
 from longhaul_core.types import GroupOutcome, TaskKey
 from longhaul_trainer.config import load_default_config
 
-
 SETTINGS: dict[str, Any] = {
     "name": "grpo",
     "discount": 1.0,

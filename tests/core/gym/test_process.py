@@ -185,14 +185,11 @@ def test_whatever_the_policy_writes_is_no_failure_of_the_environment(
 
 def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> None:
     async def body(pool: ProcessPool) -> None:
-        runner = EpisodeRunner(
-            agent=make_agent(),
-            make_environment=pool,
-            limits=EpisodeLimits(horizon=3, max_prompt_tokens=1000, reset_deadline_seconds=5),
-            concurrency=20,
-        )
+        runner, agent = EpisodeRunner(make_environment=pool, concurrency=20), make_agent()
+        limits = EpisodeLimits(horizon=3, max_prompt_tokens=1000, reset_deadline_seconds=5)
         specs = [EpisodeSpec(task=make_task(number), seed=number) for number in range(20)]
-        outcomes = [result.outcome async for result in runner.run(specs)]
+        playing = (runner.play(spec, agent=agent, limits=limits) for spec in specs)
+        outcomes = [result.outcome for result in await asyncio.gather(*playing)]
         assert all(isinstance(outcome, Trajectory) for outcome in outcomes)
         assert len(outcomes) == 20
 
@@ -616,21 +613,19 @@ def test_what_a_hung_environment_started_is_killed_with_it() -> None:
 @pytest.mark.slow
 def test_a_thousand_hung_episodes_leave_no_thread_process_or_file_behind() -> None:
     async def body(pool: ProcessPool) -> None:
-        runner = EpisodeRunner(
-            agent=make_agent(),
-            make_environment=pool,
-            limits=EpisodeLimits(
-                horizon=3,
-                max_prompt_tokens=1000,
-                reset_deadline_seconds=5,
-                step_deadline_seconds=0.02,
-            ),
-            concurrency=8,
+        runner, agent = EpisodeRunner(make_environment=pool, concurrency=8), make_agent()
+        limits = EpisodeLimits(
+            horizon=3,
+            max_prompt_tokens=1000,
+            reset_deadline_seconds=5,
+            step_deadline_seconds=0.02,
         )
         specs = (EpisodeSpec(task=make_task(number), seed=number) for number in range(1000))
         num_failed = 0
         threads: set[str] = set()
-        async for result in runner.run(specs):
+        playing = (runner.play(spec, agent=agent, limits=limits) for spec in specs)
+        for ended in asyncio.as_completed([*playing]):
+            result = await ended
             assert isinstance(result.outcome, FailedEpisode)
             assert result.outcome.cause is FailureCause.ENVIRONMENT_TIMEOUT, result.outcome
             num_failed += 1

@@ -70,14 +70,21 @@ def problems_of(
 
 def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:
     """Parts of the user's own are imported and made once, each for itself."""
-    name, actions, prompt = config.algorithm.name, config.actions, config.prompt
-    problems: list[str] = []
+    name, problems = config.algorithm.name, list[str]()
     if is_own(name) and sure_of("algorithm.name"):
         problems += _problems(lambda: own_estimator(name))
-    if is_own(config.memory.kind) and sure_of("memory"):
-        problems += _problems(memory_builder(config, template=PromptTemplate()))
     if is_own(config.agent.kind) and sure_of("agent"):
         problems += _problems(lambda: build_acting(config.agent.kind))
+    for entry in config.played_environments if sure_of("environments") else ():
+        problems += _problems_of_own_parts_of(entry, sure_of)
+    return problems
+
+
+def _problems_of_own_parts_of(entry: MixedEnvironmentConfig, sure_of: SureOf) -> list[str]:
+    actions, prompt = entry.actions, entry.prompt
+    problems: list[str] = []
+    if is_own(entry.memory.kind) and sure_of("memory"):
+        problems += _problems(memory_builder(entry, template=PromptTemplate()))
     if is_own(actions.format) and sure_of("actions"):
         problems += _problems(
             lambda: build_parser(actions.format, require_thinking=actions.require_thinking)
