@@ -34,12 +34,13 @@ from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import MixedEnvironmentConfig
 from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
+from longhaul_trainer.training.merging import metadata_of
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
-from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
-from longhaul_trainer.verl.rows import to_rows, with_hook
+from longhaul_trainer.verl.rows import to_rows
+from longhaul_trainer.verl.run_recorder import RunRecorder
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
@@ -113,7 +114,7 @@ class EpisodeService:
         agent_loop = agent_loop or AgentLoop()
         self.run_context = run_context
         self.run = run
-        self.recorder = Recorder.find(run_context.recorder_name)
+        self.recorder = RunRecorder.find(run_context.recorder_name)
         self.in_flight = EpisodesInFlight()
         self._runner = EpisodeRunner(
             make_environment=RunEnvironments(run, agent_loop=agent_loop),
@@ -217,16 +218,21 @@ class EpisodeService:
         if isinstance(last.outcome, FailedEpisode):
             return []
         rewards, problem = self._shaped(last.outcome) if phase == "train" else (None, "")
-        rows = to_rows(
+        return to_rows(
             last.outcome,
-            group=GroupName(training_step, group_index),
-            retry=last.spec.retry,
+            metadata=metadata_of(
+                last.outcome,
+                group=GroupName(training_step, group_index),
+                retry=last.spec.retry,
+                greedy=phase == "baseline",
+                anchor_texts=run.algorithm.anchor_similarity is not None,
+                hook_rewards=rewards,
+                hook_error=problem,
+            ),
             training_step_of=run.training_step_of,
             form=run.optimizer.rows,
             max_row_tokens=run.optimizer.max_row_tokens,
-            greedy=phase == "baseline",
         )
-        return with_hook(rows, rewards, error=problem)
 
     async def _store(self, result: EpisodeResult, *, phase: Phase, training_step: int) -> None:
         """Wait until the store has a try.
@@ -255,7 +261,7 @@ class EpisodeService:
         await self.recorder.commit([*self._new_pieces(tokens), record])
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
-        """What the run's own function gives the steps, or why it gives nothing.
+        """What the run's own function returns for the steps, or why it returns nothing.
 
         An error raised here would be verl's, which logs it and leaves the group out.
         """
