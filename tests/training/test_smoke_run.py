@@ -34,7 +34,7 @@ def test_the_run_ends_well_and_says_where_to_look(smoke: Launched) -> None:
 def test_each_training_step_was_trained(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT training_step, value FROM metrics WHERE name = 'actor/optimizer_steps' "
-        "AND NOT superseded ORDER BY training_step"
+        "AND NOT rolled_back ORDER BY training_step"
     )
 
     assert rows == [(step, 2.0) for step in (1, 2, 3, 4)]
@@ -124,7 +124,7 @@ def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT length(c.action_tokens), length(c.behavior_logprobs), length(c.policy_logprobs), "
         "s.num_action_tokens FROM steps s JOIN step_contents c USING (episode_id, step_index) "
-        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.superseded"
+        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.rolled_back"
     )
 
     assert rows
@@ -166,7 +166,7 @@ def test_the_step_parts_of_an_anchor_group_cancel(smoke: Launched) -> None:
 def test_the_loss_weights_of_an_optimizer_step_add_up_to_one(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT sum(s.loss_weight * s.num_action_tokens) FROM steps s "
-        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.superseded "
+        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.rolled_back "
         "GROUP BY e.training_step, e.optimizer_step_index"
     )
 

@@ -74,7 +74,7 @@ def test_no_flag_is_compared_with_a_number() -> None:
         for column in table.columns
         if isinstance(column.type, Boolean)
     }
-    assert "superseded" in flags
+    assert "rolled_back" in flags
     assert not re.findall(rf"\b(?:{'|'.join(sorted(flags))})\b *(?:=|<>|!=) *[01]\b", GUIDE)
 
 

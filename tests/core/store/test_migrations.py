@@ -60,7 +60,7 @@ def test_an_old_store_answers_as_it_did(upgraded: Engine) -> None:
         assert queries.evaluations(session, run_id="run")[0].mean_return == 0.5
         assert queries.token_pieces(session, run_id="run", token_ids=[7]) == {7: b"go"}
         assert queries.list_episodes(
-            session, where=queries.EpisodeFilter(superseded=True)
+            session, where=queries.EpisodeFilter(rolled_back=True)
         ).total == 6  # fmt: skip
         expected = make_training_step(2, attempt=1, group_size=3)[1]
         episode = queries.get_episode(session, episode_id=expected.episode_id)

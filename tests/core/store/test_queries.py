@@ -169,8 +169,8 @@ def test_metric_series_keep_their_order_and_their_gaps(
         (EpisodeFilter(max_return=0.5), 8),
         (EpisodeFilter(task_id="train/00100"), 4),
         (EpisodeFilter(environment="samples/Maze-v0", trained=True), 16),
-        (EpisodeFilter(superseded=None), 17),
-        (EpisodeFilter(superseded=True), 0),
+        (EpisodeFilter(rolled_back=None), 17),
+        (EpisodeFilter(rolled_back=True), 0),
     ],
 )
 def test_episodes_are_filtered(session: Session, where: EpisodeFilter, total: int) -> None:
@@ -280,8 +280,8 @@ def test_a_group_of_a_resumed_run_is_the_surviving_one(
         queries.get_group, session, run_id="run", phase="train", training_step=2, group_index=0
     )
     group, old = ask(), ask(attempt=0)
-    assert (group.summary.attempt, group.summary.superseded) == (1, False)
-    assert (old.summary.attempt, old.summary.superseded) == (0, True)
+    assert (group.summary.attempt, group.summary.rolled_back) == (1, False)
+    assert (old.summary.attempt, old.summary.rolled_back) == (0, True)
     assert len(group.members) == len(old.members) == 4
 
 
@@ -414,9 +414,9 @@ BREAKAGES = {
     "every_trained_step_has_credit": "UPDATE steps SET advantage = NULL",
     "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE sample_index = 3",
     "failures_have_causes_and_no_return": "DELETE FROM failures",
-    "surviving_places_hold_one_ended_episode": "UPDATE episodes SET sample_index = 2",
+    "a_place_of_the_lineage_holds_one_ended_episode": "UPDATE episodes SET sample_index = 2",
     "training_follows_the_decision_on_the_group": "UPDATE groups SET resolved_training_step = 7",
-    "nothing_superseded_is_trained": "UPDATE episodes SET superseded = (1 = 1)",
+    "nothing_rolled_back_is_trained": "UPDATE episodes SET rolled_back = (1 = 1)",
 }
 
 

@@ -509,7 +509,7 @@ def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
     [loss] = queries.metric_series(session, run_id="run").values()
     assert [(point.training_step, point.value) for point in loss] == [(1, 1.0), (2, 1.0), (3, 2.0)]
     lost = queries.get_episode(session, episode_id="run/0/train/3/0/0/0")
-    assert lost.summary.superseded
+    assert lost.summary.rolled_back
     assert not lost.summary.trained
     assert not any(step.trained for step in lost.steps)
     assert lost.steps[0].advantage == 0.5
@@ -527,7 +527,7 @@ def decide(record: EpisodeRecord, *, at: int, discarded: bool = False) -> GroupD
     )
 
 
-def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
+def test_what_was_played_ahead_is_kept_by_the_training_step_that_decided_on_it(
     writer: StoreWriter, session: Session
 ) -> None:
     fates = {0: 2, 1: 3, 2: None, 3: 2, 4: 3}  # group of training step 1 → decided in
@@ -547,7 +547,7 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         if (at := fates[record.group_index]) is not None
     ]
     writer.write([run_started(), *records, *greedy, *decisions, *credits])
-    columns = "SELECT group_index, superseded, trained, trained_training_step FROM episodes"
+    columns = "SELECT group_index, rolled_back, trained, trained_training_step FROM episodes"
     order = " WHERE phase = 'train' ORDER BY group_index"
     beside = order.replace("train", "baseline")
     assert [tuple(row) for row in session.execute(text(columns + order))] == [
@@ -569,10 +569,10 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         (3, 0, 0, None),
         (4, 1, 0, None),
     ]
-    groups = session.execute(text("SELECT superseded FROM groups" + order))
+    groups = session.execute(text("SELECT rolled_back FROM groups" + order))
     assert [bool(row[0]) for row in groups] == [False, True, True, False, True]
     for table in ("groups", "episodes"):
-        shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
+        shared = session.execute(text(f"SELECT rolled_back FROM {table}{beside}"))
         assert [bool(row[0]) for row in shared] == [False, True, True, False, True, True]
     trained = session.execute(text("SELECT DISTINCT episode_id FROM steps WHERE trained"))
     assert trained.scalars().all() == ["run/0/train/1/0/0/0"]
@@ -589,7 +589,7 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         (5, 0, 0, None),
     ]
     for table in ("groups", "episodes"):
-        shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
+        shared = session.execute(text(f"SELECT rolled_back FROM {table}{beside}"))
         assert [bool(row[0]) for row in shared] == [False, True, True, False, True, False, True]
     assert queries.violations(session, run_id="run") == []
 
@@ -634,7 +634,7 @@ def test_a_decision_has_a_place_or_a_reason_and_is_not_before_the_group() -> Non
         replace(decision, resolved_training_step=1)
 
 
-def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
+def test_what_a_given_up_attempt_writes_late_is_rolled_back_at_once(
     writer: StoreWriter, session: Session
 ) -> None:
     writer.write([run_started(), run_started(attempt=1, resumes_after=1)])
@@ -642,34 +642,30 @@ def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
     late = make_training_step(2, attempt=0)
     writer.write([*late, *make_decisions(late), *(make_credit(episode) for episode in late)])
 
-    page = queries.list_episodes(session, where=queries.EpisodeFilter(superseded=True))
+    page = queries.list_episodes(session, where=queries.EpisodeFilter(rolled_back=True))
     assert page.total == 8
     assert not any(row.trained for row in page.rows)
 
 
-def test_supersede_by_itself_does_the_same_and_is_harmless_twice(
+def test_a_resume_that_is_written_again_must_go_on_from_the_same_checkpoint(
     writer: StoreWriter, session: Session
 ) -> None:
     first = make_training_step(1)
     writer.write([run_started(), *first, *make_decisions(first), *make_training_step(2)])
-    writer.write([run_started(attempt=1)])
+    resumed = run_started(attempt=1, resumes_after=1)
 
-    writer.supersede("run", 1)
+    writer.write([resumed])
     writer.write(make_training_step(2, attempt=1))
-    writer.supersede("run", 1)
+    writer.write([resumed])
 
     assert queries.list_episodes(session).total == 16
     with pytest.raises(StoreError, match="already went on from training step 1, not from 0"):
-        writer.supersede("run", 0)
+        writer.write([run_started(attempt=1, resumes_after=0)])
 
 
-def test_supersede_before_the_resumed_attempt_is_refused(writer: StoreWriter) -> None:
-    writer.write([run_started(), *make_training_step(1)])
-
-    with pytest.raises(StoreError, match="has no earlier attempt to supersede"):
-        writer.supersede("run", 0)
-    with pytest.raises(StoreError, match="run 'other' is not in the store"):
-        writer.supersede("other", 0)
+def test_a_first_attempt_that_resumes_is_refused(writer: StoreWriter) -> None:
+    with pytest.raises(StoreError, match="has no earlier attempt to roll back"):
+        writer.write([run_started(resumes_after=0)])
 
 
 def test_a_resumed_run_is_running_again(writer: StoreWriter, session: Session) -> None:

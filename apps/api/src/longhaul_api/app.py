@@ -17,7 +17,7 @@ __all__ = ["create_app"]
 DESCRIPTION = (
     "Runs, training metrics, groups and episodes of one trajectory store, for reading. "
     "Returns are undiscounted sums of rewards, logprobs are natural logarithms, times are in "
-    "seconds. Views follow the surviving line of a run: what a resumed run repeated is left out "
+    "seconds. Views follow the lineage of a run: what a resumed run repeated is left out "
     "unless it is asked for."
 )
 

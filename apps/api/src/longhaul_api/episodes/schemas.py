@@ -59,7 +59,7 @@ class Episode(Answer):
     num_invalid_actions: int
     started_at: float
     duration_seconds: float
-    superseded: bool
+    rolled_back: bool
     trained: bool
     """Whether it was in the loss."""
     episode_advantage: float | None
@@ -195,8 +195,8 @@ class EpisodeQuery(BaseModel):
     task_id: str | None = None
     min_return: float | None = None
     max_return: float | None = None
-    superseded: bool | None = False
-    """False: the surviving line; true: what a resume took back."""
+    rolled_back: bool | None = False
+    """False: the lineage; true: what a resume took back."""
     sort: EpisodeSort = "training_step"
     """Episodes without a value come last in either direction."""
     descending: bool = True

@@ -29,7 +29,7 @@ def list_groups(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> queries.GroupPage:
-    """A page of the run's surviving groups, the newest training step first."""
+    """A page of the groups of the run's lineage, the newest training step first."""
     with store.reading(run_id) as session:
         return queries.list_groups(
             session,
@@ -49,7 +49,7 @@ def get_group(
     training_step: Annotated[int, Path(ge=0, le=LARGEST, description="When it was played.")],
     group_index: Annotated[int, Path(ge=0, le=LARGEST, description="Place in the batch.")],
     attempt: Annotated[
-        int | None, Query(ge=0, le=LARGEST, description="Without it, the surviving one.")
+        int | None, Query(ge=0, le=LARGEST, description="Without it, the one of the lineage.")
     ] = None,
 ) -> queries.GroupDetail:
     """One group with all its episodes."""

@@ -21,7 +21,7 @@ class Group(Answer):
     goal: str
     group_size: int | None
     """Episodes asked for."""
-    superseded: bool
+    rolled_back: bool
     """Whether a resume went on from before this group."""
     num_episodes: int
     num_failed_episodes: int

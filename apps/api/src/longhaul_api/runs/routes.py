@@ -39,7 +39,7 @@ def get_run(store: ReadStore, run_id: RunId) -> queries.RunDetail:
 def training_curve(
     store: ReadStore, run_id: RunId, phase: OptionalPhase = None
 ) -> list[queries.CurvePoint]:
-    """Mean return, success and length by training step, computed from the surviving episodes."""
+    """Mean return, success and length by training step, computed from the episodes of its lineage."""
     with store.reading(run_id) as session:
         return queries.training_curve(session, run_id=run_id, phase=phase)
 

@@ -6,7 +6,7 @@ __all__ = ["Attempt", "CurvePoint", "Evaluation", "Failure", "Run", "RunDetail"]
 
 
 class Run(Answer):
-    """One training or evaluation run. Counts are of the surviving line."""
+    """One training or evaluation run. Counts are of the lineage."""
 
     run_id: str
     name: str

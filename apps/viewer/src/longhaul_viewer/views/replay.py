@@ -50,8 +50,8 @@ def header(episode: EpisodeDetail) -> None:
     tone = "bad" if summary.failed else "good" if summary.success else "warn"
     outcome = [Badge(data.outcome(summary), tone)]
     returned = [Badge(f"return {blocks.number(summary.episode_return)}")] * (not summary.failed)
-    if summary.superseded:
-        outcome.append(Badge("superseded by a resume", "warn"))
+    if summary.rolled_back:
+        outcome.append(Badge("rolled_back by a resume", "warn"))
     blocks.html(
         blocks.trail(
             [
