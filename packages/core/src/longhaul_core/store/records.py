@@ -11,6 +11,7 @@ times are Unix times in seconds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from longhaul_core.store.packing import storable_text
@@ -21,6 +22,7 @@ __all__ = [
     "AuditFinding",
     "AuditRule",
     "AuditSkip",
+    "CallCredit",
     "CriticLossInput",
     "CriticLossInputs",
     "DiscardReason",
@@ -218,10 +220,31 @@ class GroupDecision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallCredit:
+    """What one trained call of an episode was trained with."""
+
+    step_index: int
+    call_index: int
+    """0-based place among the step's calls."""
+    advantage: float
+    """The call's share of its step's advantage; where tokens have their own, their mean."""
+    loss_weight: float
+    """Weight of each of its tokens in the loss."""
+    policy_logprobs: tuple[float, ...] | None
+    """The learner's logprob of each token before the update; None if not computed."""
+    split_reason: str | None
+    """`SplitReason` of a call that began a row; None where it continued one."""
+    token_values: tuple[float, ...] | None
+    """The critic's value before each token; None unless advantages are by token."""
+    token_advantages: tuple[float, ...] | None
+    """Advantage of each token; None where all tokens have the call's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeCredit:
     """What training made of an episode. Key: the episode's; its `EpisodeRecord` comes first.
 
-    Every tuple has one entry per step of the episode.
+    Every tuple has one entry per step of the episode, but `calls`.
     """
 
     run_id: str
@@ -244,7 +267,9 @@ class EpisodeCredit:
     advantages: tuple[float, ...]
     """The parts combined, as the loss used them; where tokens have their own, their mean."""
     loss_weights: tuple[float, ...]
-    """Weight of each action token of the step in the loss."""
+    """Weight of each token of the step's trained calls in the loss."""
+    calls: tuple[CallCredit, ...]
+    """One entry per trained call, in the order that they were made."""
     trained: bool
     """Whether the episode was in the loss."""
     values: tuple[float, ...] | None = None
@@ -253,16 +278,8 @@ class EpisodeCredit:
     """What the critic should have said of each step's prompt; None without a critic."""
     final_value: float | None = None
     """The critic's value of a truncated episode's final observation; None for a terminated one."""
-    token_values: tuple[tuple[float, ...], ...] | None = None
-    """The critic's value before each action token; None unless advantages are by token."""
-    token_advantages: tuple[tuple[float, ...], ...] | None = None
-    """Advantage of each action token; None where all tokens of a step have the step's."""
-    policy_logprobs: tuple[tuple[float, ...], ...] | None = None
-    """The learner's logprob of each action token before the update; None if not computed."""
     optimizer_step_index: int | None = None
     """0-based optimizer step of `trained_training_step` that used the episode."""
-    split_reasons: tuple[str | None, ...] | None = None
-    """`SplitReason` of each step that began a row, None where it continued one; None if unknown."""
 
     def __post_init__(self) -> None:
         lengths = {
@@ -275,14 +292,20 @@ class EpisodeCredit:
         optional = {
             "values": self.values,
             "value_targets": self.value_targets,
-            "token_values": self.token_values,
-            "token_advantages": self.token_advantages,
-            "policy_logprobs": self.policy_logprobs,
-            "split_reasons": self.split_reasons,
         }
         lengths |= {name: len(given) for name, given in optional.items() if given is not None}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"credit needs one entry per step, got {lengths}")
+        places = [(call.step_index, call.call_index) for call in self.calls]
+        if any(not 0 <= step < len(self.advantages) for step, _ in places):
+            raise ValueError(
+                f"credit of {len(self.advantages)} steps has calls of steps "
+                f"{sorted({step for step, _ in places})}"
+            )
+        if any(after <= before for before, after in pairwise(places)):
+            raise ValueError(
+                f"credit needs each trained call once, in order, got (step, call) {places}"
+            )
 
     @property
     def episode_id(self) -> str:
@@ -300,7 +323,7 @@ class EpisodeCredit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInput:
-    """What the loss function read of one step, in one row of a micro-batch.
+    """What the loss function read of one call, in one row of a micro-batch.
 
     Its numbers are over the tokens that are in the loss: those whose weight is above 0.
     """
@@ -311,6 +334,8 @@ class LossInput:
     sample_index: int
     retry: int
     step_index: int
+    call_index: int
+    """0-based place among the step's calls."""
     row_index: int
     """0-based place of the row in the micro-batch."""
     num_tokens: int
@@ -341,8 +366,8 @@ class LossInput:
 class LossInputs:
     """What one call of the loss function read. The steps' `EpisodeRecord`s come first.
 
-    Key of each row: its episode and step, training_step, optimizer_step_index, rank, micro_batch,
-    row_index.
+    Key of each row: its episode, step and call, training_step, optimizer_step_index, rank,
+    micro_batch, row_index.
     """
 
     run_id: str
@@ -372,7 +397,7 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticLossInput:
-    """What the critic's loss read of one step, in one row of a micro-batch.
+    """What the critic's loss read of one call, in one row of a micro-batch.
 
     Its numbers are over the tokens that are in the loss: those whose weight is above 0.
     """
@@ -383,12 +408,14 @@ class CriticLossInput:
     sample_index: int
     retry: int
     step_index: int
+    call_index: int
+    """0-based place among the step's calls."""
     row_index: int
     """0-based place of the row in the micro-batch."""
     num_tokens: int
     """Tokens in the loss; 0 if the row weighs nothing."""
     first_token: int | None
-    """0-based place, in the action, of the first of them; None without tokens."""
+    """0-based place, in the reply, of the first of them; None without tokens."""
     target_low: float | None
     """Least value target of a token; None without tokens."""
     target_high: float | None
@@ -419,8 +446,8 @@ class CriticLossInput:
 class CriticLossInputs:
     """What one call of the critic's loss read. The steps' `EpisodeRecord`s come first.
 
-    Key of each row: its episode and step, training_step, optimizer_step_index, rank, micro_batch,
-    row_index.
+    Key of each row: its episode, step and call, training_step, optimizer_step_index, rank,
+    micro_batch, row_index.
     """
 
     run_id: str

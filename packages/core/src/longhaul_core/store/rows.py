@@ -231,7 +231,8 @@ def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
     owner = credit.episode_id
     values = credit.values or (None,) * len(credit.advantages)
     targets = credit.value_targets or (None,) * len(credit.advantages)
-    reasons = credit.split_reasons or (None,) * len(credit.advantages)
+    reason_of = {call.step_index: call.split_reason for call in credit.calls}
+    reasons = [reason_of.get(index) for index in range(len(credit.advantages))]
     episode_advantage = _finite(credit.episode_advantage, name="episode advantage", owner=owner)
     return [
         {

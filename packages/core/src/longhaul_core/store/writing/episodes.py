@@ -191,26 +191,26 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
                 "new_optimizer_step_index": credit.optimizer_step_index,
             }
         )
-        for index, policy_logprobs in enumerate(credit.policy_logprobs or ()):
-            logprobs.append(
-                {
-                    "of_episode": key,
-                    "of_step": index,
-                    "new_policy_logprobs": pack_logprobs(policy_logprobs),
-                }
-            )
+        for call in credit.calls:
+            if call.policy_logprobs is not None:
+                logprobs.append(
+                    {
+                        "of_episode": key,
+                        "of_step": call.step_index,
+                        "new_policy_logprobs": pack_logprobs(call.policy_logprobs),
+                    }
+                )
     update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
     tokens: list[Row] = [
         {
             "of_episode": key,
-            "of_step": index,
-            "new_token_values": pack_logprobs(values),
-            "new_token_advantages": pack_logprobs(advantages),
+            "of_step": call.step_index,
+            "new_token_values": pack_logprobs(call.token_values),
+            "new_token_advantages": pack_logprobs(call.token_advantages),
         }
         for key in sorted(credits)
-        for index, (values, advantages) in enumerate(
-            zip(credits[key].token_values or (), credits[key].token_advantages or (), strict=True)
-        )
+        for call in credits[key].calls
+        if call.token_values is not None and call.token_advantages is not None
     ]
     one_step = {"episode_id": "of_episode", "step_index": "of_step"}
     update_all(connection, StepRow, steps, where=one_step)
