@@ -18,7 +18,7 @@ import contextlib
 import functools
 import threading
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -321,7 +321,7 @@ class LonghaulTrainer(PPOTrainer):
         self._step = step.with_updates({part: rows.keys for part, rows in parts.items()})
         metrics.update(self._step.report())
         return KVBatchMeta(
-            keys=[key for rows in parts.values() for key in rows.keys],  # noqa: SIM118
+            keys=[key for rows in parts.values() for key in rows.keys],
             tags=[tag for rows in parts.values() for tag in rows.tags],
             partition_id=PARTITION,
             fields=batch.fields,
