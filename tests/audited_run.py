@@ -12,6 +12,7 @@ import numpy as np
 
 from longhaul_core.horizons import HorizonState
 from longhaul_core.store import (
+    CallCredit,
     CriticLossInput,
     CriticLossInputs,
     EpisodeCredit,
@@ -33,15 +34,18 @@ from longhaul_core.types import (
 )
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
-from longhaul_trainer.training.credit import (
-    CriticValues,
-    StepCredit,
-    TrainedEpisode,
-    credit_training_step,
+from longhaul_trainer.training.credit import CriticValues, TrainedCall, TrainedEpisode
+from longhaul_trainer.training.merging import cut_into_rows, metadata_of
+from longhaul_trainer.training.run_records import call_credit
+from longhaul_trainer.training.step_metadata import (
+    EpisodeMetadata,
+    GroupName,
+    RowKey,
+    RowMetadata,
+    Rows,
 )
-from longhaul_trainer.training.merging import cut_into_rows, notes_of
-from longhaul_trainer.training.step_metadata import GroupName, RowKey, RowMetadata, without_greedy
-from steps import one_call_step, with_call
+from longhaul_trainer.training.training_step import TrainingStep
+from steps import one_call_step, sampled_of, with_call
 from store_samples import make_task
 
 RUN = "run"
@@ -246,83 +250,102 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
     played.credits = [
         _credit_record(
             config,
-            records[note.training_step, note.group_index, note.sample_index],
+            records[
+                episode.metadata.training_step,
+                episode.metadata.group_index,
+                episode.metadata.sample_index,
+            ],
             episode,
             training_step=played.training_step,
         )
-        for episode in found.episodes
-        for note in episode.notes[:1]
+        for episode in found.credit
     ]
-    played.trained = found.episodes
+    played.trained = found.credit
 
 
-def credited(config: RunConfig, played: PlayedStep) -> StepCredit:
+def credited(config: RunConfig, played: PlayedStep) -> TrainingStep:
     """What the trainer makes of the episodes that ended."""
     taken = [(d.training_step, d.group_index) for d in played.decisions if not d.discard_reason]
-    episodes = [
-        record
-        for record in (*played.episodes, *played.greedy)
-        if (record.training_step, record.group_index) in taken
-    ]
-    notes, greedy = without_greedy(row_notes(config, episodes))
-    return credit_training_step(
-        notes,
+    rows = rows_of_episodes(
+        config,
+        [
+            record
+            for record in (*played.episodes, *played.greedy)
+            if (record.training_step, record.group_index) in taken
+        ],
+    )
+    step = TrainingStep.of(
+        rows,
+        number=played.training_step,
         algorithm=config.algorithm,
         num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
         groups=[str(GroupName(*group)) for group in taken],
-        greedy=greedy if config.algorithm.name == "remax" else None,
-        values=values_of(notes) if config.algorithm.uses_critic else None,
     )
+    if config.algorithm.uses_critic:
+        step = step.with_values(values_of(rows))
+    if config.algorithm.reward_kl_coefficient > 0:
+        divergences = {
+            episode.name: 0.3 * np.arange(len(episode.played.metadata.steps))
+            for episode in step.selection.episodes
+        }
+        step = replace(step, reference_kl=divergences)
+    return step.credited()
 
 
-def values_of(notes: RowMetadata) -> CriticValues:
-    """What a critic might say, in float32 as it computes, and the same for the same row."""
+def values_of(rows: Rows) -> CriticValues:
+    """Values as of a critic, in float32 as it computes, and the same for the same row."""
 
-    def said(name: str, number: int) -> np.ndarray:
+    def drawn(name: str, number: int) -> np.ndarray:
         draw = Random(name)
-        drawn = np.array([draw.uniform(-1, 1) for _ in range(number)], dtype=np.float32)
-        return drawn.astype(np.float64)
+        values = np.array([draw.uniform(-1, 1) for _ in range(number)], dtype=np.float32)
+        return values.astype(np.float64)
 
     return CriticValues(
-        {key: said(key, row[-1].stop) for key, row in notes.items()},
+        {key: drawn(key, row.spans[-1].stop) for key, row in rows.items()},
         {
-            RowKey.parse(key)[:2]: float(said(f"the end of {key}", 1)[0])
-            for key, row in notes.items()
-            if row[-1].truncated
+            RowKey.parse(key).episode: float(drawn(f"the end of {key}", 1)[0])
+            for key, row in rows.items()
+            if row.episode is not None and row.episode.truncated
         },
     )
 
 
-def row_notes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> RowMetadata:
-    """Notes of the rows of the episodes that ended, by the rows' keys as verl writes them."""
-    form, limit = config.optimizer.rows, config.optimizer.max_row_tokens
-
-    def session(record: EpisodeRecord) -> int:
-        greedy = record.phase == "baseline"
-        return config.rollout.group_size if greedy else record.outcome.sample_index
-
-    return {
-        f"train-{r.training_step}-{r.group_index}_{session(r)}_{number}": tuple(
-            note._replace(
-                greedy=r.phase == "baseline",
-                hook_reward=note.reward - 0.1 * note.step
-                if config.algorithm.reward_shaping is not None
-                else None,
-                reference_kl=0.3 * note.step if config.algorithm.reward_kl_coefficient > 0 else 0.0,
-            )
-            for note in notes_of(
-                row,
-                r.outcome,
-                group=GroupName(r.training_step, r.group_index),
-                retry=r.retry,
-            )
+def rows_of_episodes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> Rows:
+    """What travels beside the rows of the episodes that ended, by verl's keys."""
+    rows: dict[str, RowMetadata] = {}
+    for record in episodes:
+        if not isinstance(record.outcome, Trajectory):
+            continue
+        metadata = _metadata(config, record, record.outcome)
+        session = config.rollout.group_size if metadata.greedy else metadata.sample_index
+        cut = cut_into_rows(
+            record.outcome.steps,
+            form=config.optimizer.rows,
+            max_row_tokens=config.optimizer.max_row_tokens,
         )
-        for r in episodes
-        if isinstance(r.outcome, Trajectory)
-        for number, row in enumerate(
-            cut_into_rows(r.outcome.steps, form=form, max_row_tokens=limit)
-        )
-    }
+        for number, row in enumerate(cut):
+            key = f"train-{record.training_step}-{record.group_index}_{session}_{number}"
+            rows[key] = RowMetadata(
+                training_step=metadata.training_step,
+                group_index=metadata.group_index,
+                sample_index=metadata.sample_index,
+                retry=metadata.retry,
+                spans=row.spans,
+                episode=None if number else metadata,
+            )
+    return rows
+
+
+def _metadata(config: RunConfig, record: EpisodeRecord, outcome: Trajectory) -> EpisodeMetadata:
+    hooks = [step.reward - 0.1 * step.index for step in outcome.steps]
+    return metadata_of(
+        outcome,
+        group=GroupName(record.training_step, record.group_index),
+        retry=record.retry,
+        greedy=record.phase == "baseline",
+        anchor_texts=config.algorithm.anchor_similarity is not None,
+        hook_rewards=None if config.algorithm.reward_shaping is None else hooks,
+    )
 
 
 def consume(config: RunConfig, played: PlayedStep) -> None:
@@ -362,11 +385,11 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
     differences = [
         abs(np.float32(policy) - np.float32(behavior))
         for credit in played.credits
-        for step, logprobs in zip(
-            outcome_of(played, credit).steps, logprobs_of(credit), strict=True
+        for tokens, logprobs in zip(
+            map(sampled_of, outcome_of(played, credit).steps), logprobs_of(credit), strict=True
         )
-        if step.policy_version == config.policy_version(played.training_step - 1)
-        for behavior, policy in zip(step.behavior_logprobs, logprobs, strict=True)
+        if tokens.policy_version == config.policy_version(played.training_step - 1)
+        for behavior, policy in zip(tokens.behavior_logprobs, logprobs, strict=True)
     ]
     played.metrics = {
         "actor/optimizer_steps": len({c.optimizer_step_index for c in played.credits})
@@ -377,13 +400,12 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
 
 
 def loss_input_rows(credit: EpisodeCredit) -> list[list[LossInput]]:
-    """The steps of each row as the loss reads them."""
-    assert credit.split_reasons is not None
+    """The calls of each row as the loss reads them."""
     rows: list[list[LossInput]] = []
-    for index, reason in enumerate(credit.split_reasons):
-        if reason is not None:
+    for call in credit.calls:
+        if call.split_reason is not None:
             rows.append([])
-        rows[-1].append(loss_input(credit, index, row_index=0))
+        rows[-1].append(loss_input(credit, call, row_index=0))
     return rows
 
 
@@ -391,10 +413,10 @@ def consume_values(played: PlayedStep) -> None:
     """What the critic's loss reads of the credited episodes, an optimizer step at a time."""
     for part in sorted({episode.optimizer_step for episode in played.trained}):
         rows = [
-            critic_loss_input(episode, index)
+            critic_loss_input(episode, call)
             for episode in played.trained
             if episode.optimizer_step == part
-            for index in range(len(episode.notes))
+            for call in episode.calls
         ]
         played.critic_loss_inputs.append(
             CriticLossInputs(
@@ -409,18 +431,18 @@ def consume_values(played: PlayedStep) -> None:
         )
 
 
-def critic_loss_input(episode: TrainedEpisode, index: int) -> CriticLossInput:
-    """One step as the critic's loss reads it, in float32."""
-    note, step = episode.notes[index], episode.steps[index]
-    weights = step.value_weights.astype(np.float32)
-    target = float(np.float32(step.value_target))
+def critic_loss_input(episode: TrainedEpisode, call: TrainedCall) -> CriticLossInput:
+    """One call as the critic's loss reads it, in float32."""
+    weights = call.value_weights.astype(np.float32)
+    target = float(np.float32(call.value_target))
     (places,) = weights.nonzero()
     return CriticLossInput(
-        training_step=note.training_step,
-        group_index=note.group_index,
-        sample_index=note.sample_index,
-        retry=note.retry,
-        step_index=index,
+        training_step=episode.metadata.training_step,
+        group_index=episode.metadata.group_index,
+        sample_index=episode.metadata.sample_index,
+        retry=episode.metadata.retry,
+        step_index=call.span.step,
+        call_index=call.span.call,
         row_index=0,
         num_tokens=len(places),
         first_token=int(places[0]),
@@ -431,20 +453,19 @@ def critic_loss_input(episode: TrainedEpisode, index: int) -> CriticLossInput:
     )
 
 
-def loss_input(credit: EpisodeCredit, index: int, *, row_index: int) -> LossInput:
-    """One step as the loss reads it, in float32."""
-    logprobs = np.array(logprobs_of(credit)[index], dtype=np.float32)
-    tokens = credit.token_advantages
-    advantages = np.array(
-        tokens[index] if tokens else (credit.advantages[index],), dtype=np.float32
-    )
-    weight = float(np.float32(credit.loss_weights[index]))
+def loss_input(credit: EpisodeCredit, call: CallCredit, *, row_index: int) -> LossInput:
+    """One call as the loss reads it, in float32."""
+    assert call.policy_logprobs is not None
+    logprobs = np.array(call.policy_logprobs, dtype=np.float32)
+    advantages = np.array(call.token_advantages or (call.advantage,), dtype=np.float32)
+    weight = float(np.float32(call.loss_weight))
     return LossInput(
         training_step=credit.training_step,
         group_index=credit.group_index,
         sample_index=credit.sample_index,
         retry=credit.retry,
-        step_index=index,
+        step_index=call.step_index,
+        call_index=call.call_index,
         row_index=row_index,
         num_tokens=len(logprobs),
         advantage_low=float(advantages.min()),
@@ -455,10 +476,9 @@ def loss_input(credit: EpisodeCredit, index: int, *, row_index: int) -> LossInpu
     )
 
 
-def logprobs_of(credit: EpisodeCredit) -> tuple[tuple[float, ...], ...]:
-    """Policy logprobs of each step."""
-    assert credit.policy_logprobs is not None
-    return credit.policy_logprobs
+def logprobs_of(credit: EpisodeCredit) -> list[tuple[float, ...]]:
+    """Policy logprobs of each trained call."""
+    return [call.policy_logprobs or () for call in credit.calls]
 
 
 def outcome_of(played: PlayedStep, credit: EpisodeCredit) -> Trajectory | FailedEpisode:
@@ -484,18 +504,22 @@ def _credit_record(
         returns_to_go=episode.credit.returns_to_go,
         advantages=episode.credit.advantages,
         loss_weights=episode.loss_weights,
-        policy_logprobs=tuple(
-            tuple(logprob - 1e-5 for logprob in step.behavior_logprobs)
-            for step in record.outcome.steps
+        calls=tuple(
+            call_credit(
+                call,
+                tuple(
+                    logprob - 1e-5
+                    for logprob in sampled_of(record.outcome.steps[call.span.step]).behavior_logprobs
+                ),
+                by_token=episode.credit.token_advantages is not None,
+            )
+            for call in episode.calls
         ),
         trained=record.training_step > config.critic.warmup_training_steps,
         optimizer_step_index=episode.optimizer_step,
-        split_reasons=tuple(note.split_reason for note in episode.notes),
         values=episode.step_values,
         value_targets=episode.credit.value_targets,
-        final_value=None if episode.values is None else episode.values.final,
-        token_values=episode.token_values,
-        token_advantages=episode.credit.token_advantages,
+        final_value=episode.final_value,
     )
 
 
@@ -592,7 +616,7 @@ def _greedy_tries(
             outcome=replace(
                 record.outcome,
                 steps=tuple(
-                    with_call(step, behavior_logprobs=(0.0,) * len(step.action_tokens))
+                    with_call(step, behavior_logprobs=(0.0,) * len(sampled_of(step).action_tokens))
                     for step in record.outcome.steps
                 ),
             ),
@@ -631,8 +655,10 @@ def _going_on(draw: Random, steps: Sequence[Step]) -> tuple[Step, ...]:
     """The same steps, most of whose prompts go on from the step before."""
     made: list[Step] = []
     for step in steps:
-        known = made[-1].prompt_tokens + made[-1].action_tokens if made else ()
+        before = sampled_of(made[-1]) if made else None
+        known = before.prompt_tokens + before.action_tokens if before else ()
         gap = tuple(draw.randrange(1000) for _ in range(draw.randint(0, 3)))
-        prompt = step.prompt_tokens if draw.random() < 0.2 else known + gap
-        made.append(with_call(step, prompt_tokens=prompt if made else step.prompt_tokens))
+        own = sampled_of(step).prompt_tokens
+        prompt = own if draw.random() < 0.2 else known + gap
+        made.append(with_call(step, prompt_tokens=prompt if made else own))
     return tuple(made)

@@ -67,3 +67,10 @@ def with_call(step: Step, **changes: object) -> Step:
     return replace(
         step, calls=(replace(call, sampled=replace(call.sampled, **of_tokens), **given),)
     )
+
+
+def sampled_of(step: Step) -> SampledTokens:
+    """The tokens of a step of one call."""
+    (call,) = step.calls
+    assert call.sampled is not None
+    return call.sampled

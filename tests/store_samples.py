@@ -12,6 +12,7 @@ from longhaul_core.store import (
     AuditFinding,
     AuditRule,
     AuditSkip,
+    CallCredit,
     EpisodeCredit,
     EpisodeRecord,
     GroupDecision,
@@ -194,8 +195,22 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
         returns_to_go=tuple(sum(step.reward for step in steps[index:]) for index in range(count)),
         advantages=tuple(episode_advantage + index / 10 for index in range(count)),
         loss_weights=(1 / count,) * count,
+        calls=tuple(
+            CallCredit(
+                step_index=step.index,
+                call_index=place,
+                advantage=episode_advantage + step.index / 10,
+                loss_weight=1 / count,
+                policy_logprobs=call.sampled.behavior_logprobs,
+                split_reason=None,
+                token_values=None,
+                token_advantages=None,
+            )
+            for step in steps
+            for place, call in enumerate(step.calls)
+            if call.trained and call.sampled is not None
+        ),
         trained=True,
-        policy_logprobs=tuple(step.behavior_logprobs for step in steps),
         optimizer_step_index=0,
     )
 
@@ -278,6 +293,7 @@ def make_loss_input(record: EpisodeRecord, *, micro_batch: int = 0) -> LossInput
                 sample_index=record.outcome.sample_index,
                 retry=record.retry,
                 step_index=step.index,
+                call_index=0,
                 row_index=step.index,
                 num_tokens=len(step.action_tokens),
                 advantage_low=credit.advantages[step.index],

@@ -1,87 +1,83 @@
 """Tests for `longhaul_trainer.training.credit`: from rows to each step's advantages and weights."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.config.learning import EstimatorName
-from longhaul_trainer.training.credit import StepCredit, credit_training_step
-from longhaul_trainer.training.step_metadata import RowKey, StepMetadata
+from longhaul_trainer.training.credit import CriticValues
+from longhaul_trainer.training.step_metadata import Episode, GroupName, RowKey, RowMetadata
+from longhaul_trainer.training.training_step import TrainingStep
+from row_metadata import MadeUpStep, rows_of
 
-Step = dict[str, Any]
-Notes = dict[str, tuple[StepMetadata, ...]]
+Rows = dict[str, RowMetadata]
 Settings = dict[str, Any]
 
 
-def episode(group: int, sample_index: int, steps: list[Step], *, retry: int = 0) -> Notes:
-    """Notes of one episode, a row per step; a step says its reward and whatever else matters."""
-    total = sum(step["reward"] for step in steps)
-    return {
-        f"train-3-{group}_{sample_index}_{index}": (
-            StepMetadata(
-                task_id=f"task {group}",
-                training_step=3,
-                group_index=group,
-                policy_version=0,
-                sample_index=sample_index,
-                retry=retry,
-                horizon=20,
-                step=index,
-                num_steps=len(steps),
-                reward=step["reward"],
-                action_valid=step.get("valid", True),
-                anchor=step.get("anchor", f"{group}/{sample_index}/{index}"),
-                success=total > 0,
-                episode_return=total,
-                prompt_tokens=50,
-                action_tokens=step.get("tokens", 2),
-                start=0,
-                split_reason="one_row_per_step",
-                final_anchor=step.get("final", ""),
-            ),
-        )
-        for index, step in enumerate(steps)
-    }
+def episode(
+    group: int, sample_index: int, steps: Sequence[MadeUpStep], *, final_anchor: str = ""
+) -> Rows:
+    """Rows of one episode, one for each call."""
+    return rows_of(GroupName(3, group), sample_index, steps, final_anchor=final_anchor)
 
 
-def rewards(*values: float) -> list[Step]:
+def rewards(*values: float) -> list[MadeUpStep]:
     return [{"reward": value} for value in values]
 
 
 def credit_of(
-    notes: Notes, *, num_groups: int, num_optimizer_steps: int = 1, **algorithm: object
-) -> StepCredit:
-    return credit_training_step(
-        notes,
-        algorithm=AlgorithmConfig.model_validate(
-            {"name": "grpo", "scale_by_std": False} | algorithm
-        ),
+    rows: Rows, *, num_groups: int, num_optimizer_steps: int = 1, **algorithm: object
+) -> TrainingStep:
+    """The training step of rows; its critic, where there is one, expects nothing."""
+    settings = AlgorithmConfig.model_validate({"name": "grpo", "scale_by_std": False} | algorithm)
+    step = TrainingStep.of(
+        rows | greedy_of(rows) if settings.name == "remax" else rows,
+        number=3,
+        algorithm=settings,
         num_optimizer_steps=num_optimizer_steps,
         groups=[f"train-3-{group}" for group in range(num_groups)],
-        greedy=greedy_of(notes) if algorithm.get("name") == "remax" else None,
     )
+    if settings.uses_critic:
+        nothing = {key: np.zeros(row.spans[-1].stop) for key, row in rows.items()}
+        step = step.with_values(CriticValues(nothing, {}))
+    return step.credited()
 
 
-def greedy_of(notes: Notes) -> dict[str, tuple[StepMetadata, ...]]:
+def greedy_of(rows: Rows) -> Rows:
     """For each group, a greedy episode of one step, paid as the group's first step was."""
-    return {RowKey.parse(key).group: notes[key][:1] for key in sorted(notes, reverse=True)}
+    greedy: Rows = {}
+    for key, row in sorted(rows.items(), reverse=True):
+        if row.episode is not None:
+            first = row.episode.steps[0].reward
+            group = GroupName.parse(RowKey.parse(key).group)
+            greedy |= rows_of(group, 0, rewards(first), session=9, greedy=True)
+    return greedy
 
 
-def advantages_of(credit: StepCredit) -> dict[str, float]:
-    return {
-        key: advantage
-        for episode in credit.episodes
-        for key, advantage in zip(episode.row_keys, episode.credit.advantages, strict=True)
-    }
+def advantages_of(step: TrainingStep) -> dict[str, float]:
+    """Of each call, by the key of its row."""
+    return {call.row: call.advantage for call in step.calls}
+
+
+def groups_without_signal(step: TrainingStep) -> float:
+    """As the training step reports it."""
+    lengths = {call.row: call.span.stop for call in step.calls}  # the last call ends the row
+    logprobs = {key: torch.zeros(length) for key, length in lengths.items()}
+    return step.credit_report(
+        policy=logprobs, behavior=logprobs, policy_version=0, nothing_stale=True
+    )["groups/without_signal"]
 
 
 def test_grpo_compares_the_returns_of_a_task_with_each_other_alone() -> None:
-    notes = (
+    rows = (
         episode(0, 0, rewards(0, 1))
         | episode(0, 1, rewards(0, 0, 0))
         | episode(1, 0, rewards(4))
@@ -89,7 +85,7 @@ def test_grpo_compares_the_returns_of_a_task_with_each_other_alone() -> None:
     )
 
     # Task 0: returns 1, 0, mean 1/2. Task 1: returns 4, 2, mean 3.
-    assert advantages_of(credit_of(notes, num_groups=2)) == {
+    assert advantages_of(credit_of(rows, num_groups=2)) == {
         "train-3-0_0_0": 0.5,
         "train-3-0_0_1": 0.5,
         "train-3-0_1_0": -0.5,
@@ -104,7 +100,7 @@ def test_grpo_compares_the_returns_of_a_task_with_each_other_alone() -> None:
 def test_gigpo_adds_what_a_step_did_against_others_from_the_same_state() -> None:
     # discount 0.95; returns-to-go 9.5, 10 | 0, 0, 0; A^E 5 | -5
     # A^S start {9.5, 0}: ±4.75; door {10, 0}: ±5; the wall is met once: 0
-    notes = episode(
+    rows = episode(
         0, 0, [{"reward": 0.0, "anchor": "start"}, {"reward": 10.0, "anchor": "door"}]
     ) | episode(
         0,
@@ -116,40 +112,40 @@ def test_gigpo_adds_what_a_step_did_against_others_from_the_same_state() -> None
         ],
     )
 
-    found = advantages_of(credit_of(notes, num_groups=1, name="gigpo", discount=0.95))
+    found = advantages_of(credit_of(rows, num_groups=1, name="gigpo", discount=0.95))
 
     assert list(found.values()) == pytest.approx([9.75, 10.0, -9.75, -5.0, -10.0])
 
 
 def test_an_anchor_is_shared_inside_a_task_only() -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group, pay in ((0, 1.0), (1, 7.0)):
-        notes |= episode(group, 0, [{"reward": pay, "anchor": "start"}])
-        notes |= episode(group, 1, [{"reward": 0.0, "anchor": "start"}])
+        rows |= episode(group, 0, [{"reward": pay, "anchor": "start"}])
+        rows |= episode(group, 1, [{"reward": 0.0, "anchor": "start"}])
 
-    found = advantages_of(credit_of(notes, num_groups=2, name="gigpo"))
+    found = advantages_of(credit_of(rows, num_groups=2, name="gigpo"))
 
     # per task: A^E ± pay / 2 and A^S ± pay / 2
     assert list(found.values()) == pytest.approx([1.0, -1.0, 7.0, -7.0])
 
 
 def test_an_invalid_action_costs_its_episode_but_not_its_reward() -> None:
-    notes = episode(0, 0, [{"reward": 1.0, "valid": False}, {"reward": 0.0}]) | episode(
+    rows = episode(0, 0, [{"reward": 1.0, "valid": False}, {"reward": 0.0}]) | episode(
         0, 1, rewards(1.0)
     )
 
-    credit = credit_of(notes, num_groups=1, invalid_action_penalty=0.5)
+    credit = credit_of(rows, num_groups=1, invalid_action_penalty=0.5)
 
     # returns 1 - 1/2 and 1: mean 3/4
     assert list(advantages_of(credit).values()) == pytest.approx([-0.25, -0.25, 0.25])
-    assert [note.reward for note in credit.episodes[0].notes] == [1.0, 0.0]
+    assert [step.reward for step in credit.credit[0].metadata.steps] == [1.0, 0.0]
 
 
 def test_a_reply_that_is_too_long_costs_its_episode() -> None:
-    notes = episode(0, 0, [{"reward": 1.0, "tokens": 9}]) | episode(0, 1, rewards(1.0))
+    rows = episode(0, 0, [{"reward": 1.0, "tokens": 9}]) | episode(0, 1, rewards(1.0))
 
     credit = credit_of(
-        notes,
+        rows,
         num_groups=1,
         overlong_penalty=1.0,
         overlong_start_tokens=8,
@@ -161,109 +157,95 @@ def test_a_reply_that_is_too_long_costs_its_episode() -> None:
 
 
 def test_the_divergence_in_the_reward_costs_its_episode() -> None:
-    notes = episode(0, 0, rewards(1.0, 0.0)) | episode(0, 1, rewards(1.0))
-    key = "train-3-0_0_1"
-    notes[key] = tuple(note._replace(reference_kl=2.0) for note in notes[key])
+    rows = episode(0, 0, rewards(1.0, 0.0)) | episode(0, 1, rewards(1.0))
+    step = credit_of(rows, num_groups=1, reward_kl_coefficient=0.25)
 
-    credit = credit_of(notes, num_groups=1, reward_kl_coefficient=0.25)
+    group = "train-3-0"
+    divergences = {Episode(group, 0): np.array([0.0, 2.0]), Episode(group, 1): np.array([0.0])}
+    step = replace(step, reference_kl=divergences).credited()
 
     # returns 1 - 1/2 and 1: mean 3/4
-    assert list(advantages_of(credit).values()) == pytest.approx([-0.25, -0.25, 0.25])
-    assert credit.groups_without_signal == 0
+    assert list(advantages_of(step).values()) == pytest.approx([-0.25, -0.25, 0.25])
+    assert groups_without_signal(step) == 0
 
 
 def test_a_task_with_one_episode_left_is_left_out_and_counted() -> None:
-    notes = episode(0, 0, rewards(1)) | episode(0, 3, rewards(0)) | episode(2, 1, rewards(1.0, 1.0))
+    rows = episode(0, 0, rewards(1)) | episode(0, 3, rewards(0)) | episode(2, 1, rewards(1.0, 1.0))
 
-    credit = credit_of(notes, num_groups=4)
+    credit = credit_of(rows, num_groups=4)
 
-    assert {key for e in credit.episodes for key in e.rows} == {"train-3-0_0_0", "train-3-0_3_0"}
-    assert credit.left_out == ("train-3-2_1_0", "train-3-2_1_1")
-    assert credit.num_groups == 4
+    assert {call.row for call in credit.calls} == {"train-3-0_0_0", "train-3-0_3_0"}
+    assert credit.unread == ("train-3-2_1_0", "train-3-2_1_1")
+    assert credit.report()["groups/left_out"] == 3
     # the tokens of what is left out weigh nothing: those of the others add up to 1
-    weight = sum(
-        weight * note.action_tokens
-        for e in credit.episodes
-        for weight, note in zip(e.loss_weights, e.notes, strict=True)
-    )
+    weight = sum(call.loss_weight * call.span.action_tokens for call in credit.calls)
     assert weight == pytest.approx(1)
 
 
 def test_groups_whose_episodes_are_alike_are_counted() -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group, (first, second) in enumerate([(1, 1), (0, 0), (1, 0)]):
-        notes |= episode(group, 0, rewards(first)) | episode(group, 1, rewards(second))
+        rows |= episode(group, 0, rewards(first)) | episode(group, 1, rewards(second))
 
-    assert credit_of(notes, num_groups=3).groups_without_signal == 2
+    assert groups_without_signal(credit_of(rows, num_groups=3)) == 2
 
 
 def test_parts_take_whole_groups_in_task_order_even_if_some_failed() -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group in (0, 1, 3, 5):  # of six tasks; 2 and 4 failed
-        notes |= episode(group, 0, rewards(1, 0)) | episode(group, 1, rewards(0))
+        rows |= episode(group, 0, rewards(1, 0)) | episode(group, 1, rewards(0))
 
-    credit = credit_of(notes, num_groups=6, num_optimizer_steps=3)
+    credit = credit_of(rows, num_groups=6, num_optimizer_steps=3)
 
     # tasks 0 and 1, 2 and 3, 4 and 5
-    part_of = {e.notes[0].group_index: e.optimizer_step for e in credit.episodes}
+    part_of = {e.metadata.group_index: e.optimizer_step for e in credit.credit}
     assert part_of == {0: 0, 1: 0, 3: 1, 5: 2}
-    assert credit.keys_of(1) == ["train-3-3_0_0", "train-3-3_0_1", "train-3-3_1_0"]
+    assert credit.selection.keys_of(1) == ["train-3-3_0_0", "train-3-3_0_1", "train-3-3_1_0"]
 
 
 @pytest.mark.parametrize("loss_unit", ["token", "step", "episode"])
 def test_the_weights_of_each_optimizer_step_add_up_to_one(loss_unit: str) -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group in range(4):
         for sample_index in range(3):
-            steps = [{"reward": 1.0, "tokens": 1 + group + i} for i in range(1 + sample_index)]
-            notes |= episode(group, sample_index, steps)
+            steps: list[MadeUpStep] = [
+                {"reward": 1.0, "tokens": 1 + group + i} for i in range(1 + sample_index)
+            ]
+            rows |= episode(group, sample_index, steps)
 
-    credit = credit_of(notes, num_groups=4, num_optimizer_steps=2, loss_unit=loss_unit)
+    credit = credit_of(rows, num_groups=4, num_optimizer_steps=2, loss_unit=loss_unit)
 
     for part in range(2):
         total = sum(
-            weight * note.action_tokens
-            for e in credit.episodes
+            call.loss_weight * call.span.action_tokens
+            for e in credit.credit
             if e.optimizer_step == part
-            for weight, note in zip(e.loss_weights, e.notes, strict=True)
+            for call in e.calls
         )
         assert total == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_an_episode_that_misses_a_step_is_refused(missing: int) -> None:
-    notes = episode(0, 0, rewards(0, 0, 1)) | episode(0, 1, rewards(0))
-    del notes[f"train-3-0_0_{missing}"]
+    rows = episode(0, 0, rewards(0, 0, 1)) | episode(0, 1, rewards(0))
+    del rows[f"train-3-0_0_{missing}"]
 
-    with pytest.raises(ValueError, match=r"should have steps 0 to 2, has \["):
-        credit_of(notes, num_groups=1)
+    problem = r"first row of .* is missing" if missing == 0 else rf"\({missing}, 0\)\] are missing"
+    with pytest.raises(ValueError, match=problem):
+        credit_of(rows, num_groups=1)
 
 
 def test_steps_are_put_in_order_by_number() -> None:
-    notes = episode(0, 0, rewards(*range(12))) | episode(0, 1, rewards(0))
-    shuffled = {key: notes[key] for key in sorted(notes, reverse=True)}
+    rows = episode(0, 0, rewards(*range(12))) | episode(0, 1, rewards(0))
+    shuffled = {key: rows[key] for key in sorted(rows, reverse=True)}
 
     credit = credit_of(shuffled, num_groups=1, discount=0.0)
 
     # "…_10" sorts before "…_2" as text
-    assert credit.episodes[0].credit.returns_to_go == tuple(float(i) for i in range(12))
-    assert credit.episodes[0].rows == tuple(f"train-3-0_0_{i}" for i in range(12))
-
-
-def merged(notes: Notes, *, into: int) -> Notes:
-    """The same steps, `into` of them a row, with gaps of three tokens."""
-    episodes: dict[tuple[str, int], list[StepMetadata]] = {}
-    for key, of_row in notes.items():
-        episodes.setdefault(RowKey.parse(key)[:2], []).extend(of_row)
-    rows: Notes = {}
-    for (group, sample_index), steps in episodes.items():
-        for row, first in enumerate(range(0, len(steps), into)):
-            start, of_row = 0, list[StepMetadata]()
-            for note in steps[first : first + into]:
-                of_row.append(note._replace(start=start))
-                start = of_row[-1].stop + 3
-            rows[f"{group}_{sample_index}_{row}"] = tuple(of_row)
-    return rows
+    assert credit.credit[0].credit.returns_to_go == tuple(float(i) for i in range(12))
+    assert tuple(call.row for call in credit.credit[0].calls) == tuple(
+        f"train-3-0_0_{i}" for i in range(12)
+    )
 
 
 @pytest.mark.parametrize("loss_unit", ["token", "step", "episode"])
@@ -271,61 +253,68 @@ def merged(notes: Notes, *, into: int) -> Notes:
 def test_how_episodes_are_cut_into_rows_changes_no_credit(name: str, loss_unit: str) -> None:
     if name == "drgrpo":
         loss_unit = "token"  # it refuses to divide by lengths
-    notes = (
-        episode(0, 0, [{"reward": r, "tokens": 1 + r, "anchor": f"{r % 2}"} for r in range(5)])
-        | episode(0, 1, [{"reward": 3, "tokens": 7, "anchor": "0"}])
-        | episode(1, 0, rewards(0, 1, 0))
-        | episode(1, 1, rewards(2, 2))
-    )
+    played: list[list[list[MadeUpStep]]] = [
+        [
+            [{"reward": r, "tokens": 1 + r, "anchor": f"{r % 2}"} for r in range(5)],
+            [{"reward": 3, "tokens": 7, "anchor": "0"}],
+        ],
+        [rewards(0, 1, 0), rewards(2, 2)],
+    ]
 
-    algorithm: Settings = {"name": name, "loss_unit": loss_unit, "scale_by_std": True}
+    def credited(per_row: int) -> TrainingStep:
+        rows: Rows = {}
+        for group, members in enumerate(played):
+            for sample_index, steps in enumerate(members):
+                rows |= rows_of(GroupName(3, group), sample_index, steps, per_row=per_row)
+        settings: Settings = {"name": name, "loss_unit": loss_unit, "scale_by_std": True}
+        return credit_of(rows, num_groups=2, num_optimizer_steps=2, **settings)
 
-    by_step = credit_of(notes, num_groups=2, num_optimizer_steps=2, **algorithm)
-    by_row = credit_of(merged(notes, into=2), num_groups=2, num_optimizer_steps=2, **algorithm)
+    by_call, by_row = credited(1), credited(2)
 
-    for one, other in zip(by_step.episodes, by_row.episodes, strict=True):
+    for one, other in zip(by_call.credit, by_row.credit, strict=True):
         assert other.credit == one.credit
         assert other.loss_weights == one.loss_weights
         assert other.optimizer_step == one.optimizer_step
-    assert by_row.keys_of(0) == [
+    assert by_row.selection.keys_of(0) == [
         "train-3-0_0_0", "train-3-0_0_1", "train-3-0_0_2", "train-3-0_1_0"
     ]  # fmt: skip
-    assert by_row.episodes[0].row_keys == (
+    assert [call.row for call in by_row.credit[0].calls] == [
         "train-3-0_0_0", "train-3-0_0_0", "train-3-0_0_1", "train-3-0_0_1", "train-3-0_0_2"
-    )  # fmt: skip
-    assert [s.note.step for s in by_row.steps_by_row()["train-3-0_0_1"]] == [2, 3]
+    ]  # fmt: skip
+    assert [[c.span.step for c in row] for row in by_row.calls_of(["train-3-0_0_1", "pad"])] == [
+        [2, 3], []
+    ]  # fmt: skip
 
 
 def test_every_token_of_an_action_has_the_advantage_of_its_step() -> None:
-    notes = episode(0, 0, [{"reward": 1.0, "tokens": 3}]) | episode(0, 1, rewards(0.0))
+    rows = episode(0, 0, [{"reward": 1.0, "tokens": 3}]) | episode(0, 1, rewards(0.0))
 
-    (step,) = credit_of(notes, num_groups=1).episodes[0].steps
+    (call,) = credit_of(rows, num_groups=1).credit[0].calls
 
-    assert step.token_advantages.tolist() == [0.5, 0.5, 0.5]
-    assert step.loss_weight == 1 / 5
+    assert call.token_advantages.tolist() == [0.5, 0.5, 0.5]
+    assert call.loss_weight == 1 / 5
 
 
 def test_rows_that_are_left_out_are_named_once() -> None:
-    notes = episode(0, 0, rewards(1, 1)) | episode(1, 0, rewards(1)) | episode(1, 1, rewards(0))
+    rows = rows_of(GroupName(3, 0), 0, rewards(1, 1), per_row=2)
+    rows |= episode(1, 0, rewards(1)) | episode(1, 1, rewards(0))
 
-    credit = credit_of(merged(notes, into=2), num_groups=2)
-
-    assert credit.left_out == ("train-3-0_0_0",)
+    assert credit_of(rows, num_groups=2).unread == ("train-3-0_0_0",)
 
 
-def test_a_step_that_is_in_two_rows_is_refused() -> None:
-    notes = episode(0, 0, rewards(0, 1)) | episode(0, 1, rewards(0))
-    notes["train-3-0_0_2"] = notes["train-3-0_0_1"]
+def test_a_call_that_is_in_two_rows_is_refused() -> None:
+    rows = episode(0, 0, rewards(0, 1)) | episode(0, 1, rewards(0))
+    rows["train-3-0_0_2"] = rows["train-3-0_0_1"]
 
-    with pytest.raises(ValueError, match=r"should have steps 0 to 1, has \[0, 1, 1\]"):
-        credit_of(notes, num_groups=1)
+    with pytest.raises(ValueError, match=r"\[\(1, 0\)\] are there too often"):
+        credit_of(rows, num_groups=1)
 
 
 def test_nothing_to_compare_leaves_nothing_to_train() -> None:
     credit = credit_of(episode(0, 0, rewards(1)), num_groups=2)
 
-    assert credit.episodes == ()
-    assert credit.left_out == ("train-3-0_0_0",)
+    assert credit.credit == ()
+    assert credit.unread == ("train-3-0_0_0",)
 
 
 @pytest.mark.parametrize(
@@ -376,15 +365,15 @@ def test_nothing_to_compare_leaves_nothing_to_train() -> None:
     ids=str,
 )
 def test_the_estimator_is_the_one_that_is_named(algorithm: Settings, expected: list[float]) -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group, returns in enumerate([(4.0, 0.0, 2.0), (3.0, 0.0)]):
         for sample_index, value in enumerate(returns):
             tokens = 1 if (group, sample_index) == (1, 1) else 2
-            notes |= episode(
+            rows |= episode(
                 group, sample_index, [{"reward": value, "anchor": "start", "tokens": tokens}]
             )
 
-    found = advantages_of(credit_of(notes, num_groups=2, **algorithm))
+    found = advantages_of(credit_of(rows, num_groups=2, **algorithm))
 
     np.testing.assert_allclose(list(found.values()), expected, rtol=1e-6)
 
@@ -423,28 +412,28 @@ def test_every_setting_reaches_its_estimator(algorithm: Settings, change: Settin
         [(0.0, "start"), (0.0, "hall 1"), (2.0, "door")],
         [(0.0, "start"), (0.0, "door"), (-1.0, "hall 2"), (0.0, "start")],
     ]
-    notes: Notes = {}
+    rows: Rows = {}
     for sample_index, walk in enumerate(walks):
-        notes |= episode(
+        rows |= episode(
             0,
             sample_index,
             [{"reward": r, "anchor": a, "tokens": 2 + sample_index} for r, a in walk],
         )
 
-    before = credit_of(notes, num_groups=1, **algorithm)
-    after = credit_of(notes, num_groups=1, **(algorithm | change))
+    before = credit_of(rows, num_groups=1, **algorithm)
+    after = credit_of(rows, num_groups=1, **(algorithm | change))
 
     assert advantages_of(after) != advantages_of(before)
 
 
 def test_where_an_episode_ended_is_part_of_the_graph() -> None:
-    walk = [{"reward": 0.0, "anchor": "start"}, {"reward": 1.0, "anchor": "door"}]
+    walk: list[MadeUpStep] = [{"reward": 0.0, "anchor": "start"}, {"reward": 1.0, "anchor": "door"}]
 
     def cut_short(seen_last: str) -> float:
-        lost = [{"reward": 0.0, "anchor": "start", "final": seen_last}]
-        notes = episode(0, 0, walk) | episode(0, 1, lost)
-        found = credit_of(notes, num_groups=1, name="graphgpo", distance_decay=0.5)
-        return found.episodes[1].credit.step_advantages[0]
+        lost: list[MadeUpStep] = [{"reward": 0.0, "anchor": "start"}]
+        rows = episode(0, 0, walk) | episode(0, 1, lost, final_anchor=seen_last)
+        found = credit_of(rows, num_groups=1, name="graphgpo", distance_decay=0.5)
+        return found.credit[1].credit.step_advantages[0]
 
     assert cut_short("door") == 0.0
     # the door is worth 5; a pond without a way, 3 steps from the goal, 1.25
@@ -455,51 +444,49 @@ def test_where_an_episode_ended_is_part_of_the_graph() -> None:
     "name", ["grpo", "drgrpo", "rloo", "pass_at_k", "gigpo", "hgpo", "graphgpo"]
 )
 def test_another_task_changes_nothing_even_from_the_same_state(name: str) -> None:
-    walk = [{"reward": 1.0, "anchor": "start"}, {"reward": 2.0, "anchor": "door"}]
-    notes = episode(0, 0, walk) | episode(0, 1, walk[:1])
+    walk: list[MadeUpStep] = [{"reward": 1.0, "anchor": "start"}, {"reward": 2.0, "anchor": "door"}]
+    rows = episode(0, 0, walk) | episode(0, 1, walk[:1])
     other = episode(1, 0, [{"reward": 9.0, "anchor": "start"}]) | episode(1, 1, walk[::-1])
 
-    alone = advantages_of(credit_of(notes, num_groups=2, name=name))
-    among = advantages_of(credit_of(notes | other, num_groups=2, name=name))
+    alone = advantages_of(credit_of(rows, num_groups=2, name=name))
+    among = advantages_of(credit_of(rows | other, num_groups=2, name=name))
 
     assert alone == {key: among[key] for key in alone}
 
 
 def test_reinforce_plus_plus_compares_over_the_whole_training_step() -> None:
-    notes = episode(0, 0, rewards(1)) | episode(0, 1, rewards(0))
+    rows = episode(0, 0, rewards(1)) | episode(0, 1, rewards(0))
     other = episode(1, 0, rewards(9)) | episode(1, 1, rewards(5))
     algorithm: Settings = {"name": "reinforce_plus_plus", "scale_by_std": True}
 
-    alone = advantages_of(credit_of(notes, num_groups=2, **algorithm))
-    among = advantages_of(
-        credit_of(notes | other, num_groups=2, num_optimizer_steps=2, **algorithm)
-    )
+    alone = advantages_of(credit_of(rows, num_groups=2, **algorithm))
+    among = advantages_of(credit_of(rows | other, num_groups=2, num_optimizer_steps=2, **algorithm))
 
     assert alone["train-3-0_0_0"] > 0 > among["train-3-0_0_0"]
 
 
 def test_a_group_too_small_for_pass_at_k_is_left_out() -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group, size in ((0, 3), (1, 2)):
         for sample_index in range(size):
-            notes |= episode(group, sample_index, rewards(sample_index))
+            rows |= episode(group, sample_index, rewards(sample_index))
 
-    credit = credit_of(notes, num_groups=2, name="pass_at_k", pass_k=3)
+    credit = credit_of(rows, num_groups=2, name="pass_at_k", pass_k=3)
 
-    assert set(credit.left_out) == {"train-3-1_0_0", "train-3-1_1_0"}
-    assert {e.notes[0].group_index for e in credit.episodes} == {0}
+    assert set(credit.unread) == {"train-3-1_0_0", "train-3-1_1_0"}
+    assert {e.metadata.group_index for e in credit.credit} == {0}
 
 
 def test_a_fixed_token_weighs_the_same_in_every_optimizer_step() -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group, tokens in ((0, 2), (1, 40)):
         for sample_index in range(2):
-            notes |= episode(
+            rows |= episode(
                 group, sample_index, [{"reward": float(sample_index), "tokens": tokens}]
             )
 
     credit = credit_of(
-        notes,
+        rows,
         num_groups=2,
         num_optimizer_steps=2,
         name="drgrpo",
@@ -508,8 +495,13 @@ def test_a_fixed_token_weighs_the_same_in_every_optimizer_step() -> None:
     )
 
     # two episodes of nominally 50 tokens in each
-    assert {e.optimizer_step for e in credit.episodes} == {0, 1}
-    assert {weight for e in credit.episodes for weight in e.loss_weights} == {0.01}
+    assert {e.optimizer_step for e in credit.credit} == {0, 1}
+    assert {weight for e in credit.credit for weight in e.loss_weights} == {0.01}
+
+
+def left_out(step: TrainingStep) -> set[str]:
+    """Rows of groups that cannot be compared."""
+    return set(step.selection.left_out)
 
 
 groups = st.lists(
@@ -525,27 +517,27 @@ groups = st.lists(
 def test_the_order_of_rows_changes_nothing(
     returns: list[list[list[int]]], name: str, random: Random
 ) -> None:
-    notes: Notes = {}
+    rows: Rows = {}
     for group, members in enumerate(returns):
         for sample_index, steps in enumerate(members):
-            notes |= episode(group, sample_index, rewards(*steps))
-    keys = list(notes)
+            rows |= episode(group, sample_index, rewards(*steps))
+    keys = list(rows)
     random.shuffle(keys)
 
     credits = [
-        credit_of(rows, num_groups=len(returns), name=name, scale_by_std=True)
-        for rows in (notes, {key: notes[key] for key in keys})
+        credit_of(given, num_groups=len(returns), name=name, scale_by_std=True)
+        for given in (rows, {key: rows[key] for key in keys})
     ]
 
     assert advantages_of(credits[0]) == advantages_of(credits[1])
-    assert set(credits[0].left_out) == set(credits[1].left_out)
-    trained = {key for e in credits[0].episodes for key in e.rows}
-    assert trained | set(credits[0].left_out) == set(notes)
-    assert not trained & set(credits[0].left_out)
+    assert left_out(credits[0]) == left_out(credits[1])
+    trained = {call.row for call in credits[0].calls}
+    assert trained | left_out(credits[0]) == set(rows)
+    assert not trained & left_out(credits[0])
     if name not in ("grpo", "drgrpo", "rloo", "gigpo", "graphgpo"):
         return
     # one number per episode, and they cancel over each group
     by_group: dict[int, list[float]] = {}
-    for e in credits[0].episodes:
-        by_group.setdefault(e.notes[0].group_index, []).append(e.credit.episode_advantage)
+    for e in credits[0].credit:
+        by_group.setdefault(e.metadata.group_index, []).append(e.credit.episode_advantage)
     np.testing.assert_allclose([sum(group) for group in by_group.values()], 0.0, atol=1e-9)

@@ -4,54 +4,65 @@ import pytest
 
 from longhaul_core.errors import GroupError
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.training.credit import StepCredit, credit_training_step
 from longhaul_trainer.training.estimators import Group, estimate
-from longhaul_trainer.training.step_metadata import StepMetadata, group_outcomes, without_greedy
-from trainer.training.test_credit import Notes, episode, rewards
+from longhaul_trainer.training.step_metadata import GroupName, episodes_in, without_greedy
+from longhaul_trainer.training.training_step import TrainingStep
+from row_metadata import rows_of
+from trainer.training.test_credit import Rows, episode, rewards
 
 
-def greedy_episode(group: int, *values: float, valid: bool = True) -> Notes:
-    steps = [{"reward": value, "valid": valid} for value in values]
-    return {
-        key: tuple(note._replace(greedy=True) for note in row)
-        for key, row in episode(group, 9, steps).items()
-    }
+def greedy_episode(group: int, *values: float, valid: bool = True) -> Rows:
+    steps = [{**step, "valid": valid} for step in rewards(*values)]
+    return rows_of(GroupName(3, group), 0, steps, session=9, greedy=True)
 
 
-def credited(notes: Notes, *, num_groups: int = 1, **algorithm: object) -> StepCredit:
-    sampled, greedy = without_greedy(notes)
-    return credit_training_step(
-        sampled,
+def credited(rows: Rows, *, num_groups: int = 1, **algorithm: object) -> TrainingStep:
+    step = TrainingStep.of(
+        rows,
+        number=3,
         algorithm=AlgorithmConfig.model_validate({"name": "remax"} | algorithm),
         num_optimizer_steps=1,
         groups=[f"train-3-{group}" for group in range(num_groups)],
-        greedy=greedy,
     )
+    return step.with_reported(step.episodes).credited()
 
 
-def episode_advantages(credit: StepCredit) -> list[float]:
-    return [episode.credit.episode_advantage for episode in credit.episodes]
+def episode_advantages(step: TrainingStep) -> list[float]:
+    return [episode.credit.episode_advantage for episode in step.credit]
 
 
 def test_greedy_rows_are_neither_trained_nor_counted() -> None:
-    notes = episode(0, 0, rewards(1.0)) | greedy_episode(0, 5.0, 0.0)
+    rows = episode(0, 0, rewards(1.0)) | greedy_episode(0, 5.0, 0.0)
 
-    sampled, greedy = without_greedy(notes)
+    sampled, greedy = without_greedy(rows)
 
     assert set(sampled) == {"train-3-0_0_0"}
-    assert [note.reward for note in greedy["train-3-0"]] == [5.0, 0.0]
-    assert [outcome.num_episodes for outcome in group_outcomes(sampled)] == [1]
-    assert {key for e in credited(notes).episodes for key in e.rows} == set(sampled)
+    assert [step.reward for step in greedy["train-3-0"].metadata.steps] == [5.0, 0.0]
+    step = credited(rows)
+    assert [outcome.num_episodes for outcome in step.outcomes] == [1]
+    assert {call.row for call in step.calls} == set(sampled)
+    assert set(step.unread) == set(rows) - set(sampled)
+
+
+def test_a_greedy_episode_among_what_is_reported_is_not_counted() -> None:
+    """Buffers that look at whole groups see the greedy episode beside them."""
+    rows = episode(0, 0, rewards(1.0)) | greedy_episode(0, 0.0)
+
+    step = credited(rows).with_reported(episodes_in(rows))
+
+    assert [outcome.num_episodes for outcome in step.outcomes] == [1]
 
 
 def test_the_steps_of_a_greedy_episode_are_in_order_whatever_order_its_rows_came_in() -> None:
-    notes = dict(reversed(greedy_episode(0, 1.0, 2.0, 3.0).items()))
+    rows = dict(reversed(greedy_episode(0, 1.0, 2.0, 3.0).items()))
 
-    assert [note.reward for note in without_greedy(notes)[1]["train-3-0"]] == [1.0, 2.0, 3.0]
+    greedy = without_greedy(rows)[1]["train-3-0"]
+
+    assert [call.row for call in greedy.calls] == [f"train-3-0_9_{row}" for row in range(3)]
 
 
 def test_each_task_is_compared_with_its_own_greedy_episode() -> None:
-    notes = (
+    rows = (
         episode(0, 0, rewards(1.0, 2.0))
         | greedy_episode(0, 2.0, 2.0)
         | episode(1, 0, rewards(4.0))
@@ -59,33 +70,32 @@ def test_each_task_is_compared_with_its_own_greedy_episode() -> None:
         | greedy_episode(1, 1.0)
     )
 
-    assert episode_advantages(credited(notes, num_groups=2)) == [-1.0, 3.0, -1.0]
+    assert episode_advantages(credited(rows, num_groups=2)) == [-1.0, 3.0, -1.0]
 
 
 def test_a_greedy_episode_pays_the_penalties_that_others_pay() -> None:
-    notes = episode(0, 0, rewards(1.0)) | greedy_episode(0, 1.0, 1.0, valid=False)
+    rows = episode(0, 0, rewards(1.0)) | greedy_episode(0, 1.0, 1.0, valid=False)
 
     # 1 against 2 - 2 * 0.25
-    assert episode_advantages(credited(notes, invalid_action_penalty=0.25)) == [-0.5]
+    assert episode_advantages(credited(rows, invalid_action_penalty=0.25)) == [-0.5]
 
 
 def test_a_task_whose_greedy_episode_failed_is_left_out() -> None:
-    notes = episode(0, 0, rewards(1.0)) | episode(1, 0, rewards(1.0)) | greedy_episode(1, 0.0)
+    rows = episode(0, 0, rewards(1.0)) | episode(1, 0, rewards(1.0)) | greedy_episode(1, 0.0)
 
-    credit = credited(notes, num_groups=2)
+    credit = credited(rows, num_groups=2)
 
-    assert credit.left_out == ("train-3-0_0_0",)
-    assert [e.notes[0].group_index for e in credit.episodes] == [1]
+    assert credit.selection.left_out == ("train-3-0_0_0",)
+    assert [e.metadata.group_index for e in credit.credit] == [1]
 
 
 def test_there_is_no_baseline_to_make_up() -> None:
-    note: StepMetadata = episode(0, 0, rewards(1.0))["train-3-0_0_0"][0]
     group = Group(
         name="train-3-0",
         step_rewards=[],
-        anchor_states=[[note.anchor]],
-        final_states=[note.final_anchor],
-        num_action_tokens=[[note.action_tokens]],
+        anchor_states=[["start"]],
+        final_states=["end"],
+        num_action_tokens=[[2]],
     )
 
     with pytest.raises(GroupError, match="'train-3-0' has no greedy episode"):

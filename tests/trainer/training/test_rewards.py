@@ -10,44 +10,25 @@ from hypothesis import strategies as st
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
+from longhaul_trainer.losses.kl import KlKind
 from longhaul_trainer.training.rewards import (
     overlong_share,
+    reference_divergences,
     refuse_hook_errors,
     shaped_rewards,
-    with_reference_kl,
 )
-from longhaul_trainer.training.step_metadata import StepMetadata
+from longhaul_trainer.training.step_metadata import (
+    Episode,
+    GroupName,
+    PlayedEpisode,
+    played_episodes,
+)
+from row_metadata import MadeUpStep, rows_of
 
 
-def note(
-    reward: float,
-    *,
-    tokens: int = 1,
-    valid: bool = True,
-    reference_kl: float = 0.0,
-    start: int = 0,
-) -> StepMetadata:
-    return StepMetadata(
-        task_id="task",
-        training_step=3,
-        group_index=0,
-        policy_version=0,
-        sample_index=0,
-        retry=0,
-        horizon=20,
-        step=0,
-        num_steps=1,
-        reward=reward,
-        action_valid=valid,
-        anchor="",
-        success=False,
-        episode_return=reward,
-        prompt_tokens=1,
-        action_tokens=tokens,
-        start=start,
-        split_reason=None,
-        reference_kl=reference_kl,
-    )
+def episode(*steps: MadeUpStep, per_row: int = 1, hook_error: str = "") -> PlayedEpisode:
+    rows = rows_of(GroupName(3, 0), 0, steps, per_row=per_row, hook_error=hook_error)
+    return played_episodes(rows)[Episode("train-3-0", 0)]
 
 
 def algorithm(**settings: object) -> AlgorithmConfig:
@@ -92,24 +73,39 @@ def test_lengths_that_do_not_rise_are_refused() -> None:
 
 
 def test_a_run_without_penalties_credits_the_environments_rewards() -> None:
-    episode = [note(1.0, valid=False, tokens=99), note(0, reference_kl=3.0)]
+    played = episode({"reward": 1.0, "valid": False, "tokens": 99}, {"reward": 0.0})
 
-    np.testing.assert_array_equal(shaped_rewards(episode, algorithm()), [1.0, 0.0])
+    np.testing.assert_array_equal(shaped_rewards(played, algorithm()), [1.0, 0.0])
 
 
 def test_each_reply_pays_for_its_own_length() -> None:
-    episode = [note(1.0, tokens=6), note(0.0, tokens=8), note(2.0, tokens=40)]
+    played = episode(
+        {"reward": 1.0, "tokens": 6}, {"reward": 0.0, "tokens": 8}, {"reward": 2.0, "tokens": 40}
+    )
 
-    found = shaped_rewards(episode, algorithm(**OVERLONG))
+    found = shaped_rewards(played, algorithm(**OVERLONG))
 
     # shares 0, (8 - 6) / 4 = 1/2 and 1, of a penalty of 1/2
     np.testing.assert_allclose(found, [1.0, -0.25, 1.5])
 
 
-def test_an_episode_pays_for_all_its_replies_with_its_last_step() -> None:
-    episode = [note(1.0, tokens=3), note(0.0, tokens=2), note(2.0, tokens=4)]
+def test_the_trained_calls_of_a_step_are_as_long_together_as_one_reply() -> None:
+    played = episode(
+        {"reward": 1.0, "calls": (5, 3)},
+        {"reward": 1.0, "calls": (90, 8), "trained": (False, True)},
+    )
 
-    found = shaped_rewards(episode, algorithm(**OVERLONG, overlong_unit="episode"))
+    found = shaped_rewards(played, algorithm(**OVERLONG))
+
+    np.testing.assert_allclose(found, [0.75, 0.75])
+
+
+def test_an_episode_pays_for_all_its_replies_with_its_last_step() -> None:
+    played = episode(
+        {"reward": 1.0, "tokens": 3}, {"reward": 0.0, "tokens": 2}, {"reward": 2.0, "tokens": 4}
+    )
+
+    found = shaped_rewards(played, algorithm(**OVERLONG, overlong_unit="episode"))
 
     # 9 tokens: share (9 - 6) / 4 = 3/4 of a penalty of 1/2
     np.testing.assert_allclose(found, [1.0, 0.0, 1.625])
@@ -119,57 +115,67 @@ def test_penalties_add_up() -> None:
     settings = OVERLONG | {"invalid_action_penalty": 0.1, "reward_kl_coefficient": 0.2}
 
     found = shaped_rewards(
-        [note(1.0, tokens=8, valid=False, reference_kl=1.5)], algorithm(**settings)
+        episode({"reward": 1.0, "tokens": 8, "valid": False}),
+        algorithm(**settings),
+        reference_kl=np.array([1.5]),
     )
 
     # 1 - 0.1 - 0.5 / 2 - 0.2 * 1.5
     np.testing.assert_allclose(found, [0.35])
 
 
-def test_the_divergence_of_a_step_is_the_sum_over_its_actions_tokens() -> None:
-    notes = {
-        "a": (note(0.0, tokens=2), note(1.0, tokens=1, start=3)),  # a gap of one token
-        "b": (note(0.0),),
-        "left out": (note(0.0),),
-    }
-    policy = {"a": torch.tensor([0.5, 0.5, 0.5, 0.5]).log(), "b": torch.tensor([0.5]).log()}
-    reference = {"a": torch.tensor([0.25, 0.5, 0.01, 0.125]).log(), "b": torch.tensor([1.0]).log()}
+def divergences(
+    played: PlayedEpisode, policy: list[list[float]], reference: list[list[float]], *, kind: KlKind
+) -> list[float]:
+    """Of each step, from the probabilities of the tokens of each row."""
+    name = Episode("train-3-0", 0)
+    found = reference_divergences(
+        {name: played},
+        policy={f"train-3-0_0_{n}": torch.tensor(row).log() for n, row in enumerate(policy)},
+        reference={f"train-3-0_0_{n}": torch.tensor(row).log() for n, row in enumerate(reference)},
+        kind=kind,
+    )
+    return found[name].tolist()
 
-    found = with_reference_kl(notes, policy=policy, reference=reference, kind="k1")
 
-    # log 2 + 0 and, past the gap, log 4; -log 2; and a row that is not trained has none
-    steps = [step for row in found.values() for step in row]
-    expected = [math.log(2), math.log(4), -math.log(2), 0]
-    assert [step.reference_kl for step in steps] == pytest.approx(expected)
-    without = {key: tuple(n._replace(reference_kl=0.0) for n in row) for key, row in found.items()}
-    assert without == notes
+def test_the_divergence_of_a_step_is_the_sum_over_the_tokens_of_its_calls() -> None:
+    # a gap of three tokens between the calls of a row
+    played = episode({"reward": 0.0, "tokens": 2}, {"reward": 1.0, "calls": (1, 1)}, per_row=2)
+
+    found = divergences(
+        played,
+        [[0.5] * 6, [0.5]],
+        [[0.25, 0.5, 0.01, 0.01, 0.01, 0.125], [1.0]],
+        kind="k1",
+    )
+
+    # log 2 + 0; and, past the gap, log 4 of the first call and -log 2 of the second
+    assert found == pytest.approx([math.log(2), math.log(4) - math.log(2)])
 
 
 def test_the_kind_of_estimate_is_the_one_asked_for() -> None:
-    policy = {"a": torch.tensor([0.5]).log()}
-    reference = {"a": torch.tensor([0.25]).log()}
-
-    found = with_reference_kl({"a": (note(0.0),)}, policy=policy, reference=reference, kind="k3")
+    found = divergences(episode({"reward": 0.0, "tokens": 1}), [[0.5]], [[0.25]], kind="k3")
 
     # 1/2 - 1 + log 2
-    assert found["a"][0].reference_kl == pytest.approx(math.log(2) - 0.5)
+    assert found == pytest.approx([math.log(2) - 0.5])
 
 
 def test_the_runs_own_reward_takes_the_place_of_the_environments_and_pays_penalties() -> None:
-    steps = [
-        note(1.0)._replace(hook_reward=0.25),
-        note(1.0, valid=False)._replace(hook_reward=-0.5),
-    ]
+    played = episode(
+        {"reward": 1.0, "hook_reward": 0.25},
+        {"reward": 1.0, "hook_reward": -0.5, "valid": False},
+    )
 
-    found = shaped_rewards(steps, algorithm(invalid_action_penalty=0.1))
+    found = shaped_rewards(played, algorithm(invalid_action_penalty=0.1))
 
     assert found == pytest.approx([0.25, -0.6])
 
 
-def test_what_the_runs_own_function_did_not_give_ends_the_run() -> None:
-    refuse_hook_errors({"a": (note(1.0),)})
+def test_what_the_runs_own_function_did_not_return_ends_the_run() -> None:
+    fine = episode({"reward": 1.0}).metadata
+    refuse_hook_errors([fine])
 
     with pytest.raises(ConfigError, match="mine:shape gave 1 rewards"):
         refuse_hook_errors(
-            {"a": (note(1.0), note(1.0)._replace(hook_error="mine:shape gave 1 rewards"))}
+            [fine, episode({"reward": 1.0}, hook_error="mine:shape gave 1 rewards").metadata]
         )

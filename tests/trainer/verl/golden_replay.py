@@ -42,12 +42,12 @@ from verl_process import one_critic, one_worker
 NEVER_READ = -3.25
 """What a model computed of a gap: nobody may care."""
 CREDIT = (
-    *("group_index", "sample_index", "retry", "optimizer_step_index", "split_reasons"),
-    *("episode_advantage", "step_advantages", "advantages", "token_advantages"),
-    *("shaped_rewards", "returns_to_go", "loss_weights", "policy_logprobs"),
-    *("values", "value_targets", "final_value", "token_values"),
+    *("group_index", "sample_index", "retry", "optimizer_step_index"),
+    *("episode_advantage", "step_advantages", "advantages"),
+    *("shaped_rewards", "returns_to_go", "loss_weights"),
+    *("values", "value_targets", "final_value"),
 )
-"""What is kept of an episode's credit."""
+"""What is kept of an episode's credit, beside what is kept of its calls."""
 COLUMNS = {
     "actor": (
         *("prompts", "responses", "response_mask", "loss_mask", "advantages", "loss_weights"),
@@ -121,6 +121,23 @@ def trajectory_of(
         started_at=0.0,
         duration_seconds=1.0,
     )
+
+
+def credit_of_steps(credit: EpisodeCredit) -> dict[str, Any]:
+    """The credit of an episode of one trained call a step, as lists over its steps."""
+    calls = credit.calls
+    assert [(call.step_index, call.call_index) for call in calls] == [
+        (step, 0) for step in range(len(credit.advantages))
+    ]
+    assert [call.loss_weight for call in calls] == [*credit.loss_weights]
+    assert [call.advantage for call in calls] == [*credit.advantages]
+    by_token = calls[0].token_advantages is not None
+    return {
+        "split_reasons": [call.split_reason for call in calls],
+        "policy_logprobs": [call.policy_logprobs for call in calls],
+        "token_advantages": [call.token_advantages for call in calls] if by_token else None,
+        "token_values": [call.token_values for call in calls] if by_token else None,
+    }
 
 
 # What stands in for the other processes of a run
@@ -300,22 +317,28 @@ class Recorded:
         task: Task,
     ) -> None:
         """Put the rows of the first try that did not fail into the queue."""
+        from longhaul_trainer.training.merging import metadata_of
         from longhaul_trainer.training.step_metadata import GroupName
         from longhaul_trainer.verl.rows import to_rows
 
         for retry, episode in enumerate(tries):
             if episode["failure"] is not None:
                 continue
+            trajectory = trajectory_of(
+                episode,
+                task=task,
+                sample_index=sample_index,
+                horizon=self._inputs["horizon"],
+                uses_critic=self._run.algorithm.uses_critic,
+            )
             rows = to_rows(
-                trajectory_of(
-                    episode,
-                    task=task,
-                    sample_index=sample_index,
-                    horizon=self._inputs["horizon"],
-                    uses_critic=self._run.algorithm.uses_critic,
+                trajectory,
+                metadata=metadata_of(
+                    trajectory,
+                    group=GroupName(self._inputs["training_step"], place),
+                    retry=retry,
+                    anchor_texts=self._run.algorithm.anchor_similarity is not None,
                 ),
-                group=GroupName(self._inputs["training_step"], place),
-                retry=retry,
                 training_step_of=self._run.training_step_of,
                 form=self._run.optimizer.rows,
                 max_row_tokens=self._run.optimizer.max_row_tokens,
@@ -440,12 +463,12 @@ def replay(inputs: Inputs, *, workers: Mapping[str, Any], model: Path) -> Output
     from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 
     from longhaul_trainer.verl import trainer as longhaul_trainer
-    from longhaul_trainer.verl.recorder import Recorder
+    from longhaul_trainer.verl.run_recorder import RunRecorder
 
     queue, records = Queue(), Records()
     for module in (padding_utils, replay_buffer, trainer_base, longhaul_trainer):
         cast("Any", module).tq = queue
-    cast("Any", Recorder).find = records.found
+    cast("Any", RunRecorder).find = records.found
     groups = {
         name: Updates(name, worker, queue, num_ranks=inputs["num_ranks"])
         for name, worker in workers.items()
@@ -457,7 +480,7 @@ def replay(inputs: Inputs, *, workers: Mapping[str, Any], model: Path) -> Output
     measured = metrics | updates[0].metrics | updates[1].metrics
     return {
         "credit": [
-            {name: getattr(record, name) for name in CREDIT}
+            {name: getattr(record, name) for name in CREDIT} | credit_of_steps(record)
             for record in records.written
             if isinstance(record, EpisodeCredit)
         ],

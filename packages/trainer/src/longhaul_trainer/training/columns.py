@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from longhaul_trainer.training.credit import TrainedStep
+from longhaul_trainer.training.credit import TrainedCall
 from longhaul_trainer.training.spans import FloatArray, in_response
 
 
@@ -19,25 +19,25 @@ def objects(values: Sequence[object]) -> np.ndarray:
 
 
 def responses(
-    rows: Sequence[Sequence[TrainedStep]],
+    rows: Sequence[Sequence[TrainedCall]],
     lengths: Sequence[int],
-    values: Callable[[TrainedStep], FloatArray],
+    values: Callable[[TrainedCall], FloatArray],
 ) -> torch.Tensor:
-    """A jagged tensor of responses, each of its length, with the values of its steps' actions."""
+    """A jagged tensor of responses, each of its length, with the values of its calls' replies."""
     placed = [
-        in_response([step.note for step in steps], [values(s) for s in steps], num_tokens=length)
-        for steps, length in zip(rows, lengths, strict=True)
+        in_response([call.span for call in calls], [values(c) for c in calls], num_tokens=length)
+        for calls, length in zip(rows, lengths, strict=True)
     ]
     return torch.nested.as_nested_tensor(
         [torch.from_numpy(response).float() for response in placed], layout=torch.jagged
     )
 
 
-def token_weights(step: TrainedStep) -> FloatArray:
-    """The weight of each token of the step's action."""
-    return np.full(step.note.action_tokens, step.loss_weight)
+def token_weights(call: TrainedCall) -> FloatArray:
+    """The weight of each token of the call."""
+    return np.full(call.span.action_tokens, call.loss_weight)
 
 
-def token_targets(step: TrainedStep) -> FloatArray:
-    """What the critic should have said of each token of the step's action."""
-    return np.full(step.note.action_tokens, step.value_target)
+def token_targets(call: TrainedCall) -> FloatArray:
+    """The value target of each token of the call."""
+    return np.full(call.span.action_tokens, call.value_target)

@@ -1,7 +1,11 @@
-"""Advantages and loss weights of one training step, from the notes of its steps.
+"""Advantages and loss weights of one training step, from the metadata of its episodes.
 
-Nothing here knows about verl, and nothing depends on how an episode was cut into rows. How
-episodes are compared is the estimator's; weights are shared out inside one optimizer step.
+`select_episodes` decides which groups can be compared, which optimizer step each belongs to, and
+what every step weighs in the loss; that is known before anything is computed of the rows.
+`credit_episodes` compares the episodes: the estimator gives each step an advantage, and each
+trained call of the step its share of it.
+
+Nothing here knows about verl, and nothing depends on how an episode was cut into calls and rows.
 """
 
 from __future__ import annotations
@@ -14,15 +18,22 @@ from typing import NamedTuple
 import numpy as np
 
 from longhaul_core.advantages import EpisodeCredit, LossUnit, loss_weights
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.training.estimators import Group, estimate, smallest_group
 from longhaul_trainer.training.rewards import shaped_rewards
 from longhaul_trainer.training.spans import FloatArray
-from longhaul_trainer.training.step_metadata import Episode, RowKey, RowMetadata, StepMetadata
+from longhaul_trainer.training.step_metadata import (
+    CallSpan,
+    Episode,
+    EpisodeMetadata,
+    PlacedCall,
+    PlayedEpisode,
+)
 
 
 class CriticValues(NamedTuple):
-    """What the critic said before the training step's update."""
+    """The critic's values before the training step's update."""
 
     rows: Mapping[str, FloatArray]
     """Row key → the value before each token of its response."""
@@ -30,361 +41,366 @@ class CriticValues(NamedTuple):
     """Of each truncated episode, the value of its final observation."""
 
 
-class TrainedStep(NamedTuple):
-    """One step, with what its action's tokens are trained with."""
-
-    row: str
-    """Key of the row that it is in."""
-    note: StepMetadata
-    token_advantages: FloatArray
-    """Advantage of each token of its action."""
-    loss_weight: float
-    """Weight of each of them."""
-    token_values: FloatArray
-    """What the critic said before each of them, or before them all; empty without one."""
-    value_target: float
-    """What it should have said; 0 without one."""
-    value_weights: FloatArray
-    """Weight of each of them in the critic's loss; empty without one."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeValues:
-    """What the critic said of an episode, and how much it learns of each of its steps."""
+class SelectedEpisode:
+    """An episode that is trained."""
 
-    tokens: tuple[FloatArray, ...]
-    """For each step, the value of each token of its action; the step's own for all of them where
-    it credits steps."""
-    weights: tuple[FloatArray, ...]
-    """For each step, the weight of each of these in the critic's loss."""
-    final: float | None
-    """Of the final observation; None if the episode terminated."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedEpisode:
-    """One episode of the training step, with what its steps are trained with."""
-
-    row_keys: tuple[str, ...]
-    """Key of the row that each step is in; merged steps have the same one."""
-    notes: tuple[StepMetadata, ...]
-    """Of each step, in order."""
-    shaped_rewards: tuple[float, ...]
-    """What credit is given for at each step: the rewards, less penalties."""
-    credit: EpisodeCredit
-    token_advantages: tuple[FloatArray, ...]
-    """For each step, the advantage of each token of its action."""
-    loss_weights: tuple[float, ...]
-    """Weight of each token of a step."""
-    values: EpisodeValues | None
-    """None without a critic."""
+    name: Episode
+    played: PlayedEpisode
     optimizer_step: int
     """0-based optimizer step of the training step that the episode is part of."""
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """Keys of its rows, in step order."""
-        return tuple(dict.fromkeys(self.row_keys))
-
-    @property
-    def steps(self) -> tuple[TrainedStep, ...]:
-        """Its steps, in order."""
-        return tuple(
-            TrainedStep(*step)
-            for step in zip(
-                self.row_keys,
-                self.notes,
-                self.token_advantages,
-                self.loss_weights,
-                *self._values_of_steps(),
-                strict=True,
-            )
-        )
-
-    @property
-    def step_values(self) -> tuple[float, ...] | None:
-        """What the critic said of each step's prompt; None without one."""
-        if self.values is None:
-            return None
-        return tuple(float(tokens[0]) for tokens in self.values.tokens)
-
-    @property
-    def token_values(self) -> tuple[tuple[float, ...], ...] | None:
-        """What it said before each token; None unless tokens have advantages of their own."""
-        if self.values is None or self.credit.token_advantages is None:
-            return None
-        return tuple(tuple(tokens.tolist()) for tokens in self.values.tokens)
-
-    def _values_of_steps(
-        self,
-    ) -> tuple[Sequence[FloatArray], Sequence[float], Sequence[FloatArray]]:
-        if self.values is None or self.credit.value_targets is None:
-            none = [np.zeros(0)] * len(self.notes)
-            return none, [0.0] * len(self.notes), none
-        return self.values.tokens, self.credit.value_targets, self.values.weights
+    loss_weights: tuple[float, ...]
+    """For each step, the weight of each token of its trained calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepCredit:
-    """What a training step is trained on, and what it leaves out."""
+class Selection:
+    """Which episodes a training step trains, and what their tokens weigh."""
 
-    episodes: tuple[TrainedEpisode, ...]
+    episodes: tuple[SelectedEpisode, ...]
+    """Groups together."""
     left_out: tuple[str, ...]
     """Keys of the rows of groups with too few episodes that did not fail, or without the greedy
     episode that they need: nothing to compare."""
-    groups_without_signal: int
-    """Groups whose every advantage is zero."""
     num_groups: int
+    """That the update took, those that are left out included."""
 
     def keys_of(self, optimizer_step: int) -> list[str]:
-        """Row keys of one optimizer step, episodes together and steps in order."""
+        """Row keys of one optimizer step, episodes together and rows in order."""
         return [
             key
             for episode in self.episodes
             if episode.optimizer_step == optimizer_step
-            for key in episode.rows
+            for key in episode.played.rows
         ]
 
     def weight_of(self, optimizer_step: int) -> float:
         """Weight in the loss of all tokens of one optimizer step."""
         return sum(
-            step.loss_weight * step.note.action_tokens
+            episode.loss_weights[call.span.step] * call.span.action_tokens
             for episode in self.episodes
             if episode.optimizer_step == optimizer_step
-            for step in episode.steps
+            for call in episode.played.calls
         )
 
-    def steps_by_row(self) -> dict[str, list[TrainedStep]]:
-        """Row key → the row's steps, in order."""
-        rows: dict[str, list[TrainedStep]] = defaultdict(list)
-        for episode in self.episodes:
-            for step in episode.steps:
-                rows[step.row].append(step)
-        return dict(rows)
+
+class TrainedCall(NamedTuple):
+    """A call, with what its tokens are trained with."""
+
+    row: str
+    """Key of the row that it is in."""
+    span: CallSpan
+    advantage: float
+    """Its share of its step's advantage; where tokens have their own, their mean."""
+    token_advantages: FloatArray
+    """Advantage of each of its tokens."""
+    loss_weight: float
+    """Weight of each of them."""
+    token_values: FloatArray
+    """The critic's value before each of them, or that of the step; empty without a critic."""
+    value_target: float
+    """What the values are trained towards; 0 without a critic."""
+    value_weights: FloatArray
+    """Weight of each of the values in the critic's loss; empty without a critic."""
 
 
-def credit_training_step(
-    notes: RowMetadata,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedEpisode:
+    """One episode of the training step, with what its calls are trained with."""
+
+    name: Episode
+    metadata: EpisodeMetadata
+    shaped_rewards: tuple[float, ...]
+    """What credit is given for at each step: the rewards, less penalties."""
+    credit: EpisodeCredit
+    """Of each step, whether or not a call of it is trained."""
+    loss_weights: tuple[float, ...]
+    """For each step, the weight of each token of its trained calls."""
+    calls: tuple[TrainedCall, ...]
+    """In the order that they were made."""
+    step_values: tuple[float, ...] | None
+    """The critic's value of each step; None without a critic."""
+    final_value: float | None
+    """Its value of the final observation; None if the episode terminated, and without a critic."""
+    optimizer_step: int
+    """0-based optimizer step of the training step that the episode is part of."""
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether a step has an advantage other than zero."""
+        return any(self.credit.advantages)
+
+
+def select_episodes(
+    episodes: Mapping[Episode, PlayedEpisode],
     *,
     algorithm: AlgorithmConfig,
     num_optimizer_steps: int,
     groups: Sequence[str],
-    greedy: Mapping[str, Sequence[StepMetadata]] | None = None,
-    values: CriticValues | None = None,
-) -> StepCredit:
-    """Advantages and weights of all the steps of a training step.
+    greedy: Mapping[str, PlayedEpisode] | None = None,
+) -> Selection:
+    """The episodes that can be compared, their optimizer steps and the weights of their steps.
 
     Args:
-        notes: Of all rows, padding rows not among them.
-        algorithm: How to credit.
+        episodes: That ended.
+        algorithm: How they will be credited.
         num_optimizer_steps: Parts that the groups are split into, in their order and as evenly
             as they go; as many as there are groups where those are fewer.
         groups: Names of the groups that the update took, those whose episodes all failed too.
-        greedy: Group → notes of its greedy episode's steps, in order, where groups are compared
-            with one; None where they are not. A group without one is left out.
-        values: What the critic said, where there is one. None before it was asked: it expected
-            nothing then, and which episodes are trained, and with what weight, is known already.
-
-    Raises:
-        ValueError: If an episode misses a step, or has one twice.
+        greedy: Group → its greedy episode, where groups are compared with one; None where they
+            are not. A group without one is left out.
     """
-    episodes = _episodes(notes)
     by_group: dict[str, list[Episode]] = defaultdict(list)
     for episode in sorted(episodes):
-        by_group[episode[0]].append(episode)
+        by_group[episode.group].append(episode)
     fewest = smallest_group(algorithm)
     kept = {
         name: members
         for name, members in by_group.items()
         if len(members) >= fewest and (greedy is None or name in greedy)
     }
-    said = (
-        {m: _values(m, episodes[m], algorithm, values) for group in kept.values() for m in group}
-        if algorithm.uses_critic
-        else {}
-    )
-    estimated = estimate(
-        [
-            _group(
-                name,
-                [episodes[m].notes for m in members],
-                algorithm,
-                greedy=None if greedy is None else greedy[name],
-                values=[said[m] for m in members] if said else None,
-            )
-            for name, members in kept.items()
-        ],
-        algorithm,
-    )
-    credits = {
-        episode: credit
-        for members, group_credits in zip(kept.values(), estimated, strict=True)
-        for episode, credit in zip(members, group_credits, strict=True)
-    }
     num_parts = min(num_optimizer_steps, len(groups))
     part = {name: place * num_parts // len(groups) for place, name in enumerate(groups)}
-    part_of = {episode: part[episode[0]] for episode in credits}
-    weights = _weights(episodes, part_of, algorithm)
-    value_weights = _value_weights(episodes, part_of, algorithm) if said else {}
-    return StepCredit(
+    part_of = {episode: part[name] for name, members in kept.items() for episode in members}
+    weights: dict[Episode, tuple[float, ...]] = {}
+    for members in _by_part(part_of):
+        shared = loss_weights(
+            [episodes[member].trained_tokens for member in members],
+            loss_unit=algorithm.loss_unit,
+            tokens_per_episode=algorithm.tokens_per_episode,
+        )
+        weights |= dict(zip(members, shared, strict=True))
+    return Selection(
         episodes=tuple(
-            TrainedEpisode(
-                row_keys=episodes[episode].row_keys,
-                notes=episodes[episode].notes,
-                shaped_rewards=tuple(shaped_rewards(episodes[episode].notes, algorithm).tolist()),
-                credit=credit,
-                token_advantages=_of_tokens(credit, episodes[episode].notes),
-                loss_weights=weights[episode],
-                values=EpisodeValues(
-                    tokens=said[episode].tokens,
-                    weights=value_weights[episode],
-                    final=said[episode].final,
-                )
-                if said
-                else None,
+            SelectedEpisode(
+                name=episode,
+                played=episodes[episode],
                 optimizer_step=part_of[episode],
+                loss_weights=weights[episode],
             )
-            for episode, credit in credits.items()
+            for episode in part_of
         ),
         left_out=tuple(
             key
             for name, members in by_group.items()
             if name not in kept
-            for m in members
-            for key in dict.fromkeys(episodes[m].row_keys)
-        ),
-        groups_without_signal=sum(
-            not any(any(credits[m].advantages) for m in members) for members in kept.values()
+            for member in members
+            for key in episodes[member].rows
         ),
         num_groups=len(groups),
     )
 
 
-class _Steps(NamedTuple):
-    """The steps of an episode, in order."""
+def credit_episodes(
+    selection: Selection,
+    *,
+    algorithm: AlgorithmConfig,
+    greedy: Mapping[str, PlayedEpisode] | None = None,
+    values: CriticValues | None = None,
+    reference_kl: Mapping[Episode, FloatArray] | None = None,
+) -> tuple[TrainedEpisode, ...]:
+    """The selected episodes with their advantages, in the order given.
 
-    row_keys: tuple[str, ...]
-    notes: tuple[StepMetadata, ...]
+    Args:
+        selection: What is trained.
+        algorithm: How to credit.
+        greedy: As for `select_episodes`.
+        values: The critic's, where the algorithm has one.
+        reference_kl: For each episode, the divergence from the starting model of each step; None
+            where it is not part of the reward.
 
-
-def _episodes(notes: RowMetadata) -> dict[Episode, _Steps]:
-    """The steps of each episode."""
-    rows: dict[Episode, list[tuple[int, str, StepMetadata]]] = defaultdict(list)
-    for key, of_row in notes.items():
-        parsed = RowKey.parse(key)
-        rows[parsed.group, parsed.sample_index] += [(note.step, key, note) for note in of_row]
-    episodes: dict[Episode, _Steps] = {}
-    for episode, found in rows.items():
-        members = sorted(found, key=lambda member: member[:2])
-        steps, num_steps = [step for step, _, _ in members], members[0][2].num_steps
-        if steps != list(range(num_steps)):
-            raise ValueError(
-                f"episode {episode} should have steps 0 to {num_steps - 1}, has {steps}"
-            )
-        episodes[episode] = _Steps(
-            row_keys=tuple(key for _, key, _ in members),
-            notes=tuple(note for _, _, note in members),
+    Raises:
+        ConfigError: If a step has no trained call whose value the critic could give.
+        ValueError: If the algorithm has a critic and a value is missing.
+    """
+    rewards = {
+        episode.name: shaped_rewards(
+            episode.played,
+            algorithm,
+            reference_kl=None if reference_kl is None else reference_kl[episode.name],
         )
-    return episodes
+        for episode in selection.episodes
+    }
+    critic = _critic(selection, algorithm, values) if algorithm.uses_critic else {}
+    by_group: dict[str, list[SelectedEpisode]] = defaultdict(list)
+    for episode in selection.episodes:
+        by_group[episode.name.group].append(episode)
+    estimated = estimate(
+        [
+            Group(
+                name=name,
+                step_rewards=[rewards[m.name] for m in members],
+                anchor_states=[[s.anchor for s in m.played.metadata.steps] for m in members],
+                final_states=[_final_state(m.played.metadata) for m in members],
+                num_action_tokens=[m.played.trained_tokens for m in members],
+                greedy_rewards=None if greedy is None else shaped_rewards(greedy[name], algorithm),
+                token_values=[critic[m.name].tokens for m in members] if critic else None,
+                final_values=[critic[m.name].final for m in members] if critic else None,
+            )
+            for name, members in by_group.items()
+        ],
+        algorithm,
+    )
+    credits = {
+        member.name: credit
+        for members, of_group in zip(by_group.values(), estimated, strict=True)
+        for member, credit in zip(members, of_group, strict=True)
+    }
+    return tuple(
+        TrainedEpisode(
+            name=episode.name,
+            metadata=episode.played.metadata,
+            shaped_rewards=tuple(rewards[episode.name].tolist()),
+            credit=credits[episode.name],
+            loss_weights=episode.loss_weights,
+            calls=_trained_calls(episode, credits[episode.name], critic.get(episode.name)),
+            step_values=tuple(float(tokens[0]) for tokens in critic[episode.name].tokens)
+            if critic
+            else None,
+            final_value=critic[episode.name].final if critic else None,
+            optimizer_step=episode.optimizer_step,
+        )
+        for episode in selection.episodes
+    )
 
 
-class CriticOutput(NamedTuple):
-    """What the critic said of an episode."""
+def _final_state(episode: EpisodeMetadata) -> str | None:
+    """The state that the last step led to; None where it led to the goal."""
+    return None if episode.success else episode.final_anchor
+
+
+def _by_part(part_of: Mapping[Episode, int]) -> list[list[Episode]]:
+    """The episodes of each optimizer step."""
+    parts: dict[int, list[Episode]] = defaultdict(list)
+    for episode, part in part_of.items():
+        parts[part].append(episode)
+    return [parts[part] for part in sorted(parts)]
+
+
+def _trained_calls(
+    episode: SelectedEpisode, credit: EpisodeCredit, critic: _CriticOutput | None
+) -> tuple[TrainedCall, ...]:
+    """The calls of an episode: a token's advantage is its call's share of its step's."""
+    read = [0] * len(episode.loss_weights)  # tokens of each step that earlier calls took
+    calls: list[TrainedCall] = []
+    for row, span in episode.played.calls:
+        step, own = span.step, slice(read[span.step], read[span.step] + span.action_tokens)
+        read[step] = own.stop
+        advantages = (
+            np.full(span.action_tokens, credit.advantages[step])
+            if credit.token_advantages is None
+            else np.array(credit.token_advantages[step][own])
+        )
+        by_token = credit.token_advantages is not None and span.action_tokens > 0
+        advantage = float(advantages.mean()) if by_token else credit.advantages[step]
+        nothing = np.zeros(0)
+        has_values = critic is not None and credit.value_targets is not None
+        calls.append(
+            TrainedCall(
+                row=row,
+                span=span,
+                advantage=span.credit_share * advantage,
+                token_advantages=span.credit_share * advantages,
+                loss_weight=episode.loss_weights[step],
+                token_values=critic.tokens[step][own] if critic else nothing,
+                value_target=credit.value_targets[step]
+                if has_values and credit.value_targets
+                else 0.0,
+                value_weights=critic.weights[len(calls)] if critic else nothing,
+            )
+        )
+    return tuple(calls)
+
+
+class _CriticOutput(NamedTuple):
+    """The critic's values of an episode."""
 
     tokens: tuple[FloatArray, ...]
+    """For each step, of each token of its trained calls in their order; the value of the step for
+    all of them where steps are credited."""
+    weights: tuple[FloatArray, ...]
+    """For each trained call, of each of its tokens in the critic's loss."""
     final: float | None
+    """Of the final observation; None if the episode terminated."""
+
+
+def _critic(
+    selection: Selection, algorithm: AlgorithmConfig, values: CriticValues | None
+) -> dict[Episode, _CriticOutput]:
+    if values is None:
+        raise ValueError(f"algorithm.name = {algorithm.name!r} needs the values of its critic")
+    weights = _value_weights(selection, algorithm)
+    found: dict[Episode, _CriticOutput] = {}
+    for episode in selection.episodes:
+        truncated = episode.played.metadata.truncated
+        if truncated and episode.name not in values.finals:
+            raise ValueError(
+                f"the final observation of the truncated episode {episode.name} has no value"
+            )
+        found[episode.name] = _CriticOutput(
+            tokens=_values(episode, algorithm, values),
+            weights=weights[episode.name],
+            final=values.finals[episode.name] if truncated else None,
+        )
+    return found
 
 
 def _values(
-    episode: Episode, steps: _Steps, algorithm: AlgorithmConfig, values: CriticValues | None
-) -> CriticOutput:
-    """Values of the tokens of each step's action, and of the final observation."""
-    truncated = steps.notes[-1].truncated
-    if values is None:
-        return CriticOutput(
-            tuple(np.zeros(note.action_tokens) for note in steps.notes), 0.0 if truncated else None
-        )
-    if truncated and episode not in values.finals:
-        raise ValueError(f"the final observation of the truncated episode {episode} has no value")
-    tokens = [
-        values.rows[key][note.start : note.stop]
-        for key, note in zip(steps.row_keys, steps.notes, strict=True)
-    ]
-    if algorithm.gae_level == "step":
-        tokens = [np.full(len(tokens_T), tokens_T[0]) for tokens_T in tokens]
-    return CriticOutput(tuple(tokens), values.finals[episode] if truncated else None)
+    episode: SelectedEpisode, algorithm: AlgorithmConfig, values: CriticValues
+) -> tuple[FloatArray, ...]:
+    """For each step, the values of the tokens of its trained calls.
 
-
-def _of_tokens(credit: EpisodeCredit, notes: Sequence[StepMetadata]) -> tuple[FloatArray, ...]:
-    """The advantages of tokens: their own, or their step's where the estimator has no others."""
-    if credit.token_advantages is not None:
-        return tuple(np.array(tokens) for tokens in credit.token_advantages)
-    return tuple(
-        np.full(note.action_tokens, advantage)
-        for note, advantage in zip(notes, credit.advantages, strict=True)
-    )
-
-
-def _group(
-    name: str,
-    members: Sequence[Sequence[StepMetadata]],
-    algorithm: AlgorithmConfig,
-    *,
-    greedy: Sequence[StepMetadata] | None,
-    values: Sequence[CriticOutput] | None,
-) -> Group:
-    return Group(
-        name=name,
-        step_rewards=[shaped_rewards(episode, algorithm) for episode in members],
-        anchor_states=[[note.anchor for note in episode] for episode in members],
-        final_states=[None if e[-1].success else e[-1].final_anchor for e in members],
-        num_action_tokens=[[note.action_tokens for note in episode] for episode in members],
-        greedy_rewards=None if greedy is None else shaped_rewards(greedy, algorithm),
-        token_values=None if values is None else [said.tokens for said in values],
-        final_values=None if values is None else [said.final for said in values],
-    )
-
-
-def _weights(
-    episodes: Mapping[Episode, _Steps],
-    part_of: Mapping[Episode, int],
-    algorithm: AlgorithmConfig,
-) -> dict[Episode, tuple[float, ...]]:
-    weights: dict[Episode, tuple[float, ...]] = {}
-    for part in sorted(set(part_of.values())):
-        members = [episode for episode in part_of if part_of[episode] == part]
-        counts = [[note.action_tokens for note in episodes[member].notes] for member in members]
-        shared = loss_weights(
-            counts,
-            loss_unit=algorithm.loss_unit,
-            tokens_per_episode=algorithm.tokens_per_episode,
-        )
-        weights |= dict(zip(members, shared, strict=True))
-    return weights
+    By step, the value is read before the first token of the call that chose the action; by token,
+    the calls of a step follow each other as one reply.
+    """
+    by_token = algorithm.gae_level == "token"
+    calls: list[list[PlacedCall]] = [[] for _ in episode.played.metadata.steps]
+    for call in episode.played.calls:
+        if by_token or call.span.acting:
+            calls[call.span.step].append(call)
+    found: list[FloatArray] = []
+    for step, (of_step, num_tokens) in enumerate(
+        zip(calls, episode.played.trained_tokens, strict=True)
+    ):
+        read = [values.rows[row][span.start : span.stop] for row, span in of_step]
+        if not any(len(tokens) for tokens in read):
+            raise ConfigError(
+                f"algorithm.name = {algorithm.name!r} needs the critic's value of every step, "
+                + ("read in a call" if by_token else "read in the call that chose the action")
+                + f", which must be trained: step {step} of {episode.name} has no such call; "
+                "train it, or take an algorithm without a critic"
+            )
+        found.append(np.concatenate(read) if by_token else np.full(num_tokens, read[0][0]))
+    return tuple(found)
 
 
 def _value_weights(
-    episodes: Mapping[Episode, _Steps],
-    part_of: Mapping[Episode, int],
-    algorithm: AlgorithmConfig,
+    selection: Selection, algorithm: AlgorithmConfig
 ) -> dict[Episode, tuple[FloatArray, ...]]:
-    """For each step, the weight of each token's value in the critic's loss.
+    """For each trained call, the weight of each token's value in the critic's loss.
 
-    A step has one value, at its first token, or one for each token; they weigh as tokens do in
-    the policy's loss. `fixed_token` is `token` here: a critic's loss has no use for a constant.
+    A step has one value, at the first token of the call that chose its action, or one for each
+    token; they weigh as tokens do in the policy's loss. `fixed_token` is `token` here: a critic's
+    loss has no use for a constant.
     """
     by_token = algorithm.gae_level == "token"
     unit: LossUnit = "token" if algorithm.loss_unit == "fixed_token" else algorithm.loss_unit
+    played = {episode.name: episode.played for episode in selection.episodes}
     weights: dict[Episode, tuple[FloatArray, ...]] = {}
-    for part in sorted(set(part_of.values())):
-        members = [episode for episode in part_of if part_of[episode] == part]
-        lengths = [[note.action_tokens for note in episodes[member].notes] for member in members]
+    for members in _by_part({e.name: e.optimizer_step for e in selection.episodes}):
+        lengths = [played[member].trained_tokens for member in members]
         counts = lengths if by_token else [[1] * len(steps) for steps in lengths]
-        for member, steps, shared in zip(
-            members, lengths, loss_weights(counts, loss_unit=unit), strict=True
-        ):
+        for member, shared in zip(members, loss_weights(counts, loss_unit=unit), strict=True):
             weights[member] = tuple(
-                np.full(length, weight) if by_token else np.array([weight] + [0.0] * (length - 1))
-                for length, weight in zip(steps, shared, strict=True)
+                _weights_in_call(span, shared[span.step], by_token=by_token)
+                for _, span in played[member].calls
             )
+    return weights
+
+
+def _weights_in_call(span: CallSpan, weight: float, *, by_token: bool) -> FloatArray:
+    if by_token:
+        return np.full(span.action_tokens, weight)
+    weights = np.zeros(span.action_tokens)
+    weights[:1] = weight if span.acting else 0.0
     return weights

@@ -1,145 +1,225 @@
-"""How an episode is cut into rows: one row per step, or steps that extend each other in one.
+"""How an episode is cut into rows: one per trained call, or one of calls that extend each other.
 
-A step continues the row of the step before it where its prompt begins with that step's
-prompt and action, token by token. What the engine read and wrote is then one sequence, and
-the learner reads it once instead of once per step. Nothing is tokenised again: where the
-tokens differ, for whatever reason, a new row begins and says why.
+A call continues the row of the last trained call of its stream (the same agent, for the same
+purpose) where its prompt begins with that call's prompt and reply, token by token. What the engine
+read and wrote is then one sequence, and the learner reads it once instead of once per call.
+Nothing is tokenised again: where the tokens differ, for whatever reason, a new row begins and says
+why. Calls that are not trained are in no row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from typing import Literal, TypeVar
+from itertools import chain
+from typing import Literal, NamedTuple, TypeVar
 
-from longhaul_core.types import SplitReason, Step, Trajectory
-from longhaul_trainer.training.step_metadata import GroupName, StepMetadata
+from longhaul_core.store.packing import content_hash
+from longhaul_core.types import Call, SampledTokens, SplitReason, Step, Trajectory
+from longhaul_trainer.training.step_metadata import (
+    CallSpan,
+    EpisodeMetadata,
+    GroupName,
+    StepMetadata,
+)
 
 RowForm = Literal["step", "merged"]
 
 T = TypeVar("T", int, float)
 
 
+class SampledCall(NamedTuple):
+    """A call that is trained, and where it was made."""
+
+    step: Step
+    place: int
+    """0-based, among the step's calls."""
+    call: Call
+    tokens: SampledTokens
+    """The call's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Consecutive steps of an episode, each of which extends the one before it."""
+    """Trained calls of one stream of an episode, each of which extends the one before it."""
 
     reason: SplitReason
-    """Why the row begins with its first step."""
-    steps: tuple[Step, ...]
+    """Why the row begins with its first call."""
+    calls: tuple[SampledCall, ...]
 
     @property
     def prompt_tokens(self) -> tuple[int, ...]:
-        """The prompt of the first step."""
-        return self.steps[0].prompt_tokens
+        """The prompt of the first call."""
+        return self.calls[0].tokens.prompt_tokens
 
     @property
     def response_tokens(self) -> list[int]:
-        """The first action, the gap before the second, the second action, and so on."""
-        last = self.steps[-1]
+        """The first reply, the gap before the second, the second reply, and so on."""
+        last = self.calls[-1].tokens
         whole = last.prompt_tokens + last.action_tokens
         return list(whole[len(self.prompt_tokens) :])
 
     @property
     def starts(self) -> list[int]:
-        """0-based place in the response of each action's first token."""
-        return [len(step.prompt_tokens) - len(self.prompt_tokens) for step in self.steps]
+        """0-based place in the response of each reply's first token."""
+        return [len(call.tokens.prompt_tokens) - len(self.prompt_tokens) for call in self.calls]
 
     @property
     def response_mask(self) -> list[int]:
         """1 where a token was sampled, 0 in a gap."""
-        return self._in_actions([[1] * len(step.action_tokens) for step in self.steps], gap=0)
+        ones = [[1] * len(call.tokens.action_tokens) for call in self.calls]
+        return self._in_replies(ones, gap=0)
 
     @property
     def response_logprobs(self) -> list[float]:
         """Behavior logprobs; 0 in a gap."""
-        return self._in_actions([step.behavior_logprobs for step in self.steps], gap=0.0)
+        return self._in_replies([call.tokens.behavior_logprobs for call in self.calls], gap=0.0)
 
-    def _in_actions(self, values: Sequence[Sequence[T]], *, gap: T) -> list[T]:
+    @property
+    def spans(self) -> tuple[CallSpan, ...]:
+        """Where each call is."""
+        return tuple(
+            CallSpan(
+                step=step.index,
+                call=place,
+                acting=call is step.act,
+                start=start,
+                prompt_tokens=len(tokens.prompt_tokens),
+                action_tokens=len(tokens.action_tokens),
+                policy_version=tokens.policy_version,
+                credit_share=call.credit_share,
+                split_reason=None if number else self.reason.value,
+            )
+            for number, ((step, place, call, tokens), start) in enumerate(
+                zip(self.calls, self.starts, strict=True)
+            )
+        )
+
+    def _in_replies(self, values: Sequence[Sequence[T]], *, gap: T) -> list[T]:
         ends = [
-            s + len(step.action_tokens) for s, step in zip(self.starts, self.steps, strict=True)
+            start + len(call.tokens.action_tokens)
+            for start, call in zip(self.starts, self.calls, strict=True)
         ]
         gaps = [0, *(start - end for end, start in zip(ends, self.starts[1:], strict=False))]
         return [
             value
-            for length, of_step in zip(gaps, values, strict=True)
-            for value in chain([gap] * length, of_step)
+            for length, of_call in zip(gaps, values, strict=True)
+            for value in chain([gap] * length, of_call)
         ]
+
+
+def trained_calls(steps: Sequence[Step]) -> list[SampledCall]:
+    """The calls of `steps` that are trained, in the order that they were made."""
+    return [
+        SampledCall(step, place, call, call.sampled)
+        for step in steps
+        for place, call in enumerate(step.calls)
+        if call.trained and call.sampled is not None
+    ]
 
 
 def cut_into_rows(
     steps: Sequence[Step], *, form: RowForm, max_row_tokens: int | None = None
 ) -> list[Row]:
-    """The rows of an episode, in step order; each step is in one of them.
+    """The rows of an episode, in the order of their first calls; each trained call is in one.
 
     Args:
-        steps: Of one episode, at least one, in order.
-        form: One row per step, or merged rows.
-        max_row_tokens: Longest row of several steps, prompt and gaps included; None for no
-            such limit. A step that is longer by itself has a row of its own. A merged row is
-            as long as the prompt and action of its last step.
+        steps: Of one episode, in order.
+        form: One row per call, or merged rows.
+        max_row_tokens: Longest row of several calls, prompt and gaps included; None for no
+            such limit. A call that is longer by itself has a row of its own. A merged row is
+            as long as the prompt and reply of its last call.
     """
-    reasons = [SplitReason.FIRST_STEP] + [
-        split_reason(before, step, form=form, max_row_tokens=max_row_tokens)
-        for before, step in pairwise(steps)
-    ]
-    places = [place for place, reason in enumerate(reasons) if reason is not None]
-    return [
-        Row(reason=reason, steps=tuple(steps[start:stop]))
-        for start, stop in pairwise([*places, len(steps)])
-        if (reason := reasons[start]) is not None
-    ]
+    rows: list[tuple[SplitReason, list[SampledCall]]] = []
+    newest: dict[tuple[str, str], list[SampledCall]] = {}
+    for trained in trained_calls(steps):
+        stream = (trained.call.agent, trained.call.purpose)
+        reason = (
+            split_reason(
+                newest[stream][-1].tokens, trained.tokens, form=form, max_row_tokens=max_row_tokens
+            )
+            if stream in newest
+            else SplitReason.FIRST_STEP
+        )
+        if reason is None:
+            newest[stream].append(trained)
+        else:
+            newest[stream] = [trained]
+            rows.append((reason, newest[stream]))
+    return [Row(reason=reason, calls=tuple(calls)) for reason, calls in rows]
 
 
 def split_reason(
-    before: Step, step: Step, *, form: RowForm, max_row_tokens: int | None
+    before: SampledTokens, tokens: SampledTokens, *, form: RowForm, max_row_tokens: int | None
 ) -> SplitReason | None:
-    """Why `step` cannot continue the row that ends with `before`; None if it can.
+    """Why a call cannot continue the row that ends with the call `before` it; None if it can.
 
     Of several reasons the first in this order: form, prompt, policy, length.
     """
     if form == "step":
         return SplitReason.ONE_ROW_PER_STEP
     read_and_written = before.prompt_tokens + before.action_tokens
-    if step.prompt_tokens[: len(read_and_written)] != read_and_written:
+    if tokens.prompt_tokens[: len(read_and_written)] != read_and_written:
         return SplitReason.PROMPT_CHANGED
-    if step.policy_version != before.policy_version:
+    if tokens.policy_version != before.policy_version:
         return SplitReason.POLICY_CHANGED
-    num_tokens = len(step.prompt_tokens) + len(step.action_tokens)
+    num_tokens = len(tokens.prompt_tokens) + len(tokens.action_tokens)
     if max_row_tokens is not None and num_tokens > max_row_tokens:
         return SplitReason.ROW_FULL
     return None
 
 
-def notes_of(
-    row: Row, trajectory: Trajectory, *, group: GroupName, retry: int
-) -> tuple[StepMetadata, ...]:
-    """What the trainer is told of the steps of a row of `trajectory`."""
-    return tuple(
-        StepMetadata(
-            task_id=trajectory.task.task_id,
-            training_step=group.training_step,
-            group_index=group.group_index,
-            policy_version=step.policy_version,
-            sample_index=trajectory.sample_index,
-            retry=retry,
-            horizon=trajectory.horizon,
-            step=step.index,
-            num_steps=len(trajectory.steps),
-            reward=step.reward,
-            action_valid=step.action_valid,
-            anchor=step.observation.anchor,
-            success=trajectory.success,
-            episode_return=trajectory.episode_return,
-            prompt_tokens=len(step.prompt_tokens),
-            action_tokens=len(step.action_tokens),
-            start=start,
-            split_reason=None if place else row.reason.value,
-            truncated=trajectory.stop_reason.truncated,
-            final_anchor=trajectory.final_observation.anchor
-            if step is trajectory.steps[-1]
-            else "",
-        )
-        for place, (step, start) in enumerate(zip(row.steps, row.starts, strict=True))
+def metadata_of(
+    trajectory: Trajectory,
+    *,
+    group: GroupName,
+    retry: int,
+    greedy: bool = False,
+    anchor_texts: bool = False,
+    hook_rewards: Sequence[float] | None = None,
+    hook_error: str = "",
+) -> EpisodeMetadata:
+    """What the trainer must know of `trajectory`.
+
+    Args:
+        trajectory: The episode.
+        group: That it was played in.
+        retry: How many tries of it failed before.
+        greedy: Whether it is the baseline of its group.
+        anchor_texts: Let anchor states travel as they are, and not as their hashes: an estimator
+            that takes similar states together compares their texts.
+        hook_rewards: One for each step, of `algorithm.reward_shaping`; None without it.
+        hook_error: Why that function returned nothing.
+    """
+
+    def anchor(state: str) -> str:
+        return state if anchor_texts else content_hash(state)
+
+    hooks = (None,) * len(trajectory.steps) if hook_rewards is None else hook_rewards
+    return EpisodeMetadata(
+        environment=trajectory.task.environment,
+        task_id=trajectory.task.task_id,
+        training_step=group.training_step,
+        group_index=group.group_index,
+        sample_index=trajectory.sample_index,
+        retry=retry,
+        horizon=trajectory.horizon,
+        success=trajectory.success,
+        episode_return=trajectory.episode_return,
+        truncated=trajectory.stop_reason.truncated,
+        final_anchor=anchor(trajectory.final_observation.anchor),
+        greedy=greedy,
+        steps=tuple(
+            StepMetadata(
+                reward=step.reward,
+                action_valid=step.action_valid,
+                anchor=anchor(step.observation.anchor),
+                trained_calls=tuple(place for place, call in enumerate(step.calls) if call.trained),
+                prompt_tokens=sum(len(c.sampled.prompt_tokens) for c in step.calls if c.sampled),
+                action_tokens=sum(len(c.sampled.action_tokens) for c in step.calls if c.sampled),
+                hook_reward=hook,
+            )
+            for step, hook in zip(trajectory.steps, hooks, strict=True)
+        ),
+        hook_error=hook_error,
     )

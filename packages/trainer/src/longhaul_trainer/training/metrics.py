@@ -1,4 +1,4 @@
-"""What a training step's episodes came to, what its rows cost, and how far the engine is off.
+"""What the episodes of a training step earned, what its rows cost, and how far the engine is off.
 
 Nothing here knows about verl.
 """
@@ -10,90 +10,88 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from longhaul_trainer.training.credit import StepCredit, TrainedStep
-from longhaul_trainer.training.spans import of_action
-from longhaul_trainer.training.step_metadata import RowKey, RowMetadata, StepMetadata, last_steps
+from longhaul_trainer.training.credit import Selection, TrainedCall
+from longhaul_trainer.training.spans import of_call
+from longhaul_trainer.training.step_metadata import (
+    CallSpan,
+    EpisodeMetadata,
+    GroupName,
+    PlayedEpisode,
+)
 
 
-def episode_metrics(credit: StepCredit, notes: RowMetadata) -> dict[str, float]:
-    """What the episodes of a training step came to.
+def episode_metrics(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
+    """Returns, lengths and costs of the episodes that a training step played.
 
     Args:
-        credit: Of the training step.
-        notes: Of all its rows, padding rows not among them.
+        episodes: That ended, at least one.
     """
-    last = list(last_steps(notes))
-    steps = [note for row in notes.values() for note in row]
-    groups = {(note.training_step, note.group_index) for note in last}
+    steps = [step for episode in episodes for step in episode.steps]
+    groups = {GroupName(episode.training_step, episode.group_index) for episode in episodes}
     return {
-        "episodes/mean_return": float(np.mean([note.episode_return for note in last])),
-        "episodes/success_rate": float(np.mean([note.success for note in last])),
-        "episodes/mean_steps": float(np.mean([note.num_steps for note in last])),
-        "episodes/horizon": float(np.mean([note.horizon for note in last])),
-        "episodes/count": len(last),
-        "episodes/invalid_action_rate": float(np.mean([not note.action_valid for note in steps])),
-        "episodes/prompt_tokens_mean": float(np.mean([note.prompt_tokens for note in steps])),
-        "episodes/action_tokens_mean": float(np.mean([note.action_tokens for note in steps])),
+        "episodes/mean_return": float(np.mean([e.episode_return for e in episodes])),
+        "episodes/success_rate": float(np.mean([e.success for e in episodes])),
+        "episodes/mean_steps": float(np.mean([len(e.steps) for e in episodes])),
+        "episodes/horizon": float(np.mean([e.horizon for e in episodes])),
+        "episodes/count": len(episodes),
+        "episodes/invalid_action_rate": float(np.mean([not s.action_valid for s in steps])),
+        "episodes/prompt_tokens_mean": float(np.mean([s.prompt_tokens for s in steps])),
+        "episodes/action_tokens_mean": float(np.mean([s.action_tokens for s in steps])),
         "groups/count": len(groups),
-        "groups/without_signal": credit.groups_without_signal,
-        "groups/left_out": credit.num_groups
-        - len({RowKey.parse(e.row_keys[0]).group for e in credit.episodes}),
     }
 
 
-def baseline_metrics(greedy: Mapping[str, Sequence[StepMetadata]]) -> dict[str, float]:
-    """What greedy episodes came to, and cost: their tokens are in no other count."""
-    steps = [note for episode in greedy.values() for note in episode]
+def baseline_metrics(greedy: Mapping[str, PlayedEpisode]) -> dict[str, float]:
+    """Returns and costs of greedy episodes: their tokens are in no other count."""
+    episodes = [played.metadata for played in greedy.values()]
+    steps = [step for episode in episodes for step in episode.steps]
     return {
-        "baseline/count": len(greedy),
-        "baseline/mean_return": float(np.mean([e[0].episode_return for e in greedy.values()])),
-        "baseline/prompt_tokens": sum(note.prompt_tokens for note in steps),
-        "baseline/action_tokens": sum(note.action_tokens for note in steps),
+        "baseline/count": len(episodes),
+        "baseline/mean_return": float(np.mean([e.episode_return for e in episodes])),
+        "baseline/prompt_tokens": sum(step.prompt_tokens for step in steps),
+        "baseline/action_tokens": sum(step.action_tokens for step in steps),
     }
 
 
-def row_metrics(credit: StepCredit, *, num_rows: int) -> dict[str, float]:
+def row_metrics(selection: Selection, *, num_rows: int) -> dict[str, float]:
     """Counts over the rows of the episodes that are trained.
 
     Args:
-        credit: Of the training step, with an episode at least.
+        selection: Of the training step, with an episode at least.
         num_rows: Rows of all its optimizer steps, those that only fill up counted.
     """
-    rows = credit.steps_by_row()
-    trained = sum(step.note.action_tokens for steps in rows.values() for step in steps)
-    prompts = sum(steps[0].note.prompt_tokens for steps in rows.values())
-    responses = sum(steps[-1].note.stop for steps in rows.values())
+    rows: dict[str, list[CallSpan]] = {}
+    for episode in selection.episodes:
+        for row, span in episode.played.calls:
+            rows.setdefault(row, []).append(span)
+    trained = sum(span.action_tokens for spans in rows.values() for span in spans)
     return {
         "rows/count": len(rows),
-        "rows/per_episode": len(rows) / len(credit.episodes),
+        "rows/per_episode": len(rows) / len(selection.episodes),
         "rows/padding": num_rows - len(rows),
-        "rows/longest": max(map(_num_tokens, rows.values())),
-        "rows/prompt_tokens": prompts,
-        "rows/gap_tokens": responses - trained,
+        "rows/longest": max(s[0].prompt_tokens + s[-1].stop for s in rows.values()),
+        "rows/prompt_tokens": sum(spans[0].prompt_tokens for spans in rows.values()),
+        "rows/gap_tokens": sum(spans[-1].stop for spans in rows.values()) - trained,
         "rows/trained_tokens": trained,
     }
-
-
-def _num_tokens(steps: list[TrainedStep]) -> int:
-    return steps[0].note.prompt_tokens + steps[-1].note.stop
 
 
 def agreement(
     policy: dict[str, torch.Tensor],
     behavior: dict[str, torch.Tensor],
     *,
-    steps: Sequence[TrainedStep],
+    calls: Sequence[TrainedCall],
 ) -> dict[str, float]:
     """How far sampler and learner are apart on the tokens that were sampled.
 
-    `steps` were sampled by the learner's weights, so what is left is arithmetic:
+    `calls` were sampled by the learner's weights, so what is left is arithmetic:
     different kernels, in the precision of `model.engine_dtype`.
     """
     difference = torch.cat(
         [
-            of_action(step.note, policy[step.row]).float()
-            - of_action(step.note, behavior[step.row]).float()
-            for step in steps
+            of_call(call.span, policy[call.row]).float()
+            - of_call(call.span, behavior[call.row]).float()
+            for call in calls
         ]
     )
     return {

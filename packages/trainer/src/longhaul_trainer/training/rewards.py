@@ -5,7 +5,7 @@ The environment's own reward is stored as it was. Nothing here knows about verl.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,11 +14,16 @@ from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.losses import kl_estimate
 from longhaul_trainer.losses.kl import KlKind
-from longhaul_trainer.training.spans import of_action
-from longhaul_trainer.training.step_metadata import RowMetadata, StepMetadata
+from longhaul_trainer.training.spans import FloatArray, of_call
+from longhaul_trainer.training.step_metadata import Episode, EpisodeMetadata, PlayedEpisode
 
 
-def shaped_rewards(episode: Sequence[StepMetadata], algorithm: AlgorithmConfig) -> np.ndarray:
+def shaped_rewards(
+    episode: PlayedEpisode,
+    algorithm: AlgorithmConfig,
+    *,
+    reference_kl: FloatArray | None = None,
+) -> FloatArray:
     """The rewards of one episode, shape `[S]`.
 
         r_t − invalid_action_penalty · [the action is invalid]
@@ -26,19 +31,22 @@ def shaped_rewards(episode: Sequence[StepMetadata], algorithm: AlgorithmConfig) 
             − reward_kl_coefficient · divergence from the starting model
 
     with r_t from `algorithm.reward_shaping` where there is such a function, and else the
-    environment's.
+    environment's. A step is as long as its trained calls together.
 
     Args:
-        episode: Notes of its steps, in order.
+        episode: One that ended.
         algorithm: The penalties.
+        reference_kl: Divergence of each step, shape `[S]`; None where it is not known, and 0 then.
     """
+    steps = episode.metadata.steps
     rewards = np.array(
-        [note.reward if note.hook_reward is None else note.hook_reward for note in episode],
+        [step.reward if step.hook_reward is None else step.hook_reward for step in steps],
         dtype=np.float64,
     )
-    rewards -= algorithm.invalid_action_penalty * np.array([not n.action_valid for n in episode])
-    rewards -= algorithm.overlong_penalty * _overlong_shares(episode, algorithm)
-    rewards -= algorithm.reward_kl_coefficient * np.array([n.reference_kl for n in episode])
+    rewards -= algorithm.invalid_action_penalty * np.array([not s.action_valid for s in steps])
+    rewards -= algorithm.overlong_penalty * _overlong_shares(episode.trained_tokens, algorithm)
+    if reference_kl is not None:
+        rewards -= algorithm.reward_kl_coefficient * reference_kl
     return rewards
 
 
@@ -65,57 +73,56 @@ def overlong_share(num_tokens: int, *, start: int, end: int) -> float:
     return min(max((num_tokens - start) / (end - start), 0.0), 1.0)
 
 
-def with_reference_kl(
-    notes: RowMetadata,
+def reference_divergences(
+    episodes: Mapping[Episode, PlayedEpisode],
     *,
     policy: Mapping[str, torch.Tensor],
     reference: Mapping[str, torch.Tensor],
     kind: KlKind,
-) -> dict[str, tuple[StepMetadata, ...]]:
-    """`notes`, each step of the rows of `reference` with the divergence summed over its action.
+) -> dict[Episode, FloatArray]:
+    """For each episode, the divergence of each step from the starting model, shape `[S]`.
+
+    It is summed over the tokens of the step's trained calls.
 
     Args:
-        notes: Of all rows.
+        episodes: Those that are trained.
         policy: Row key → natural log of each token of its response, under the policy before the
             update.
-        reference: The same under the frozen reference, for the rows that are trained.
+        reference: The same under the frozen reference.
         kind: Estimator.
     """
-    found = {
-        key: kl_estimate(policy[key].float(), logprobs.float(), kind=kind)
-        for key, logprobs in reference.items()
-    }
-    return {
-        key: tuple(
-            note._replace(reference_kl=float(of_action(note, found[key]).sum()))
-            if key in found
-            else note
-            for note in row
-        )
-        for key, row in notes.items()
-    }
+    found: dict[Episode, FloatArray] = {}
+    for name, episode in episodes.items():
+        of_rows = {
+            row: kl_estimate(policy[row].float(), reference[row].float(), kind=kind)
+            for row in episode.rows
+        }
+        steps = np.zeros(len(episode.metadata.steps))
+        for row, span in episode.calls:
+            steps[span.step] += float(of_call(span, of_rows[row]).sum())
+        found[name] = steps
+    return found
 
 
-def refuse_hook_errors(notes: RowMetadata) -> None:
-    """End the run where `algorithm.reward_shaping` did not give an episode its rewards.
+def refuse_hook_errors(episodes: Iterable[EpisodeMetadata]) -> None:
+    """End the run where `algorithm.reward_shaping` did not return an episode's rewards.
 
     Raises:
         ConfigError: With the first such episode's message.
     """
-    problem = next((n.hook_error for row in notes.values() for n in row if n.hook_error), "")
+    problem = next((episode.hook_error for episode in episodes if episode.hook_error), "")
     if problem:
         raise ConfigError(problem)
 
 
-def _overlong_shares(episode: Sequence[StepMetadata], algorithm: AlgorithmConfig) -> np.ndarray:
+def _overlong_shares(num_tokens: Sequence[int], algorithm: AlgorithmConfig) -> FloatArray:
     """Shape `[S]`; of an episode measured as a whole, the last step's alone is not 0."""
-    shares = np.zeros(len(episode))
+    shares = np.zeros(len(num_tokens))
     start, end = algorithm.overlong_start_tokens, algorithm.overlong_end_tokens
     if start is None or end is None:
         return shares
     if algorithm.overlong_unit == "episode":
-        total = sum(note.action_tokens for note in episode)
-        shares[-1] = overlong_share(total, start=start, end=end)
+        shares[-1] = overlong_share(sum(num_tokens), start=start, end=end)
     else:
-        shares[:] = [overlong_share(n.action_tokens, start=start, end=end) for n in episode]
+        shares[:] = [overlong_share(number, start=start, end=end) for number in num_tokens]
     return shares

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from longhaul_core.store.records import DiscardReason
-from longhaul_trainer.training.step_metadata import GroupName, RowKey, RowMetadata
+from longhaul_trainer.training.step_metadata import GroupName, RowKey, Rows, episodes_in
 
 __all__ = [
     "Decision",
@@ -184,14 +184,19 @@ def decide(
     )
 
 
-def num_tokens(notes: RowMetadata) -> int:
-    """Read and written by the engine."""
-    return sum(note.prompt_tokens + note.action_tokens for row in notes.values() for note in row)
+def num_tokens(rows: Rows) -> int:
+    """Tokens that the engine read and wrote in the episodes whose rows these are."""
+    steps = [step for episode in episodes_in(rows) for step in episode.steps]
+    return sum(step.prompt_tokens + step.action_tokens for step in steps)
 
 
-def played_group(name: GroupName, notes: RowMetadata) -> PlayedGroup:
-    """A whole group, from the notes of its rows; failed episodes have none."""
-    returns = {RowKey.parse(key).sample_index: row[-1].episode_return for key, row in notes.items()}
+def played_group(name: GroupName, rows: Rows) -> PlayedGroup:
+    """A whole group, from its rows; failed episodes have none."""
+    returns = {
+        RowKey.parse(key).sample_index: row.episode.episode_return
+        for key, row in rows.items()
+        if row.episode is not None
+    }
     return PlayedGroup(name, tuple(returns[sample_index] for sample_index in sorted(returns)))
 
 

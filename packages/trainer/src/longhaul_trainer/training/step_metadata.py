@@ -1,79 +1,124 @@
-"""What the trainer knows of the steps in a row, and of where a row belongs.
+"""What the trainer knows of an episode and its steps, and where their calls are in a row.
 
-It travels beside the row through TransferQueue: one note for each step, in step order, each
-with the place of its action in the row's response. Nothing here imports verl, so credit can
-be worked out, and tested, without it.
+It travels beside each row through TransferQueue as one `RowMetadata`: the first row of an episode
+carries what is known of the whole episode, and every row where its calls are. Nothing here
+imports verl, so credit can be worked out, and tested, without it.
 
 Row keys in TransferQueue are `{group}_{sample_index}_{row}`, so a group's name holds no `_`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longhaul_core.types import GroupOutcome
 
-NOTES = "longhaul"
+METADATA = "longhaul"
 """Our key in a row's `extra_fields`."""
 
 
-class StepMetadata(NamedTuple):
-    """What the trainer must know about a step, and where it is in its row."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetadata:
+    """What credit must know of a step, whether or not a call of it is trained."""
 
+    reward: float
+    """The environment's."""
+    action_valid: bool
+    anchor: str
+    """Hash of its anchor state; the state itself where the estimator compares texts."""
+    trained_calls: tuple[int, ...]
+    """0-based places, among the step's calls, of those that are trained."""
+    prompt_tokens: int
+    """That the engine read in all calls of the step, those that are not trained included."""
+    action_tokens: int
+    """That it wrote in them."""
+    hook_reward: float | None = None
+    """What `algorithm.reward_shaping` returned for the step; None without such a function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeMetadata:
+    """What credit must know of an episode that ended."""
+
+    environment: str
     task_id: str
     training_step: int
     """That played the episode."""
     group_index: int
     """0-based place of the task among those that the training step played."""
-    policy_version: int
-    """Optimizer steps behind the oldest weights that sampled a token of the reply."""
     sample_index: int
     """0-based place of the episode in its group."""
     retry: int
     """How many tries of this episode failed before."""
     horizon: int
     """Longest that the episode could be, in steps."""
-    step: int
-    num_steps: int
-    reward: float
-    """The environment's."""
-    action_valid: bool
-    anchor: str
     success: bool
     episode_return: float
+    truncated: bool
+    """Whether a limit cut the episode short."""
+    final_anchor: str
+    """Anchor of the state seen after the last step; see `StepMetadata.anchor`."""
+    greedy: bool
+    """Whether it is the greedy episode that is the baseline of its group, and not trained."""
+    steps: tuple[StepMetadata, ...]
+    """All of them, in order."""
+    hook_error: str = ""
+    """Why `algorithm.reward_shaping` returned no rewards; the trainer ends the run with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpan:
+    """Where the tokens of one trained call are in the response of its row."""
+
+    step: int
+    """0-based place of its step in the episode."""
+    call: int
+    """0-based place among the calls of its step."""
+    acting: bool
+    """Whether it chose the step's action."""
+    start: int
+    """0-based place, in the row's response, of the first token of the reply."""
     prompt_tokens: int
     action_tokens: int
-    start: int
-    """0-based place, in the row's response, of the action's first token."""
+    policy_version: int
+    """Optimizer steps behind the oldest weights that sampled a token of the reply."""
+    credit_share: float
+    """What the step's advantage is multiplied by for these tokens."""
     split_reason: str | None
-    """`SplitReason` value of the step that begins a row; None for those that continue it."""
-    truncated: bool = False
-    """Whether a limit cut the episode short."""
-    final_anchor: str = ""
-    """Anchor state seen after the episode's last step, whose note alone has it."""
-    greedy: bool = False
-    """Of the greedy episode that is the baseline of its group, and not trained."""
-    hook_reward: float | None = None
-    """What `algorithm.reward_shaping` gives the step; None without such a function."""
-    hook_error: str = ""
-    """Why it gave nothing; the trainer ends the run by it."""
-    reference_kl: float = 0.0
-    """Estimated divergence from the starting model, summed over the reply's tokens; known, and
-    not 0, only where it is part of the reward and the learner has read the row."""
+    """`SplitReason` value of the call that begins a row; None for those that continue it."""
 
     @property
     def stop(self) -> int:
-        """Place after the action's last token."""
+        """Place after the reply's last token."""
         return self.start + self.action_tokens
 
 
-Episode = tuple[str, int]
-"""Group and sample_index."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMetadata:
+    """What travels beside one row. The first four fields say which episode the row is of."""
 
-RowMetadata = Mapping[str, Sequence[StepMetadata]]
-"""Row key → notes of the row's steps, in step order."""
+    training_step: int
+    group_index: int
+    sample_index: int
+    retry: int
+    spans: tuple[CallSpan, ...]
+    """Of the row's calls, in order; empty for the final observation that the critic alone reads."""
+    episode: EpisodeMetadata | None
+    """With the first row of its episode, and with no other."""
+
+
+Rows = Mapping[str, RowMetadata]
+"""Row key → what travels beside the row."""
+
+
+class Episode(NamedTuple):
+    """What an episode is called among the rows."""
+
+    group: str
+    sample_index: int
 
 
 class GroupName(NamedTuple):
@@ -102,6 +147,11 @@ class RowKey(NamedTuple):
     row: int
     """0-based place of the row in its episode."""
 
+    @property
+    def episode(self) -> Episode:
+        """The episode that the row is of."""
+        return Episode(self.group, self.sample_index)
+
     @classmethod
     def parse(cls, key: str) -> RowKey:
         """Read a TransferQueue key."""
@@ -109,72 +159,135 @@ class RowKey(NamedTuple):
         return cls(group, int(sample_index), int(row))
 
 
-def written(notes: Sequence[StepMetadata]) -> list[dict[str, Any]]:
-    """Notes as a row's `extra_fields` carry them under `NOTES`."""
-    return [note._asdict() for note in notes]
+class PlacedCall(NamedTuple):
+    """A trained call, and the row that it is in."""
+
+    row: str
+    """Key of the row."""
+    span: CallSpan
 
 
-def read_notes(extra_fields: Sequence[dict[str, Any]]) -> list[tuple[StepMetadata, ...]]:
-    """The notes of rows, in the order given."""
-    return [tuple(StepMetadata(**note) for note in fields[NOTES]) for fields in extra_fields]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedEpisode:
+    """An episode that ended, put together from its rows."""
+
+    metadata: EpisodeMetadata
+    calls: tuple[PlacedCall, ...]
+    """Its trained calls, in the order that they were made."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Keys of its rows, in the order of their first calls."""
+        return tuple(dict.fromkeys(call.row for call in self.calls))
+
+    @property
+    def trained_tokens(self) -> tuple[int, ...]:
+        """For each step, the tokens of all its trained calls together."""
+        counts = [0] * len(self.metadata.steps)
+        for call in self.calls:
+            counts[call.span.step] += call.span.action_tokens
+        return tuple(counts)
 
 
-def without_final(
-    notes: RowMetadata,
-) -> tuple[dict[str, Sequence[StepMetadata]], dict[Episode, str]]:
-    """The rows of steps, and the row of each truncated episode's final observation.
+def read_metadata(extra_fields: Sequence[Mapping[str, Any]]) -> list[RowMetadata]:
+    """What travels beside rows, in the order given."""
+    return [fields[METADATA] for fields in extra_fields]
 
-    The latter has no step: it is there for the critic alone.
 
-    Returns:
-        Row key → notes of rows with steps; episode → key of the row of its final observation.
+def episodes_in(rows: Rows) -> list[EpisodeMetadata]:
+    """What is known of the episodes whose rows these are, in the order of their first rows."""
+    return [row.episode for row in rows.values() if row.episode is not None]
+
+
+def played_episodes(rows: Rows) -> dict[Episode, PlayedEpisode]:
+    """The episodes that rows belong to, in the order of the rows.
+
+    Args:
+        rows: Every row with a trained call of each episode, in any order.
+
+    Raises:
+        ValueError: If a row of an episode is missing, or one of its calls is in two rows.
     """
-    finals = {RowKey.parse(key)[:2]: key for key, row in notes.items() if not row}
-    return {key: row for key, row in notes.items() if row}, finals
-
-
-def without_greedy(
-    notes: RowMetadata,
-) -> tuple[dict[str, Sequence[StepMetadata]], dict[str, tuple[StepMetadata, ...]]]:
-    """The rows of sampled episodes, and the steps of each group's greedy one.
-
-    Returns:
-        Row key → notes of what was sampled; group → notes of its greedy episode, in step order.
-        A group whose greedy episode failed is not among the latter.
-    """
-    greedy: dict[str, list[StepMetadata]] = defaultdict(list)
-    for key, row in notes.items():
-        greedy[RowKey.parse(key).group] += [note for note in row if note.greedy]
-    sampled = {key: row for key, row in notes.items() if not any(note.greedy for note in row)}
-    return sampled, {
-        group: tuple(sorted(steps, key=lambda note: note.step))
-        for group, steps in greedy.items()
-        if steps
+    metadata: dict[Episode, EpisodeMetadata] = {}
+    calls: dict[Episode, list[PlacedCall]] = defaultdict(list)
+    for key, row in rows.items():
+        episode = RowKey.parse(key).episode
+        calls[episode] += [PlacedCall(key, span) for span in row.spans]
+        if row.episode is not None:
+            metadata[episode] = row.episode
+    for episode, found in calls.items():
+        if episode not in metadata:
+            raise ValueError(f"the first row of {episode} is missing")
+        _refuse_other_calls(episode, metadata[episode], found)
+    return {
+        episode: PlayedEpisode(
+            metadata=metadata[episode],
+            calls=tuple(sorted(found, key=lambda call: (call.span.step, call.span.call))),
+        )
+        for episode, found in calls.items()
     }
 
 
-def last_steps(notes: RowMetadata) -> Iterator[StepMetadata]:
-    """The note of each episode's last step."""
-    for row in notes.values():
-        if row[-1].step == row[-1].num_steps - 1:
-            yield row[-1]
+def _refuse_other_calls(
+    episode: Episode, metadata: EpisodeMetadata, calls: Iterable[PlacedCall]
+) -> None:
+    wanted = Counter(
+        (place, call) for place, step in enumerate(metadata.steps) for call in step.trained_calls
+    )
+    found = Counter((call.span.step, call.span.call) for call in calls)
+    if found != wanted:
+        raise ValueError(
+            f"each trained call of {episode} should be in one of its rows: (step, call) "
+            f"{sorted((wanted - found).elements())} are missing, "
+            f"{sorted((found - wanted).elements())} are there too often"
+        )
 
 
-def group_outcomes(notes: RowMetadata) -> list[GroupOutcome]:
-    """How often each group solved its task, in the order of the group's first row.
+def without_final(rows: Rows) -> tuple[dict[str, RowMetadata], dict[Episode, str]]:
+    """The rows of calls, and the row of each truncated episode's final observation.
+
+    The latter has no call: it is there for the critic alone.
+
+    Returns:
+        Rows with calls; episode → key of the row of its final observation.
+    """
+    finals = {RowKey.parse(key).episode: key for key, row in rows.items() if not row.spans}
+    return {key: row for key, row in rows.items() if row.spans}, finals
+
+
+def without_greedy(rows: Rows) -> tuple[dict[str, RowMetadata], dict[str, PlayedEpisode]]:
+    """The rows of sampled episodes, and each group's greedy episode.
+
+    Returns:
+        Rows of what was sampled; group → its greedy episode. A group whose greedy episode failed
+        is not among the latter.
+    """
+    greedy = {
+        RowKey.parse(key).episode
+        for key, row in rows.items()
+        if row.episode is not None and row.episode.greedy
+    }
+    of_greedy = {key: row for key, row in rows.items() if RowKey.parse(key).episode in greedy}
+    return {key: row for key, row in rows.items() if key not in of_greedy}, {
+        episode.group: played for episode, played in played_episodes(of_greedy).items()
+    }
+
+
+def group_outcomes(episodes: Iterable[EpisodeMetadata]) -> list[GroupOutcome]:
+    """How often each group solved its task, in the order of the group's first episode.
 
     Args:
-        notes: Of all rows, padding rows not among them; failed episodes have no row.
+        episodes: That ended; a failed one leaves nothing here.
     """
-    groups: dict[str, list[StepMetadata]] = defaultdict(list)
-    for key, row in notes.items():
-        groups[RowKey.parse(key).group] += last_steps({key: row})
+    groups: dict[GroupName, list[EpisodeMetadata]] = defaultdict(list)
+    for episode in episodes:
+        groups[GroupName(episode.training_step, episode.group_index)].append(episode)
     return [
         GroupOutcome(
-            task_id=episodes[0].task_id,
-            horizon=episodes[0].horizon,
-            num_successes=sum(note.success for note in episodes),
-            num_episodes=len(episodes),
+            task_id=members[0].task_id,
+            horizon=members[0].horizon,
+            num_successes=sum(episode.success for episode in members),
+            num_episodes=len(members),
         )
-        for episodes in groups.values()
+        for members in groups.values()
     ]

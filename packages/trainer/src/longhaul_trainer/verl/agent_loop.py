@@ -34,12 +34,13 @@ from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, FailureCause, FinishReason, Task, Trajectory
 from longhaul_trainer.environments import environment_factory, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
+from longhaul_trainer.training.merging import metadata_of
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
-from longhaul_trainer.verl.recorder import Recorder
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
-from longhaul_trainer.verl.rows import to_rows, with_hook
+from longhaul_trainer.verl.rows import to_rows
+from longhaul_trainer.verl.run_recorder import RunRecorder
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
@@ -105,7 +106,7 @@ class EpisodeService:
         run = run_context.config
         self.run_context = run_context
         self.run = run
-        self.recorder = Recorder.find(run_context.recorder_name)
+        self.recorder = RunRecorder.find(run_context.recorder_name)
         self._slots = asyncio.Semaphore(run.rollout.concurrent_episodes)
         self.in_flight = EpisodesInFlight()
         self._make_environment = environment_factory(run)
@@ -207,29 +208,38 @@ class EpisodeService:
                 group_size=run.rollout.group_size if phase == "train" else 1,
             )
             tokens = {
-                t for step in outcome.steps for t in (*step.prompt_tokens, *step.action_tokens)
+                token
+                for step in outcome.steps
+                for call in step.calls
+                if call.sampled is not None
+                for token in (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
             }
-            # Its rows are not trained on before the store has it: what the trainer then says of
-            # it may come from another process, and is not held back behind it.
+            # The store has the episode before its rows can be trained on: the trainer's records
+            # of it may come from another process, and do not wait for this one's.
             await self.recorder.commit([*self._new_pieces(tokens), record])
             if not isinstance(outcome, FailedEpisode):
                 rewards, problem = self._shaped(outcome) if phase == "train" else (None, "")
-                rows = to_rows(
+                return to_rows(
                     outcome,
-                    group=GroupName(training_step, group_index),
-                    retry=retry,
+                    metadata=metadata_of(
+                        outcome,
+                        group=GroupName(training_step, group_index),
+                        retry=retry,
+                        greedy=phase == "baseline",
+                        anchor_texts=run.algorithm.anchor_similarity is not None,
+                        hook_rewards=rewards,
+                        hook_error=problem,
+                    ),
                     training_step_of=run.training_step_of,
                     form=run.optimizer.rows,
                     max_row_tokens=run.optimizer.max_row_tokens,
-                    greedy=phase == "baseline",
                 )
-                return with_hook(rows, rewards, error=problem)
             if outcome.cause is FailureCause.STOPPED_EARLY:
                 break
         return []
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
-        """What the run's own function gives the steps, or why it gives nothing.
+        """What the run's own function returns for the steps, or why it returns nothing.
 
         An error raised here would be verl's, which logs it and leaves the group out.
         """

@@ -22,13 +22,13 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from longhaul_core.errors import LonghaulError
 from longhaul_core.store.records import DiscardReason
-from longhaul_trainer.training.step_metadata import GroupName, RowKey, RowMetadata
+from longhaul_trainer.training.step_metadata import EpisodeMetadata, GroupName, RowKey, Rows
 
 PARTITION = "train"
 """Where verl keeps the rows of training episodes in TransferQueue; validation has its own."""
 
-ReadNotes = Callable[[Sequence[str]], RowMetadata]
-"""Notes of rows, by their keys."""
+ReadRows = Callable[[Sequence[str]], Rows]
+"""Gives what travels beside rows, by their keys."""
 
 
 class GroupBuffer(ReplayBuffer):
@@ -37,7 +37,7 @@ class GroupBuffer(ReplayBuffer):
     taken: tuple[GroupName, ...] = ()
     """Groups of the newest training batch, in the order that they were asked for."""
     thrown_away: Mapping[GroupName, DiscardReason] = MappingProxyType({})
-    """Groups that were thrown away, and not yet told of, and why."""
+    """Groups that were thrown away, and not yet recorded, and why."""
 
     def _sync_metadata_from_transfer_queue(self) -> None:
         """See what became of every group.
@@ -54,17 +54,17 @@ class GroupBuffer(ReplayBuffer):
                 "logs/processes.log of the run's folder"
             )
 
-    def outcome_notes(self, taken: RowMetadata) -> RowMetadata:
-        """Notes that say how the groups ended which this training step tells the outcomes of.
+    def reported(self, taken: Sequence[EpisodeMetadata]) -> Sequence[EpisodeMetadata]:
+        """The episodes that ended and whose outcomes this training step reports.
 
         Args:
-            taken: Of the rows of the newest training batch.
+            taken: Of the newest training batch.
         """
         return taken
 
-    def _notes_of_groups(
-        self, names: Collection[GroupName], read_notes: ReadNotes
-    ) -> dict[GroupName, RowMetadata]:
+    def _rows_of_groups(
+        self, names: Collection[GroupName], read_rows: ReadRows
+    ) -> dict[GroupName, Rows]:
         """Of whole groups; a group without any episode that ended has none."""
         if not names:
             return {}
@@ -74,7 +74,7 @@ class GroupBuffer(ReplayBuffer):
             if group in keys:
                 keys[group].append(key)
         every = [key for of_group in keys.values() for key in of_group]
-        found = read_notes(every) if every else {}
+        found = read_rows(every) if every else {}
         return {name: {key: found[key] for key in keys[str(name)]} for name in names}
 
     def _materialize_batch(

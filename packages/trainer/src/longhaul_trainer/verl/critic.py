@@ -1,7 +1,7 @@
-"""The critic's loss as verl's worker calls it, and what it read, told to the store.
+"""The critic's loss as verl's worker calls it, and what it read, reported to the store.
 
 It is a weighted sum over the values of an optimizer step, like the policy's (see `loss`), and
-is reported in the same way (see `consumption`).
+is reported in the same way (see `loss_inputs`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 from longhaul_core.store.records import CriticLossInput, CriticLossInputs
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.losses import value_loss
-from longhaul_trainer.training.step_metadata import StepMetadata, read_notes
+from longhaul_trainer.training.step_metadata import CallSpan, RowMetadata, read_metadata
 from longhaul_trainer.verl.loss_inputs import MicroBatchReports
 
 
@@ -78,9 +78,9 @@ def critic_loss(
 
 
 def critic_loss_inputs(data: TensorDict) -> tuple[CriticLossInput, ...]:
-    """What the critic's loss reads of each step of a micro-batch, padding rows left out.
+    """What the critic's loss reads of each call of a micro-batch, padding rows left out.
 
-    A step answers for its action and for what comes after it in the row, up to the next action.
+    A call answers for its reply and for what comes after it in the row, up to the next reply.
     """
     padded = data.select("returns", "value_weights", "loss_mask").to_padded_tensor()
     # One transfer from the device.
@@ -88,16 +88,20 @@ def critic_loss_inputs(data: TensorDict) -> tuple[CriticLossInput, ...]:
         [padded[name].double() for name in ("returns", "value_weights", "loss_mask")]
     ).cpu()
     return tuple(
-        _consumed(note, row_index, row[:, note.start : end])
-        for row_index, (notes, row) in enumerate(
-            zip(read_notes(data.get("extra_fields").tolist()), numbers.unbind(1), strict=True)
+        _loss_input(row, span, row_index, of_row[:, span.start : end])
+        for row_index, (row, of_row) in enumerate(
+            zip(read_metadata(data.get("extra_fields").tolist()), numbers.unbind(1), strict=True)
         )
-        if row[2].any()  # not in the rows that verl fills up with
-        for note, end in zip(notes, [*(n.start for n in notes[1:]), row.shape[1]], strict=True)
+        if of_row[2].any()  # not in the rows that verl fills up with
+        for span, end in zip(
+            row.spans, [*(s.start for s in row.spans[1:]), of_row.shape[1]], strict=True
+        )
     )
 
 
-def _consumed(note: StepMetadata, row_index: int, stretch: torch.Tensor) -> CriticLossInput:
+def _loss_input(
+    row: RowMetadata, span: CallSpan, row_index: int, stretch: torch.Tensor
+) -> CriticLossInput:
     targets, weights, _ = stretch
     places = weights.nonzero().flatten()
     counted: Mapping[str, float | None] = dict.fromkeys(
@@ -111,11 +115,12 @@ def _consumed(note: StepMetadata, row_index: int, stretch: torch.Tensor) -> Crit
             "weight_high": weights[places].max().item(),
         }
     return CriticLossInput(
-        training_step=note.training_step,
-        group_index=note.group_index,
-        sample_index=note.sample_index,
-        retry=note.retry,
-        step_index=note.step,
+        training_step=row.training_step,
+        group_index=row.group_index,
+        sample_index=row.sample_index,
+        retry=row.retry,
+        step_index=span.step,
+        call_index=span.call,
         row_index=row_index,
         num_tokens=len(places),
         first_token=int(places[0]) if len(places) else None,

@@ -29,9 +29,15 @@ from longhaul_trainer.training.sampling import (
     played_group,
     still_fresh,
 )
-from longhaul_trainer.training.step_metadata import GroupName, RowKey, RowMetadata
+from longhaul_trainer.training.step_metadata import (
+    EpisodeMetadata,
+    GroupName,
+    RowKey,
+    Rows,
+    episodes_in,
+)
 from longhaul_trainer.training.stopping import Stopped
-from longhaul_trainer.verl.buffer import PARTITION, GroupBuffer, ReadNotes
+from longhaul_trainer.verl.buffer import PARTITION, GroupBuffer, ReadRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,7 @@ class DynamicSampling:
     """What a choosing buffer is given beside what verl gives it."""
 
     rules: SamplingRules
-    read_notes: ReadNotes
+    read_rows: ReadRows
     start: Callable[[int], object]
     """Starts so many further tasks."""
     stop: Callable[[Sequence[str]], Mapping[str, Stopped]]
@@ -61,14 +67,14 @@ class DynamicSamplingBuffer(GroupBuffer):
         super().__init__(**verls)
         self.waiting: tuple[GroupName, ...] = ()
         """Usable groups that the newest update had no place for."""
-        self._played_notes: RowMetadata = {}
+        self._reported: tuple[EpisodeMetadata, ...] = ()
         self._choosing = choosing
         self._rules = choosing.rules
         self._tokens: dict[GroupName, int] = {}
 
-    def outcome_notes(self, taken: RowMetadata) -> RowMetadata:
-        """Of the whole groups that the newest training step played, in order."""
-        return self._played_notes
+    def reported(self, taken: Sequence[EpisodeMetadata]) -> Sequence[EpisodeMetadata]:
+        """Those of the whole groups that the newest training step played, in order."""
+        return self._reported
 
     def first_wave(self, training_step: int) -> int:
         """Tasks that a training step begins with; see `sampling.first_wave`."""
@@ -126,14 +132,14 @@ class DynamicSamplingBuffer(GroupBuffer):
         rules, num_waiting = self._rules, len(self._fresh(training_step))
         played: dict[GroupName, PlayedGroup] = {}
         stopped: dict[GroupName, Stopped] = {}
-        notes: dict[GroupName, RowMetadata] = {}
+        rows: dict[GroupName, Rows] = {}
         num_refills = 0
         while True:
-            in_flight = self._read_whole(training_step, played, notes)
+            in_flight = self._read_whole(training_step, played, rows)
             enough = is_enough(rules, num_waiting=num_waiting, played=played.values())
             if enough and in_flight and rules.extra_tasks:
                 stopped = self._stop(in_flight)
-                self._read_whole(training_step, played, notes, except_for=stopped)
+                self._read_whole(training_step, played, rows, except_for=stopped)
                 break
             if not in_flight:
                 size = next_wave(
@@ -147,16 +153,18 @@ class DynamicSamplingBuffer(GroupBuffer):
                 num_refills += 1
                 self._choosing.start(size)
             time.sleep(self.poll_interval)
-        self._played_notes = {
-            key: row for name in sorted(notes) for key, row in sorted(notes[name].items())
-        }
+        self._reported = tuple(
+            episode
+            for name in sorted(rows)
+            for episode in episodes_in(dict(sorted(rows[name].items())))
+        )
         return played, stopped
 
     def _read_whole(
         self,
         training_step: int,
         played: dict[GroupName, PlayedGroup],
-        notes: dict[GroupName, RowMetadata],
+        rows: dict[GroupName, Rows],
         *,
         except_for: Collection[GroupName] = (),
     ) -> set[str]:
@@ -167,8 +175,8 @@ class DynamicSamplingBuffer(GroupBuffer):
             for name in map(GroupName.parse, self.finished_keys[PARTITION])
             if name.training_step == training_step and name not in played and name not in except_for
         }
-        for name, found in self._notes_of_groups(new, self._choosing.read_notes).items():
-            notes[name] = found
+        for name, found in self._rows_of_groups(new, self._choosing.read_rows).items():
+            rows[name] = found
             played[name] = played_group(name, found)
             self._tokens[name] = num_tokens(found)
         return self.pending_keys[PARTITION] | self.running_keys[PARTITION]
@@ -193,8 +201,8 @@ class DynamicSamplingBuffer(GroupBuffer):
             for key in self.partitions[PARTITION]
             if GroupName.parse(RowKey.parse(key).group) in stopped
         ]
-        notes = self._choosing.read_notes(ended) if ended else {}
-        return sum(what.num_tokens for what in stopped.values()) + num_tokens(notes)
+        rows = self._choosing.read_rows(ended) if ended else {}
+        return sum(what.num_tokens for what in stopped.values()) + num_tokens(rows)
 
     def _metrics(
         self, training_step: int, decision: Decision, *, num_played: int

@@ -8,7 +8,7 @@ for ever where a policy always succeeds or always fails; here a training step's 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transfer_queue import KVBatchMeta
@@ -21,39 +21,37 @@ from longhaul_trainer.training.sampling import (
     num_tokens,
     played_group,
 )
-from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
-from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, ReadNotes
+from longhaul_trainer.training.step_metadata import EpisodeMetadata, GroupName, Rows, episodes_in
+from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, ReadRows
 
 
 class _LeftOut(NamedTuple):
     reason: Unusable
-    notes: RowMetadata
+    rows: Rows
 
 
 class FilteringBuffer(AsyncGroupBuffer):
     """Takes groups that can be learned from, of those that were played ahead."""
 
-    def __init__(
-        self, rules: SamplingRules, read_notes: ReadNotes, verls: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, rules: SamplingRules, read_rows: ReadRows, verls: Mapping[str, Any]) -> None:
         """Begin with nothing played.
 
         Args:
             rules: A training step plays `max_refills * num_groups` further tasks at most.
-            read_notes: See there.
+            read_rows: See there.
             verls: What `ReplayBufferAsync` takes, by its names there.
         """
         super().__init__(**verls)
         self._rules = rules
-        self._read_notes = read_notes
+        self._read_rows = read_rows
         self._seen: dict[GroupName, _LeftOut | None] = {}  # whole groups that are still there
-        self._useless: dict[GroupName, RowMetadata] = {}  # of this training step
-        self._useless_notes: RowMetadata = {}  # of the newest training batch's
+        self._useless: dict[GroupName, Rows] = {}  # of this training step
+        self._useless_episodes: tuple[EpisodeMetadata, ...] = ()  # of the newest training batch's
         self._num_refills = 0
 
-    def outcome_notes(self, taken: RowMetadata) -> RowMetadata:
-        """Of the groups that were taken, and of those that were looked at and left out."""
-        return {**self._useless_notes, **taken}
+    def reported(self, taken: Sequence[EpisodeMetadata]) -> Sequence[EpisodeMetadata]:
+        """Those of the groups that were taken, and of those that were looked at and left out."""
+        return [*self._useless_episodes, *taken]
 
     def sample(
         self, global_steps: int, partition_id: str, batch_size: int
@@ -67,14 +65,13 @@ class FilteringBuffer(AsyncGroupBuffer):
         if partition_id != PARTITION:
             return batch, metrics
         reasons = Counter(self.thrown_away.values())
-        self._useless_notes = {
-            key: row for name in sorted(self._useless) for key, row in self._useless[name].items()
-        }
+        left_out = [self._useless[name] for name in sorted(self._useless)]
+        self._useless_episodes = tuple(e for rows in left_out for e in episodes_in(rows))
         metrics |= {
             "sampling/groups_taken": len(self.taken),
             "sampling/groups_no_signal": reasons["no_signal"],
             "sampling/groups_too_small": reasons["too_small"],
-            "sampling/tokens_no_signal": num_tokens(self._useless_notes),
+            "sampling/tokens_no_signal": sum(map(num_tokens, left_out)),
         }
         self._useless, self._num_refills = {}, 0
         return batch, metrics
@@ -89,9 +86,9 @@ class FilteringBuffer(AsyncGroupBuffer):
         finished = {GroupName.parse(name) for name in self.finished_keys[PARTITION]}
         self._seen = {name: seen for name, seen in self._seen.items() if name in finished}
         new = finished - self._seen.keys()
-        for name, notes in self._notes_of_groups(new, self._read_notes).items():
-            reason = self._rules.unusable(played_group(name, notes))
-            self._seen[name] = None if reason is None else _LeftOut(reason, notes)
+        for name, rows in self._rows_of_groups(new, self._read_rows).items():
+            reason = self._rules.unusable(played_group(name, rows))
+            self._seen[name] = None if reason is None else _LeftOut(reason, rows)
         useless = {str(name) for name, seen in self._seen.items() if seen is not None}
         return stale, useless - stale, failed, counts
 
@@ -110,7 +107,7 @@ class FilteringBuffer(AsyncGroupBuffer):
         for name in names:
             seen = self._seen[name]
             assert seen is not None
-            self._useless[name] = seen.notes
+            self._useless[name] = seen.rows
             self.thrown_away = {**self.thrown_away, name: seen.reason}
         self._clear_groups(partition_id, useless)
         replaced = {str(name) for name in names[: self._most_refills - self._num_refills]}
@@ -127,7 +124,7 @@ class FilteringBuffer(AsyncGroupBuffer):
         if self.pending_keys[PARTITION] or self.running_keys[PARTITION]:
             return False
         if not sampleable_keys:
-            looked_at = [played_group(name, notes) for name, notes in self._useless.items()]
+            looked_at = [played_group(name, rows) for name, rows in self._useless.items()]
             raise GroupError(
                 nothing_to_learn_from(
                     global_steps, looked_at, smallest_group=self._rules.smallest_group

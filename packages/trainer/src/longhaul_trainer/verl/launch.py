@@ -41,7 +41,7 @@ from longhaul_trainer.verl.variables import prepare_environment
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from longhaul_trainer.verl.recorder import Recorder
+    from longhaul_trainer.verl.run_recorder import RunRecorder
     from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
 
     TrainerFactory = Callable[[DictConfig, TrainingContext], LonghaulTrainer]
@@ -167,7 +167,7 @@ class _Launch:
         warm = warm_python(self.config, device=self.device, folder=scratch)
         with warm as python, ExitStack() as stack:
             from longhaul_trainer.verl.cluster import connected
-            from longhaul_trainer.verl.recorder import Recorder
+            from longhaul_trainer.verl.run_recorder import RunRecorder
 
             import_ahead()
             stack.enter_context(
@@ -180,7 +180,7 @@ class _Launch:
             )
             run_context = self._run_context()
             context_file = run_context.write(scratch)  # the attempt's number is taken from here on
-            recorder = Recorder.start(
+            recorder = RunRecorder.start(
                 self.config.store,
                 name=run_context.recorder_name,
                 run_id=run_context.run_id,
@@ -277,7 +277,7 @@ class _Launch:
         tickets: tuple[RunContext, Path],
         model: Path,
         tasks: tuple[TaskStream, Panel],
-        recorders: tuple[Recorder, Trackers],
+        recorders: tuple[RunRecorder, Trackers],
     ) -> LonghaulTrainer:
         self.stages.enter("importing verl", training_step=self.first_step)
         from longhaul_trainer.verl.plugin import check_platform
@@ -351,7 +351,7 @@ class _Launch:
 
     def _wind_up(
         self,
-        recorder: Recorder,
+        recorder: RunRecorder,
         run_context: RunContext,
         trackers: Trackers | None,
         ending: RunEnding,
@@ -367,7 +367,7 @@ class _Launch:
             ending.failure.add_note(f"What was then lost: {error}")
 
     def _end(
-        self, recorder: Recorder, run_context: RunContext, status: Ending, message: str
+        self, recorder: RunRecorder, run_context: RunContext, status: Ending, message: str
     ) -> None:
         """Write how it ended, and wait until the store has it."""
         recorder.put(

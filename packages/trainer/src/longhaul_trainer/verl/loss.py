@@ -25,8 +25,8 @@ from longhaul_trainer.losses import (
     ppo_loss,
     truncated_importance_weights,
 )
-from longhaul_trainer.training.spans import action_numbers
-from longhaul_trainer.training.step_metadata import read_notes
+from longhaul_trainer.training.spans import call_numbers
+from longhaul_trainer.training.step_metadata import read_metadata
 
 MEANS = (
     "policy_divergence",
@@ -50,9 +50,8 @@ def policy_loss(
     logprobs_BT = no_padding_2_padding(model_output["log_probs"], data)
     padded = data.select(*_fields(settings)).to_padded_tensor()
     weights_BT, advantages_BT = padded["loss_weights"], padded["advantages"]
-    actions_BT = action_numbers(
-        read_notes(data.get("extra_fields").tolist()), num_tokens=weights_BT.shape[1]
-    ).to(weights_BT.device)
+    spans = [row.spans for row in read_metadata(data.get("extra_fields").tolist())]
+    actions_BT = call_numbers(spans, num_tokens=weights_BT.shape[1]).to(weights_BT.device)
     sums = {"trained_weight": weights_BT.sum()}
     if settings.importance_sampling != "none":
         importance = truncated_importance_weights(

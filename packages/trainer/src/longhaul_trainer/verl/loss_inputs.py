@@ -1,15 +1,15 @@
-"""What the loss read of each step, told to the store by the learner's worker.
+"""What the loss read of each call, reported to the store by the learner's worker.
 
 The trainer stores the advantages and weights that it means the update to have. Rows then
 go through TransferQueue, verl's dispatch to the ranks and its cut into micro-batches; what
-comes out there is read here, from the tensors of the loss itself. A row says which steps are in
-it by the notes it was given when its episode was played, not by the order it came in.
+comes out there is read here, from the tensors of the loss itself. A row says which calls are in
+it by the spans it was given when its episode was played, not by the order it came in.
 
 The loss function is the one place that verl calls once for each micro-batch of an update,
 under activation checkpointing too, which runs the model again and not the loss. Reports are
 waited for: when the update is done they are in the store, and an error there ends the run.
 
-B rows, T tokens of the longest response, A actions of the row with the most steps.
+B rows, T tokens of the longest response, C calls of the row with the most of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from verl.utils.metric import Metric
 
 from longhaul_core.store.records import LossInput, LossInputs, Record
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.training.spans import action_numbers
-from longhaul_trainer.training.step_metadata import StepMetadata, read_notes
+from longhaul_trainer.training.spans import call_numbers
+from longhaul_trainer.training.step_metadata import CallSpan, RowMetadata, read_metadata
 from longhaul_trainer.verl.loss import policy_loss
 
 TRAINING_STEP = "update_training_step"
@@ -34,7 +34,7 @@ OPTIMIZER_STEP = "update_optimizer_step"
 
 
 class RecordWriter(Protocol):
-    """Where reports go: the run's `Recorder`, or a `StoreWriter`."""
+    """Where reports go: the run's `RunRecorder`, or a `StoreWriter`."""
 
     def write(self, records: Sequence[Record]) -> None:
         """Put records into the store.
@@ -73,7 +73,7 @@ class MicroBatchReports:
         *,
         dp_group: ProcessGroup | None,
     ) -> None:
-        """Tell the store what was read of a micro-batch, and wait until it is there.
+        """Report to the store what was read of a micro-batch, and wait until it is there.
 
         Ranks that compute the same rows together (tensor and sequence parallelism) have the same
         place among the data-parallel ranks, and so make the same report: the store keeps one.
@@ -133,51 +133,53 @@ class ReportedLoss:
 
 
 def loss_inputs(data: TensorDict) -> tuple[LossInput, ...]:
-    """What the loss reads of each step of a micro-batch, padding rows left out.
+    """What the loss reads of each call of a micro-batch, padding rows left out.
 
-    A step answers for its action and for what comes after it in the row, up to the next action:
-    a token that weighs something where nothing was sampled is told of the step before it.
+    A call answers for its reply and for what comes after it in the row, up to the next reply:
+    a token that weighs something where nothing was sampled is counted with the call before it.
 
-    One transfer from the device, of B times A times 7 numbers.
+    One transfer from the device, of B times C times 7 numbers.
     """
     padded = data.select(
         "advantages", "loss_weights", "old_log_probs", "loss_mask"
     ).to_padded_tensor()
     advantages_BT, weights_BT = padded["advantages"], padded["loss_weights"]
     in_loss_BT = weights_BT > 0
-    rows = read_notes(data.get("extra_fields").tolist())
-    actions = _Actions(action_numbers(rows, num_tokens=in_loss_BT.shape[1]).to(in_loss_BT.device))
+    rows = read_metadata(data.get("extra_fields").tolist())
+    numbers_BT = call_numbers([row.spans for row in rows], num_tokens=in_loss_BT.shape[1])
+    calls = _Calls(numbers_BT.to(in_loss_BT.device))
     own_tokens_B1 = padded["loss_mask"].sum(-1, keepdim=True)
-    numbers_BA7 = torch.stack(
+    numbers_BC7 = torch.stack(
         [
             # 0 in the rows that verl fills up with
-            own_tokens_B1.double().expand(-1, actions.most),
-            actions.sums(in_loss_BT),
-            *actions.extremes(advantages_BT, in_loss_BT),
-            *actions.extremes(weights_BT, in_loss_BT),
-            actions.sums(torch.where(in_loss_BT, padded["old_log_probs"].double(), 0.0)),
+            own_tokens_B1.double().expand(-1, calls.most),
+            calls.sums(in_loss_BT),
+            *calls.extremes(advantages_BT, in_loss_BT),
+            *calls.extremes(weights_BT, in_loss_BT),
+            calls.sums(torch.where(in_loss_BT, padded["old_log_probs"].double(), 0.0)),
         ],
         dim=-1,
     )
     return tuple(
-        _loss_input(note, row_index, numbers)
-        for row_index, (notes, numbers_A7) in enumerate(
-            zip(rows, numbers_BA7.tolist(), strict=True)
-        )
-        for note, numbers in zip(notes, numbers_A7, strict=False)
+        _loss_input(row, span, row_index, numbers)
+        for row_index, (row, numbers_C7) in enumerate(zip(rows, numbers_BC7.tolist(), strict=True))
+        for span, numbers in zip(row.spans, numbers_C7, strict=False)
         if numbers[0]
     )
 
 
-def _loss_input(note: StepMetadata, row_index: int, numbers: Sequence[float]) -> LossInput:
+def _loss_input(
+    row: RowMetadata, span: CallSpan, row_index: int, numbers: Sequence[float]
+) -> LossInput:
     _, num_tokens, *extremes, old_logprob_sum = numbers
     low, high, lightest, heaviest = extremes if num_tokens else [None] * 4
     return LossInput(
-        training_step=note.training_step,
-        group_index=note.group_index,
-        sample_index=note.sample_index,
-        retry=note.retry,
-        step_index=note.step,
+        training_step=row.training_step,
+        group_index=row.group_index,
+        sample_index=row.sample_index,
+        retry=row.retry,
+        step_index=span.step,
+        call_index=span.call,
         row_index=row_index,
         num_tokens=int(num_tokens),
         advantage_low=low,
@@ -188,12 +190,12 @@ def _loss_input(note: StepMetadata, row_index: int, numbers: Sequence[float]) ->
     )
 
 
-class _Actions:
-    """Takes tokens together by the action that they belong to; float64, shape `[B, A]`."""
+class _Calls:
+    """Takes tokens together by the call that they belong to; float64, shape `[B, C]`."""
 
-    def __init__(self, actions_BT: torch.Tensor) -> None:
-        self._actions_BT = actions_BT
-        self.most = int(actions_BT.max()) + 1
+    def __init__(self, calls_BT: torch.Tensor) -> None:
+        self._calls_BT = calls_BT
+        self.most = int(calls_BT.max()) + 1
 
     def sums(self, values_BT: torch.Tensor) -> torch.Tensor:
         return self._reduced(values_BT, "sum", start=0.0)
@@ -210,5 +212,5 @@ class _Actions:
 
     def _reduced(self, values_BT: torch.Tensor, how: str, *, start: float) -> torch.Tensor:
         shape = (len(values_BT), self.most)
-        first_BA = torch.full(shape, start, dtype=torch.float64, device=values_BT.device)
-        return first_BA.scatter_reduce(1, self._actions_BT, values_BT.double(), how)
+        first_BC = torch.full(shape, start, dtype=torch.float64, device=values_BT.device)
+        return first_BC.scatter_reduce(1, self._calls_BT, values_BT.double(), how)

@@ -32,7 +32,7 @@ from longhaul_trainer.training.health import warnings_of
 from longhaul_trainer.training.stages import StageClock
 
 if TYPE_CHECKING:
-    from longhaul_trainer.verl.recorder import Recorder, Tally
+    from longhaul_trainer.verl.run_recorder import EpisodeCounts, RunRecorder
 
 STAGE_LIMIT_SECONDS = {"episodes": 6 * 3600.0, "validation": 6 * 3600.0, "update": 6 * 3600.0}
 """Longest that a stage may take before the run ends by name. The first two have deadlines of
@@ -59,8 +59,8 @@ class RunProgress:
         self._log = log_folder / "processes.log"
         self._stack = ExitStack()
         self._ended = threading.Event()
-        self._recorder: Recorder | None = None
-        self._tally: Tally | None = None
+        self._recorder: RunRecorder | None = None
+        self._counts: EpisodeCounts | None = None
         self._asked = 0.0
         self._line = ""
         self._warnings: list[str] = []
@@ -103,8 +103,8 @@ class RunProgress:
         self._thread.join(timeout=10)
         self._stack.close()
 
-    def watch(self, recorder: Recorder) -> None:
-        """Read the tally of episodes from `recorder`, and keep the run's heartbeat through it."""
+    def watch(self, recorder: RunRecorder) -> None:
+        """Read the counts of episodes from `recorder`, and keep the run's heartbeat through it."""
         self._recorder = recorder
 
     def look_away(self) -> None:
@@ -133,11 +133,11 @@ class RunProgress:
         if recorder is None or time.monotonic() - self._asked < ASK_SECONDS:
             return
         self._asked = time.monotonic()
-        answer = recorder.alive()
-        if answer is None:
+        status = recorder.alive()
+        if status is None:
             return
-        self._tally = answer.tally
-        if answer.cancel_requested and not self.cancelled_by:
+        self._counts = status.counts
+        if status.cancel_requested and not self.cancelled_by:
             self.cancelled_by = "cancelled by `trainer runs cancel`"
             _thread.interrupt_main()
 
@@ -175,11 +175,11 @@ class RunProgress:
         stage = self._stages.stage
         elapsed = time.monotonic() - stage.started
         now = f"{stage.name}  {elapsed:.0f} s"
-        tally = self._tally
-        if tally is not None and stage.name in ("episodes", "validation"):
-            mean = tally.total_return / tally.num_episodes if tally.num_episodes else 0.0
-            failed = f", {tally.num_failed} failed" if tally.num_failed else ""
-            now += f"  {tally.num_episodes} episodes{failed}, {tally.num_steps} steps"
+        counts = self._counts
+        if counts is not None and stage.name in ("episodes", "validation"):
+            mean = counts.total_return / counts.num_episodes if counts.num_episodes else 0.0
+            failed = f", {counts.num_failed} failed" if counts.num_failed else ""
+            now += f"  {counts.num_episodes} episodes{failed}, {counts.num_steps} steps"
             now += f", return so far {mean:.3f}"
         lines = [self._bar, Text(f"now      {now}{self._left()}", style="dim")]
         if self._line:

@@ -1,40 +1,52 @@
 """From an episode to verl's rows.
 
-verl trains on rows: a prompt, a response, a mask. What an advantage needs to know of a row's
-steps travels beside it as their `StepMetadata`s.
+verl trains on rows: a prompt, a response, a mask. What the trainer needs to know of the episode and
+of the calls in a row travels beside it as a `RowMetadata`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
 from longhaul_core.types import Trajectory
-from longhaul_trainer.training.merging import RowForm, cut_into_rows, notes_of
-from longhaul_trainer.training.step_metadata import NOTES, GroupName, written
+from longhaul_trainer.training.merging import Row, RowForm, cut_into_rows
+from longhaul_trainer.training.step_metadata import METADATA, EpisodeMetadata, RowMetadata
 
 
 def to_rows(
     trajectory: Trajectory,
     *,
-    group: GroupName,
-    retry: int,
+    metadata: EpisodeMetadata,
     training_step_of: Callable[[int], int],
     form: RowForm,
     max_row_tokens: int | None = None,
-    greedy: bool = False,
 ) -> list[AgentLoopOutput]:
-    """The rows of `trajectory`, in step order; see `cut_into_rows`.
+    """The rows of `trajectory`, in the order of their first calls; see `cut_into_rows`.
 
     A truncated episode whose final prompt was composed has one row more, for the critic alone.
 
     verl overwrites each row's reward by the last row's, so the step rewards travel in the
-    notes and the row carries the episode's return. `training_step_of` gives the training step
-    that a policy version came out of.
+    metadata, with the first row, and every row carries the episode's return.
+
+    Args:
+        trajectory: The episode.
+        metadata: Of it; see `metadata_of`.
+        training_step_of: Gives the training step that a policy version came out of.
+        form: See `cut_into_rows`.
+        max_row_tokens: See there.
+
+    Raises:
+        ValueError: If no call of the episode is trained: verl has no way to carry it then.
     """
     rows = cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
+    if not rows:
+        raise ValueError(
+            f"no call of the episode of task {trajectory.task.task_id!r} is trained: the trainer "
+            "cannot learn from it, nor count it; leave `Call.trained` true for one at least"
+        )
     made = [
         AgentLoopOutput(
             prompt_ids=list(row.prompt_tokens),
@@ -43,39 +55,54 @@ def to_rows(
             response_logprobs=row.response_logprobs,
             reward_score=trajectory.episode_return,
             num_turns=len(trajectory.steps),
-            metrics=AgentLoopMetrics(
-                generate_sequences=sum(
-                    call.generate_seconds for s in row.steps for call in s.calls
-                ),
-                tool_calls=sum(step.environment_seconds for step in row.steps),
-            ),
+            metrics=_metrics(row),
             extra_fields={
-                NOTES: written(
-                    [
-                        note._replace(greedy=greedy)
-                        for note in notes_of(
-                            row,
-                            trajectory,
-                            group=group,
-                            retry=retry,
-                        )
-                    ]
-                ),
+                METADATA: _beside(row, metadata, is_first=place == 0),
                 "reward_extra_info": {},
                 # verl counts staleness in training steps, we in optimizer steps.
-                "min_global_steps": training_step_of(min(s.policy_version for s in row.steps)),
-                "max_global_steps": training_step_of(max(s.policy_version for s in row.steps)),
+                "min_global_steps": training_step_of(
+                    min(call.tokens.policy_version for call in row.calls)
+                ),
+                "max_global_steps": training_step_of(
+                    max(call.tokens.policy_version for call in row.calls)
+                ),
             },
         )
-        for row in rows
+        for place, row in enumerate(rows)
     ]
     if trajectory.final_prompt_tokens is not None:
-        made.append(_final_row(trajectory.final_prompt_tokens, like=made[-1]))
+        made.append(_final_row(trajectory.final_prompt_tokens, metadata, like=made[-1]))
     return made
 
 
-def _final_row(prompt_tokens: tuple[int, ...], *, like: AgentLoopOutput) -> AgentLoopOutput:
-    """A row for the critic alone: the final observation's prompt, and no step.
+def _beside(row: Row | None, metadata: EpisodeMetadata, *, is_first: bool) -> RowMetadata:
+    """What travels beside a row; None is the row of the final observation."""
+    return RowMetadata(
+        training_step=metadata.training_step,
+        group_index=metadata.group_index,
+        sample_index=metadata.sample_index,
+        retry=metadata.retry,
+        spans=() if row is None else row.spans,
+        episode=metadata if is_first else None,
+    )
+
+
+def _metrics(row: Row) -> AgentLoopMetrics:
+    """Seconds of a row; the environment's are counted where the action was chosen."""
+    return AgentLoopMetrics(
+        generate_sequences=sum(trained.call.generate_seconds for trained in row.calls),
+        tool_calls=sum(
+            trained.step.environment_seconds
+            for trained in row.calls
+            if trained.call is trained.step.act
+        ),
+    )
+
+
+def _final_row(
+    prompt_tokens: tuple[int, ...], metadata: EpisodeMetadata, *, like: AgentLoopOutput
+) -> AgentLoopOutput:
+    """A row for the critic alone: the final observation's prompt, and no call.
 
     verl has no rows without a response, so one token stands there that nothing reads.
     """
@@ -87,22 +114,5 @@ def _final_row(prompt_tokens: tuple[int, ...], *, like: AgentLoopOutput) -> Agen
         reward_score=like.reward_score,
         num_turns=like.num_turns,
         metrics=AgentLoopMetrics(),
-        extra_fields=like.extra_fields | {NOTES: written([])},
+        extra_fields=like.extra_fields | {METADATA: _beside(None, metadata, is_first=False)},
     )
-
-
-def with_hook(
-    rows: list[AgentLoopOutput], rewards: Sequence[float] | None, *, error: str
-) -> list[AgentLoopOutput]:
-    """`rows` of one episode, each step told what `algorithm.reward_shaping` gives it.
-
-    Args:
-        rows: Of `to_rows`.
-        rewards: One for each step of the episode; None where the run has no such function.
-        error: Why it gave nothing.
-    """
-    for row in rows:
-        for note in row.extra_fields[NOTES]:
-            note["hook_reward"] = None if rewards is None else rewards[note["step"]]
-            note["hook_error"] = error
-    return rows

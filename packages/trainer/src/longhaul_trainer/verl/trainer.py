@@ -18,7 +18,7 @@ import contextlib
 import functools
 import threading
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -41,46 +41,31 @@ from verl.utils.py_functional import rename_dict
 from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_core.horizons import HorizonState
 from longhaul_core.tasks import Panel, TaskStream
-from longhaul_core.types import GroupOutcome, Split, Task
+from longhaul_core.types import Split, Task
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.training.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.training.checkpoints import CheckpointFolder
-from longhaul_trainer.training.columns import objects, responses, token_targets, token_weights
-from longhaul_trainer.training.credit import (
-    CriticValues,
-    StepCredit,
-    credit_training_step,
-)
+from longhaul_trainer.training.columns import objects
+from longhaul_trainer.training.credit import CriticValues
 from longhaul_trainer.training.estimators import smallest_group
-from longhaul_trainer.training.metrics import (
-    agreement,
-    baseline_metrics,
-    episode_metrics,
-    row_metrics,
-)
-from longhaul_trainer.training.rewards import refuse_hook_errors, with_reference_kl
+from longhaul_trainer.training.rewards import refuse_hook_errors
 from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.run_records import RunRecords
 from longhaul_trainer.training.sampling import SamplingRules, all_failed
 from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.training.step_metadata import (
-    Episode,
     GroupName,
-    RowKey,
     RowMetadata,
-    StepMetadata,
-    group_outcomes,
-    last_steps,
-    read_notes,
-    without_final,
-    without_greedy,
+    episodes_in,
+    read_metadata,
 )
+from longhaul_trainer.training.training_step import TrainingStep
 from longhaul_trainer.verl.agent_loop import GREEDY_SESSION
 from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
 from longhaul_trainer.verl.critic import ReportedValueLoss
 from longhaul_trainer.verl.dynamic_sampling import DynamicSampling, DynamicSamplingBuffer
 from longhaul_trainer.verl.filtering import FilteringBuffer
-from longhaul_trainer.verl.ledger import Ledger
 from longhaul_trainer.verl.loss import weighted_means
 from longhaul_trainer.verl.loss_inputs import (
     OPTIMIZER_STEP,
@@ -88,7 +73,7 @@ from longhaul_trainer.verl.loss_inputs import (
     MicroBatchReports,
     ReportedLoss,
 )
-from longhaul_trainer.verl.recorder import Recorder
+from longhaul_trainer.verl.run_recorder import RunRecorder
 from longhaul_trainer.verl.trackers import Trackers
 
 ENGINE_SECONDS = 120.0
@@ -107,7 +92,7 @@ class TrainingContext:
     stream: TaskStream
     panel: Panel
     checkpoints: CheckpointFolder
-    recorder: Recorder
+    recorder: RunRecorder
     stages: StageClock
     trackers: Trackers
 
@@ -118,10 +103,10 @@ class LonghaulTrainer(PPOTrainer):
     def __init__(self, config: DictConfig, context: TrainingContext) -> None:
         self._context = context
         self._run = context.run_context.config
-        self._ledger = Ledger(context.run_context, context.recorder)
+        self._records = RunRecords(context.run_context)
         super().__init__(config)
-        self._credit: StepCredit | None = None
-        self._outcomes: list[GroupOutcome] = []
+        self._step: TrainingStep | None = None
+        """The training step that is going on; None before the first has its episodes."""
         self._num_asked: Counter[int] = Counter()  # groups of the newest training step
         self._waiting: dict[GroupName, Task] = {}
         self._again: list[Task] = []  # waited at the checkpoint that this attempt went on from
@@ -161,10 +146,10 @@ class LonghaulTrainer(PPOTrainer):
         if not self._run.sampling.chooses:
             return (GroupBuffer if self.trainer_mode == "sync" else AsyncGroupBuffer)(**verls)
         if self.trainer_mode != "sync":
-            return FilteringBuffer(self._sampling_rules(), self._notes_of, verls)
+            return FilteringBuffer(self._sampling_rules(), self._rows_of, verls)
         choosing = DynamicSampling(
             rules=self._sampling_rules(),
-            read_notes=self._notes_of,
+            read_rows=self._rows_of,
             start=self._add_prompts_to_generate,
             stop=lambda groups: cast("Any", self.agent_loop_manager).stop_groups(groups),
             end_requests=self._end_requests,
@@ -272,7 +257,7 @@ class LonghaulTrainer(PPOTrainer):
             MicroBatchReports,
             run_id=run_context.run_id,
             attempt=run_context.attempt,
-            find_writer=functools.partial(Recorder.find, run_context.recorder_name),
+            find_writer=functools.partial(RunRecorder.find, run_context.recorder_name),
         )
         self.actor_rollout_wg.set_loss_fn(ReportedLoss(self._run.loss, reports()))
         if self.use_critic:
@@ -311,62 +296,53 @@ class LonghaulTrainer(PPOTrainer):
         logging_prefix: str = "global_seqlen",
         keep_minibatch: bool = False,
     ) -> KVBatchMeta:
-        """Credit the episodes, drop what cannot be trained on, pad each optimizer step's rows."""
-        run = self._run
+        """Select what is trained, drop the other rows, pad each optimizer step's rows."""
         self._record_decisions(metrics)
-        fetched, finals = without_final(self._notes_of(batch.keys))
-        notes, self._greedy = without_greedy(fetched)
-        self._notes = notes
-        if len(notes) < len(fetched):
-            tq.kv_clear(keys=[key for key in fetched if key not in notes], partition_id=PARTITION)
-            metrics.update(baseline_metrics(self._greedy))
-        told = self.replay_buffer.outcome_notes(notes)
-        played = told or notes  # where enough groups waited, none was played
-        refuse_hook_errors(played)
-        credit = self._credit_of(notes)
-        if not credit.episodes:
+        step = TrainingStep.of(
+            self._rows_of(batch.keys),
+            number=self.global_steps,
+            algorithm=self._run.algorithm,
+            num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
+            groups=[str(group) for group in self.replay_buffer.taken],
+        )
+        step = step.with_reported(self.replay_buffer.reported(step.episodes))
+        refuse_hook_errors(step.played)
+        if not step.selection.episodes:
             raise GroupError(self._all_failed())
-        self._credit = credit
-        self._outcomes = group_outcomes(told)
-        if credit.left_out:
-            tq.kv_clear(keys=list(credit.left_out), partition_id=PARTITION)
-        metrics.update(episode_metrics(credit, played))
-        ranks = self._num_ranks()
-        self._finals = self._rows_of_finals(batch, finals)
-        self._values: CriticValues | None = None
-        self._parts: dict[int, KVBatchMeta] = {}
-        for part in range(run.optimizer.optimizer_steps_per_training_step):
-            keys = credit.keys_of(part)
-            if keys:
-                rows = batch.select_keys(keys)
-                self._parts[part] = upsample_batch_to_divisible_size(
-                    rows, ranks, self.tokenizer.eos_token_id
-                )
-        metrics.update(row_metrics(credit, num_rows=sum(map(len, self._parts.values()))))
+        if step.unread:
+            tq.kv_clear(keys=list(step.unread), partition_id=PARTITION)
+        parts = {
+            part: upsample_batch_to_divisible_size(
+                batch.select_keys(keys), self._num_ranks(), self.tokenizer.eos_token_id
+            )
+            for part in range(self._run.optimizer.optimizer_steps_per_training_step)
+            if (keys := step.selection.keys_of(part))
+        }
+        self._step = step.with_updates({part: rows.keys for part, rows in parts.items()})
+        metrics.update(self._step.report())
         return KVBatchMeta(
-            keys=[key for part in self._parts.values() for key in part.keys],
-            tags=[tag for part in self._parts.values() for tag in part.tags],
+            keys=[key for rows in parts.values() for key in rows.keys],
+            tags=[tag for rows in parts.values() for tag in rows.tags],
             partition_id=PARTITION,
             fields=batch.fields,
             extra_info=batch.extra_info,
         )
 
-    def _credit_of(self, notes: RowMetadata, values: CriticValues | None = None) -> StepCredit:
-        return credit_training_step(
-            notes,
-            algorithm=self._run.algorithm,
-            num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
-            groups=[str(group) for group in self.replay_buffer.taken],
-            greedy=self._greedy if self._run.algorithm.name == "remax" else None,
-            values=values,
-        )
+    @property
+    def _current(self) -> TrainingStep:
+        """The training step that is going on."""
+        if self._step is None:
+            raise RuntimeError("verl asked for a part of a training step that has no episodes yet")
+        return self._step
 
     def _record_decisions(self, metrics: dict[str, Any]) -> None:
-        """Tell the store which groups this training step took, and which it threw away."""
+        """Record which groups this training step took, and which it threw away."""
         buffer = self.replay_buffer
         thrown_away, buffer.thrown_away = buffer.thrown_away, {}
         self._warn_of_few(len(buffer.taken))
-        self._ledger.decisions(self.global_steps, taken=buffer.taken, thrown_away=thrown_away)
+        self._context.recorder.put(
+            self._records.decisions(self.global_steps, taken=buffer.taken, thrown_away=thrown_away)
+        )
         self._settle([*buffer.taken, *thrown_away])
         metrics["groups/stale"] = sum(reason == "stale" for reason in thrown_away.values())
         metrics["groups/waiting"] = len(self._waiting)
@@ -393,24 +369,13 @@ class LonghaulTrainer(PPOTrainer):
         if self._dynamic_sampling is None:
             return
         names, num_tokens = self._dynamic_sampling.throw_away_waiting()
-        self._ledger.decisions(self.global_steps, thrown_away=dict.fromkeys(names, "surplus"))
+        self._context.recorder.put(
+            self._records.decisions(self.global_steps, thrown_away=dict.fromkeys(names, "surplus"))
+        )
         self._settle(names)
         metrics["groups/waiting"] -= len(names)
         metrics["sampling/groups_surplus"] += len(names)
         metrics["sampling/tokens_surplus"] += num_tokens
-
-    def _rows_of_finals(
-        self, batch: KVBatchMeta, finals: Mapping[Episode, str]
-    ) -> tuple[list[Episode], KVBatchMeta | None]:
-        """The rows that the critic alone reads, of the trained episodes; the others are dropped."""
-        assert self._credit is not None
-        trained = {RowKey.parse(episode.row_keys[0])[:2] for episode in self._credit.episodes}
-        unread = [key for episode, key in finals.items() if episode not in trained]
-        if unread:
-            tq.kv_clear(keys=unread, partition_id=PARTITION)
-        kept = [episode for episode in finals if episode in trained]
-        rows = batch.select_keys([finals[episode] for episode in kept]) if kept else None
-        return kept, rows
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """The reference's, which is the policy without its adapter where it has one."""
@@ -420,26 +385,32 @@ class LonghaulTrainer(PPOTrainer):
         return batch
 
     def _compute_values(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """What the critic says of every row, and of what truncated episodes ended with."""
+        """The critic's values of every row, and of the final observations of truncated episodes."""
         self._context.stages.enter("values", training_step=self.global_steps)
         batch = super()._compute_values(batch, metrics)
-        episodes, rows = self._finals
-        finals: dict[Episode, float] = {}
-        if rows is not None:
+        final_rows = self._current.final_rows
+        computed: dict[str, torch.Tensor] = {}
+        if final_rows:
+            keys = list(final_rows.values())
             rows = upsample_batch_to_divisible_size(
-                rows, self._num_ranks(), self.tokenizer.eos_token_id
+                KVBatchMeta(
+                    keys=keys,
+                    tags=[{} for _ in keys],
+                    partition_id=PARTITION,
+                    extra_info={},  # verl adds to it
+                ),
+                self._num_ranks(),
+                self.tokenizer.eos_token_id,
             )
-            rows.extra_info = dict(rows.extra_info or {})  # verl adds to it
             super()._compute_values(rows, metrics)
-            said = self._fetch("values", rows.keys)
-            finals = {
-                episode: float(said[key][0])
-                for episode, key in zip(episodes, rows.keys, strict=False)
-            }
+            computed = self._fetch("values", keys)
             tq.kv_clear(keys=rows.keys, partition_id=PARTITION)
-        self._values = CriticValues(
-            {key: row.double().numpy() for key, row in self._fetch("values", batch.keys).items()},
-            finals,
+        read = self._fetch("values", batch.keys)
+        self._step = self._current.with_values(
+            CriticValues(
+                {key: row.double().numpy() for key, row in read.items()},
+                {episode: float(computed[key][0]) for episode, key in final_rows.items()},
+            )
         )
         return batch
 
@@ -454,92 +425,57 @@ class LonghaulTrainer(PPOTrainer):
             worker_group._dispatch_info["actor"] = worker_group._query_dispatch_info("actor")
         return max(worker_group._dispatch_info["actor"]) + 1
 
-    def _notes_of(
-        self, keys: Sequence[str], partition: str = PARTITION
-    ) -> dict[str, tuple[StepMetadata, ...]]:
+    def _rows_of(self, keys: Sequence[str], partition: str = PARTITION) -> dict[str, RowMetadata]:
+        """What travels beside rows, by their keys."""
         data = tq.kv_batch_get(
             keys=list(keys), partition_id=partition, select_fields=["extra_fields"]
         )
-        return dict(zip(keys, read_notes(data.pop("extra_fields").tolist()), strict=True))
+        return dict(zip(keys, read_metadata(data.pop("extra_fields").tolist()), strict=True))
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Give every token of an action its advantage and weight; gaps and padding get zeros."""
+        """Give every token of a call its advantage and weight; gaps and padding get zeros."""
         self._context.stages.enter("advantages", training_step=self.global_steps)
-        assert self._credit is not None
         data = tq.kv_batch_get(
             keys=batch.keys,
             partition_id=PARTITION,
             select_fields=["responses", "rollout_log_probs", "old_log_probs"],
         )
         policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
-        self._credit_again(policy, metrics)
-        by_row = self._credit.steps_by_row()
-        rows = [by_row.get(key, []) for key in batch.keys]
-        lengths = [len(row) for row in data["responses"].unbind(0)]
-        advantages = responses(rows, lengths, lambda step: step.token_advantages)
-        fields = {
-            "advantages": advantages,
-            "returns": advantages,
-            "loss_weights": responses(rows, lengths, token_weights),
-        }
-        if self.use_critic:
-            fields |= {
-                "values": responses(rows, lengths, lambda step: step.token_values),
-                "returns": responses(rows, lengths, token_targets),
-                "value_weights": responses(rows, lengths, lambda step: step.value_weights),
-            }
+        behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
+        step = self._current
+        if self._run.algorithm.reward_kl_coefficient > 0:
+            rows = [key for episode in step.selection.episodes for key in episode.played.rows]
+            step = step.with_reference_kl(
+                policy=policy,
+                reference=self._fetch("ref_log_prob", rows),
+                kind=self._run.algorithm.reward_kl_kind,
+            )
+        self._step = step = step.credited()
+        columns = step.columns(batch.keys, [len(row) for row in data["responses"].unbind(0)])
         batch = tq.kv_batch_put(
             keys=batch.keys,
             partition_id=PARTITION,
-            fields=TensorDict(fields, batch_size=len(batch)),
+            fields=TensorDict(columns, batch_size=len(batch)),
         )
-        behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
-        trained = [step for episode in self._credit.episodes for step in episode.steps]
-        version = self._run.policy_version(self.global_steps - 1)
-        fresh = [step for step in trained if step.note.policy_version == version]
-        # Where nothing may be stale, what is stale all the same must show.
-        compared = trained if self._run.trainer.max_staleness == 0 else fresh
-        if compared:
-            metrics.update(agreement(policy, behavior, steps=compared))
-        metrics["steps/stale_rate"] = 1 - len(fresh) / len(trained)
-        self._ledger.credit(
-            self.global_steps, episodes=self._credit.episodes, policy_logprobs=policy
+        metrics.update(
+            step.credit_report(
+                policy=policy,
+                behavior=behavior,
+                policy_version=self._run.policy_version(self.global_steps - 1),
+                nothing_stale=self._run.trainer.max_staleness == 0,
+            )
+        )
+        self._context.recorder.put(
+            self._records.credit(self.global_steps, episodes=step.credit, policy_logprobs=policy)
         )
         self._context.stages.enter("update", training_step=self.global_steps)
         return batch
 
-    def _credit_again(self, policy: dict[str, torch.Tensor], metrics: dict[str, Any]) -> None:
-        """Credit the same episodes again where values, or the divergence in rewards, came since."""
-        notes: RowMetadata = self._notes
-        if self._run.algorithm.reward_kl_coefficient > 0:
-            notes = self._notes_with_reference_kl(policy, metrics)
-        elif self._values is None:
-            return
-        self._credit = self._credit_of(notes, self._values)
-        metrics["groups/without_signal"] = self._credit.groups_without_signal
-
-    def _notes_with_reference_kl(
-        self, policy: dict[str, torch.Tensor], metrics: dict[str, Any]
-    ) -> RowMetadata:
-        assert self._credit is not None
-        keys = [key for episode in self._credit.episodes for key in episode.rows]
-        data = tq.kv_batch_get(keys=keys, partition_id=PARTITION, select_fields=["ref_log_prob"])
-        notes = with_reference_kl(
-            self._notes,
-            policy=policy,
-            reference=dict(zip(keys, data["ref_log_prob"].unbind(0), strict=True)),
-            kind=self._run.algorithm.reward_kl_kind,
-        )
-        trained = [note for key in keys for note in notes[key]]
-        metrics["episodes/reference_kl_per_token"] = sum(n.reference_kl for n in trained) / sum(
-            n.action_tokens for n in trained
-        )
-        return notes
-
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the critic's worker per optimizer step, each with its own episodes' rows."""
         outputs: list[dict[str, Any]] = []
-        for optimizer_step, rows in self._parts.items():
+        for optimizer_step, keys in self._current.updates.items():
+            rows = batch.select_keys(list(keys))
             rows.extra_info = (rows.extra_info or {}) | self._update_info(rows, optimizer_step)
             output = self.critic_wg.train_mini_batch(rows).get()
             outputs.append(reduce_metrics(rename_dict(output["metrics"], "critic/")))
@@ -552,7 +488,7 @@ class LonghaulTrainer(PPOTrainer):
         return batch
 
     def _update_info(self, rows: KVBatchMeta, optimizer_step: int) -> dict[str, Any]:
-        """What a worker is told of an update: all rows at once, in their order, once."""
+        """How a worker makes an update: of all rows at once, in their order, once."""
         return {
             "global_batch_size": len(rows),
             "mini_batch_size": len(rows),
@@ -566,10 +502,9 @@ class LonghaulTrainer(PPOTrainer):
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the worker per optimizer step, each with its own episodes' rows."""
-        assert self._credit is not None
         outputs: list[dict[str, Any]] = []
-        for optimizer_step, part in self._parts.items():
-            rows = self._rows_with_gradient(part)
+        for optimizer_step, keys in self._current.updates.items():
+            rows = self._rows_with_gradient(batch.select_keys(list(keys)))
             rows.extra_info = (rows.extra_info or {}) | {
                 "calculate_entropy": self._run.loss.entropy_coefficient > 0,
                 "distillation_use_topk": False,
@@ -580,7 +515,7 @@ class LonghaulTrainer(PPOTrainer):
             outputs.append(
                 weighted_means(
                     reduce_metrics(rename_dict(output["metrics"], "actor/")),
-                    whole_weight=self._credit.weight_of(optimizer_step),
+                    whole_weight=self._current.selection.weight_of(optimizer_step),
                 )
             )
         metrics["actor/optimizer_steps"] = len(outputs)
@@ -595,17 +530,11 @@ class LonghaulTrainer(PPOTrainer):
         The weights were shared out over the whole part before, so the gradient is the same.
         One row stays, so that the optimizer takes the step it was configured to take.
         """
-        assert self._credit is not None
         ranks = self._num_ranks()
         loss = self._run.loss
         if loss.kl_coefficient > 0 or loss.entropy_coefficient > 0:
             return part
-        moving = {
-            step.row
-            for episode in self._credit.episodes
-            for step in episode.steps
-            if step.token_advantages.any()
-        }
+        moving = self._current.rows_with_advantage()
         kept = [key for key in part.keys if key in moving]
         others = [key for key in part.keys if key not in moving]
         num_filling = -len(kept) % ranks if kept else ranks
@@ -615,7 +544,7 @@ class LonghaulTrainer(PPOTrainer):
         self._context.stages.enter("weight sync", training_step=self.global_steps)
         self._check_engines()
         super().on_step_end()
-        self._ledger.policy_version(self.global_steps)
+        self._context.recorder.put([self._records.policy_version(self.global_steps)])
 
     def _check_engines(self) -> None:
         """Ask each engine for a sign of life: verl sends weights to a dead one and waits for ever.
@@ -639,7 +568,7 @@ class LonghaulTrainer(PPOTrainer):
         self._context.stages.enter("weight sync", training_step=self.global_steps)
         super().on_init_end()
         if self.global_steps == 0:  # a checkpoint's version was recorded with its training step
-            self._ledger.policy_version(self.global_steps)
+            self._context.recorder.put([self._records.policy_version(self.global_steps)])
 
     def _compute_metrics(
         self,
@@ -653,9 +582,11 @@ class LonghaulTrainer(PPOTrainer):
         self._checkpoint_is_due = self._checkpoint_is_due or self._is_best()
         if self._checkpoint_is_due:
             self._throw_away_waiting(metrics)
-        values = self._ledger.metrics(self.global_steps, metrics)
+        metrics["store/writer_seconds"] = self._context.recorder.processor_seconds
+        record = self._records.metrics(self.global_steps, metrics)
+        self._context.recorder.put([record])
         # Before the checkpoint, which says that all of the training step is done.
-        self._context.trackers.log(self.global_steps, values)
+        self._context.trackers.log(self.global_steps, dict(record.values))
         self._audit_the_first()
         self._learn_from_outcomes()
         if self._checkpoint_is_due:
@@ -681,9 +612,10 @@ class LonghaulTrainer(PPOTrainer):
             self._audit.join(timeout=LONGEST_WAIT_SECONDS)
 
     def _learn_from_outcomes(self) -> None:
-        """Let what the episodes came to decide what the next training step plays."""
-        self._context.stream.record(self._outcomes)
-        self._horizon_state = self._horizons.after(self._horizon_state, self._outcomes)
+        """Let the outcomes of the episodes decide what the next training step plays."""
+        outcomes = self._current.outcomes
+        self._context.stream.record(outcomes)
+        self._horizon_state = self._horizons.after(self._horizon_state, outcomes)
 
     # Validation
 
@@ -714,21 +646,22 @@ class LonghaulTrainer(PPOTrainer):
                 f"validation at training step {self.global_steps}: every episode failed; "
                 f"see the failures of run {self._context.run_context.run_id} in the store"
             )
-        notes = self._notes_of(rows.keys, "val")
+        episodes = episodes_in(self._rows_of(rows.keys, "val"))
         tq.kv_clear(keys=rows.keys, partition_id="val")
-        last = list(last_steps(notes))
         score = PanelScore(
-            num_episodes=len(last),
-            mean_return=float(np.mean([note.episode_return for note in last])),
-            success_rate=float(np.mean([note.success for note in last])),
+            num_episodes=len(episodes),
+            mean_return=float(np.mean([episode.episode_return for episode in episodes])),
+            success_rate=float(np.mean([episode.success for episode in episodes])),
         )
         self.scores[self.global_steps] = score
-        self._ledger.score(self.global_steps, score, panel=self._context.panel)
+        self._context.recorder.put(
+            [self._records.score(self.global_steps, score, panel=self._context.panel)]
+        )
         metrics = {
             "validation/mean_return": score.mean_return,
             "validation/success_rate": score.success_rate,
             "validation/num_episodes": float(score.num_episodes),
-            "validation/mean_steps": float(np.mean([note.num_steps for note in last])),
+            "validation/mean_steps": float(np.mean([len(episode.steps) for episode in episodes])),
         }
         if self.global_steps == 0:  # later ones are among the metrics of their training step
             self._context.trackers.log(0, metrics)

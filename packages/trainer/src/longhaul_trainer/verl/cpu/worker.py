@@ -9,7 +9,7 @@ from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.config import DistillationConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
-for _engine in ("learner", "valuer"):  # register the engines with verl
+for _engine in ("learner", "critic"):  # register the engines with verl
     importlib.import_module(f"longhaul_trainer.verl.cpu.{_engine}")
 
 

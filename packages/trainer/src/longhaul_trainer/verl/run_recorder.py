@@ -1,8 +1,8 @@
-"""The way to the store: one process that writes, and handles to it.
+"""The run's recorder: one process that writes records to the store, and handles to it.
 
 The writer is a Ray actor without verl or torch, so that any process of the run, on any
-node, can hand it records and go on. It also counts what goes by: the progress display
-reads it there instead of asking every worker.
+node, can hand it records and go on. It also counts the episodes that it writes: the progress
+display reads the counts there instead of asking every worker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from longhaul_core.types import Trajectory
 logger = logging.getLogger(__name__)
 
 Pending = ray.ObjectRef[Any]
-"""An answer of the writer that has not come yet."""
+"""A result of the writer that has not arrived yet."""
 
 MAX_PENDING = 64
 """Batches on the way before a caller waits: the bound on the memory they take."""
@@ -48,8 +48,8 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """What the writer has seen of one phase of one training step."""
+class EpisodeCounts:
+    """The episodes of one phase of one training step that the writer has written."""
 
     phase: str
     training_step: int
@@ -61,10 +61,10 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the writer says when asked."""
+class WriterStatus:
+    """What the writer reports to the trainer."""
 
-    tally: Tally
+    counts: EpisodeCounts
     cancel_requested: bool
     processor_seconds: float
     """Processor time that the writer's process has taken, its start included."""
@@ -78,7 +78,7 @@ class _Writer:
         self._run_id = run_id
         self._attempt = attempt
         self._engine = read_only_engine(store)
-        self._tally = Tally(phase="", training_step=-1)
+        self._counts = EpisodeCounts(phase="", training_step=-1)
         self._away_since: float | None = None
         """When the store was first found held or away, since it last took something."""
 
@@ -86,14 +86,14 @@ class _Writer:
         for record in records:
             # A baseline episode is played beside the group's and counts as none of them.
             if isinstance(record, EpisodeRecord) and record.phase != "baseline":
-                self._tally = _add(self._tally, record)
+                self._counts = _with_episode(self._counts, record)
         self._keep_trying(lambda: self._writer.write(records))
 
-    def alive(self) -> Answer:
-        """Leave a sign of life of the run, and say whether somebody wants it to end."""
+    def alive(self) -> WriterStatus:
+        """Write the run's heartbeat, and report the counts and whether the run is cancelled."""
         self._writer.write([Heartbeat(run_id=self._run_id, attempt=self._attempt, at=time.time())])
-        return Answer(
-            tally=self._tally,
+        return WriterStatus(
+            counts=self._counts,
             cancel_requested=cancel_requested(self._engine, run_id=self._run_id),
             processor_seconds=time.process_time(),
         )
@@ -130,25 +130,30 @@ class _Writer:
         self._writer.close()
 
 
-def _add(tally: Tally, record: EpisodeRecord) -> Tally:
-    if (tally.phase, tally.training_step) != (record.phase, record.training_step):
-        tally = Tally(phase=record.phase, training_step=record.training_step)
+def _with_episode(counts: EpisodeCounts, record: EpisodeRecord) -> EpisodeCounts:
+    if (counts.phase, counts.training_step) != (record.phase, record.training_step):
+        counts = EpisodeCounts(phase=record.phase, training_step=record.training_step)
     outcome = record.outcome
     finished = isinstance(outcome, Trajectory)
-    return Tally(
-        phase=tally.phase,
-        training_step=tally.training_step,
-        num_episodes=tally.num_episodes + finished,
-        num_failed=tally.num_failed + (not finished),
-        num_steps=tally.num_steps + len(outcome.steps),
-        num_action_tokens=tally.num_action_tokens
-        + sum(len(s.action_tokens) for s in outcome.steps),
-        total_return=tally.total_return
+    return EpisodeCounts(
+        phase=counts.phase,
+        training_step=counts.training_step,
+        num_episodes=counts.num_episodes + finished,
+        num_failed=counts.num_failed + (not finished),
+        num_steps=counts.num_steps + len(outcome.steps),
+        num_action_tokens=counts.num_action_tokens
+        + sum(
+            len(call.sampled.action_tokens)
+            for step in outcome.steps
+            for call in step.calls
+            if call.sampled is not None
+        ),
+        total_return=counts.total_return
         + (outcome.episode_return if isinstance(outcome, Trajectory) else 0.0),
     )
 
 
-class Recorder:
+class RunRecorder:
     """Hands records to the writer without waiting for the disk."""
 
     processor_seconds = 0.0
@@ -163,7 +168,7 @@ class Recorder:
         self._places = asyncio.Semaphore(MAX_PENDING)
 
     @classmethod
-    def start(cls, store: str, *, name: str, run_id: str, attempt: int) -> Recorder:
+    def start(cls, store: str, *, name: str, run_id: str, attempt: int) -> RunRecorder:
         """Start the writer's process under `name`, on this machine, for one attempt at a run.
 
         Raises:
@@ -187,7 +192,7 @@ class Recorder:
         return recorder
 
     @classmethod
-    def find(cls, name: str) -> Recorder:
+    def find(cls, name: str) -> RunRecorder:
         """The recorder that `start` made under `name`."""
         return cls(ray.get_actor(name))
 
@@ -239,12 +244,12 @@ class Recorder:
             pending, self._pending = self._pending, []
         _raise_failures([*pending, self._actor.flush.remote()])
 
-    def alive(self) -> Answer | None:
-        """Say that the run is alive, and learn what the writer has seen.
+    def alive(self) -> WriterStatus | None:
+        """Write the run's heartbeat, and return the writer's status.
 
         Returns:
-            None if the writer is busy, or could not say it this time; the log then says why, once
-            until it answers again.
+            None if the writer is busy, or could not write this time; the log then has the reason,
+            once until it answers again.
         """
         try:
             if self._asked is None:
@@ -253,7 +258,7 @@ class Recorder:
             if not done:
                 return None
             self._asked = None
-            answer: Answer = ray.get(done[0])
+            status: WriterStatus = ray.get(done[0])
         except RayError as error:
             # What lasts is raised by name for the next record.
             if not self._silent:
@@ -262,8 +267,8 @@ class Recorder:
             self._silent = True
             return None
         self._silent = False
-        self.processor_seconds = answer.processor_seconds
-        return answer
+        self.processor_seconds = status.processor_seconds
+        return status
 
     def close(self) -> None:
         """Flush and end the writer's process."""
