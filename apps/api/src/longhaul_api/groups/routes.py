@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from longhaul_api.dependencies import ReadStore
-from longhaul_api.groups.schemas import GroupDetail, GroupPage
 from longhaul_api.parameters import (
     LARGEST,
     Limit,
@@ -20,7 +19,7 @@ from longhaul_core.store import queries
 router = APIRouter(prefix="/runs/{run_id}/groups", tags=["groups"])
 
 
-@router.get("", response_model=GroupPage)
+@router.get("")
 def list_groups(
     store: ReadStore,
     run_id: RunId,
@@ -41,7 +40,7 @@ def list_groups(
         )
 
 
-@router.get("/{phase}/{training_step}/{group_index}", response_model=GroupDetail)
+@router.get("/{phase}/{training_step}/{group_index}")
 def get_group(
     store: ReadStore,
     run_id: RunId,

@@ -355,14 +355,13 @@ def step_credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
         "advantage": credit.advantages,
         "loss_weight": credit.loss_weights,
     }
-    return [
-        {"of_episode": credit.episode_id, "of_step": index, "new_trained": trained}
-        | {
-            f"new_{name}": _finite_or_none(values[index], name=name, owner=credit.episode_id)
-            for name, values in numbers.items()
-        }
-        for index in range(len(nothing))
-    ]
+    found: list[Row] = []
+    for index in range(len(nothing)):
+        row: Row = {"of_episode": credit.episode_id, "of_step": index, "new_trained": trained}
+        for name, values in numbers.items():
+            row[f"new_{name}"] = _finite_or_none(values[index], name=name, owner=credit.episode_id)
+        found.append(row)
+    return found
 
 
 def call_credit_rows(credit: EpisodeCredit) -> list[Row]:

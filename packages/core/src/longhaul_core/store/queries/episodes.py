@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Select, func, select
@@ -422,8 +422,8 @@ def get_episode(session: Session, *, episode_id: str, tokens: bool = True) -> Ep
         final_pictures=tuple(pictures[each] for each in _strings(final_pictures)),
         steps=_steps(session, episode_id, pictures=pictures, tokens=tokens),
         labels=tuple(
-            LabelDetail(None if label.step_index == -1 else label.step_index, *label[1:])
-            for label in labels
+            replace(label, step_index=None if label.step_index == -1 else label.step_index)
+            for label in (LabelDetail(*row) for row in labels)
         ),
     )
 

@@ -553,7 +553,7 @@ def _messages_with_pictures(
                 MessageRow.parts_json.is_not(None),
             )
         ):
-            parts: list[str | dict[str, str]] = json.loads(parts_json)
+            parts: list[str | dict[str, str]] = json.loads(parts_json or "[]")
             found[key] = role, [part["picture"] for part in parts if isinstance(part, dict)]
     return found
 
@@ -606,7 +606,7 @@ def final_anchor_texts(session: Session, *, run_id: str, training_step: int) -> 
         .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step), EpisodeRow.final_observation.is_not(None))
     )
-    return {row.id: _anchor(*row[1:]) for row in rows}
+    return {key: _anchor(state, shown or "", pictures) for key, state, shown, pictures in rows}
 
 
 def _anchor(anchor_state: str | None, shown: str, picture_hashes_json: str | None) -> str:
