@@ -21,6 +21,7 @@ from longhaul_core.store import (
     LossInputs,
     RunStarted,
 )
+from longhaul_core.store.queries import PromptMessage, StoredPicture
 from longhaul_core.store.records import Phase
 from longhaul_core.types import (
     Call,
@@ -137,7 +138,10 @@ def make_call(
     **fields: object,
 ) -> Call:
     """A call of the trained policy; logprobs say which token they are of."""
-    given: dict[str, Any] = {"messages": (Message(role="user", content=f"{purpose}!"),), "reply": "a reply"}
+    given: dict[str, Any] = {
+        "messages": (Message(role="user", content=f"{purpose}!"),),
+        "reply": "a reply",
+    }
     return Call(
         **(given | fields),
         purpose=purpose,
@@ -222,6 +226,24 @@ def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajecto
         make_trajectory(task=task, sample_index=sample_index),
         steps=steps,
         final_observation=Observation(text="Outside.", pictures=(end,)),
+    )
+
+
+def as_stored(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:
+    """Messages as the store answers with them."""
+    return tuple(
+        PromptMessage(
+            role=message.role,
+            parts=tuple(
+                StoredPicture(part.content_hash, part.media_type)
+                if isinstance(part, Picture)
+                else part
+                for part in message.parts
+            ),
+            tool_calls=message.tool_calls,
+            tool_call_id=message.tool_call_id,
+        )
+        for message in messages
     )
 
 

@@ -38,7 +38,9 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleStore:
             rows = queries.list_episodes(session, where=where, limit=1000).rows
             details = (queries.get_episode(session, episode_id=row.episode_id) for row in rows)
             return next(
-                detail for detail in details if any(text in step.reply for step in detail.steps)
+                detail
+                for detail in details
+                if any(text in call.reply for step in detail.steps for call in step.calls)
             )
 
         sample = SampleStore(

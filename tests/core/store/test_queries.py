@@ -409,8 +409,11 @@ def test_a_search_gives_first_what_was_written_last_and_ranks_nothing(
 
 BREAKAGES = {
     "steps_match_episode_length": "DELETE FROM steps WHERE step_index = 1",
-    "every_step_has_content": "DELETE FROM step_contents WHERE step_index = 1",
-    "every_trained_token_has_a_logprob": "UPDATE step_contents SET behavior_logprobs = NULL",
+    "every_step_has_its_observation": "DELETE FROM observations WHERE step_index = 1",
+    "calls_are_of_a_step_and_numbered": "UPDATE calls SET call_index = 3 WHERE step_index = 1",
+    "every_trained_call_has_credit": "UPDATE calls SET advantage = NULL",
+    "only_trained_calls_have_credit": "UPDATE calls SET trained = false",
+    "every_trained_token_has_a_logprob": "UPDATE calls SET behavior_logprobs = NULL",
     "every_trained_step_has_credit": "UPDATE steps SET advantage = NULL",
     "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE sample_index = 3",
     "failures_have_causes_and_no_return": "DELETE FROM failures",

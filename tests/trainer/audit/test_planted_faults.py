@@ -1064,7 +1064,8 @@ def test_gae_shifted_by_one_step_is_found(audit: Audit) -> None:
     config, played = critic_run()
     found = ended_by(played, truncated=False)
     shifted = (*found.advantages[1:], found.advantages[0])
-    with_credit(played, found, replace(found, advantages=shifted, step_advantages=shifted))
+    moved = replace(found, advantages=shifted, step_advantages=shifted)
+    with_credit(played, found, with_calls(moved, advantage=shifted))
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
