@@ -154,7 +154,7 @@ def test_replay_shows_the_step_of_the_address(sample: SampleStore) -> None:
     page = html_of(app)
     assert "solved" in page
     assert step.action in page
-    assert f"{step.num_prompt_tokens} tokens" in page
+    assert f"{step.calls[0].num_prompt_tokens} tokens" in page
     assert app.slider[0].value == step.step_index
     assert app.button(key="next").disabled
     assert "Final observation" in page

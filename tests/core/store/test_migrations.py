@@ -31,6 +31,7 @@ from store_samples import (
     as_stored,
     make_decisions,
     make_loss_input,
+    make_program,
     make_training_step,
     run_started,
 )
@@ -65,12 +66,14 @@ def test_an_old_store_answers_as_it_did(upgraded: Engine) -> None:
         assert (run.status, run.attempt, run.num_episodes, run.num_failed_episodes) == (
             "finished",
             1,
-            12,
+            13,
             1,
         )
         curve = queries.training_curve(session, run_id="run", phase="train")
         assert [(point.training_step, point.num_episodes) for point in curve] == [(1, 6), (2, 6)]
-        assert queries.metric_series(session, run_id="run") == {"loss": [(2, 0.25)]}
+        assert queries.metric_series(session, run_id="run") == {
+            "loss": [queries.MetricPoint(2, 0.25)]
+        }
         assert queries.evaluations(session, run_id="run")[0].mean_return == 0.5
         assert queries.token_pieces(session, run_id="run", token_ids=[7]) == {7: b"go"}
         assert queries.list_episodes(
@@ -86,6 +89,13 @@ def test_an_old_store_answers_as_it_did(upgraded: Engine) -> None:
                     assert call.tokens.prompt_tokens == written.sampled.prompt_tokens
                     assert call.tokens.action_tokens == written.sampled.action_tokens
             assert step.trained
+        program = queries.get_episode(session, episode_id="run/1/validation/2/0/0/0")
+        made = make_program()
+        assert [[c.messages for c in s.calls] for s in program.steps] == [
+            [as_stored(c.messages) for c in s.calls] for s in made.steps
+        ]
+        [room] = made.steps[0].observation.pictures
+        assert queries.get_media(session, content_hash=room.content_hash).data == room.data
         # two training steps of two groups of episodes with 2, 3 and 4 steps, one step that failed
         assert len(queries.search_steps(session, words="see", limit=100)) == 2 * 2 * 9 + 1
         assert queries.violations(session, run_id="run") == []
@@ -97,7 +107,7 @@ def test_an_old_store_takes_new_episodes(golden: Path) -> None:
         writer.write([*episodes, *(make_loss_input(episode) for episode in episodes)])
     engine = open_store(golden)
     with Session(engine) as session:
-        assert queries.list_runs(session)[0].num_episodes == 20
+        assert queries.list_runs(session)[0].num_episodes == 21
         consumed = session.execute(
             text("SELECT num_tokens FROM call_loss_inputs WHERE training_step = 3")
         )
@@ -163,7 +173,7 @@ def test_views_change_with_a_migration_only() -> None:
     }
 
 
-def test_the_migrations_make_what_the_models_say(store: str) -> None:
+def test_the_first_schema_is_what_the_models_say(store: str) -> None:
     def ours(_obj: object, name: str | None, kind: str, *_: object) -> bool:
         return not (kind == "table" and name is not None and name.startswith("step_search"))
 

@@ -150,7 +150,10 @@ def test_metric_series_keep_their_order_and_their_gaps(
 
     assert queries.metric_names(session, run_id="run") == ["a", "b"]
     series = queries.metric_series(session, run_id="run", names=["a", "missing"])
-    assert series == {"a": [(1, 2.0), (2, 2.0)], "missing": []}
+    assert series == {
+        "a": [queries.MetricPoint(1, 2.0), queries.MetricPoint(2, 2.0)],
+        "missing": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -330,7 +333,7 @@ def test_token_pieces_are_bytes_and_unknown_ids_are_absent(
 
 def test_liveness_counts_from_the_last_heartbeat(session: Session) -> None:
     alive = queries.liveness(session, run_id="run", now=1_760_000_030.0)
-    assert alive == ("running", 30.0, "host", 4711)
+    assert alive == queries.Liveness("running", 30.0, "host", 4711)
 
 
 def test_the_newest_attempt_of_a_run_is_found(writer: StoreWriter, session: Session) -> None:

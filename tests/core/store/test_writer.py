@@ -984,8 +984,8 @@ REFUSED: list[tuple[Record, str]] = [
         of_step(with_call(STEP, policy_version=TOO_LARGE)),
         r"calls\.policy_version",
     ),
-    (of_step(with_call(STEP, dropped_exchanges=TOO_LARGE)), r"steps\.dropped_exchanges"),
-    (of_step(with_call(STEP, generate_seconds=NAN)), r"steps\.generate_seconds"),
+    (of_step(with_call(STEP, dropped_exchanges=TOO_LARGE)), r"calls\.dropped_exchanges"),
+    (of_step(with_call(STEP, generate_seconds=NAN)), r"calls\.generate_seconds"),
 ]
 
 
@@ -1054,7 +1054,7 @@ def test_two_writers_at_once_lose_and_double_nothing(
 
     assert queries.list_episodes(session).total == 20 * 8
     assert queries.violations(session, run_id="run") == []
-    assert queries.metric_series(session, run_id="run") == {"a": [(1, 1.0)]}
+    assert queries.metric_series(session, run_id="run") == {"a": [queries.MetricPoint(1, 1.0)]}
 
 
 def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts: Counts) -> None:
