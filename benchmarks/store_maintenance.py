@@ -86,11 +86,11 @@ def fill(engine: Engine, *, num_steps: int) -> None:
             " SELECT 'task' || n, 'samples/Maze-v0', '1', '', n, n, 'train', 'leave ' || n"
             " FROM numbers",
             f"INSERT INTO episodes (id, run_id, attempt, phase, training_step, group_index,"
-            " sample_index, retry, task_hash, rolled_back, failed, num_steps, horizon,"
+            " sample_index, retry, task_hash, rolled_back, failed, num_steps, horizon, num_calls,"
             " num_prompt_tokens, num_action_tokens, num_invalid_actions, seed, started_at,"
             f" duration_seconds, trained) {episodes}"
             " SELECT 'run/0/train/' || n, 'run', 0, 'train', n / 128, n % 128 / 8, n % 8, 0,"
-            f" 'task' || (n / 8), false, false, {STEPS_PER_EPISODE}, 50, 400, 100, 0, n, 0, 1,"
+            f" 'task' || (n / 8), false, false, {STEPS_PER_EPISODE}, 50, 0, 400, 100, 0, n, 0, 1,"
             " false FROM numbers",
             f"INSERT INTO messages (hash, role, content) {garbage}"
             f" SELECT 'message' || n, 'user', {WORDS} FROM numbers",

@@ -98,6 +98,7 @@ def test_descriptions_of_fields_are_in_the_openapi_text(client: TestClient) -> N
         "CallDetail.reply",
         "CallDetail.queue_seconds",
         "CallDetail.generate_seconds",
+        "CallDetail.num_action_tokens",
         "PromptMessage.role",
         "StoredPicture.media_type",
     ]

@@ -31,6 +31,7 @@ def test_the_call_that_acted_is_shown_first_and_every_other_is_a_link(
         assert f">{name}</a>" in page
     assert "act · walker, 2 tokens, asks for tools" in page
     assert "<b>look</b>" in page
+    assert ">5 calls<" in page
 
 
 def test_pictures_of_observation_message_tool_and_end_are_shown(program: ProgramStore) -> None:

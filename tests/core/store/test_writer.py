@@ -254,6 +254,7 @@ def test_calls_of_a_program_come_back_whole(writer: StoreWriter, session: Sessio
                 assert call.tokens is not None
                 assert call.tokens.prompt_tokens == written.sampled.prompt_tokens
                 assert call.tokens.action_tokens == written.sampled.action_tokens
+    assert episode.summary.num_calls == 5
     plan, act, remember, judge = episode.steps[0].calls
     assert episode.steps[0].act == act
     assert (plan.advantage, act.advantage) == (0.25, 0.5)

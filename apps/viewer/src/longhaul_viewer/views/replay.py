@@ -82,6 +82,7 @@ def header(episode: EpisodeDetail) -> None:
                 *outcome,
                 *returned,
                 Badge(f"{summary.num_steps} of {summary.horizon} steps"),
+                Badge(f"{summary.num_calls} calls"),
                 Badge(f"{summary.num_action_tokens} tokens written"),
                 Badge(f"{summary.duration_seconds:.1f} s"),
                 Badge(f"{summary.environment} · {summary.task_id}"),

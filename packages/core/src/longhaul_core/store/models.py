@@ -279,6 +279,8 @@ class EpisodeRow(Base):
     num_steps: Mapped[int]
     horizon: Mapped[int]
     """The step limit in force."""
+    num_calls: Mapped[int]
+    """Calls of models, summed over the steps."""
     num_prompt_tokens: Mapped[int]
     """Read by our engine, summed over the calls that it answered."""
     num_action_tokens: Mapped[int]

@@ -131,6 +131,7 @@ def episode_row(record: EpisodeRecord, *, rolled_back: bool) -> Row:
         else _finite(ended.episode_return, name="return", owner=episode_id),
         "num_steps": len(outcome.steps),
         "horizon": int(outcome.horizon),
+        "num_calls": sum(len(step.calls) for step in outcome.steps),
         "num_prompt_tokens": sum(len(tokens.prompt_tokens) for tokens in sampled),
         "num_action_tokens": sum(len(tokens.action_tokens) for tokens in sampled),
         "num_invalid_actions": sum(not step.action_valid for step in outcome.steps),

@@ -95,6 +95,8 @@ class EpisodeSummary(Answer):
     num_steps: int
     horizon: int
     """The step limit in force."""
+    num_calls: int
+    """Calls of models, summed over the steps."""
     num_prompt_tokens: int
     num_action_tokens: int
     num_invalid_actions: int

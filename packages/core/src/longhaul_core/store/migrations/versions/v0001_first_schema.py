@@ -135,6 +135,7 @@ def upgrade() -> None:
         sa.Column("episode_return", DOUBLE, nullable=True),
         sa.Column("num_steps", sa.Integer(), nullable=False),
         sa.Column("horizon", sa.Integer(), nullable=False),
+        sa.Column("num_calls", sa.Integer(), nullable=False),
         sa.Column("num_prompt_tokens", sa.Integer(), nullable=False),
         sa.Column("num_action_tokens", sa.Integer(), nullable=False),
         sa.Column("num_invalid_actions", sa.Integer(), nullable=False),
