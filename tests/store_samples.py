@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -143,7 +143,7 @@ def make_call(
         "reply": "a reply",
     }
     return Call(
-        **(given | fields),
+        **(given | cast("dict[str, Any]", fields)),
         purpose=purpose,
         agent=agent,
         sampled=SampledTokens(

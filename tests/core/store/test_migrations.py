@@ -148,7 +148,10 @@ def test_a_store_of_before_the_first_release_is_refused_with_what_to_do(
         connection.execute("CREATE TABLE runs (id TEXT)")
     before = path.read_bytes()
 
-    for opening in (open_store, read_only_engine, lambda each: check_store(str(each))):
+    def checked(store: Path) -> object:
+        return check_store(store)
+
+    for opening in (open_store, read_only_engine, checked):
         with pytest.raises(StoreError) as refused:
             opening(path)
         for part in (str(path), f"schema {version}", "no release ever wrote", "another store"):

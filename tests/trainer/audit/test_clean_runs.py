@@ -289,13 +289,16 @@ def test_merged_rows_weigh_what_rows_of_one_step_weigh(
 
     assert audited(empty_store, config, [played]).clean
     assert audited(empty_store, as_steps, [unmerged]).clean
-    reasons = {r for c in played.credits for r in c.split_reasons or ()}
+    reasons = {call.split_reason for credit in played.credits for call in credit.calls}
     assert reasons == {"first_step", "prompt_changed", None} | (
         {"row_full"} if max_row_tokens else set()
     )
     for one, other in zip(played.credits, unmerged.credits, strict=True):
         assert (one.advantages, one.loss_weights) == (other.advantages, other.loss_weights)
-        assert one.split_reasons != other.split_reasons or len(one.advantages) == 1
+        reasons_of_one, reasons_of_other = (
+            [call.split_reason for call in credit.calls] for credit in (one, other)
+        )
+        assert reasons_of_one != reasons_of_other or len(one.advantages) == 1
 
 
 def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(

@@ -143,7 +143,7 @@ def _message(message: PromptMessage, pictures_by_hash: Mapping[str, bytes]) -> s
 def tool_calls(calls: Sequence[ToolCall]) -> str:
     """What a model asked tools for, as it wrote it."""
     return "".join(
-        f'<div class="tool" dir="auto"><b>{escape(call.name)}</b> '
+        f'<div class="asked" dir="auto"><b>{escape(call.name)}</b> '
         f"<span>{escape(call.arguments)}</span> <i>{escape(call.id)}</i></div>"
         for call in calls
     )
