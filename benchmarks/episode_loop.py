@@ -136,12 +136,12 @@ def training_seconds(scripts: Sequence[Script], *, waits: bool = True) -> tuple[
     from transformers import AutoTokenizer
 
     from longhaul_trainer.verl.agent_loop import EpisodeService
-    from longhaul_trainer.verl.recorder import Recorder
+    from longhaul_trainer.verl.run_recorder import RunRecorder
 
     with tempfile.TemporaryDirectory() as folder:
         run = configuration(Path(folder) / "longhaul.db", waits=waits)
         name = f"episode-loop-{folder}"
-        recorder = Recorder.start(run.store, name=name, run_id="benchmark", attempt=0)
+        recorder = RunRecorder.start(run.store, name=name, run_id="benchmark", attempt=0)
         recorder.write([started(run)])
         tokenizer: Any = AutoTokenizer.from_pretrained(prepare_model(run.model.path))
         server = PacedServer(scripts, tokenizer.encode(" left"))

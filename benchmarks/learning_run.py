@@ -33,23 +33,20 @@ from longhaul_core.memory import build_memory
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, episode_seed, run_episode
 from longhaul_core.store import StoreWriter
 from longhaul_core.store.records import (
-    EpisodeCredit,
     EpisodeRecord,
     Evaluation,
-    GroupDecision,
     LossInput,
     LossInputs,
     Metrics,
     PanelTasks,
     Phase,
-    PolicyVersion,
     Record,
     RunEnded,
     RunStarted,
     TokenPieces,
 )
 from longhaul_core.tasks import Panel
-from longhaul_core.types import FailedEpisode, Observation, Split, Task, Trajectory
+from longhaul_core.types import FailedEpisode, Observation, SampledTokens, Split, Task, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.environments import (
@@ -59,9 +56,11 @@ from longhaul_trainer.environments import (
     task_stream,
 )
 from longhaul_trainer.losses import ActionTokens, ppo_loss
-from longhaul_trainer.training.credit import StepCredit, TrainedEpisode, credit_training_step
-from longhaul_trainer.training.merging import cut_into_rows, notes_of
-from longhaul_trainer.training.step_metadata import GroupName, StepMetadata
+from longhaul_trainer.training.merging import beside_rows, cut_into_rows, metadata_of
+from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.run_records import RunRecords
+from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
+from longhaul_trainer.training.training_step import TrainingStep
 from longhaul_trainer.verl.renderer import token_pieces
 
 PROMPTS_AT_ONCE = 1024
@@ -229,45 +228,38 @@ class OneProcessRun:
         )
         played = time.perf_counter()
         outcomes = [trajectory_of(record) for record in episodes]
-        credit = credit_training_step(
-            row_notes(run, episodes),
+        groups = [GroupName(training_step, place) for place in range(len(batch))]
+        calls = calls_of(run, episodes)
+        step = TrainingStep.of(
+            {key: row for key, (row, _) in calls.items()},
+            number=training_step,
             algorithm=run.algorithm,
             num_optimizer_steps=run.optimizer.optimizer_steps_per_training_step,
-            groups=[str(GroupName(training_step, place)) for place in range(len(batch))],
-        )
-        by_place = {
-            (record.group_index, record.outcome.sample_index): trajectory_of(record)
-            for record in episodes
+            groups=[str(group) for group in groups],
+        ).credited()
+        logprobs = {
+            key: torch.tensor(tokens.behavior_logprobs, dtype=torch.float64)
+            for key, (_, tokens) in calls.items()
         }
+        made = RunRecords(RunContext(run_id=self._id, attempt=0, recorder_name="", config=run))
         records: list[Record] = [
             *episodes,
-            *(self._decision(training_step, place) for place in range(len(batch))),
-            *(
-                self._credit_record(e, by_place[place_of(e)], training_step)
-                for e in credit.episodes
-            ),
+            *made.decisions(training_step, taken=groups, thrown_away={}),
+            *made.credit(training_step, episodes=step.credit, policy_logprobs=logprobs),
         ]
         gradient_norms: list[float] = []
         for part in range(run.optimizer.optimizer_steps_per_training_step):
-            rows = rows_of(credit, by_place, part)
+            rows = rows_of(step, calls, part)
             gradient_norms.append(self._update(rows))
-            records.append(self._consumed(rows, training_step, part))
+            records.append(self._loss_inputs(rows, training_step, part))
             self._policy.updated()
         updated = time.perf_counter()
-        records.append(
-            PolicyVersion(
-                run_id=self._id,
-                attempt=0,
-                version=self._policy.version,
-                training_step=training_step,
-                created_at=time.time(),
-            )
-        )
+        records.append(made.policy_version(training_step))
         values = {
             "episodes/mean_return": float(np.mean([o.episode_return for o in outcomes])),
             "episodes/success_rate": float(np.mean([o.success for o in outcomes])),
             "episodes/mean_steps": float(np.mean([len(o.steps) for o in outcomes])),
-            "groups/without_signal": float(credit.groups_without_signal),
+            "groups/without_signal": float(step.groups_without_signal),
             "actor/optimizer_steps": float(len(gradient_norms)),
             "actor/grad_norm": float(np.mean(gradient_norms)),
             "agreement/logprob_difference_max": 0.0,  # sampler and learner are one model
@@ -291,42 +283,7 @@ class OneProcessRun:
         self._optimizer.step()
         return float(norm)
 
-    def _decision(self, training_step: int, group_index: int) -> GroupDecision:
-        return GroupDecision(
-            run_id=self._id,
-            attempt=0,
-            training_step=training_step,
-            group_index=group_index,
-            resolved_training_step=training_step,
-            update_index=group_index,
-        )
-
-    def _credit_record(
-        self, episode: TrainedEpisode, outcome: Trajectory, training_step: int
-    ) -> EpisodeCredit:
-        note = episode.notes[0]
-        return EpisodeCredit(
-            run_id=self._id,
-            attempt=0,
-            phase="train",
-            training_step=training_step,
-            trained_training_step=training_step,
-            group_index=note.group_index,
-            sample_index=note.sample_index,
-            retry=0,
-            episode_advantage=episode.credit.episode_advantage,
-            step_advantages=episode.credit.step_advantages,
-            shaped_rewards=episode.shaped_rewards,
-            returns_to_go=episode.credit.returns_to_go,
-            advantages=episode.credit.advantages,
-            loss_weights=episode.loss_weights,
-            policy_logprobs=tuple(step.behavior_logprobs for step in outcome.steps),
-            split_reasons=tuple(each.split_reason for each in episode.notes),
-            trained=True,
-            optimizer_step_index=episode.optimizer_step,
-        )
-
-    def _consumed(self, rows: Sequence["Row"], training_step: int, part: int) -> LossInputs:
+    def _loss_inputs(self, rows: Sequence["Row"], training_step: int, part: int) -> LossInputs:
         return LossInputs(
             run_id=self._id,
             attempt=0,
@@ -334,7 +291,7 @@ class OneProcessRun:
             optimizer_step_index=part,
             rank=0,
             micro_batch=0,
-            rows=tuple(row.consumed(place) for place, row in enumerate(rows)),
+            rows=tuple(row.loss_input(place) for place, row in enumerate(rows)),
         )
 
     def _validate(self, panel: Panel, *, training_step: int) -> None:
@@ -356,7 +313,7 @@ class OneProcessRun:
 
 
 class Row(NamedTuple):
-    """One step as the loss reads it."""
+    """One call as the loss reads it."""
 
     prompt: tuple[int, ...]
     token: int
@@ -368,7 +325,7 @@ class Row(NamedTuple):
     sample_index: int
     step_index: int
 
-    def consumed(self, row_index: int) -> LossInput:
+    def loss_input(self, row_index: int) -> LossInput:
         """For the store, in the precision of the tensors."""
         advantage, weight = float(np.float32(self.advantage)), float(np.float32(self.weight))
         return LossInput(
@@ -377,6 +334,7 @@ class Row(NamedTuple):
             sample_index=self.sample_index,
             retry=0,
             step_index=self.step_index,
+            call_index=0,
             row_index=row_index,
             num_tokens=1,
             advantage_low=advantage,
@@ -393,49 +351,40 @@ def trajectory_of(record: EpisodeRecord) -> Trajectory:
     return record.outcome
 
 
-def place_of(episode: TrainedEpisode) -> tuple[int, int]:
-    """Group and sample_index."""
-    return episode.notes[0].group_index, episode.notes[0].sample_index
+Calls = dict[str, tuple[RowMetadata, SampledTokens]]
+"""By the key of its row, which holds nothing else here: what travels beside a call, its tokens."""
 
 
-def row_notes(
-    run: RunConfig, episodes: Sequence[EpisodeRecord]
-) -> dict[str, Sequence[StepMetadata]]:
-    """What credit is worked out from, by row key; a row is a step here."""
-    notes: dict[str, Sequence[StepMetadata]] = {}
+def calls_of(run: RunConfig, episodes: Sequence[EpisodeRecord]) -> Calls:
+    """The calls of episodes."""
+    found: Calls = {}
     for record in episodes:
         outcome = trajectory_of(record)
         group = GroupName(record.training_step, record.group_index)
-        for place, row in enumerate(cut_into_rows(outcome.steps, form=run.optimizer.rows)):
-            key = f"{group}_{outcome.sample_index}_{place}"
-            notes[key] = notes_of(row, outcome, group=group, retry=0)
-    return notes
+        rows = cut_into_rows(outcome.steps, form=run.optimizer.rows)
+        metadata = metadata_of(outcome, group=group, retry=0)
+        for place, (row, beside) in enumerate(zip(rows, beside_rows(rows, metadata), strict=True)):
+            found[f"{group}_{outcome.sample_index}_{place}"] = beside, row.calls[0].tokens
+    return found
 
 
-def rows_of(
-    credit: StepCredit, by_place: dict[tuple[int, int], Trajectory], part: int
-) -> list[Row]:
+def rows_of(step: TrainingStep, calls: Calls, part: int) -> list[Row]:
     """The rows of one optimizer step that have a gradient; one of the others if none has."""
     rows = [
         Row(
-            prompt=step.prompt_tokens,
-            token=step.action_tokens[0],
-            old_logprob=step.behavior_logprobs[0],
-            advantage=advantage,
-            weight=weight,
-            training_step=episode.notes[0].training_step,
-            group_index=episode.notes[0].group_index,
-            sample_index=episode.notes[0].sample_index,
-            step_index=step.index,
+            prompt=calls[call.row][1].prompt_tokens,
+            token=calls[call.row][1].action_tokens[0],
+            old_logprob=calls[call.row][1].behavior_logprobs[0],
+            advantage=call.advantage,
+            weight=call.loss_weight,
+            training_step=episode.metadata.training_step,
+            group_index=episode.metadata.group_index,
+            sample_index=episode.metadata.sample_index,
+            step_index=call.span.step,
         )
-        for episode in credit.episodes
+        for episode in step.credit
         if episode.optimizer_step == part
-        for step, advantage, weight in zip(
-            by_place[place_of(episode)].steps,
-            episode.credit.advantages,
-            episode.loss_weights,
-            strict=True,
-        )
+        for call in episode.calls
     ]
     return [row for row in rows if row.advantage != 0.0] or rows[:1]
 

@@ -380,6 +380,10 @@ def make_signals(*, training_step: int) -> tuple[list[EpisodeRecord], list[Episo
                 step_advantages=credit.step_advantages,
                 returns_to_go=credit.returns_to_go,
                 advantages=credit.advantages,
+                calls=tuple(
+                    replace(call, advantage=credit.advantages[call.step_index])
+                    for call in make_credit(record).calls
+                ),
             )
             for record, rewards, credit in zip(group, shaped, found, strict=True)
         ]

@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,15 +64,6 @@ def greedy_of(rows: Rows) -> Rows:
 def advantages_of(step: TrainingStep) -> dict[str, float]:
     """Of each call, by the key of its row."""
     return {call.row: call.advantage for call in step.calls}
-
-
-def groups_without_signal(step: TrainingStep) -> float:
-    """As the training step reports it."""
-    lengths = {call.row: call.span.stop for call in step.calls}  # the last call ends the row
-    logprobs = {key: torch.zeros(length) for key, length in lengths.items()}
-    return step.credit_report(
-        policy=logprobs, behavior=logprobs, policy_version=0, nothing_stale=True
-    )["groups/without_signal"]
 
 
 def test_grpo_compares_the_returns_of_a_task_with_each_other_alone() -> None:
@@ -166,7 +156,7 @@ def test_the_divergence_in_the_reward_costs_its_episode() -> None:
 
     # returns 1 - 1/2 and 1: mean 3/4
     assert list(advantages_of(step).values()) == pytest.approx([-0.25, -0.25, 0.25])
-    assert groups_without_signal(step) == 0
+    assert step.groups_without_signal == 0
 
 
 def test_a_task_with_one_episode_left_is_left_out_and_counted() -> None:
@@ -187,7 +177,7 @@ def test_groups_whose_episodes_are_alike_are_counted() -> None:
     for group, (first, second) in enumerate([(1, 1), (0, 0), (1, 0)]):
         rows |= episode(group, 0, rewards(first)) | episode(group, 1, rewards(second))
 
-    assert groups_without_signal(credit_of(rows, num_groups=3)) == 2
+    assert credit_of(rows, num_groups=3).groups_without_signal == 2
 
 
 def test_parts_take_whole_groups_in_task_order_even_if_some_failed() -> None:
@@ -541,3 +531,112 @@ def test_the_order_of_rows_changes_nothing(
     for e in credits[0].credit:
         by_group.setdefault(e.metadata.group_index, []).append(e.credit.episode_advantage)
     np.testing.assert_allclose([sum(group) for group in by_group.values()], 0.0, atol=1e-9)
+
+
+# Steps of several calls, and of none
+
+
+def test_a_call_gets_its_share_of_the_advantage_of_its_step() -> None:
+    rows = episode(0, 0, [{"reward": 1.0, "calls": (3, 2), "shares": (0.5, 1.0)}])
+    rows |= episode(0, 1, [{"reward": 0.0, "calls": (1, 1), "shares": (-1.0, 0.0)}])
+
+    step = credit_of(rows, num_groups=1)
+
+    # returns 1, 0: mean 1/2
+    assert [call.token_advantages.tolist() for call in step.calls] == [
+        [0.25] * 3, [0.5] * 2, [0.5], [0.0]
+    ]  # fmt: skip
+    assert [call.advantage for call in step.calls] == [0.25, 0.5, 0.5, 0.0]
+    assert [call.loss_weight for call in step.calls] == [1 / 7] * 4
+    assert step.rows_with_advantage() == {"train-3-0_0_0", "train-3-0_0_1", "train-3-0_1_0"}
+
+
+def test_a_step_without_a_trained_call_counts_and_is_not_trained() -> None:
+    untrained: MadeUpStep = {"reward": 4.0, "calls": (9,), "trained": (False,), "anchor": "start"}
+    rows = episode(0, 0, [{"reward": 0.0, "anchor": "door"}, untrained])
+    rows |= episode(0, 1, [{"reward": 2.0, "anchor": "start"}])
+
+    step = credit_of(rows, num_groups=1, name="gigpo", discount=0.5)
+
+    first, second = step.credit
+    assert first.credit.returns_to_go == (2.0, 4.0)
+    assert first.credit.episode_advantage == 1.0  # returns 4 and 2
+    # of the state that both were in, by what came after: 4 and 2
+    assert (first.credit.step_advantages, second.credit.step_advantages) == ((0.0, 1.0), (-1.0,))
+    assert [(call.span.step, call.row) for call in first.calls] == [(0, "train-3-0_0_0")]
+    assert first.loss_weights == (0.25, 0.0)
+    assert sum(call.loss_weight * call.span.action_tokens for call in step.calls) == 1.0
+
+
+cuts = st.lists(st.integers(1, 5), min_size=1, max_size=3)
+"""Tokens of the calls that a step is cut into."""
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.tuples(st.integers(-8, 8), cuts), min_size=1, max_size=3), min_size=2),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from(get_args(EstimatorName)),
+    st.sampled_from(["token", "step", "episode"]),
+)
+@settings(deadline=None, max_examples=100)
+def test_cutting_a_step_into_calls_changes_nothing_that_its_tokens_are_trained_with(
+    played: list[list[list[tuple[int, list[int]]]]], name: str, loss_unit: str
+) -> None:
+    whole, cut = Rows(), Rows()
+    for group, members in enumerate(played):
+        for sample_index, steps in enumerate(members):
+            anchors = [f"state {index % 2}" for index in range(len(steps))]
+            whole |= episode(
+                group,
+                sample_index,
+                [
+                    {"reward": reward, "tokens": sum(calls), "anchor": anchor}
+                    for (reward, calls), anchor in zip(steps, anchors, strict=True)
+                ],
+            )
+            cut |= episode(
+                group,
+                sample_index,
+                [
+                    {"reward": reward, "calls": calls, "anchor": anchor}
+                    for (reward, calls), anchor in zip(steps, anchors, strict=True)
+                ],
+            )
+    algorithm: Settings = {"name": name, "scale_by_std": True}
+    if name != "drgrpo":  # which refuses to divide by lengths
+        algorithm["loss_unit"] = loss_unit
+
+    one, other = (credit_of(rows, num_groups=len(played), **algorithm) for rows in (whole, cut))
+
+    assert tokens_of(one) == tokens_of(other)
+    for before, after in zip(one.credit, other.credit, strict=True):
+        assert before.credit == after.credit
+        assert before.loss_weights == after.loss_weights
+
+
+def tokens_of(step: TrainingStep) -> dict[tuple[Episode, int], list[tuple[float, float]]]:
+    """Advantage and weight of each token of each step."""
+    found: dict[tuple[Episode, int], list[tuple[float, float]]] = {}
+    for one in step.credit:
+        for call in one.calls:
+            found.setdefault((one.name, call.span.step), []).extend(
+                (advantage, call.loss_weight) for advantage in call.token_advantages.tolist()
+            )
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(set(get_args(EstimatorName)) - {"gae"}))
+def test_every_estimator_without_a_critic_takes_steps_that_are_not_trained(name: str) -> None:
+    untrained: MadeUpStep = {"reward": 1.0, "calls": (3,), "trained": (False,)}
+    none: MadeUpStep = {"reward": 1.0, "calls": ()}
+    rows = episode(0, 0, [*rewards(0.0), untrained, none]) | episode(0, 1, [none, *rewards(0.0)])
+    rows |= episode(0, 2, rewards(0.0, 0.0, 5.0))
+
+    step = credit_of(rows, num_groups=1, name=name, scale_by_std=True)
+
+    assert [len(e.credit.advantages) for e in step.credit] == [3, 2, 3]
+    assert all(np.isfinite(e.credit.advantages).all() for e in step.credit)
+    assert [call.span.step for call in step.calls] == [0, 1, 0, 1, 2]

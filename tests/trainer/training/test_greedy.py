@@ -7,12 +7,12 @@ from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.training.estimators import Group, estimate
 from longhaul_trainer.training.step_metadata import GroupName, episodes_in, without_greedy
 from longhaul_trainer.training.training_step import TrainingStep
-from row_metadata import rows_of
+from row_metadata import MadeUpStep, rows_of
 from trainer.training.test_credit import Rows, episode, rewards
 
 
 def greedy_episode(group: int, *values: float, valid: bool = True) -> Rows:
-    steps = [{**step, "valid": valid} for step in rewards(*values)]
+    steps: list[MadeUpStep] = [{"reward": value, "valid": valid} for value in values]
     return rows_of(GroupName(3, group), 0, steps, session=9, greedy=True)
 
 

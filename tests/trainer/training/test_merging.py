@@ -1,15 +1,17 @@
 """Tests for `longhaul_trainer.training.merging`: where a row ends, why, and what is in it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longhaul_core.types import Observation, SplitReason, Step
-from longhaul_trainer.training.merging import cut_into_rows, notes_of
+from longhaul_core.store.packing import content_hash
+from longhaul_core.types import Call, Observation, SplitReason, Step
+from longhaul_trainer.training.merging import Row, cut_into_rows, metadata_of
 from longhaul_trainer.training.step_metadata import GroupName
-from steps import one_call_step, with_call
+from steps import one_call_step, sampled_of, with_call
 from store_samples import make_trajectory
 
 
@@ -34,6 +36,10 @@ def text(tokens: list[int]) -> str:
     return "".join(map(chr, tokens))
 
 
+def steps_of(row: Row) -> list[Step]:
+    return [call.step for call in row.calls]
+
+
 CHAT = [
     step(0, "abc", "X"),
     step(1, "abcXde", "YZ"),
@@ -47,7 +53,7 @@ def test_steps_that_extend_each_other_are_one_row() -> None:
     (row,) = cut_into_rows(CHAT, form="merged")
 
     assert row.reason is SplitReason.FIRST_STEP
-    assert row.steps == tuple(CHAT)
+    assert steps_of(row) == CHAT
     assert text(list(row.prompt_tokens)) == "abc"
     assert text(row.response_tokens) == "XdeYZWfV"
     assert row.response_mask == [1, 0, 0, 1, 1, 1, 0, 1]
@@ -58,7 +64,7 @@ def test_steps_that_extend_each_other_are_one_row() -> None:
 def test_unmerged_every_step_is_a_row_of_what_was_read_and_written() -> None:
     rows = cut_into_rows(CHAT, form="step")
 
-    assert [row.steps for row in rows] == [(each,) for each in CHAT]
+    assert [steps_of(row) for row in rows] == [[each] for each in CHAT]
     assert [text(row.response_tokens) for row in rows] == ["X", "YZ", "W", "V"]
     assert [row.response_mask for row in rows] == [[1], [1, 1], [1], [1]]
     assert [row.reason for row in rows] == [SplitReason.FIRST_STEP] + [
@@ -79,7 +85,7 @@ def test_unmerged_every_step_is_a_row_of_what_was_read_and_written() -> None:
 def test_a_prompt_that_does_not_repeat_what_was_read_and_written_begins_a_row(prompt: str) -> None:
     first, second = cut_into_rows([CHAT[0], step(1, prompt, "YZ")], form="merged")
 
-    assert (first.steps, second.reason) == ((CHAT[0],), SplitReason.PROMPT_CHANGED)
+    assert (steps_of(first), second.reason) == ([CHAT[0]], SplitReason.PROMPT_CHANGED)
     assert text(second.response_tokens) == "YZ"
     assert second.starts == [0]
 
@@ -89,7 +95,7 @@ def test_other_weights_begin_a_row() -> None:
 
     rows = cut_into_rows(steps, form="merged")
 
-    assert [len(row.steps) for row in rows] == [2, 2]
+    assert [len(row.calls) for row in rows] == [2, 2]
     assert rows[1].reason is SplitReason.POLICY_CHANGED
     assert text(rows[1].response_tokens) == "WfV"
 
@@ -97,41 +103,110 @@ def test_other_weights_begin_a_row() -> None:
 @pytest.mark.parametrize(
     ("limit", "lengths"), [(11, [4]), (10, [3, 1]), (8, [2, 1, 1]), (7, [1, 1, 1, 1]), (1, [1] * 4)]
 )
-def test_a_row_is_not_longer_than_its_limit_unless_it_is_one_step(
+def test_a_row_is_not_longer_than_its_limit_unless_it_is_one_call(
     limit: int, lengths: list[int]
 ) -> None:
     # after its steps a row has 4, 8, 9 and 11 tokens
     rows = cut_into_rows(CHAT, form="merged", max_row_tokens=limit)
 
-    assert [len(row.steps) for row in rows] == lengths
+    assert [len(row.calls) for row in rows] == lengths
     assert {row.reason for row in rows[1:]} <= {SplitReason.ROW_FULL}
 
 
-def test_the_note_of_the_last_step_alone_says_where_the_episode_ended() -> None:
+def test_an_anchor_travels_as_its_hash_unless_texts_are_compared() -> None:
     trajectory = replace(
-        make_trajectory(rewards=(0.0, 0.0, 0.0)),
+        make_trajectory(rewards=(0.0, 0.0)),
         final_observation=Observation(text="It is dark.", anchor_state="cellar"),
     )
 
-    notes = [
-        note
-        for row in cut_into_rows(trajectory.steps, form="step")
-        for note in notes_of(row, trajectory, group=GroupName(3, 2), retry=0)
-    ]
+    hashes = metadata_of(trajectory, group=GroupName(3, 2), retry=0)
+    texts = metadata_of(trajectory, group=GroupName(3, 2), retry=0, anchor_texts=True)
 
-    assert [note.final_anchor for note in notes] == ["", "", "cellar"]
+    anchors = [step.observation.anchor for step in trajectory.steps]
+    assert [step.anchor for step in hashes.steps] == [content_hash(anchor) for anchor in anchors]
+    assert hashes.final_anchor == content_hash("cellar")
+    assert [step.anchor for step in texts.steps] == anchors
+    assert texts.final_anchor == "cellar"
 
 
-def test_the_notes_of_a_row_say_where_each_action_is_and_why_the_row_begins() -> None:
-    trajectory = replace(make_trajectory(rewards=(0.0,) * 4), steps=tuple(CHAT))
+def test_the_spans_of_a_row_say_where_each_reply_is_and_why_the_row_begins() -> None:
     (row,) = cut_into_rows(CHAT, form="merged")
 
-    notes = notes_of(row, trajectory, group=GroupName(3, 2), retry=1)
-
-    assert [(note.step, note.start, note.stop) for note in notes] == [
-        (0, 0, 1), (1, 3, 5), (2, 5, 6), (3, 7, 8)
+    assert [(span.step, span.call, span.start, span.stop) for span in row.spans] == [
+        (0, 0, 0, 1), (1, 0, 3, 5), (2, 0, 5, 6), (3, 0, 7, 8)
     ]  # fmt: skip
-    assert [note.split_reason for note in notes] == ["first_step", None, None, None]
+    assert [span.split_reason for span in row.spans] == ["first_step", None, None, None]
+
+
+def call(prompt: str, reply: str, **changes: Any) -> Call:  # noqa: ANN401
+    """A call whose tokens are the characters of two words."""
+    (made,) = step(0, prompt, reply).calls
+    return replace(made, **changes)
+
+
+def with_calls(index: int, *calls: Call) -> Step:
+    return replace(step(index, "", "."), calls=calls)
+
+
+TWO_STREAMS = [
+    with_calls(0, call("p", "P", purpose="plan"), call("a", "A")),
+    with_calls(1, call("pPq", "Q", purpose="plan"), call("aAb", "B")),
+    with_calls(2, call("aAbBc", "C")),
+]
+"""A planner and an actor, each of whose prompts go on from its own last call."""
+
+
+def test_a_call_continues_the_row_of_its_own_stream() -> None:
+    plan, act = cut_into_rows(TWO_STREAMS, form="merged")
+
+    assert [(s.step, s.call, s.acting) for s in plan.spans] == [(0, 0, False), (1, 0, False)]
+    assert [(s.step, s.call, s.acting) for s in act.spans] == [
+        (0, 1, True), (1, 1, True), (2, 0, True)
+    ]  # fmt: skip
+    assert (text(plan.response_tokens), text(act.response_tokens)) == ("PqQ", "AbBcC")
+    assert (plan.reason, act.reason) == (SplitReason.FIRST_STEP, SplitReason.FIRST_STEP)
+
+
+def test_calls_of_two_agents_for_one_purpose_are_two_streams() -> None:
+    steps = [
+        with_calls(0, call("a", "A", agent="red"), call("aA", "B", agent="blue")),
+        with_calls(1, call("aAc", "C", agent="red")),
+    ]
+
+    red, blue = cut_into_rows(steps, form="merged")
+
+    assert [(s.step, s.call) for s in red.spans] == [(0, 0), (1, 0)]
+    assert [(s.step, s.call) for s in blue.spans] == [(0, 1)]
+
+
+def test_a_call_that_is_not_trained_is_in_no_row_and_ends_none() -> None:
+    judged = call("x", "Y", trained=False)
+    hosted = call("x", "Y", trained=False, sampled=None)
+    steps = [
+        with_calls(0, call("a", "A"), judged),
+        with_calls(1, hosted),
+        with_calls(2, judged, call("aAb", "B")),
+    ]
+
+    (row,) = cut_into_rows(steps, form="merged")
+
+    assert [(s.step, s.call) for s in row.spans] == [(0, 0), (2, 1)]
+    metadata = metadata_of(
+        replace(make_trajectory(rewards=(0.0,) * 3), steps=tuple(steps)),
+        group=GroupName(3, 2),
+        retry=0,
+    )
+    assert [s.trained_calls for s in metadata.steps] == [(0,), (), (1,)]
+    # what the engine read and wrote, trained or not
+    assert [(s.prompt_tokens, s.action_tokens) for s in metadata.steps] == [(2, 2), (0, 0), (4, 2)]
+
+
+def test_each_call_carries_its_share_of_the_credit() -> None:
+    steps = [with_calls(0, call("p", "P", purpose="plan", credit_share=0.25), call("a", "A"))]
+
+    rows = cut_into_rows(steps, form="step")
+
+    assert [s.credit_share for row in rows for s in row.spans] == [0.25, 1.0]
 
 
 words = st.text("ab", max_size=2)
@@ -144,19 +219,19 @@ def test_the_tokens_of_every_step_are_in_its_row_and_nothing_else_is_sampled(
 ) -> None:
     steps = [step(0, "a", "x")]
     for extends, gap, action in turns:
-        before = steps[-1]
+        before = sampled_of(steps[-1])
         known = before.prompt_tokens + before.action_tokens if extends else (98,)
         made = step(len(steps), gap, action, version=data.draw(st.integers(0, 1)))
-        steps.append(with_call(made, prompt_tokens=known + made.prompt_tokens))
+        steps.append(with_call(made, prompt_tokens=known + sampled_of(made).prompt_tokens))
     limit = data.draw(st.none() | st.integers(1, 40))
 
     rows = cut_into_rows(steps, form="merged", max_row_tokens=limit)
 
-    assert [each for row in rows for each in row.steps] == steps
+    assert [each for row in rows for each in steps_of(row)] == steps
     for row in rows:
         whole = list(row.prompt_tokens) + row.response_tokens
         sampled: list[int] = []
-        for each, start in zip(row.steps, row.starts, strict=True):
+        for (_, _, _, each), start in zip(row.calls, row.starts, strict=True):
             read = len(each.prompt_tokens)
             assert tuple(whole[:read]) == each.prompt_tokens  # what the engine read
             span = slice(start, start + len(each.action_tokens))
@@ -165,3 +240,33 @@ def test_the_tokens_of_every_step_are_in_its_row_and_nothing_else_is_sampled(
             sampled += range(start, start + len(each.action_tokens))
         assert [t for t, m in enumerate(row.response_mask) if m] == sampled
         assert len(row.response_mask) == len(row.response_logprobs) == len(row.response_tokens)
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(("", "plan")), words, st.booleans()))))
+@settings(max_examples=100)
+def test_every_trained_call_is_in_one_row_and_no_other_call_in_any(
+    turns: list[list[tuple[str, str, bool]]],
+) -> None:
+    steps = [
+        with_calls(
+            index,
+            *(
+                call(prompt, "R", purpose=purpose or "act", trained=t)
+                for purpose, prompt, t in calls
+            ),
+        )
+        for index, calls in enumerate(turns)
+    ]
+
+    rows = cut_into_rows(steps, form="merged")
+
+    assert sorted((s.step, s.call) for row in rows for s in row.spans) == [
+        (index, place)
+        for index, calls in enumerate(turns)
+        for place, (_, _, trained) in enumerate(calls)
+        if trained
+    ]
+    assert [row.spans[0].step for row in rows] == sorted(row.spans[0].step for row in rows)
+    assert sum(sum(row.response_mask) for row in rows) == sum(len(row.calls) for row in rows)
+    for row in rows:
+        assert len({(one.call.agent, one.call.purpose) for one in row.calls}) == 1

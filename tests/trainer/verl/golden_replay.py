@@ -42,7 +42,7 @@ from verl_process import one_critic, one_worker
 NEVER_READ = -3.25
 """What a model computed of a gap: nobody may care."""
 CREDIT = (
-    *("group_index", "sample_index", "retry", "optimizer_step_index"),
+    *("group_index", "retry", "optimizer_step_index"),
     *("episode_advantage", "step_advantages", "advantages"),
     *("shaped_rewards", "returns_to_go", "loss_weights"),
     *("values", "value_targets", "final_value"),
@@ -59,6 +59,9 @@ COLUMNS = {
 LEFT_OUT = ("perf/", "timing", "mfu", "memory", "training/")
 """Metrics of the machine rather than of the step."""
 
+RENAMED = {"trace_decay": "gae_lambda"}
+"""Settings that had another name when the steps were recorded."""
+
 # From recorded episodes to today's nouns
 
 
@@ -68,7 +71,12 @@ def run_of(inputs: Inputs) -> RunConfig:
         {
             "num_training_steps": 8,
             "model": {"path": "tiny", "engine_dtype": "float32"},
-            **inputs["settings"],
+            **{
+                section: {RENAMED.get(name, name): value for name, value in settings.items()}
+                if isinstance(settings, dict)
+                else settings
+                for section, settings in inputs["settings"].items()
+            },
         }
     )
 
@@ -480,7 +488,9 @@ def replay(inputs: Inputs, *, workers: Mapping[str, Any], model: Path) -> Output
     measured = metrics | updates[0].metrics | updates[1].metrics
     return {
         "credit": [
-            {name: getattr(record, name) for name in CREDIT} | credit_of_steps(record)
+            {name: getattr(record, name) for name in CREDIT}
+            | {"position": record.sample_index}  # its name when the steps were recorded
+            | credit_of_steps(record)
             for record in records.written
             if isinstance(record, EpisodeCredit)
         ],

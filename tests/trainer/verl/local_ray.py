@@ -15,7 +15,7 @@ from pathlib import Path
 import ray
 
 from longhaul_core.store.session import open_store
-from longhaul_trainer.verl.recorder import Recorder
+from longhaul_trainer.verl.run_recorder import RunRecorder
 from store_samples import run_started
 
 
@@ -39,9 +39,9 @@ def ray_here() -> Generator[None]:
 
 
 @contextmanager
-def recorder_of(path: Path) -> Generator[Recorder]:
+def recorder_of(path: Path) -> Generator[RunRecorder]:
     """The recorder of run "run", which has begun, on the store at `path`; its name is `path`'s."""
-    recorder = Recorder.start(str(path), name=path.as_posix(), run_id="run", attempt=0)
+    recorder = RunRecorder.start(str(path), name=path.as_posix(), run_id="run", attempt=0)
     recorder.write([run_started()])
     try:
         yield recorder

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longhaul_trainer.training.step_metadata import GroupName, RowMetadata, StepMetadata
+from longhaul_trainer.training.step_metadata import EpisodeMetadata, GroupName, RowMetadata, Rows
 from longhaul_trainer.training.stopping import Stopped
+from row_metadata import MadeUpStep, rows_of
 
 PARTITION = "train"
 GOOD, FLAT = (0.0, 1.0), (1.0, 1.0)
@@ -28,9 +29,7 @@ class World:
     tags: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     panel: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Tags of validation episodes."""
-    notes: dict[str, tuple[StepMetadata, ...]] = field(
-        default_factory=dict[str, tuple[StepMetadata, ...]]
-    )
+    rows: dict[str, RowMetadata] = field(default_factory=dict[str, RowMetadata])
     told_to_stop: list[str] = field(default_factory=list[str])
     num_ended_requests: int = 0
 
@@ -43,7 +42,7 @@ class World:
     def kv_clear(self, *, partition_id: str, keys: Sequence[str]) -> None:
         for key in keys:
             (self.tags if partition_id == PARTITION else self.panel).pop(key, None)
-            self.notes.pop(key, None)
+            self.rows.pop(key, None)
 
     # what the trainer does
 
@@ -62,14 +61,13 @@ class World:
             }
             returns = self.returns(name)
             for sample_index, value in enumerate(returns if whole else returns[:1]):
-                for step in range(2):
-                    key = f"{name}_{sample_index}_{step}"
-                    self.tags[key] = {"status": "success"}
-                    self.notes[key] = (note(name, sample_index, step, value),)
+                played = episode(name, sample_index, value)
+                self.tags |= {key: {"status": "success"} for key in played}
+                self.rows |= played
         self.num_started += num_tasks
 
-    def read_notes(self, keys: Sequence[str]) -> RowMetadata:
-        return {key: self.notes[key] for key in keys}
+    def read_rows(self, keys: Sequence[str]) -> Rows:
+        return {key: self.rows[key] for key in keys}
 
     def stop(self, groups: Sequence[str]) -> Mapping[str, Stopped]:
         for group in groups:
@@ -81,27 +79,10 @@ class World:
         self.num_ended_requests += 1
 
 
-def note(name: GroupName, sample_index: int, step: int, value: float) -> StepMetadata:
-    return StepMetadata(
-        task_id=f"task {name}",
-        training_step=name.training_step,
-        group_index=name.group_index,
-        sample_index=sample_index,
-        retry=0,
-        horizon=9,
-        step=step,
-        num_steps=2,
-        reward=value / 2,
-        action_valid=True,
-        anchor="",
-        success=value > 0,
-        episode_return=value,
-        prompt_tokens=10,
-        action_tokens=3,
-        start=0,
-        split_reason=None,
-        policy_version=0,
-    )
+def episode(name: GroupName, sample_index: int, value: float) -> dict[str, RowMetadata]:
+    """Two steps of three tokens, a row each, which are paid `value` together."""
+    steps: list[MadeUpStep] = [{"reward": value / 2, "tokens": 3}] * 2
+    return rows_of(name, sample_index, steps, horizon=9, prompt_tokens=10)
 
 
 GROUP_TOKENS = 2 * 2 * (10 + 3)
@@ -109,3 +90,8 @@ GROUP_TOKENS = 2 * 2 * (10 + 3)
 
 def groups_of(keys: Sequence[str]) -> list[str]:
     return sorted({key.split("_")[0] for key in keys})
+
+
+def groups_in(episodes: Sequence[EpisodeMetadata]) -> list[str]:
+    """Names of the groups that episodes are of."""
+    return sorted({str(GroupName(e.training_step, e.group_index)) for e in episodes})

@@ -12,10 +12,13 @@ import torch
 
 from longhaul_core.types import Observation, Step, Trajectory
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.training.credit import StepCredit, TrainedStep, credit_training_step
-from longhaul_trainer.training.merging import RowForm, cut_into_rows, notes_of
+from longhaul_trainer.training.columns import token_weights
+from longhaul_trainer.training.credit import TrainedCall
+from longhaul_trainer.training.merging import Row, RowForm, beside_rows, cut_into_rows, metadata_of
 from longhaul_trainer.training.spans import FloatArray, in_response
-from longhaul_trainer.training.step_metadata import GroupName
+from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
+from longhaul_trainer.training.training_step import TrainingStep
+from steps import sampled_of, with_call
 from store_samples import make_trajectory
 from trainer.verl.updates import ReadRow, reply_logprobs
 
@@ -61,7 +64,8 @@ class Recorded:
         made = make_trajectory(rewards=(0.0,) * num_steps, sample_index=sample_index)
         steps: list[Step] = []
         for step in made.steps:
-            known = steps[-1].prompt_tokens + steps[-1].action_tokens if steps else ()
+            before = sampled_of(steps[-1]) if steps else None
+            known = before.prompt_tokens + before.action_tokens if before else ()
             if breaks and step.index % 4 == 3:
                 known = ()
             prompt = known + self._tokens(self._number(1 if known else 5, 6))
@@ -76,10 +80,12 @@ class Recorded:
             behavior = old - np.array([self._number(-5, 6) / 10 for _ in action])
             steps.append(
                 replace(
-                    step,
-                    prompt_tokens=prompt,
-                    action_tokens=action,
-                    behavior_logprobs=tuple(behavior.tolist()),
+                    with_call(
+                        step,
+                        prompt_tokens=prompt,
+                        action_tokens=action,
+                        behavior_logprobs=tuple(behavior.tolist()),
+                    ),
                     observation=Observation(text="here", anchor_state=f"state {step.index % 3}"),
                     reward=self._number(-2, 3) / 2,
                 )
@@ -94,34 +100,37 @@ class Recorded:
 
     def credit(
         self, form: RowForm, algorithm: AlgorithmConfig, *, max_row_tokens: int | None = None
-    ) -> StepCredit:
+    ) -> TrainingStep:
         """What the trainer makes of the episodes."""
-        notes = {
-            f"train-1-0_{trajectory.sample_index}_{number}": notes_of(
-                row, trajectory, group=GroupName(1, 0), retry=0
-            )
+        rows = {
+            f"train-1-0_{trajectory.sample_index}_{number}": row
             for trajectory in self.trajectories
             for number, row in enumerate(
-                cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
+                beside(
+                    cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens),
+                    trajectory,
+                )
             )
         }
-        return credit_training_step(
-            notes, algorithm=algorithm, num_optimizer_steps=1, groups=["train-1-0"]
-        )
+        return TrainingStep.of(
+            rows, number=1, algorithm=algorithm, num_optimizer_steps=1, groups=["train-1-0"]
+        ).credited()
 
     def rows(
         self, form: RowForm, algorithm: AlgorithmConfig, *, max_row_tokens: int | None = None
     ) -> list[ReadRow]:
         """The rows of the update, as the worker reads them."""
-        by_row = self.credit(form, algorithm, max_row_tokens=max_row_tokens).steps_by_row()
+        credit = self.credit(form, algorithm, max_row_tokens=max_row_tokens)
         read: list[ReadRow] = []
         for trajectory in self.trajectories:
             cut = cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
-            for number, row in enumerate(cut):
-                steps = by_row[f"train-1-0_{trajectory.sample_index}_{number}"]
+            for number, (row, metadata) in enumerate(
+                zip(cut, beside(cut, trajectory), strict=True)
+            ):
+                (calls,) = credit.calls_of([f"train-1-0_{trajectory.sample_index}_{number}"])
                 gaps = 1 - np.array(row.response_mask)
                 old, reference = (
-                    self._placed(trajectory.sample_index, steps, which, num_tokens=len(gaps))
+                    self._placed(trajectory.sample_index, calls, which, num_tokens=len(gaps))
                     for which in (0, 1)
                 )
                 read.append(
@@ -132,26 +141,29 @@ class Recorded:
                         old_logprobs=(old + JUNK * gaps).tolist(),
                         behavior_logprobs=row.response_logprobs,
                         reference_logprobs=(reference + JUNK * gaps).tolist(),
-                        advantages=_spread(steps, len(gaps), lambda s: s.token_advantages),
-                        weights=_spread(
-                            steps, len(gaps), lambda s: np.full(s.note.action_tokens, s.loss_weight)
-                        ),
-                        notes=tuple(step.note for step in steps),
+                        advantages=_spread(calls, len(gaps), lambda c: c.token_advantages),
+                        weights=_spread(calls, len(gaps), token_weights),
+                        metadata=metadata,
                     )
                 )
         return read
 
     def _placed(
-        self, sample_index: int, steps: Sequence[TrainedStep], which: int, *, num_tokens: int
+        self, sample_index: int, calls: Sequence[TrainedCall], which: int, *, num_tokens: int
     ) -> FloatArray:
-        values = [self._logprobs[sample_index, step.note.step][which] for step in steps]
-        return in_response([step.note for step in steps], values, num_tokens=num_tokens)
+        values = [self._logprobs[sample_index, call.span.step][which] for call in calls]
+        return in_response([call.span for call in calls], values, num_tokens=num_tokens)
+
+
+def beside(rows: Sequence[Row], trajectory: Trajectory) -> list[RowMetadata]:
+    """What travels beside the rows of the episode."""
+    return beside_rows(rows, metadata_of(trajectory, group=GroupName(1, 0), retry=0))
 
 
 def _spread(
-    steps: Sequence[TrainedStep], num_tokens: int, values: Callable[[TrainedStep], FloatArray]
+    calls: Sequence[TrainedCall], num_tokens: int, values: Callable[[TrainedCall], FloatArray]
 ) -> list[float]:
     placed = in_response(
-        [step.note for step in steps], [values(step) for step in steps], num_tokens=num_tokens
+        [call.span for call in calls], [values(call) for call in calls], num_tokens=num_tokens
     )
     return placed.tolist()

@@ -16,7 +16,7 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import task_panel
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.training.run_context import RunContext
-from longhaul_trainer.verl.recorder import Recorder
+from longhaul_trainer.verl.run_recorder import RunRecorder
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def service_of(
         return recorder
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recorder, "find", find)
+        patch.setattr(RunRecorder, "find", find)
         engine: Any = server or Server()
         return EpisodeService(run_context, engine, tokenizer)
 

@@ -19,7 +19,8 @@ from transformers import AutoModelForTokenClassification
 from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_trainer.config import CriticConfig, RunConfig
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.training.step_metadata import NOTES, StepMetadata, written
+from longhaul_trainer.training.step_metadata import METADATA, RowMetadata, packed
+from row_metadata import beside, span
 from store_samples import make_record, make_trajectory, run_started
 from trainer.verl.updates import Gradients, Reports, error
 from variation import assert_several
@@ -45,31 +46,15 @@ class Row:
     is_padding: bool = False
 
     @property
-    def notes(self) -> tuple[StepMetadata, ...]:
-        """Of its steps."""
-        return tuple(
-            StepMetadata(
-                task_id="train/00000",
-                training_step=1,
-                policy_version=0,
-                group_index=0,
-                sample_index=self.sample_index,
-                retry=0,
-                horizon=50,
-                step=step,
-                num_steps=len(self.spans),
-                reward=0.0,
-                action_valid=True,
-                anchor="",
-                success=False,
-                episode_return=0.0,
-                prompt_tokens=len(self.prompt) + start,
-                action_tokens=stop - start,
-                start=start,
-                split_reason=None,
+    def metadata(self) -> RowMetadata:
+        """What travels beside it."""
+        calls = (
+            span(
+                step=step, start=start, tokens=stop - start, prompt_tokens=len(self.prompt) + start
             )
             for step, (start, stop) in enumerate(self.spans)
         )
+        return beside(*calls, sample_index=self.sample_index)
 
 
 def make_rows() -> list[Row]:
@@ -174,7 +159,9 @@ def batch_of(rows: Sequence[Row], *, micro_batch_tokens: int = 4096) -> Any:  # 
             "values": jagged(lambda row: row.old_values, torch.float32),
             "returns": jagged(lambda row: row.targets, torch.float32),
             "value_weights": jagged(lambda row: row.weights, torch.float32),
-            "extra_fields": [{NOTES: written(row.notes), "reward_extra_info": {}} for row in rows],
+            "extra_fields": [
+                {METADATA: packed(row.metadata), "reward_extra_info": {}} for row in rows
+            ],
         },
         non_tensor_dict={
             "global_batch_size": len(rows),

@@ -10,7 +10,15 @@ import pytest
 from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_trainer.training.sampling import SamplingRules
 from longhaul_trainer.training.step_metadata import GroupName
-from trainer.verl.queue_in_memory import FLAT, GOOD, GROUP_TOKENS, PARTITION, World, groups_of
+from trainer.verl.queue_in_memory import (
+    FLAT,
+    GOOD,
+    GROUP_TOKENS,
+    PARTITION,
+    World,
+    groups_in,
+    groups_of,
+)
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ def buffer_over(
     return DynamicSamplingBuffer(
         DynamicSampling(
             rules=replace(rules, **settings),
-            read_notes=world.read_notes,
+            read_rows=world.read_rows,
             start=world.start,
             stop=world.stop,
             end_requests=world.end_requests,
@@ -71,7 +79,7 @@ def test_groups_without_a_signal_are_replaced_and_their_rows_are_gone(
     assert buffer.thrown_away == {GroupName(5, 0): "no_signal", GroupName(5, 2): "no_signal"}
     assert groups_of(list(world.tags)) == ["train-5-1", "train-5-3"]
     assert "train-5-1" not in world.tags  # the prompts of what was taken are cleared, as verl does
-    assert groups_of(list(buffer.outcome_notes({}))) == [f"train-5-{place}" for place in range(4)]
+    assert groups_in(buffer.reported([])) == [f"train-5-{place}" for place in range(4)]
     assert metrics["sampling/groups_played"] == 4
     assert metrics["sampling/groups_no_signal"] == 2
     assert metrics["sampling/tokens_no_signal"] == 2 * GROUP_TOKENS
@@ -95,7 +103,7 @@ def test_surplus_waits_for_the_next_update_which_starts_fewer_tasks(
     assert groups_of(rows.keys)[0] == "train-5-5"
     assert buffer.taken[0] == GroupName(5, 5)
     assert second["sampling/groups_that_waited"] == 1
-    assert all(key.startswith("train-6-") for key in buffer.outcome_notes({}))
+    assert {episode.training_step for episode in buffer.reported([])} == {6}
 
 
 def test_what_waits_can_be_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +136,7 @@ def test_episodes_in_flight_are_stopped_when_enough_groups_are_whole(
     assert set(world.told_to_stop) == {str(slow)}
     assert world.num_ended_requests == 1
     assert buffer.thrown_away == {slow: "stopped_early"}
-    assert all("train-5-1" not in key for key in [*world.tags, *buffer.outcome_notes({})])
+    assert all("train-5-1" not in key for key in [*world.tags, *groups_in(buffer.reported([]))])
     assert metrics["sampling/groups_stopped_early"] == 1
     # what was stopped, and the episode of the group that had ended before
     assert metrics["sampling/tokens_stopped_early"] == 7 + GROUP_TOKENS // 2

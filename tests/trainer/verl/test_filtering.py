@@ -8,8 +8,16 @@ import pytest
 
 from longhaul_core.errors import GroupError
 from longhaul_trainer.training.sampling import SamplingRules
-from longhaul_trainer.training.step_metadata import GroupName
-from trainer.verl.queue_in_memory import FLAT, GOOD, GROUP_TOKENS, PARTITION, World, groups_of
+from longhaul_trainer.training.step_metadata import GroupName, episodes_in
+from trainer.verl.queue_in_memory import (
+    FLAT,
+    GOOD,
+    GROUP_TOKENS,
+    PARTITION,
+    World,
+    groups_in,
+    groups_of,
+)
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ def buffer_over(
             extra_tasks=0,
             max_staleness=1,
         ),
-        world.read_notes,
+        world.read_rows,
         {
             "trainer_mode": "colocate_async",
             "trainer_config": {},
@@ -62,15 +70,15 @@ def test_each_group_without_a_signal_is_left_out_and_replaced_by_one_task(
     assert buffer.taken == (GroupName(5, 1), GroupName(5, 3))
     assert buffer.thrown_away == dict.fromkeys([GroupName(5, k) for k in (0, 2, 4)], "no_signal")
     assert world.num_started == 4 + 2 + 1
-    told = buffer.outcome_notes({key: world.notes[key] for key in rows.keys})
-    assert groups_of(list(told)) == [f"train-5-{place}" for place in range(5)]
+    taken = episodes_in(world.read_rows(rows.keys))
+    assert groups_in(buffer.reported(taken)) == [f"train-5-{place}" for place in range(5)]
     assert groups_of(list(world.tags)) == [f"train-5-{place}" for place in (1, 3, 5, 6)]
     assert metrics["sampling/groups_taken"] == 2
     assert metrics["sampling/groups_no_signal"] == 3
     assert metrics["sampling/tokens_no_signal"] == 3 * GROUP_TOKENS
 
 
-def test_what_was_left_out_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_left_out_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(returns=lambda name: FLAT if name == GroupName(5, 0) else GOOD)
     buffer = buffer_over(world, monkeypatch)
     world.begin(5, 4)
@@ -81,7 +89,7 @@ def test_what_was_left_out_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None
     _, metrics = buffer.sample(6, PARTITION, 2)
 
     assert buffer.taken == (GroupName(5, 3), GroupName(5, 4))
-    assert buffer.outcome_notes({}) == {}
+    assert buffer.reported([]) == []
     assert buffer.thrown_away == {}
     assert metrics["sampling/groups_no_signal"] == 0
 
@@ -97,7 +105,7 @@ def test_a_group_that_is_too_old_is_too_old_whatever_its_returns(
     buffer.sample(5, PARTITION, 2)
 
     assert buffer.thrown_away == {GroupName(3, 0): "stale"}
-    assert buffer.outcome_notes({}) == {}
+    assert buffer.reported([]) == []
 
 
 def test_a_group_in_flight_is_waited_for_when_the_refills_are_used_up(

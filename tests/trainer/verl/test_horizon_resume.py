@@ -4,6 +4,7 @@ No episode is played: the trainer is asked for its batches and told how they cam
 """
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -11,16 +12,19 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from longhaul_core.types import GroupOutcome, Split, Task
+from longhaul_core.types import Split, Task
 from longhaul_trainer.config import RunConfig, TasksConfig, TrainerConfig
 from longhaul_trainer.environments import task_panel, task_stream
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.stages import StageClock
+from longhaul_trainer.training.step_metadata import GroupName
+from longhaul_trainer.training.training_step import TrainingStep
 from longhaul_trainer.verl.trackers import Trackers
+from row_metadata import rows_of
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
-    from longhaul_trainer.verl.recorder import Recorder
+    from longhaul_trainer.verl.run_recorder import RunRecorder
 
 pytestmark = IMPORTS_VERL
 
@@ -85,16 +89,25 @@ def settings_of_verl() -> DictConfig:
     return verl_settings(described(SCHEDULES["linear"]), paths=paths, device="cpu")
 
 
-def outcomes_of(tasks: list[Task], *, horizon: int, training_step: int) -> list[GroupOutcome]:
-    return [
-        GroupOutcome(
-            task_id=task.task_id,
-            horizon=horizon,
-            num_successes=8 if training_step % 2 == 0 or place == 0 else 0,
-            num_episodes=8,
-        )
+def step_of(run: RunConfig, tasks: list[Task], *, horizon: int, training_step: int) -> TrainingStep:
+    """A training step whose groups of eight all succeed or, in odd ones but the first, all fail."""
+    episodes = [
+        replace(row.episode, task_id=task.task_id)
         for place, task in enumerate(tasks)
+        for sample_index in range(8)
+        for row in rows_of(
+            GroupName(training_step, place),
+            sample_index,
+            [{"reward": 0.0}],
+            horizon=horizon,
+            success=training_step % 2 == 0 or place == 0,
+        ).values()
+        if row.episode is not None
     ]
+    step = TrainingStep.of(
+        {}, number=training_step, algorithm=run.algorithm, num_optimizer_steps=1, groups=[]
+    )
+    return step.with_reported(episodes)
 
 
 def attempt(
@@ -115,7 +128,7 @@ def attempt(
             batch = self._next_train_batch()
             (horizon,) = {int(one) for one in batch["horizon"]}
             tasks = [cast("Task", one) for one in batch["task"]]
-            self._outcomes = outcomes_of(tasks, horizon=horizon, training_step=training_step)
+            self._step = step_of(run, tasks, horizon=horizon, training_step=training_step)
             self._learn_from_outcomes()
             self._settle(list(self._waiting))
             self._write_checkpoint()
@@ -130,7 +143,7 @@ def attempt(
             stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
             panel=task_panel(run, Split.VALIDATION),
             checkpoints=checkpoints,
-            recorder=cast("Recorder", Silent()),
+            recorder=cast("RunRecorder", Silent()),
             stages=StageClock(),
             trackers=Trackers(run, run_id="one", folder=folder),
         ),
@@ -162,7 +175,6 @@ def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
 
 def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) -> None:
     from longhaul_trainer.training.run_context import RunContext
-    from longhaul_trainer.training.step_metadata import GroupName
     from longhaul_trainer.verl.modes import ColocateAsyncTrainer
     from longhaul_trainer.verl.settings import Paths, verl_settings
     from longhaul_trainer.verl.trainer import TrainingContext
@@ -188,7 +200,7 @@ def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) 
                 stream=task_stream(run, state=None if latest is None else latest.state()["stream"]),
                 panel=task_panel(run, Split.VALIDATION),
                 checkpoints=checkpoints,
-                recorder=cast("Recorder", Silent()),
+                recorder=cast("RunRecorder", Silent()),
                 stages=StageClock(),
                 trackers=Trackers(run, run_id="one", folder=tmp_path),
             ),

@@ -12,7 +12,8 @@ from sqlalchemy import text
 
 from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.training.step_metadata import NOTES, GroupName, StepMetadata, written
+from longhaul_trainer.training.step_metadata import METADATA, GroupName, RowMetadata, packed
+from row_metadata import beside, rows_of, span
 from store_samples import make_record, make_trajectory, run_started
 from verl_process import IMPORTS_VERL
 
@@ -26,33 +27,8 @@ if TYPE_CHECKING:
 pytestmark = IMPORTS_VERL
 
 
-def note(
-    *, group_index: int = 0, sample_index: int = 0, step: int = 0, start: int = 0, tokens: int = 1
-) -> StepMetadata:
-    return StepMetadata(
-        task_id="train/00000",
-        training_step=1,
-        group_index=group_index,
-        policy_version=0,
-        sample_index=sample_index,
-        retry=0,
-        horizon=50,
-        step=step,
-        num_steps=3,
-        reward=0.0,
-        action_valid=True,
-        anchor="",
-        success=False,
-        episode_return=0.0,
-        prompt_tokens=1,
-        action_tokens=tokens,
-        start=start,
-        split_reason=None,
-    )
-
-
 def micro_batch(
-    notes: list[tuple[StepMetadata, ...]],
+    rows: list[RowMetadata],
     *,
     advantages: list[list[float]],
     weights: list[list[float]],
@@ -60,20 +36,20 @@ def micro_batch(
 ) -> "TensorDict":
     from verl.utils import tensordict_utils as tu
 
-    def jagged(rows: list[list[float]], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def jagged(lists: list[list[float]], dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.nested.as_nested_tensor(
-            [torch.tensor(row, dtype=dtype) for row in rows], layout=torch.jagged
+            [torch.tensor(numbers, dtype=dtype) for numbers in lists], layout=torch.jagged
         )
 
     return tu.get_tensordict(
         {
-            "prompts": jagged([[1.0]] * len(notes), torch.int64),
+            "prompts": jagged([[1.0]] * len(rows), torch.int64),
             "responses": jagged(advantages, torch.int64),
             "loss_mask": jagged([[1] * len(row) for row in advantages], torch.int64),
             "advantages": jagged(advantages),
             "loss_weights": jagged(weights),
             "old_log_probs": jagged(old_logprobs),
-            "extra_fields": [{NOTES: written(each)} for each in notes],
+            "extra_fields": [{METADATA: packed(row)} for row in rows],
         }
     )
 
@@ -83,19 +59,15 @@ def test_the_numbers_are_over_the_tokens_that_weigh_something() -> None:
 
     first, second = loss_inputs(
         micro_batch(
-            [(note(group_index=4, sample_index=5, step=2),), (note(),)],
+            [beside(span(step=2, call=1), group_index=4, sample_index=5), beside(span())],
             advantages=[[9.0, -0.5, 0.25], [1.0]],
             weights=[[0.0, 0.125, 0.5], [0.0]],
             old_logprobs=[[-7.0, -1.0, -0.5], [-2.0]],
         )
     )
 
-    assert (first.group_index, first.sample_index, first.step_index, first.row_index) == (
-        4,
-        5,
-        2,
-        0,
-    )
+    assert (first.group_index, first.sample_index, first.row_index) == (4, 5, 0)
+    assert (first.step_index, first.call_index) == (2, 1)
     assert first.num_tokens == 2
     assert (first.advantage_low, first.advantage_high) == (-0.5, 0.25)
     assert (first.weight_low, first.weight_high) == (0.125, 0.5)
@@ -105,21 +77,23 @@ def test_the_numbers_are_over_the_tokens_that_weigh_something() -> None:
     assert second.weight_low is second.weight_high is None
 
 
-def test_each_step_of_a_merged_row_is_told_apart() -> None:
+def test_each_call_of_a_merged_row_is_reported_by_itself() -> None:
     from longhaul_trainer.verl.loss_inputs import loss_inputs
 
-    merged = (note(step=3, tokens=2), note(step=4, start=3, tokens=1))
+    merged = beside(span(step=3, call=1, tokens=2), span(step=4, start=3))
     found = loss_inputs(
         micro_batch(
-            [(note(sample_index=1),), merged],
+            [beside(span(), sample_index=1), merged],
             advantages=[[1.0], [0.5, 0.25, 9.0, -2.0]],
             weights=[[0.1], [0.5, 0.25, 0.0, 0.125]],
             old_logprobs=[[-4.0], [-1.0, -2.0, -9.0, -0.5]],
         )
     )
 
-    assert [(one.sample_index, one.step_index, one.row_index) for one in found] == [
-        (1, 0, 0), (0, 3, 1), (0, 4, 1)
+    assert [
+        (one.sample_index, one.step_index, one.call_index, one.row_index) for one in found
+    ] == [
+        (1, 0, 0, 0), (0, 3, 1, 1), (0, 4, 0, 1)
     ]  # fmt: skip
     assert [one.num_tokens for one in found] == [1, 2, 1]
     assert [(one.advantage_low, one.advantage_high) for one in found] == [
@@ -128,10 +102,10 @@ def test_each_step_of_a_merged_row_is_told_apart() -> None:
     assert [one.old_logprob_sum for one in found] == [-4.0, -3.0, -0.5]
 
 
-def test_a_token_that_weighs_something_in_a_gap_is_told_of_the_step_before_it() -> None:
+def test_a_token_that_weighs_something_in_a_gap_is_counted_with_the_call_before_it() -> None:
     from longhaul_trainer.verl.loss_inputs import loss_inputs
 
-    merged = (note(step=0, tokens=1), note(step=1, start=2, tokens=1))
+    merged = beside(span(), span(step=1, start=2))
     first, second = loss_inputs(
         micro_batch(
             [merged],
@@ -145,11 +119,11 @@ def test_a_token_that_weighs_something_in_a_gap_is_told_of_the_step_before_it() 
     assert (second.num_tokens, second.old_logprob_sum) == (1, -1.0)
 
 
-def test_a_row_that_fills_up_is_not_told_though_it_has_the_notes_of_a_merged_one() -> None:
+def test_a_row_that_fills_up_is_not_reported_though_it_has_the_spans_of_a_merged_one() -> None:
     from longhaul_trainer.verl.loss_inputs import loss_inputs
 
     data = micro_batch(
-        [(note(tokens=2), note(step=1, start=5, tokens=1))],
+        [beside(span(tokens=2), span(step=1, start=5))],
         advantages=[[0.0]],
         weights=[[0.0]],
         old_logprobs=[[-1.0]],
@@ -167,7 +141,7 @@ def test_old_logprobs_are_added_up_in_double_precision() -> None:
     logprobs = [-16.0, *[-1e-6] * 1000]  # in float32 the small ones would be lost
     [row] = loss_inputs(
         micro_batch(
-            [(note(),)],
+            [beside(span())],
             advantages=[[1.0] * 1001],
             weights=[[1.0] * 1001],
             old_logprobs=[logprobs],
@@ -201,7 +175,7 @@ def store(tmp_path: Path) -> Path:
 
 def report_one_row(
     loss: "ReportedLoss",
-    note: StepMetadata,
+    row: RowMetadata,
     *,
     optimizer_step: int = 0,
     dp_group: "ProcessGroup | None" = None,
@@ -210,7 +184,7 @@ def report_one_row(
     from longhaul_trainer.verl.loss_inputs import OPTIMIZER_STEP, TRAINING_STEP
 
     data = micro_batch(
-        [(note,)], advantages=[[1.0, 1.0]], weights=[[0.5, 0.5]], old_logprobs=[[-1.0, -2.0]]
+        [row], advantages=[[1.0, 1.0]], weights=[[0.5, 0.5]], old_logprobs=[[-1.0, -2.0]]
     )
     for name, value in ((TRAINING_STEP, 1), (OPTIMIZER_STEP, optimizer_step), ("dp_size", 2)):
         data.set_non_tensor(name, value)
@@ -226,7 +200,7 @@ def reported_loss(writer: StoreWriter) -> "ReportedLoss":
     )
 
 
-def consumed(store: Path, columns: str) -> list[tuple[Any, ...]]:
+def stored(store: Path, columns: str) -> list[tuple[Any, ...]]:
     engine = read_only_engine(store)
     with engine.connect() as connection:
         rows = connection.execute(text(f"SELECT {columns} FROM loss_inputs ORDER BY {columns}"))
@@ -241,9 +215,9 @@ def test_every_rank_reports_its_own_rows(store: Path) -> None:
             with member_of_two(rank):
                 loss = reported_loss(writer)
                 for step in range(rank + 1):
-                    report_one_row(loss, note(sample_index=rank, step=step))
+                    report_one_row(loss, beside(span(step=step), sample_index=rank))
 
-    assert consumed(store, "rank, micro_batch, episode_id, step_index") == [
+    assert stored(store, "rank, micro_batch, episode_id, step_index") == [
         (0, 0, "run/0/train/1/0/0/0", 0),
         (1, 0, "run/0/train/1/0/1/0", 0),
         (1, 1, "run/0/train/1/0/1/0", 1),
@@ -257,18 +231,18 @@ def test_ranks_that_compute_the_same_rows_make_one_report(store: Path) -> None:
             with member_of_two(rank):
                 alone = torch.distributed.new_group([rank])
                 assert isinstance(alone, torch.distributed.ProcessGroup)
-                report_one_row(reported_loss(writer), note(), dp_group=alone)
+                report_one_row(reported_loss(writer), beside(span()), dp_group=alone)
 
-    assert consumed(store, "rank, micro_batch, step_index") == [(0, 0, 0)]
+    assert stored(store, "rank, micro_batch, step_index") == [(0, 0, 0)]
 
 
 def test_micro_batches_are_counted_within_an_optimizer_step(store: Path) -> None:
     with StoreWriter(store) as writer, member_of_two(0):
         loss = reported_loss(writer)
         for optimizer_step in (0, 0, 1, 1, 1):
-            report_one_row(loss, note(), optimizer_step=optimizer_step)
+            report_one_row(loss, beside(span()), optimizer_step=optimizer_step)
 
-    assert consumed(store, "optimizer_step_index, micro_batch") == [
+    assert stored(store, "optimizer_step_index, micro_batch") == [
         (0, 0), (0, 1), (1, 0), (1, 1), (1, 2)
     ]  # fmt: skip
 
@@ -293,7 +267,6 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
     from transfer_queue import KVBatchMeta
 
     from longhaul_trainer.config import RunConfig
-    from longhaul_trainer.training.credit import credit_training_step
     from longhaul_trainer.verl.buffer import GroupBuffer
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
@@ -305,14 +278,13 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
         }
     )
     # All episodes of the first task failed.
-    notes = {
-        f"train-7-{group}_{sample_index}_0": (
-            note(group_index=group, sample_index=sample_index)._replace(
-                num_steps=1, reward=float(sample_index), episode_return=float(sample_index)
-            ),
-        )
+    rows = {
+        key: row
         for group in (1, 2)
         for sample_index in (0, 1)
+        for key, row in rows_of(
+            GroupName(7, group), sample_index, [{"reward": float(sample_index), "tokens": 1}]
+        ).items()
     }
     workers = Workers()
 
@@ -320,12 +292,6 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
         def __init__(self) -> None:
             self._run = run
             self._dynamic_sampling = None
-            self._credit = credit_training_step(
-                notes,
-                algorithm=run.algorithm,
-                num_optimizer_steps=3,
-                groups=[f"train-7-{group}" for group in range(3)],
-            )
             self.replay_buffer = GroupBuffer.__new__(GroupBuffer)
             self.replay_buffer.taken = tuple(GroupName(7, group) for group in range(3))
             self.global_steps = 7
@@ -334,14 +300,14 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
 
         def _record_decisions(self, metrics: dict[str, object]) -> None: ...
 
-        def _notes_of(
-            self, keys: Sequence[str], partition: str = "train"
-        ) -> dict[str, tuple[StepMetadata, ...]]:
-            return notes
+        def _rows_of(self, keys: Sequence[str], partition: str = "train") -> dict[str, RowMetadata]:
+            return rows
 
-    batch = KVBatchMeta(keys=list(notes), tags=[{}] * 4, partition_id="train")
+    batch = KVBatchMeta(keys=list(rows), tags=[{}] * 4, partition_id="train")
     trainer = Given()
-    trainer._update_actor(trainer._balance_batch(batch, {}), {})
+    given = trainer._balance_batch(batch, {})
+    trainer._step = trainer._current.credited()
+    trainer._update_actor(given, {})
 
     assert workers.updates == [
         (7, 1, ["train-7-1_0_0", "train-7-1_1_0"]),

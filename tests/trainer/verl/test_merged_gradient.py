@@ -18,6 +18,7 @@ from longhaul_core.store.records import LossInputs
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.models import prepare_model
+from steps import sampled_of
 from trainer.verl.recorded_episodes import Recorded
 from trainer.verl.updates import (
     MAX_ERROR,
@@ -108,7 +109,7 @@ def test_the_head_is_asked_for_what_was_sampled_and_for_no_gap(
     recorded: Recorded,
 ) -> None:
     (longest, *_) = sorted(
-        recorded.rows("merged", algorithm("token")), key=lambda row: -len(row.notes)
+        recorded.rows("merged", algorithm("token")), key=lambda row: -len(row.metadata.spans)
     )
     asked: list[int] = []
 
@@ -147,7 +148,7 @@ def test_a_wrong_weight_on_one_action_of_a_merged_row_would_be_seen(
     recorded: Recorded,
 ) -> None:
     merged = recorded.rows("merged", algorithm("token"))
-    place = merged[0].notes[1]
+    place = merged[0].metadata.spans[1]
     weights = list(merged[0].weights)
     weights[place.start : place.stop] = [2 * w for w in weights[place.start : place.stop]]
     wrong = [replace(merged[0], weights=weights), *merged[1:]]
@@ -162,7 +163,7 @@ def test_a_token_of_a_gap_that_is_trained_would_be_seen(
     recorded: Recorded,
 ) -> None:
     merged = recorded.rows("merged", algorithm("token"))
-    gap = merged[0].notes[0].stop
+    gap = merged[0].metadata.spans[0].stop
     assert merged[0].mask[gap] == 0
     mask, weights = list(merged[0].mask), list(merged[0].weights)
     advantages = list(merged[0].advantages)
@@ -180,7 +181,9 @@ def test_actions_whose_bounds_are_lost_would_be_seen(
 ) -> None:
     loss = LOSSES["gspo, importance by sequence"]
     merged = recorded.rows("merged", algorithm("token"))
-    wrong = [replace(row, notes=row.notes[:1]) for row in merged]
+    wrong = [
+        replace(row, metadata=replace(row.metadata, spans=row.metadata.spans[:1])) for row in merged
+    ]
 
     expected, _ = update_of(worker, recorded.rows("step", algorithm("token")), loss)
 
@@ -233,10 +236,10 @@ def mean_gradient(
     """
     (episode,) = (
         e
-        for e in recorded.credit("step", algorithm("token")).episodes
-        if e.notes[0].sample_index == sample_index
+        for e in recorded.credit("step", algorithm("token")).credit
+        if e.metadata.sample_index == sample_index
     )
-    steps = recorded.trajectories[sample_index].steps
+    steps = [sampled_of(step) for step in recorded.trajectories[sample_index].steps]
     num_tokens = sum(len(step.action_tokens) for step in steps)
     plain.zero_grad()
     for step, advantage in zip(steps, episode.credit.advantages, strict=True):

@@ -1,11 +1,22 @@
-"""Tests for `longhaul_trainer.verl.rows` and `notes`, through verl's own post-processing."""
+"""Tests for `longhaul_trainer.verl.rows`, through verl's own post-processing."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from longhaul_trainer.training.step_metadata import GroupName, RowKey, StepMetadata, read_notes
+from longhaul_core.store.packing import content_hash
+from longhaul_trainer.training.merging import metadata_of
+from longhaul_trainer.training.step_metadata import (
+    METADATA,
+    CallSpan,
+    GroupName,
+    RowKey,
+    StepMetadata,
+    read_metadata,
+)
+from steps import sampled_of, with_call
 from store_samples import make_trajectory
 from verl_process import IMPORTS_VERL
 
@@ -14,62 +25,104 @@ pytestmark = IMPORTS_VERL
 REWARDS = (0.25, -1.0, 2.0)
 
 
-def rows_of_episode(updates: int = 2) -> list[Any]:
+def rows_of_episode(updates: int = 2, **metadata: Any) -> list[Any]:  # noqa: ANN401
     from longhaul_trainer.verl.rows import to_rows
 
     trajectory = make_trajectory(rewards=REWARDS, sample_index=3)
     return to_rows(
         trajectory,
-        group=GroupName(3, 5),
-        retry=1,
+        metadata=metadata_of(trajectory, group=GroupName(3, 5), retry=1, **metadata),
         training_step_of=lambda version: version // updates,
         form="step",
     )
 
 
-def test_there_is_a_row_for_each_step_with_the_tokens_that_were_read_and_written() -> None:
+def test_there_is_a_row_for_each_call_with_the_tokens_that_were_read_and_written() -> None:
     trajectory = make_trajectory(rewards=REWARDS, sample_index=3)
     rows = rows_of_episode()
 
     assert len(rows) == len(trajectory.steps)
     for row, step in zip(rows, trajectory.steps, strict=True):
-        assert tuple(row.prompt_ids) == step.prompt_tokens
-        assert tuple(row.response_ids) == step.action_tokens
-        assert tuple(row.response_logprobs) == step.behavior_logprobs
-        assert row.response_mask == [1] * len(step.action_tokens)
+        tokens = sampled_of(step)
+        assert tuple(row.prompt_ids) == tokens.prompt_tokens
+        assert tuple(row.response_ids) == tokens.action_tokens
+        assert tuple(row.response_logprobs) == tokens.behavior_logprobs
+        assert row.response_mask == [1] * len(tokens.action_tokens)
 
 
-def test_a_note_says_what_credit_needs_to_know() -> None:
+def test_what_is_known_of_the_episode_travels_with_its_first_row_alone() -> None:
     trajectory = make_trajectory(rewards=REWARDS, sample_index=3)
-    (note,) = read_notes([row.extra_fields for row in rows_of_episode()])[1]
-    step = trajectory.steps[1]
+    first, *others = read_metadata([row.extra_fields for row in rows_of_episode()])
 
-    assert note == StepMetadata(
-        task_id=trajectory.task.task_id,
-        training_step=3,
-        group_index=5,
-        policy_version=7,
-        sample_index=3,
-        retry=1,
-        horizon=50,
-        step=1,
-        num_steps=3,
+    assert first.episode is not None
+    assert [row.episode for row in others] == [None, None]
+    assert (first.episode.environment, first.episode.task_id) == (
+        trajectory.task.environment,
+        trajectory.task.task_id,
+    )
+    assert (first.episode.horizon, first.episode.episode_return) == (50, 1.25)
+    assert (first.episode.success, first.episode.truncated) == (True, False)
+    step, tokens = trajectory.steps[1], sampled_of(trajectory.steps[1])
+    assert first.episode.steps[1] == StepMetadata(
         reward=-1.0,
         action_valid=step.action_valid,
-        anchor=step.observation.anchor,
-        success=True,
-        episode_return=1.25,
-        prompt_tokens=len(step.prompt_tokens),
-        action_tokens=len(step.action_tokens),
-        start=0,
-        split_reason="one_row_per_step",
+        anchor=content_hash(step.observation.anchor),
+        trained_calls=(0,),
+        prompt_tokens=len(tokens.prompt_tokens),
+        action_tokens=len(tokens.action_tokens),
+    )
+    assert first.episode.final_anchor == content_hash(trajectory.final_observation.anchor)
+
+
+def test_each_row_says_which_calls_are_in_it() -> None:
+    tokens = sampled_of(make_trajectory(rewards=REWARDS, sample_index=3).steps[1])
+    row = read_metadata([row.extra_fields for row in rows_of_episode()])[1]
+
+    place = (row.training_step, row.group_index, row.sample_index, row.retry)
+    assert place == (3, 5, 3, 1)
+    assert row.spans == (
+        CallSpan(
+            step=1,
+            call=0,
+            acting=True,
+            start=0,
+            prompt_tokens=len(tokens.prompt_tokens),
+            action_tokens=len(tokens.action_tokens),
+            policy_version=7,
+            credit_share=1.0,
+            split_reason="one_row_per_step",
+        ),
     )
 
 
+def test_the_text_of_an_anchor_travels_only_where_texts_are_compared() -> None:
+    anchor = make_trajectory(rewards=REWARDS, sample_index=3).steps[1].observation.anchor
+    hashes = rows_of_episode()[0].extra_fields[METADATA]
+    texts = rows_of_episode(anchor_texts=True)[0].extra_fields[METADATA]
+
+    assert anchor.encode() not in hashes
+    assert anchor.encode() in texts
+
+
+def test_an_episode_without_a_trained_call_is_refused() -> None:
+    from longhaul_trainer.verl.rows import to_rows
+
+    trajectory = make_trajectory(rewards=(1.0,))
+    nothing_trained = replace(
+        trajectory, steps=tuple(with_call(step, trained=False) for step in trajectory.steps)
+    )
+
+    with pytest.raises(ValueError, match=r"no call of the episode of task .* is trained"):
+        to_rows(
+            nothing_trained,
+            metadata=metadata_of(nothing_trained, group=GroupName(3, 5), retry=0),
+            training_step_of=lambda version: version,
+            form="step",
+        )
+
+
 @pytest.mark.parametrize(("updates", "training_step"), [(1, 7), (2, 3), (7, 1)])
-def test_policy_versions_are_told_to_verl_in_training_steps(
-    updates: int, training_step: int
-) -> None:
+def test_verl_gets_policy_versions_in_training_steps(updates: int, training_step: int) -> None:
     for row in rows_of_episode(updates):  # sampled by version 7, counted in optimizer steps
         assert row.extra_fields["min_global_steps"] == training_step
         assert row.extra_fields["max_global_steps"] == training_step
@@ -126,6 +179,7 @@ def test_each_step_keeps_its_reward_through_verls_post_processing(
     keys = [RowKey.parse(key) for key in put["keys"]]
     assert keys == [RowKey("train-3-5", 3, step) for step in range(3)]
     fields = put["fields"]
-    notes = read_notes(fields.pop("extra_fields").tolist())
-    assert tuple(note.reward for (note,) in notes) == REWARDS
+    first, *_ = read_metadata(fields.pop("extra_fields").tolist())
+    assert first.episode is not None
+    assert tuple(step.reward for step in first.episode.steps) == REWARDS
     assert {float(row.sum()) for row in fields["rm_scores"].unbind(0)} == {1.25}

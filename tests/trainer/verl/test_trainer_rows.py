@@ -1,5 +1,7 @@
 """What the trainer makes of rows that hold one step or several: tensors, measures, selection."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,10 +9,10 @@ import pytest
 import torch
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.training.columns import responses, token_weights
-from longhaul_trainer.training.credit import StepCredit, credit_training_step
 from longhaul_trainer.training.metrics import agreement, row_metrics
-from longhaul_trainer.training.step_metadata import GroupName, StepMetadata
+from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
+from longhaul_trainer.training.training_step import TrainingStep
+from row_metadata import MadeUpStep, rows_of
 from store_samples import make_task
 from verl_process import IMPORTS_VERL
 
@@ -31,59 +33,37 @@ def run(**settings: object) -> RunConfig:
     )
 
 
-def note(sample_index: int, step: int, *, reward: float, anchor: str, **place: int) -> StepMetadata:
-    return StepMetadata(
-        task_id="task",
-        training_step=3,
-        group_index=0,
-        policy_version=0,
-        sample_index=sample_index,
-        retry=0,
-        horizon=9,
-        step=step,
-        num_steps=2,
-        reward=reward,
-        action_valid=True,
-        anchor=anchor,
-        success=False,
-        episode_return=0.0,
-        prompt_tokens=7,
-        action_tokens=place["tokens"],
-        start=place["start"],
-        split_reason=None if place["start"] else "first_step",
-    )
+def row(
+    sample_index: int, *calls: tuple[int, int], steps: Sequence[tuple[float, str]]
+) -> RowMetadata:
+    """The one row of an episode: start and tokens of each call, reward and anchor of each step."""
+    made_up: list[MadeUpStep] = [
+        {"reward": reward, "anchor": anchor, "tokens": tokens}
+        for (reward, anchor), (_, tokens) in zip(steps, calls, strict=True)
+    ]
+    (found,) = rows_of(GroupName(1, 0), sample_index, made_up, per_row=2, prompt_tokens=7).values()
+    spans = tuple(replace(s, start=start) for s, (start, _) in zip(found.spans, calls, strict=True))
+    return replace(found, spans=spans)
 
 
-NOTES = {
-    "train-1-0_0_0": (
-        note(0, 0, reward=0.0, anchor="start", tokens=2, start=0),
-        note(0, 1, reward=2.0, anchor="alone", tokens=1, start=4),
-    ),
-    "train-1-0_1_0": (
-        note(1, 0, reward=0.0, anchor="start", tokens=1, start=0),
-        note(1, 1, reward=0.0, anchor="other", tokens=3, start=1),
-    ),
-    "train-1-0_2_0": (
-        note(2, 0, reward=1.0, anchor="nowhere", tokens=1, start=0),
-        note(2, 1, reward=1.0, anchor="elsewhere", tokens=1, start=3),
-    ),
+ROWS = {
+    "train-1-0_0_0": row(0, (0, 2), (4, 1), steps=[(0.0, "start"), (2.0, "alone")]),
+    "train-1-0_1_0": row(1, (0, 1), (1, 3), steps=[(0.0, "start"), (0.0, "other")]),
+    "train-1-0_2_0": row(2, (0, 1), (3, 1), steps=[(1.0, "nowhere"), (1.0, "elsewhere")]),
 }
 """Three episodes of one row each. By steps from the same state: only the first two starts."""
 
 
-def credit() -> StepCredit:
-    return credit_training_step(
-        NOTES, algorithm=run().algorithm, num_optimizer_steps=1, groups=["train-1-0"]
-    )
+def credited() -> TrainingStep:
+    return TrainingStep.of(
+        ROWS, number=1, algorithm=run().algorithm, num_optimizer_steps=1, groups=["train-1-0"]
+    ).credited()
 
 
 def test_advantages_and_weights_are_where_the_actions_are_and_nowhere_else() -> None:
-    by_row = credit().steps_by_row()
-    rows = [by_row["train-1-0_0_0"], [], by_row["train-1-0_2_0"]]
+    columns = credited().columns(["train-1-0_0_0", "pad", "train-1-0_2_0"], [5, 1, 4])
 
-    advantages = responses(rows, [5, 1, 4], lambda step: step.token_advantages)
-    weights = responses(rows, [5, 1, 4], token_weights)
-
+    advantages, weights = columns["advantages"], columns["loss_weights"]
     # returns-to-go 0.95 * 2 and 0 from the same state
     assert advantages[0].tolist() == pytest.approx([0.95, 0.95, 0, 0, 0])
     assert [row.tolist() for row in weights.unbind(0)] == [
@@ -94,11 +74,11 @@ def test_advantages_and_weights_are_where_the_actions_are_and_nowhere_else() -> 
 
 
 def test_agreement_is_over_the_tokens_that_were_sampled() -> None:
-    steps = [step for episode in credit().episodes[:1] for step in episode.steps]
+    calls = credited().credit[0].calls
     behavior = {"train-1-0_0_0": torch.tensor([-1.0, -1.0, 0.0, 0.0, -1.0])}
     policy = {"train-1-0_0_0": torch.tensor([-1.0, -1.5, -90.0, -90.0, -0.75])}
 
-    found = agreement(policy, behavior, steps=steps)
+    found = agreement(policy, behavior, calls=calls)
 
     assert found["agreement/logprob_difference_mean"] == pytest.approx(0.25)
     assert found["agreement/logprob_difference_max"] == pytest.approx(0.5)
@@ -108,10 +88,10 @@ def test_agreement_is_over_the_tokens_that_were_sampled() -> None:
     ("loss", "kept"),
     [
         ({}, ["train-1-0_0_0", "train-1-0_1_0"]),
-        ({"entropy_coefficient": 0.1}, list(NOTES)),
+        ({"entropy_coefficient": 0.1}, list(ROWS)),
     ],
 )
-def test_a_row_stays_in_the_update_if_one_of_its_steps_has_an_advantage(
+def test_a_row_stays_in_the_update_if_one_of_its_calls_has_an_advantage(
     loss: dict[str, float], kept: list[str]
 ) -> None:
     from transfer_queue import KVBatchMeta
@@ -123,9 +103,9 @@ def test_a_row_stays_in_the_update_if_one_of_its_steps_has_an_advantage(
             workers: Any = SimpleNamespace(_dispatch_info={"actor": [0]})
             self.actor_rollout_wg = workers
             self._run = run(loss=loss)
-            self._credit = credit()
+            self._step = credited()
 
-    part = KVBatchMeta(keys=list(NOTES), tags=[{}] * 3, partition_id="train")
+    part = KVBatchMeta(keys=list(ROWS), tags=[{}] * 3, partition_id="train")
 
     assert Given()._rows_with_gradient(part).keys == kept
 
@@ -160,7 +140,7 @@ def test_what_is_missing_of_the_batches_ahead_is_asked_for(
 
 
 def test_the_rows_of_a_training_step_are_measured() -> None:
-    assert row_metrics(credit(), num_rows=4) == {
+    assert row_metrics(credited().selection, num_rows=4) == {
         "rows/count": 3,
         "rows/per_episode": 1.0,
         "rows/padding": 1,

@@ -37,8 +37,10 @@ from longhaul_core.store import Metrics, StoreWriter, open_store, read_only_engi
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import CLIP_RANGES, EstimatorName
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.training.credit import StepCredit, credit_training_step
-from longhaul_trainer.training.step_metadata import StepMetadata
+from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
+from longhaul_trainer.training.training_step import TrainingStep
+from row_metadata import MadeUpStep, rows_of
+from steps import sampled_of, with_call
 from trainer.verl.updates import (
     MAX_ERROR,
     TEMPERATURE,
@@ -136,7 +138,7 @@ class RowsByKey:
 def train(
     worker: Any,  # noqa: ANN401
     config: RunConfig,
-    found: StepCredit,
+    found: TrainingStep,
     rows: Mapping[str, Row],
     *,
     writer: Any = None,  # noqa: ANN401
@@ -156,13 +158,13 @@ def train(
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
     trainer: Any = LonghaulTrainer.__new__(LonghaulTrainer)  # no cluster, no engine
-    trainer._run, trainer._credit, trainer.global_steps = config, found, 1
-    trainer.actor_rollout_wg = RowsByKey(worker, rows)
     updates = config.optimizer.optimizer_steps_per_training_step
-    trainer._parts = {
-        part: KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
-        for part, keys in enumerate(map(found.keys_of, range(updates)))
-    }
+    parts = {part: found.selection.keys_of(part) for part in range(updates)}
+    trainer._run, trainer._step = config, found.with_updates(parts)
+    trainer.global_steps = 1
+    trainer.actor_rollout_wg = RowsByKey(worker, rows)
+    keys = [key for of_part in parts.values() for key in of_part]
+    batch = KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
     worker.set_loss_fn(
         ReportedLoss(
             config.loss,
@@ -171,12 +173,12 @@ def train(
     )
     metrics: dict[str, Any] = {}
     with watched(worker) as seen:
-        trainer._update_actor(trainer._parts[0], metrics)
+        trainer._update_actor(batch, metrics)
     return seen, metrics
 
 
 def credited_rows(
-    found: StepCredit, tokens: Mapping[str, tuple[Tokens, Tokens, Logprobs, Logprobs]]
+    found: TrainingStep, tokens: Mapping[str, tuple[Tokens, Tokens, Logprobs, Logprobs]]
 ) -> dict[str, Row]:
     """The rows of a credit, one a step.
 
@@ -185,22 +187,21 @@ def credited_rows(
         tokens: Row key → prompt, reply, and the reply's old and behavior logprobs.
     """
     rows: dict[str, Row] = {}
-    for episode in found.episodes:
-        for step in episode.steps:
-            prompt, reply, old, behavior = tokens[step.row]
-            (advantage,) = set(step.token_advantages.tolist())
-            rows[step.row] = Row(
+    for episode in found.credit:
+        for call in episode.calls:
+            prompt, reply, old, behavior = tokens[call.row]
+            (advantage,) = set(call.token_advantages.tolist())
+            rows[call.row] = Row(
                 prompt=prompt,
                 reply=reply,
                 old_logprobs=old,
                 behavior_logprobs=behavior,
                 reference_logprobs=old,
                 advantage=advantage,
-                weight=step.loss_weight,
-                group=step.note.group_index,
-                sample_index=step.note.sample_index,
-                step=step.note.step,
-                num_steps=step.note.num_steps,
+                weight=call.loss_weight,
+                group=episode.metadata.group_index,
+                sample_index=episode.metadata.sample_index,
+                step=call.span.step,
             )
     return rows
 
@@ -209,7 +210,7 @@ def made_up(
     lengths: Mapping[tuple[int, int], tuple[int, float]],
     config: RunConfig,
     plain: Any = None,  # noqa: ANN401
-) -> tuple[StepCredit, dict[str, Row]]:
+) -> tuple[TrainingStep, dict[str, Row]]:
     """Credit and rows of episodes whose replies have 1, 2, 3, 1, … tokens.
 
     Args:
@@ -217,44 +218,26 @@ def made_up(
         config: How to credit.
         plain: Gives the old logprobs, so that the update is on policy; None makes them -1.
     """
-    notes: dict[str, tuple[StepMetadata, ...]] = {}
+    beside: dict[str, RowMetadata] = {}
     tokens: dict[str, tuple[Tokens, Tokens, Logprobs, Logprobs]] = {}
     for (group, sample_index), (num_steps, episode_return) in lengths.items():
         draw = Random(f"{group}/{sample_index}")
+        steps: list[MadeUpStep] = []
         for step in range(num_steps):
             prompt = tuple(draw.randrange(5, 4096) for _ in range(4))
             reply = tuple(draw.randrange(5, 4096) for _ in range(1 + step % 3))
             old = (-1.0,) * len(reply) if plain is None else model_logprobs(plain, prompt, reply)
-            key = f"train-1-{group}_{sample_index}_{step}"
-            tokens[key] = prompt, reply, old, old
-            notes[key] = (
-                StepMetadata(
-                    task_id="train/00000",
-                    training_step=1,
-                    group_index=group,
-                    policy_version=0,
-                    sample_index=sample_index,
-                    retry=0,
-                    horizon=50,
-                    step=step,
-                    num_steps=num_steps,
-                    reward=episode_return if step == num_steps - 1 else 0.0,
-                    action_valid=True,
-                    anchor="",
-                    success=False,
-                    episode_return=episode_return,
-                    prompt_tokens=len(prompt),
-                    action_tokens=len(reply),
-                    start=0,
-                    split_reason="one_row_per_step" if step else "first_step",
-                ),
-            )
-    found = credit_training_step(
-        notes,
+            tokens[f"train-1-{group}_{sample_index}_{step}"] = prompt, reply, old, old
+            reward = episode_return if step == num_steps - 1 else 0.0
+            steps.append({"reward": reward, "anchor": "", "tokens": len(reply)})
+        beside |= rows_of(GroupName(1, group), sample_index, steps, prompt_tokens=4)
+    found = TrainingStep.of(
+        beside,
+        number=1,
         algorithm=config.algorithm,
         num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
         groups=[f"train-1-{group}" for group in range(config.tasks_per_training_step)],
-    )
+    ).credited()
     return found, credited_rows(found, tokens)
 
 
@@ -378,9 +361,11 @@ def as_sampled(plain: Any, played: PlayedStep) -> None:  # noqa: ANN401
     """Give every token of the episodes the logprob that the model has for it."""
     for place, record in enumerate(played.episodes):
         steps = tuple(
-            replace(
+            with_call(
                 step,
-                behavior_logprobs=model_logprobs(plain, step.prompt_tokens, step.action_tokens),
+                behavior_logprobs=model_logprobs(
+                    plain, sampled_of(step).prompt_tokens, sampled_of(step).action_tokens
+                ),
             )
             for step in record.outcome.steps
         )
@@ -388,14 +373,15 @@ def as_sampled(plain: Any, played: PlayedStep) -> None:  # noqa: ANN401
         played.episodes[place] = replace(record, outcome=outcome)
 
 
-def rows_of(played: PlayedStep, found: StepCredit) -> dict[str, Row]:
+def rows_of_played(played: PlayedStep, found: TrainingStep) -> dict[str, Row]:
     """The rows of the credited episodes, with what they are to be trained with."""
     tokens: dict[str, tuple[Tokens, Tokens, Logprobs, Logprobs]] = {}
     for one in played.credits:
         outcome = outcome_of(played, one)
         for step, old in zip(outcome.steps, logprobs_of(one), strict=True):
             key = f"train-1-{one.group_index}_{one.sample_index}_{step.index}"
-            tokens[key] = step.prompt_tokens, step.action_tokens, old, step.behavior_logprobs
+            own = sampled_of(step)
+            tokens[key] = own.prompt_tokens, own.action_tokens, old, own.behavior_logprobs
     return credited_rows(found, tokens)
 
 
@@ -436,7 +422,7 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     as_sampled(plain, played)
     credit(config, played)
     found = credited(config, played)
-    rows = rows_of(played, found)
+    rows = rows_of_played(played, found)
     store = shutil.copy(empty_store, tmp_path / "store.db")
 
     with StoreWriter(store) as writer:
@@ -461,7 +447,7 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     assert {rule for rule in HELD if not counts[rule]} == set()
     assert len(seen.gradients) == 2
     for part, gradient in enumerate(seen.gradients):
-        members = [rows[key] for key in found.keys_of(part)]
+        members = [rows[key] for key in found.selection.keys_of(part)]
         assert error(gradient, expected_gradients(plain, members, config.loss)) <= MAX_ERROR
 
 

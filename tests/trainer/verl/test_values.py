@@ -7,111 +7,93 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.training.credit import CriticValues, StepCredit, credit_training_step
-from longhaul_trainer.training.step_metadata import RowKey, StepMetadata, without_final
+from longhaul_trainer.training.credit import CriticValues
+from longhaul_trainer.training.step_metadata import (
+    Episode,
+    GroupName,
+    RowKey,
+    RowMetadata,
+    without_final,
+)
+from longhaul_trainer.training.training_step import TrainingStep
+from row_metadata import MadeUpStep, beside, rows_of
 
-Notes = dict[str, tuple[StepMetadata, ...]]
+Rows = dict[str, RowMetadata]
 Episodes = list[tuple[list[tuple[float, int]], bool]]
 """For each episode the reward and the tokens of its steps, and whether a limit cut it short."""
 
 
-def notes_of(episodes: Episodes, *, gap: int | None = None) -> Notes:
-    """Notes of a group's episodes: a row for each step, or one row with gaps of so many tokens."""
-    notes: Notes = {}
+def rows_of_group(episodes: Episodes, *, per_row: int = 1) -> Rows:
+    """Rows of a group's episodes, with gaps between the calls of a row."""
+    rows: Rows = {}
     for sample_index, (steps, truncated) in enumerate(episodes):
-        place = 0
-        of_row: list[StepMetadata] = []
-        for index, (reward, tokens) in enumerate(steps):
-            note = StepMetadata(
-                task_id="train/00000",
-                training_step=1,
-                policy_version=0,
-                group_index=0,
-                sample_index=sample_index,
-                retry=0,
-                horizon=9,
-                step=index,
-                num_steps=len(steps),
-                reward=reward,
-                action_valid=True,
-                anchor=f"{sample_index}/{index}",
-                success=False,
-                episode_return=sum(reward for reward, _ in steps),
-                prompt_tokens=7,
-                action_tokens=tokens,
-                start=0 if gap is None else place,
-                split_reason=None,
-                truncated=truncated,
-            )
-            place += tokens + (gap or 0)
-            if gap is None:
-                notes[f"train-1-0_{sample_index}_{index}"] = (note,)
-            else:
-                of_row.append(note)
-        if gap is not None:
-            notes[f"train-1-0_{sample_index}_0"] = tuple(of_row)
-    return notes
+        made_up: list[MadeUpStep] = [{"reward": r, "tokens": tokens} for r, tokens in steps]
+        rows |= rows_of(
+            GroupName(1, 0), sample_index, made_up, per_row=per_row, truncated=truncated
+        )
+    return rows
 
 
-def said_by(notes: Notes, tokens: dict[tuple[int, int], list[float]]) -> CriticValues:
+def values_of(rows: Rows, tokens: dict[tuple[int, int], list[float]]) -> CriticValues:
     """Values of a row's response, from those of (sample_index, step); a gap's are 99."""
-    rows: dict[str, Any] = {}
-    for key, row in notes.items():
-        values = np.full(row[-1].stop, 99.0)
-        for note in row:
-            values[note.start : note.stop] = tokens[note.sample_index, note.step]
-        rows[key] = values
+    found: dict[str, Any] = {}
+    for key, row in rows.items():
+        values = np.full(row.spans[-1].stop, 99.0)
+        for span in row.spans:
+            values[span.start : span.stop] = tokens[row.sample_index, span.step]
+        found[key] = values
     finals = {
-        RowKey.parse(key)[:2]: 10.0 * row[-1].sample_index + 5.0
-        for key, row in notes.items()
-        if row[-1].truncated
+        RowKey.parse(key).episode: 10.0 * row.sample_index + 5.0
+        for key, row in rows.items()
+        if row.episode is not None and row.episode.truncated
     }
-    return CriticValues(rows, finals)
+    return CriticValues(found, finals)
 
 
-def credited(notes: Notes, values: CriticValues | None, **algorithm: object) -> StepCredit:
-    return credit_training_step(
-        notes,
+def credited(rows: Rows, values: CriticValues, **algorithm: object) -> TrainingStep:
+    step = TrainingStep.of(
+        rows,
+        number=1,
         algorithm=AlgorithmConfig.model_validate(
             {"name": "gae", "discount": 1.0, "gae_lambda": 1.0} | algorithm
         ),
         num_optimizer_steps=1,
         groups=["train-1-0"],
-        values=values,
     )
+    return step.with_values(values).credited()
 
 
 def test_a_step_is_valued_before_its_first_token_and_a_cut_episode_at_its_end() -> None:
     episodes: Episodes = [([(1.0, 2), (0.0, 1)], False), ([(2.0, 3)], True)]
-    notes = notes_of(episodes)
-    values = said_by(notes, {(0, 0): [0.5, 7.0], (0, 1): [0.25], (1, 0): [3.0, 8.0, 9.0]})
+    rows = rows_of_group(episodes)
+    values = values_of(rows, {(0, 0): [0.5, 7.0], (0, 1): [0.25], (1, 0): [3.0, 8.0, 9.0]})
 
-    first, second = credited(notes, values).episodes
+    first, second = credited(rows, values).credit
 
     assert first.step_values == (0.5, 0.25)
     assert first.credit.value_targets == (1.0, 0.0)  # nothing comes after a task that ended
     assert second.credit.value_targets == (2.0 + 15.0,)  # and 15 after one that was cut
-    assert first.values is not None
-    assert second.values is not None
-    assert (first.values.final, second.values.final) == (None, 15.0)
-    assert first.token_values is None
-    assert [step.value_weights.tolist() for step in first.steps] == [[1 / 3, 0.0], [1 / 3]]
-    assert [step.token_values.tolist() for step in first.steps] == [[0.5, 0.5], [0.25]]
+    assert (first.final_value, second.final_value) == (None, 15.0)
+    assert [step.value_weights.tolist() for step in first.calls] == [[1 / 3, 0.0], [1 / 3]]
+    assert [step.token_values.tolist() for step in first.calls] == [[0.5, 0.5], [0.25]]
 
 
 def test_each_token_is_valued_where_tokens_are_credited() -> None:
-    notes = notes_of([([(1.0, 2), (0.0, 1)], False), ([(2.0, 3)], True)])
-    values = said_by(notes, {(0, 0): [0.5, 7.0], (0, 1): [0.25], (1, 0): [3.0, 8.0, 9.0]})
+    rows = rows_of_group([([(1.0, 2), (0.0, 1)], False), ([(2.0, 3)], True)])
+    values = values_of(rows, {(0, 0): [0.5, 7.0], (0, 1): [0.25], (1, 0): [3.0, 8.0, 9.0]})
 
-    first, second = credited(notes, values, gae_level="token").episodes
+    first, second = credited(rows, values, gae_level="token").credit
 
-    assert first.token_values == ((0.5, 7.0), (0.25,))
-    assert [step.value_weights.tolist() for step in second.steps] == [[1 / 6] * 3]
+    assert [step.token_values.tolist() for step in first.calls] == [[0.5, 7.0], [0.25]]
+    assert [step.value_weights.tolist() for step in second.calls] == [[1 / 6] * 3]
     # targets 1, 0 | 17, less the values: 0.5, -6, -0.25 | 14, 9, 8, then whitened
     raw = np.array([0.5, -6.0, -0.25, 14.0, 9.0, 8.0])
     expected = (raw - raw.mean()) / np.sqrt(raw.var(ddof=1) + 1e-8)
-    found = [a for episode in (first, second) for step in episode.token_advantages for a in step]
+    found = [
+        a for episode in (first, second) for call in episode.calls for a in call.token_advantages
+    ]
     assert found == pytest.approx(expected.tolist())
 
 
@@ -130,31 +112,32 @@ def test_each_token_is_valued_where_tokens_are_credited() -> None:
 def test_values_weigh_as_tokens_do_and_add_up_to_one(
     unit: str, level: str, expected: list[float]
 ) -> None:
-    notes = notes_of([([(0.0, 2), (0.0, 1)], False), ([(1.0, 3)], False)])
+    rows = rows_of_group([([(0.0, 2), (0.0, 1)], False), ([(1.0, 3)], False)])
     fixed = {"tokens_per_episode": 50} if unit == "fixed_token" else {}
 
-    credit = credited(notes, None, loss_unit=unit, gae_level=level, **fixed)
+    nothing = CriticValues({key: np.zeros(row.spans[-1].stop) for key, row in rows.items()}, {})
 
-    steps = [step for episode in credit.episodes for step in episode.steps]
-    assert [step.value_weights[0] for step in steps] == pytest.approx(expected)
-    assert sum(step.value_weights.sum() for step in steps) == pytest.approx(1.0)
+    calls = credited(rows, nothing, loss_unit=unit, gae_level=level, **fixed).calls
+
+    assert [call.value_weights[0] for call in calls] == pytest.approx(expected)
+    assert sum(call.value_weights.sum() for call in calls) == pytest.approx(1.0)
 
 
 def test_a_cut_episode_without_the_value_of_its_end_is_refused() -> None:
-    notes = notes_of([([(1.0, 2)], True), ([(1.0, 2)], False)])
-    values = CriticValues(said_by(notes, {(0, 0): [0, 0], (1, 0): [0, 0]}).rows, {})
+    rows = rows_of_group([([(1.0, 2)], True), ([(1.0, 2)], False)])
+    values = CriticValues(values_of(rows, {(0, 0): [0, 0], (1, 0): [0, 0]}).rows, {})
 
-    with pytest.raises(ValueError, match=r"truncated episode \('train-1-0', 0\) has no value"):
-        credited(notes, values)
+    with pytest.raises(ValueError, match=r"truncated episode .*sample_index=0\) has no value"):
+        credited(rows, values)
 
 
-def test_a_row_without_a_step_is_the_end_of_an_episode() -> None:
-    notes = notes_of([([(1.0, 2)], True)])
+def test_a_row_without_a_call_is_the_end_of_an_episode() -> None:
+    rows = rows_of_group([([(1.0, 2)], True)])
 
-    rows, finals = without_final({**notes, "train-1-0_0_1": ()})
+    of_calls, finals = without_final({**rows, "train-1-0_0_1": beside()})
 
-    assert rows == notes
-    assert finals == {("train-1-0", 0): "train-1-0_0_1"}
+    assert of_calls == rows
+    assert finals == {Episode("train-1-0", 0): "train-1-0_0_1"}
 
 
 steps = st.lists(
@@ -168,10 +151,12 @@ steps = st.lists(
 @given(
     episodes=st.lists(st.tuples(steps, st.booleans()), min_size=2, max_size=4),
     level=st.sampled_from(("step", "token")),
-    gap=st.integers(0, 3),
+    per_row=st.integers(2, 5),
     data=st.data(),
 )
-def test_rows_do_not_matter(episodes: Episodes, level: str, gap: int, data: st.DataObject) -> None:
+def test_rows_do_not_matter(
+    episodes: Episodes, level: str, per_row: int, data: st.DataObject
+) -> None:
     """Merged or not, an episode has the same values, advantages and weights."""
     value = st.floats(-3, 3).map(lambda v: round(v, 3))
     tokens = {
@@ -181,13 +166,71 @@ def test_rows_do_not_matter(episodes: Episodes, level: str, gap: int, data: st.D
     }
 
     apart, merged = (
-        credited(notes, said_by(notes, tokens), gae_level=level, gae_lambda=0.8, discount=0.9)
-        for notes in (notes_of(episodes), notes_of(episodes, gap=gap))
+        credited(rows, values_of(rows, tokens), gae_level=level, gae_lambda=0.8, discount=0.9)
+        for rows in (rows_of_group(episodes), rows_of_group(episodes, per_row=per_row))
     )
 
-    for one, other in zip(apart.episodes, merged.episodes, strict=True):
+    for one, other in zip(apart.credit, merged.credit, strict=True):
         assert one.credit == other.credit
         assert one.step_values == other.step_values
-        for mine, theirs in zip(one.steps, other.steps, strict=True):
+        for mine, theirs in zip(one.calls, other.calls, strict=True):
             assert mine.value_weights.tolist() == theirs.value_weights.tolist()
             assert mine.token_advantages.tolist() == theirs.token_advantages.tolist()
+
+
+def test_a_step_is_valued_at_the_call_that_chose_its_action() -> None:
+    rows = rows_of(GroupName(1, 0), 0, [{"reward": 1.0, "calls": (2, 3)}])
+    rows |= rows_of(GroupName(1, 0), 1, [{"reward": 0.0, "calls": (1, 1)}])
+    values = {"0_0": [8.0, 8.0], "0_1": [0.5, 9.0, 9.0], "1_0": [8.0], "1_1": [0.25]}
+
+    first, second = credited(
+        rows, CriticValues({f"train-1-0_{key}": np.array(v) for key, v in values.items()}, {})
+    ).credit
+
+    assert (first.step_values, second.step_values) == ((0.5,), (0.25,))
+    assert [call.value_weights.tolist() for call in first.calls] == [[0.0, 0.0], [0.5, 0.0, 0.0]]
+
+
+def test_the_tokens_of_a_steps_calls_are_one_reply_where_tokens_are_credited() -> None:
+    whole = rows_of(GroupName(1, 0), 0, [{"reward": 1.0, "tokens": 5}])
+    whole |= rows_of(GroupName(1, 0), 1, [{"reward": 0.0, "tokens": 2}])
+    cut = rows_of(GroupName(1, 0), 0, [{"reward": 1.0, "calls": (2, 3)}])
+    cut |= rows_of(GroupName(1, 0), 1, [{"reward": 0.0, "calls": (1, 1)}])
+    values = [[0.1, 0.2, 0.3, 0.4, 0.5], [0.6, 0.7]]
+
+    one = credited(
+        whole,
+        CriticValues({f"train-1-0_{n}_0": np.array(v) for n, v in enumerate(values)}, {}),
+        gae_level="token",
+    )
+    parts = {"0_0": [0.1, 0.2], "0_1": [0.3, 0.4, 0.5], "1_0": [0.6], "1_1": [0.7]}
+    other = credited(
+        cut,
+        CriticValues({f"train-1-0_{key}": np.array(v) for key, v in parts.items()}, {}),
+        gae_level="token",
+    )
+
+    for name in ("token_advantages", "token_values", "value_weights"):
+        (expected, found) = (
+            [x for call in step.calls for x in getattr(call, name).tolist()]
+            for step in (one, other)
+        )
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "problem"),
+    [("step", "read in the call that chose the action"), ("token", None)],
+)
+def test_a_step_whose_action_no_trained_call_chose_has_no_value(
+    level: str, problem: str | None
+) -> None:
+    steps: list[MadeUpStep] = [{"reward": 1.0, "calls": (2, 3), "trained": (True, False)}]
+    rows = rows_of(GroupName(1, 0), 0, steps) | rows_of(GroupName(1, 0), 1, steps)
+    values = CriticValues({key: np.zeros(2) for key in rows}, {})
+
+    if problem is None:
+        assert len(credited(rows, values, gae_level=level).calls) == 2
+        return
+    with pytest.raises(ConfigError, match=rf"{problem}.*step 0 of .*sample_index=0"):
+        credited(rows, values, gae_level=level)

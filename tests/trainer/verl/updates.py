@@ -13,7 +13,8 @@ import torch
 from longhaul_core.store import Record
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.training.step_metadata import NOTES, StepMetadata, written
+from longhaul_trainer.training.step_metadata import METADATA, RowMetadata, packed
+from row_metadata import beside, span
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.loss_inputs import RecordWriter
@@ -37,7 +38,7 @@ class ReadRow:
     reference_logprobs: Sequence[float]
     advantages: Sequence[float]
     weights: Sequence[float]
-    notes: tuple[StepMetadata, ...]
+    metadata: RowMetadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +56,6 @@ class Row:
     step: int
     is_padding: bool = False
     group: int = 0
-    num_steps: int | None = None
-    """Of its episode; None for what `LENGTHS` says."""
 
     @property
     def read(self) -> ReadRow:
@@ -71,32 +70,14 @@ class Row:
             reference_logprobs=self.reference_logprobs,
             advantages=[self.advantage] * num_tokens,
             weights=[self.weight] * num_tokens,
-            notes=(self.note,),
+            metadata=self.metadata,
         )
 
     @property
-    def note(self) -> StepMetadata:
+    def metadata(self) -> RowMetadata:
         """What the row was given when its episode was played."""
-        return StepMetadata(
-            task_id="train/00000",
-            training_step=1,
-            group_index=self.group,
-            policy_version=0,
-            sample_index=self.sample_index,
-            retry=0,
-            horizon=50,
-            step=self.step,
-            num_steps=self.num_steps or LENGTHS[self.sample_index],
-            reward=0.0,
-            action_valid=True,
-            anchor="",
-            success=False,
-            episode_return=0.0,
-            prompt_tokens=len(self.prompt),
-            action_tokens=len(self.reply),
-            start=0,
-            split_reason="one_row_per_step",
-        )
+        call = span(step=self.step, tokens=len(self.reply), prompt_tokens=len(self.prompt))
+        return beside(call, group_index=self.group, sample_index=self.sample_index)
 
 
 class Reports:
@@ -121,7 +102,7 @@ PADDING = Row(
     step=0,
     is_padding=True,
 )
-"""As verl makes it: a copy of a real row in all but its tokens, its step's note included."""
+"""As verl makes it: a copy of a real row in all but its tokens, its metadata included."""
 
 LOSSES = {
     "clipped": LossConfig(),
@@ -265,7 +246,7 @@ def columns_of(rows: Sequence[ReadRow]) -> dict[str, Any]:
         "ref_log_prob": jagged(lambda row: row.reference_logprobs, torch.float32),
         "advantages": jagged(lambda row: row.advantages, torch.float32),
         "loss_weights": jagged(lambda row: row.weights, torch.float32),
-        "extra_fields": [{NOTES: written(row.notes), "reward_extra_info": {}} for row in rows],
+        "extra_fields": [{METADATA: packed(row.metadata), "reward_extra_info": {}} for row in rows],
     }
 
 

@@ -2,7 +2,7 @@
 
 A mistake in what is trained shows there as well as after a thousand training steps, and costs
 one. The audit reads the store from a thread of its own while the run goes on. It may find
-something, or not be possible: both are told, and neither ends the run.
+something, or not be possible: both are reported, and neither ends the run.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from longhaul_core.errors import LonghaulError
 from longhaul_core.store.records import Record
 from longhaul_core.store.session import read_only_engine
 
-MAX_TOLD = 3
-"""Findings of a rule that are told; further ones are counted in the store."""
+MAX_REPORTED = 3
+"""Findings of a rule that are reported one by one; further ones are counted in the store."""
 LONGEST_WAIT_SECONDS = 60.0
 """How long a run that is over waits for its audit."""
 
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 Write = Callable[[Sequence[Record]], None]
 
 
 def audit_training_step(
-    store: str, *, run_id: str, training_step: int, write: Write, warn: Tell
+    store: str, *, run_id: str, training_step: int, write: Write, warn: Warn
 ) -> None:
-    """Audit one training step, keep the result, and tell what it found.
+    """Audit one training step, keep the result, and report what it found.
 
     Args:
         store: Path or URL; everything of the training step is in it.
         run_id: The run.
         training_step: Which.
         write: Puts the result into the store.
-        warn: Tells a person one thing.
+        warn: Reports one thing to a person.
     """
     try:
         engine = read_only_engine(store)
         try:
             with Session(engine) as session:
                 report = audit_run(
-                    session, run_id, training_steps=[training_step], max_listed=MAX_TOLD
+                    session, run_id, training_steps=[training_step], max_listed=MAX_REPORTED
                 )
         finally:
             engine.dispose()
@@ -69,7 +69,7 @@ def start_audit(
         run_id: The run.
         training_step: Which.
         write: Puts the result into the store; called from the thread.
-        warn: Tells a person one thing about a training step; called from the thread.
+        warn: Reports one thing about a training step to a person; called from the thread.
 
     Returns:
         The thread; it does not keep the process alive.

@@ -1,4 +1,4 @@
-"""Signs that a run is about to learn nothing, or to unlearn: said while it can still be stopped."""
+"""Warnings that a run is about to learn nothing, or to unlearn, while it can still be stopped."""
 
 from __future__ import annotations
 

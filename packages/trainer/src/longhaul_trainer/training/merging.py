@@ -20,6 +20,7 @@ from longhaul_trainer.training.step_metadata import (
     CallSpan,
     EpisodeMetadata,
     GroupName,
+    RowMetadata,
     StepMetadata,
 )
 
@@ -167,6 +168,26 @@ def split_reason(
     if max_row_tokens is not None and num_tokens > max_row_tokens:
         return SplitReason.ROW_FULL
     return None
+
+
+def beside_rows(rows: Sequence[Row], metadata: EpisodeMetadata) -> list[RowMetadata]:
+    """What travels beside each row of an episode.
+
+    Args:
+        rows: All of them, in order.
+        metadata: Of the episode; the first row carries it.
+    """
+    return [
+        RowMetadata(
+            training_step=metadata.training_step,
+            group_index=metadata.group_index,
+            sample_index=metadata.sample_index,
+            retry=metadata.retry,
+            spans=row.spans,
+            episode=None if place else metadata,
+        )
+        for place, row in enumerate(rows)
+    ]
 
 
 def metadata_of(

@@ -77,8 +77,8 @@ def row_metrics(selection: Selection, *, num_rows: int) -> dict[str, float]:
 
 
 def agreement(
-    policy: dict[str, torch.Tensor],
-    behavior: dict[str, torch.Tensor],
+    policy: Mapping[str, torch.Tensor],
+    behavior: Mapping[str, torch.Tensor],
     *,
     calls: Sequence[TrainedCall],
 ) -> dict[str, float]:

@@ -5,11 +5,13 @@ Each method makes records and writes nothing. Nothing here knows about verl.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
+from typing import cast
 
-import numpy as np
 import torch
 
 from longhaul_core.store.records import (
@@ -95,7 +97,7 @@ class RunRecords:
                 calls=tuple(
                     call_credit(
                         call,
-                        tuple(of_call(call.span, policy_logprobs[call.row]).tolist()),
+                        _floats(of_call(call.span, policy_logprobs[call.row])),
                         by_token=episode.credit.token_advantages is not None,
                     )
                     for call in episode.calls
@@ -128,7 +130,7 @@ class RunRecords:
             values={
                 name: float(value)
                 for name, value in metrics.items()
-                if isinstance(value, (int, float, np.number)) and np.isfinite(value)
+                if isinstance(value, Real) and math.isfinite(value)
             },
         )
 
@@ -160,3 +162,7 @@ def call_credit(
         else None,
         token_advantages=tuple(call.token_advantages.tolist()) if by_token else None,
     )
+
+
+def _floats(tokens_T: torch.Tensor) -> tuple[float, ...]:
+    return tuple(cast("list[float]", tokens_T.tolist()))

@@ -1,6 +1,6 @@
 """Which of the groups that were played are trained on: dynamic sampling and oversampling.
 
-A group whose episodes all come to the same return compares nothing: DAPO leaves it out and
+A group whose episodes all have the same return compares nothing: DAPO leaves it out and
 plays further tasks in its place. In `sync` that happens in waves, each begun when the one
 before is whole, so what is played depends on the seed and the outcomes, and on no clock (played
 ahead, groups are filtered one by one: `filtering`). Oversampling

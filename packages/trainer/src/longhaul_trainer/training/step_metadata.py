@@ -1,7 +1,8 @@
 """What the trainer knows of an episode and its steps, and where their calls are in a row.
 
 It travels beside each row through TransferQueue as one `RowMetadata`: the first row of an episode
-carries what is known of the whole episode, and every row where its calls are. Nothing here
+carries what is known of the whole episode, and every row where its calls are. It travels pickled:
+verl keeps a row in a pydantic model, which would turn a dataclass into a dictionary. Nothing here
 imports verl, so credit can be worked out, and tested, without it.
 
 Row keys in TransferQueue are `{group}_{sample_index}_{row}`, so a group's name holds no `_`.
@@ -9,6 +10,7 @@ Row keys in TransferQueue are `{group}_{sample_index}_{row}`, so a group's name 
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,9 +191,14 @@ class PlayedEpisode:
         return tuple(counts)
 
 
+def packed(row: RowMetadata) -> bytes:
+    """What a row's `extra_fields` carry under `METADATA`."""
+    return pickle.dumps(row)
+
+
 def read_metadata(extra_fields: Sequence[Mapping[str, Any]]) -> list[RowMetadata]:
     """What travels beside rows, in the order given."""
-    return [fields[METADATA] for fields in extra_fields]
+    return [pickle.loads(fields[METADATA]) for fields in extra_fields]
 
 
 def episodes_in(rows: Rows) -> list[EpisodeMetadata]:

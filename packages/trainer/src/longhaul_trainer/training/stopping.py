@@ -55,25 +55,30 @@ class EpisodesInFlight:
         self._stopped[group] = Stopped(
             num_episodes=earlier.num_episodes + 1,
             num_tokens=earlier.num_tokens
-            + sum(len(step.prompt_tokens) + len(step.action_tokens) for step in outcome.steps),
+            + sum(
+                len(call.sampled.prompt_tokens) + len(call.sampled.action_tokens)
+                for step in outcome.steps
+                for call in step.calls
+                if call.sampled is not None
+            ),
         )
 
     def stop(self, groups: Collection[str]) -> Mapping[str, Stopped]:
-        """Tell the episodes of `groups` to stop, those that are still to begin included.
+        """Stop the episodes of `groups`, those that are still to begin included.
 
-        Said once more when all have ended, it forgets them.
+        A second call, after all have ended, forgets them.
 
         Returns:
             What was stopped of each group so far; complete once its episodes have ended. A group
             that was whole before is not in it, nor one that another process plays.
         """
-        told = {group for group in groups if group in self._stopped}
+        stopped_before = {group for group in groups if group in self._stopped}
         found: dict[str, Stopped] = {}
         for group in groups:
             self._stops[group].set()
             what = self._stopped.setdefault(group, Stopped())
             if what.num_episodes:
                 found[group] = what
-        for group in told - self._num_playing.keys():
+        for group in stopped_before - self._num_playing.keys():
             del self._stops[group], self._stopped[group]
         return found

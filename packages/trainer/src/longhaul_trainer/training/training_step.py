@@ -187,6 +187,12 @@ class TrainingStep:
         """The calls of all trained episodes, in order."""
         return [call for episode in self.credit for call in episode.calls]
 
+    @property
+    def groups_without_signal(self) -> int:
+        """Trained groups whose every advantage is zero."""
+        groups = {episode.name.group for episode in self.credit}
+        return len(groups - {e.name.group for e in self.credit if e.has_signal})
+
     def calls_of(self, keys: Sequence[str]) -> list[list[TrainedCall]]:
         """The calls of each row, in order; none of a row that only fills up."""
         rows: dict[str, list[TrainedCall]] = {}
@@ -258,14 +264,11 @@ class TrainingStep:
             nothing_stale: Whether no call may have been sampled by other weights; then one that
                 was is compared with the learner all the same, so that it shows.
         """
-        groups: dict[str, bool] = {}
-        for episode in self.credit:
-            groups[episode.name.group] = groups.get(episode.name.group, False) or episode.has_signal
         calls = self.calls
         fresh = [call for call in calls if call.span.policy_version == policy_version]
         compared = calls if nothing_stale else fresh
         found: dict[str, float] = {
-            "groups/without_signal": sum(not has_signal for has_signal in groups.values()),
+            "groups/without_signal": self.groups_without_signal,
             "steps/stale_rate": 1 - len(fresh) / len(calls),
         }
         if self.reference_kl is not None:

@@ -12,8 +12,8 @@ from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
 from longhaul_core.types import Trajectory
-from longhaul_trainer.training.merging import Row, RowForm, cut_into_rows
-from longhaul_trainer.training.step_metadata import METADATA, EpisodeMetadata, RowMetadata
+from longhaul_trainer.training.merging import Row, RowForm, beside_rows, cut_into_rows
+from longhaul_trainer.training.step_metadata import METADATA, EpisodeMetadata, RowMetadata, packed
 
 
 def to_rows(
@@ -57,7 +57,7 @@ def to_rows(
             num_turns=len(trajectory.steps),
             metrics=_metrics(row),
             extra_fields={
-                METADATA: _beside(row, metadata, is_first=place == 0),
+                METADATA: packed(beside),
                 "reward_extra_info": {},
                 # verl counts staleness in training steps, we in optimizer steps.
                 "min_global_steps": training_step_of(
@@ -68,23 +68,11 @@ def to_rows(
                 ),
             },
         )
-        for place, row in enumerate(rows)
+        for row, beside in zip(rows, beside_rows(rows, metadata), strict=True)
     ]
     if trajectory.final_prompt_tokens is not None:
         made.append(_final_row(trajectory.final_prompt_tokens, metadata, like=made[-1]))
     return made
-
-
-def _beside(row: Row | None, metadata: EpisodeMetadata, *, is_first: bool) -> RowMetadata:
-    """What travels beside a row; None is the row of the final observation."""
-    return RowMetadata(
-        training_step=metadata.training_step,
-        group_index=metadata.group_index,
-        sample_index=metadata.sample_index,
-        retry=metadata.retry,
-        spans=() if row is None else row.spans,
-        episode=metadata if is_first else None,
-    )
 
 
 def _metrics(row: Row) -> AgentLoopMetrics:
@@ -106,6 +94,14 @@ def _final_row(
 
     verl has no rows without a response, so one token stands there that nothing reads.
     """
+    nothing = RowMetadata(
+        training_step=metadata.training_step,
+        group_index=metadata.group_index,
+        sample_index=metadata.sample_index,
+        retry=metadata.retry,
+        spans=(),
+        episode=None,
+    )
     return AgentLoopOutput(
         prompt_ids=list(prompt_tokens),
         response_ids=[prompt_tokens[-1]],
@@ -114,5 +110,5 @@ def _final_row(
         reward_score=like.reward_score,
         num_turns=like.num_turns,
         metrics=AgentLoopMetrics(),
-        extra_fields=like.extra_fields | {METADATA: _beside(None, metadata, is_first=False)},
+        extra_fields=like.extra_fields | {METADATA: packed(nothing)},
     )

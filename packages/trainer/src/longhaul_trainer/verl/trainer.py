@@ -6,6 +6,11 @@ tasks come from, advantages and loss weights, the cut into optimizer steps, chec
 that survive a kill, validation on our panel, and what goes to the store. When playing and
 learning take turns is verl's own: see `modes`.
 
+What is known of a training step between verl's hooks is one value, `self._step`
+(`training.training_step.TrainingStep`): `_balance_batch` makes it of the rows and selects what is
+trained, `_compute_values` adds the critic's values, `_compute_advantage` credits it, and the two
+updates read it.
+
 A training step plays groups, and it takes groups for its update. Where batches are played
 ahead those are not the same: a group's name says which training step played it, and what has
 been asked for and not been decided on waits. A checkpoint keeps the tasks that wait, and a
@@ -607,7 +612,7 @@ class LonghaulTrainer(PPOTrainer):
         )
 
     def wait_for_audit(self) -> None:
-        """Let the audit of the first training step come to its end, within a minute."""
+        """Wait until the audit of the first training step ends, for a minute at most."""
         if self._audit is not None:
             self._audit.join(timeout=LONGEST_WAIT_SECONDS)
 

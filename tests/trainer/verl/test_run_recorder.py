@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.verl.recorder`: a store that is held, and one that refuses."""
+"""Tests for `longhaul_trainer.verl.run_recorder`: a store that is held, and one that refuses."""
 
 import asyncio
 import threading
@@ -12,8 +12,8 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.queries import list_episodes
 from longhaul_core.store.records import Record
 from longhaul_core.store.session import read_only_engine
-from longhaul_trainer.verl import recorder as recorder_module
-from longhaul_trainer.verl.recorder import Answer, Recorder, _Writer
+from longhaul_trainer.verl import run_recorder as recorder_module
+from longhaul_trainer.verl.run_recorder import RunRecorder, WriterStatus, _Writer
 from store_samples import make_decisions, make_training_step, run_started
 from trainer.verl.local_ray import held, ray_here, recorder_of, refusing, wait_for
 
@@ -93,7 +93,7 @@ class TestWriter:
 
 
 @pytest.mark.slow  # Ray takes seconds to start
-class TestRecorder:
+class TestRunRecorder:
     """The writer in a process of its own."""
 
     @pytest.fixture(scope="class", autouse=True)
@@ -106,11 +106,11 @@ class TestRecorder:
         return tmp_path / "store.db"
 
     @pytest.fixture
-    def recorder(self, path: Path) -> Generator[Recorder]:
+    def recorder(self, path: Path) -> Generator[RunRecorder]:
         with recorder_of(path) as recorder:
             yield recorder
 
-    def answer(self, recorder: Recorder) -> Answer | None:
+    def answer(self, recorder: RunRecorder) -> WriterStatus | None:
         """What `alive` says once the writer has been heard."""
         said = recorder.alive()
         while recorder._asked is not None:
@@ -118,7 +118,7 @@ class TestRecorder:
         return said
 
     def test_a_sign_of_life_that_fails_is_said_once_and_tried_again(
-        self, path: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+        self, path: Path, recorder: RunRecorder, caplog: pytest.LogCaptureFixture
     ) -> None:
         with refusing(path, "UPDATE ON runs"):
             assert [self.answer(recorder) for _ in range(3)] == [None] * 3
@@ -130,7 +130,7 @@ class TestRecorder:
         assert recorder.processor_seconds == answer.processor_seconds > 0
 
     def test_a_batch_is_waited_for_while_the_event_loop_goes_on(
-        self, path: Path, recorder: Recorder
+        self, path: Path, recorder: RunRecorder
     ) -> None:
         async def commit() -> int:
             with held(path) as let_go:
@@ -144,7 +144,7 @@ class TestRecorder:
         assert asyncio.run(commit()) == 8
 
     def test_a_batch_that_fails_is_its_own_callers_error(
-        self, path: Path, recorder: Recorder
+        self, path: Path, recorder: RunRecorder
     ) -> None:
         async def commit() -> list[BaseException | None]:
             first, second = make_training_step(1), make_training_step(2)
@@ -162,10 +162,10 @@ class TestRecorder:
         recorder.flush()
 
     def test_no_more_batches_are_sent_than_may_be_on_their_way(
-        self, path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+        self, path: Path, recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(recorder_module, "MAX_PENDING", 3)
-        bounded = Recorder.find(path.as_posix())
+        bounded = RunRecorder.find(path.as_posix())
         batches = [[record] for record in make_training_step(1)]
 
         async def commit() -> None:
