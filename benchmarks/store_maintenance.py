@@ -86,27 +86,32 @@ def fill(engine: Engine, *, num_steps: int) -> None:
             " SELECT 'task' || n, 'samples/Maze-v0', '1', '', n, n, 'train', 'leave ' || n"
             " FROM numbers",
             f"INSERT INTO episodes (id, run_id, attempt, phase, training_step, group_index,"
-            " sample_index, retry, task_hash, superseded, failed, num_steps, horizon,"
+            " sample_index, retry, task_hash, rolled_back, failed, num_steps, horizon, num_calls,"
             " num_prompt_tokens, num_action_tokens, num_invalid_actions, seed, started_at,"
             f" duration_seconds, trained) {episodes}"
             " SELECT 'run/0/train/' || n, 'run', 0, 'train', n / 128, n % 128 / 8, n % 8, 0,"
-            f" 'task' || (n / 8), false, false, {STEPS_PER_EPISODE}, 50, 400, 100, 0, n, 0, 1,"
+            f" 'task' || (n / 8), false, false, {STEPS_PER_EPISODE}, 50, 0, 400, 100, 0, n, 0, 1,"
             " false FROM numbers",
             f"INSERT INTO messages (hash, role, content) {garbage}"
             f" SELECT 'message' || n, 'user', {WORDS} FROM numbers",
-            "INSERT INTO step_contents (episode_id, step_index, observation, message_hashes_json,"
-            f" reply, num_shared_prompt_tokens) {steps}"
+            f"INSERT INTO observations (episode_id, step_index, text) {steps}"
             f" SELECT 'run/0/train/' || (n / {STEPS_PER_EPISODE}), n % {STEPS_PER_EPISODE},"
-            f""" {WORDS}, '["message0", "message' || n || '"]', 'go ' || n, 0 FROM numbers""",
+            f" {WORDS} FROM numbers",
+            "INSERT INTO calls (episode_id, step_index, call_index, purpose, agent, model,"
+            " message_hashes_json, reply, finish_reason, dropped_exchanges, queue_seconds,"
+            f" generate_seconds, trained, credit_share) {steps}"
+            f" SELECT 'run/0/train/' || (n / {STEPS_PER_EPISODE}), n % {STEPS_PER_EPISODE}, 0,"
+            """ 'act', '', '', '["message0", "message' || n || '"]', 'go ' || n, 'stop', 0, 0, 0,"""
+            " false, 1 FROM numbers",
         ):
             connection.exec_driver_sql(statement.replace("%", "%%") if pg(engine) else statement)
     with engine.begin() as connection:
-        columns, document = "rowid, observation, reply", "id, observation, reply"
+        columns, document = "rowid, observation, replies", "id, observation, replies"
         if pg(engine):
             columns, document = "id, document", "id, to_tsvector('simple', observation)"
         connection.execute(
             text(
-                f"INSERT INTO step_search ({columns}) SELECT {document} FROM step_contents"
+                f"INSERT INTO step_search ({columns}) SELECT {document} FROM step_texts"
                 " WHERE id % 2 = 0"
             )
         )

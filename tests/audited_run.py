@@ -27,7 +27,9 @@ from longhaul_core.store import (
 from longhaul_core.types import (
     FailedEpisode,
     FailureCause,
+    Message,
     Observation,
+    Picture,
     Step,
     StopReason,
     Trajectory,
@@ -35,7 +37,7 @@ from longhaul_core.types import (
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.training.credit import CriticValues, TrainedCall, TrainedEpisode
-from longhaul_trainer.training.merging import beside_rows, cut_into_rows, metadata_of
+from longhaul_trainer.training.merging import cut_into_rows, metadata_of, trained_calls
 from longhaul_trainer.training.run_records import call_credit
 from longhaul_trainer.training.step_metadata import (
     EpisodeMetadata,
@@ -45,6 +47,7 @@ from longhaul_trainer.training.step_metadata import (
     Rows,
 )
 from longhaul_trainer.training.training_step import TrainingStep
+from pictures import png
 from steps import one_call_step, sampled_of, with_call
 from store_samples import make_task
 
@@ -126,13 +129,17 @@ def play(
     attempt: int = 0,
     horizon: int | None = None,
     most_tokens: int = 5,
+    program: bool = False,
 ) -> PlayedStep:
-    """A training step as it should be: played, credited, consumed and measured."""
+    """A training step as it should be: played, credited, read by the loss and measured.
+
+    With `program`, steps have calls for other purposes too, and most show a picture.
+    """
     draw = Random(f"{seed}/{training_step}")
     played = PlayedStep(
         training_step,
         [
-            record
+            as_program(record) if program else record
             for group in range(config.tasks_per_training_step)
             for sample_index in range(config.rollout.group_size)
             for record in _tries(
@@ -323,8 +330,16 @@ def rows_of_episodes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> Ro
             form=config.optimizer.rows,
             max_row_tokens=config.optimizer.max_row_tokens,
         )
-        for number, row in enumerate(beside_rows(cut, metadata)):
-            rows[f"train-{record.training_step}-{record.group_index}_{session}_{number}"] = row
+        for number, row in enumerate(cut):
+            key = f"train-{record.training_step}-{record.group_index}_{session}_{number}"
+            rows[key] = RowMetadata(
+                training_step=metadata.training_step,
+                group_index=metadata.group_index,
+                sample_index=metadata.sample_index,
+                retry=metadata.retry,
+                spans=row.spans,
+                episode=None if number else metadata,
+            )
     return rows
 
 
@@ -378,7 +393,9 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
         abs(np.float32(policy) - np.float32(behavior))
         for credit in played.credits
         for tokens, logprobs in zip(
-            map(sampled_of, outcome_of(played, credit).steps), logprobs_of(credit), strict=True
+            [one.tokens for one in trained_calls(outcome_of(played, credit).steps)],
+            logprobs_of(credit),
+            strict=True,
         )
         if tokens.policy_version == config.policy_version(played.training_step - 1)
         for behavior, policy in zip(tokens.behavior_logprobs, logprobs, strict=True)
@@ -394,10 +411,12 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
 def loss_input_rows(credit: EpisodeCredit) -> list[list[LossInput]]:
     """The calls of each row as the loss reads them."""
     rows: list[list[LossInput]] = []
+    newest: dict[int, list[LossInput]] = {}  # a call has the place of its purpose, see as_program
     for call in credit.calls:
         if call.split_reason is not None:
-            rows.append([])
-        rows[-1].append(loss_input(credit, call, row_index=0))
+            newest[call.call_index] = []
+            rows.append(newest[call.call_index])
+        newest[call.call_index].append(loss_input(credit, call, row_index=0))
     return rows
 
 
@@ -437,11 +456,11 @@ def critic_loss_input(episode: TrainedEpisode, call: TrainedCall) -> CriticLossI
         call_index=call.span.call,
         row_index=0,
         num_tokens=len(places),
-        first_token=int(places[0]),
-        target_low=target,
-        target_high=target,
-        weight_low=float(weights[places].min()),
-        weight_high=float(weights[places].max()),
+        first_token=int(places[0]) if len(places) else None,
+        target_low=target if len(places) else None,
+        target_high=target if len(places) else None,
+        weight_low=float(weights[places].min()) if len(places) else None,
+        weight_high=float(weights[places].max()) if len(places) else None,
     )
 
 
@@ -478,6 +497,54 @@ def outcome_of(played: PlayedStep, credit: EpisodeCredit) -> Trajectory | Failed
     return next(r.outcome for r in played.episodes if r.episode_id == credit.episode_id)
 
 
+def behavior_logprobs_of(record: EpisodeRecord, call: TrainedCall) -> tuple[float, ...]:
+    """The engine's logprobs of a call."""
+    sampled = record.outcome.steps[call.span.step].calls[call.span.call].sampled
+    assert sampled is not None
+    return sampled.behavior_logprobs
+
+
+def as_program(record: EpisodeRecord) -> EpisodeRecord:
+    """The episode as a program would have played it that plans, remembers and is judged.
+
+    Beside the call that acts, each step has one that plans, whose share of the credit is half,
+    and those of some have an untrained one, or one of a hosted model. Two of three observations
+    have a picture, which is in the messages of this step and of the next.
+    """
+    draw = Random(record.episode_id)
+    steps: list[Step] = []
+    shown: list[Picture] = []
+    for step in record.outcome.steps:
+        (act,) = step.calls
+        tokens = sampled_of(step)
+        if draw.random() < 0.7:
+            shown.append(
+                Picture.of(png(draw.choice(("red", "green", "blue")), width=step.index + 1))
+            )
+        seen = replace(step.observation, pictures=tuple(shown[-1:]))
+        question = Message(role="user", content=("What now?", *shown[-2:]))
+        aside = replace(
+            tokens,
+            action_tokens=tokens.action_tokens[:1] * 2,
+            behavior_logprobs=(draw.uniform(-3, 0),) * 2,
+        )
+        plan = replace(
+            act,
+            purpose="plan",
+            agent="planner",
+            credit_share=0.5,
+            sampled=aside,
+            messages=(question,),
+        )
+        others = [
+            replace(act, purpose="remember", trained=False),
+            replace(act, purpose="judge", model="hosted", sampled=None, trained=False),
+        ]
+        calls = [plan, replace(act, messages=(question,)), *others[: draw.randrange(3)]]
+        steps.append(replace(step, observation=seen, calls=tuple(calls)))
+    return replace(record, outcome=replace(record.outcome, steps=tuple(steps)))
+
+
 def _credit_record(
     config: RunConfig, record: EpisodeRecord, episode: TrainedEpisode, *, training_step: int
 ) -> EpisodeCredit:
@@ -499,12 +566,7 @@ def _credit_record(
         calls=tuple(
             call_credit(
                 call,
-                tuple(
-                    logprob - 1e-5
-                    for logprob in sampled_of(
-                        record.outcome.steps[call.span.step]
-                    ).behavior_logprobs
-                ),
+                tuple(logprob - 1e-5 for logprob in behavior_logprobs_of(record, call)),
                 by_token=episode.credit.token_advantages is not None,
             )
             for call in episode.calls

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,18 +21,25 @@ from longhaul_core.store import (
     LossInputs,
     RunStarted,
 )
+from longhaul_core.store.queries import PromptMessage, StoredPicture
 from longhaul_core.store.records import Phase
 from longhaul_core.types import (
+    Call,
     FailedEpisode,
     FailureCause,
+    FinishReason,
     Message,
     Observation,
+    Picture,
+    SampledTokens,
     Split,
     Step,
     StopReason,
     Task,
+    ToolCall,
     Trajectory,
 )
+from pictures import png
 from steps import one_call_step
 
 
@@ -121,6 +129,124 @@ def make_trajectory(
     )
 
 
+def make_call(
+    purpose: str,
+    *,
+    agent: str = "",
+    prompt: tuple[int, ...] = (1, 2, 3),
+    tokens: tuple[int, ...] = (4, 5),
+    **fields: object,
+) -> Call:
+    """A call of the trained policy; logprobs say which token they are of."""
+    given: dict[str, Any] = {
+        "messages": (Message(role="user", content=f"{purpose}!"),),
+        "reply": "a reply",
+    }
+    return Call(
+        **(given | cast("dict[str, Any]", fields)),
+        purpose=purpose,
+        agent=agent,
+        sampled=SampledTokens(
+            prompt_tokens=prompt,
+            action_tokens=tokens,
+            behavior_logprobs=tuple(-token / 8 for token in tokens),
+            policy_version=7,
+        ),
+    )
+
+
+def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajectory:
+    """An episode of a program of two agents: calls of each kind, pictures, tools, a bare step."""
+    room = Picture.of(png("red"))
+    chart = Picture.of(png("green"))
+    end = Picture.of(png("blue"), media_type="image/png")
+    asked = ToolCall(id="call-1", name="look", arguments='{"at": "map"}')
+    question = Message(role="user", content=("What now?", room))
+    steps = (
+        Step(
+            index=0,
+            observation=Observation(text="A room.", pictures=(room,)),
+            calls=(
+                make_call("plan", agent="planner", credit_share=0.5),
+                make_call(
+                    "act",
+                    agent="walker",
+                    messages=(Message(role="system", content="Walk."), question),
+                    reply="Let me look.",
+                    tool_calls=(asked,),
+                    finish_reason=FinishReason.TOOL_CALLS,
+                    queue_seconds=0.5,
+                    generate_seconds=0.25,
+                ),
+                make_call("remember", trained=False, finish_reason=FinishReason.LENGTH),
+                Call(
+                    messages=(Message(role="user", content="Was it good?"),),
+                    reply="Yes.",
+                    sampled=None,
+                    purpose="judge",
+                    model="hosted/judge-1",
+                    trained=False,
+                ),
+            ),
+            action="look at the map",
+            action_valid=True,
+            reward=0.25,
+        ),
+        Step(
+            index=1,
+            observation=Observation(text="A map."),
+            calls=(
+                make_call(
+                    "act",
+                    agent="walker",
+                    prompt=(1, 2, 3, 4, 5, 9),
+                    tokens=(6, 7, 8),
+                    messages=(
+                        question,
+                        Message(role="assistant", content="Let me look.", tool_calls=(asked,)),
+                        Message(role="tool", content=("the map:", chart), tool_call_id="call-1"),
+                    ),
+                    reply="go north",
+                ),
+            ),
+            action="go north",
+            action_valid=True,
+            reward=0.5,
+        ),
+        Step(
+            index=2,
+            observation=Observation(text="A door."),
+            calls=(),
+            action="open the door",
+            action_valid=True,
+            reward=0.25,
+        ),
+    )
+    return replace(
+        make_trajectory(task=task, sample_index=sample_index),
+        steps=steps,
+        final_observation=Observation(text="Outside.", pictures=(end,)),
+    )
+
+
+def as_stored(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:
+    """Messages as the store answers with them."""
+    return tuple(
+        PromptMessage(
+            role=message.role,
+            parts=tuple(
+                StoredPicture(part.content_hash, part.media_type)
+                if isinstance(part, Picture)
+                else part
+                for part in message.parts
+            ),
+            tool_calls=message.tool_calls,
+            tool_call_id=message.tool_call_id,
+        )
+        for message in messages
+    )
+
+
 def make_failure(*, task: Task | None = None, sample_index: int = 0) -> FailedEpisode:
     return FailedEpisode(
         task=task or make_task(),
@@ -199,7 +325,7 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
             CallCredit(
                 step_index=step.index,
                 call_index=place,
-                advantage=episode_advantage + step.index / 10,
+                advantage=call.credit_share * (episode_advantage + step.index / 10),
                 loss_weight=1 / count,
                 policy_logprobs=call.sampled.behavior_logprobs,
                 split_reason=None,
@@ -281,8 +407,7 @@ def make_decisions(episodes: Sequence[EpisodeRecord]) -> list[GroupDecision]:
 
 
 def make_loss_input(record: EpisodeRecord, *, micro_batch: int = 0) -> LossInputs:
-    """Every step of the episode once, with the numbers of `make_credit`."""
-    credit = make_credit(record)
+    """Every trained call of the episode once, with the numbers of `make_credit`."""
     return LossInputs(
         run_id=record.run_id,
         attempt=record.attempt,
@@ -296,17 +421,17 @@ def make_loss_input(record: EpisodeRecord, *, micro_batch: int = 0) -> LossInput
                 group_index=record.group_index,
                 sample_index=record.outcome.sample_index,
                 retry=record.retry,
-                step_index=step.index,
-                call_index=0,
-                row_index=step.index,
-                num_tokens=len(step.action_tokens),
-                advantage_low=credit.advantages[step.index],
-                advantage_high=credit.advantages[step.index],
-                weight_low=credit.loss_weights[step.index],
-                weight_high=credit.loss_weights[step.index],
-                old_logprob_sum=sum(step.behavior_logprobs),
+                step_index=call.step_index,
+                call_index=call.call_index,
+                row_index=place,
+                num_tokens=len(call.policy_logprobs or ()),
+                advantage_low=call.advantage,
+                advantage_high=call.advantage,
+                weight_low=call.loss_weight,
+                weight_high=call.loss_weight,
+                old_logprob_sum=sum(call.policy_logprobs or ()),
             )
-            for step in record.outcome.steps
+            for place, call in enumerate(make_credit(record).calls)
         ),
     )
 

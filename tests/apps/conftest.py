@@ -1,15 +1,24 @@
 """One real store on disk for all tests of the API and the viewer; they only read it."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from sqlalchemy.orm import Session
 
 from apps.sample_store import write_sample_store
-from longhaul_core.store import queries
+from longhaul_core.store import StoreWriter, TokenPieces, queries
 from longhaul_core.store.queries import EpisodeDetail, EpisodeFilter
 from longhaul_core.store.session import read_only_engine
+from longhaul_core.types import Message, ToolCall
+from store_samples import (
+    make_credit,
+    make_decisions,
+    make_loss_input,
+    make_program,
+    make_record,
+    run_started,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +34,65 @@ class SampleStore:
     failed: EpisodeDetail
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProgramStore:
+    """A store with one trained episode of a program: several calls a step, pictures, tools."""
+
+    url: str
+    episode_id: str
+    pictures: dict[str, bytes]
+    """By hash: of the first observation, of a tool's result, of the final observation."""
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> ProgramStore:
+    url = str(tmp_path_factory.mktemp("program") / "program.db")
+    with ThreadPoolExecutor(1) as player:
+        return player.submit(write_program_store, url).result()
+
+
+def write_program_store(url: str) -> ProgramStore:
+    """One run of one group of two episodes; the replies hold markup."""
+    made = make_program()
+    first, *others = made.steps
+    plan, *calls = first.calls
+    hostile = replace(
+        plan,
+        reply=HOSTILE,
+        tool_calls=(ToolCall(id=HOSTILE, name=HOSTILE, arguments=HOSTILE),),
+        messages=(Message(role="user", content=(HOSTILE, *first.observation.pictures)),),
+    )
+    steps = (replace(first, calls=(hostile, *calls)), *others)
+    records = [
+        make_record(replace(made, steps=steps)),
+        make_record(make_program(sample_index=1)),
+    ]
+    with StoreWriter(url) as writer:
+        writer.write(
+            [
+                run_started(),
+                *records,
+                *make_decisions(records),
+                *(make_credit(record) for record in records),
+                *(make_loss_input(record) for record in records),
+                TokenPieces(run_id="run", pieces={n: f" word{n}".encode() for n in range(10)}),
+            ]
+        )
+    shown = [
+        *first.observation.pictures,
+        *(p for step in steps for call in step.calls for m in call.messages for p in m.pictures),
+        *made.final_observation.pictures,
+    ]
+    return ProgramStore(
+        url=url,
+        episode_id=records[0].episode_id,
+        pictures={picture.content_hash: picture.data or b"" for picture in shown},
+    )
+
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleStore:
     url = str(tmp_path_factory.mktemp("store") / "sample.db")
@@ -38,7 +106,9 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleStore:
             rows = queries.list_episodes(session, where=where, limit=1000).rows
             details = (queries.get_episode(session, episode_id=row.episode_id) for row in rows)
             return next(
-                detail for detail in details if any(text in step.reply for step in detail.steps)
+                detail
+                for detail in details
+                if any(text in call.reply for step in detail.steps for call in step.calls)
             )
 
         sample = SampleStore(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from apps.softmax_policy import ByteTokenizer, SoftmaxPolicy
+from apps.softmax_policy import ByteTokenizer, SoftmaxPolicy, tokens_of
 from fakes import FailingEnvironment
 from longhaul_core.actions import ActionParser
 from longhaul_core.advantages import loss_weights
@@ -33,6 +33,7 @@ from longhaul_core.rollout import (
     episode_seed,
 )
 from longhaul_core.store.records import (
+    CallCredit,
     EpisodeCredit,
     EpisodeRecord,
     Evaluation,
@@ -163,7 +164,7 @@ class SampleRun:
         weights = iter(
             loss_weights(
                 [
-                    [len(step.action_tokens) for step in one.steps]
+                    [len(tokens_of(step).action_tokens) for step in one.steps]
                     for group in comparable.values()
                     for one in group
                 ],
@@ -314,14 +315,23 @@ class SampleRun:
                 shaped_rewards=tuple(step.reward for step in trajectory.steps),
                 returns_to_go=credit.returns_to_go,
                 advantages=credit.advantages,
-                loss_weights=next(weights),
-                trained=True,
-                policy_logprobs=tuple(
-                    self.policy.learner_logprobs(step) for step in trajectory.steps
+                loss_weights=of_steps,
+                calls=tuple(
+                    CallCredit(
+                        step_index=step.index,
+                        call_index=0,
+                        advantage=advantage,
+                        loss_weight=weight,
+                        policy_logprobs=self.policy.learner_logprobs(step),
+                    )
+                    for step, advantage, weight in zip(
+                        trajectory.steps, credit.advantages, of_steps, strict=True
+                    )
                 ),
+                trained=True,
                 optimizer_step_index=0,
             )
-            for trajectory, credit in zip(group, credits, strict=True)
+            for trajectory, credit, of_steps in zip(group, credits, weights, strict=False)
         ]
 
 

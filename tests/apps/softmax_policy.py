@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from longhaul_core.policy import Completion, Prompt, Sampling
-from longhaul_core.types import Call, Message, Step
+from longhaul_core.types import Call, Message, SampledTokens, Step
 
 NUM_FEATURES = 6
 STRAY_REPLIES = (
@@ -59,6 +59,19 @@ class ByteTokenizer:
         return b"".join(pieces[token] for token in tokens).decode()
 
 
+def acted(step: Step) -> Call:
+    """The call that chose the action."""
+    assert step.act is not None
+    return step.act
+
+
+def tokens_of(step: Step) -> SampledTokens:
+    """The tokens of that call."""
+    sampled = acted(step).sampled
+    assert sampled is not None
+    return sampled
+
+
 class SoftmaxPolicy:
     """Chooses among the admissible actions and some stray replies."""
 
@@ -82,17 +95,19 @@ class SoftmaxPolicy:
 
     def learner_logprobs(self, step: Step) -> tuple[float, ...]:
         """Logprobs of a step's tokens under the weights of now."""
-        replies, features = self._choices(step.messages)
+        replies, features = self._choices(acted(step).messages)
         tokens = [self._tokenizer.encode(reply) for reply in replies]
-        return token_logprobs(step.action_tokens, tokens, self._probabilities(features, 1.0))
+        return token_logprobs(
+            tokens_of(step).action_tokens, tokens, self._probabilities(features, 1.0)
+        )
 
     def learn(self, steps: Sequence[tuple[Step, float]], *, learning_rate: float) -> None:
         """One REINFORCE step over (step, advantage) pairs."""
         gradient = np.zeros(NUM_FEATURES)
         for step, advantage in steps:
-            replies, features = self._choices(step.messages)
+            replies, features = self._choices(acted(step).messages)
             expected = self._probabilities(features, 1.0) @ features
-            gradient += advantage * (features[replies.index(step.reply)] - expected)
+            gradient += advantage * (features[replies.index(acted(step).reply)] - expected)
         self.weights = self.weights + learning_rate * gradient / len(steps)
         self.version += 1
 

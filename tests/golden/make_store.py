@@ -1,4 +1,4 @@
-"""Writes `store_NNNN.db.gz`, a store of today's schema, to be kept for ever.
+"""Writes `store_N.db.gz`, a store of today's schema, to be kept for ever.
 
     uv run python tests/golden/make_store.py
 
@@ -31,6 +31,7 @@ from store_samples import (
     make_decisions,
     make_failure,
     make_loss_input,
+    make_program,
     make_record,
     make_training_step,
     run_started,
@@ -68,6 +69,7 @@ def write_sample(path: Path) -> None:
         writer.write(
             [
                 make_record(make_failure(), attempt=1, training_step=2, group_index=1, retry=1),
+                make_record(make_program(), attempt=1, phase="validation", training_step=2),
                 Metrics(run_id="run", attempt=1, training_step=2, values={"loss": 0.25}),
                 Evaluation(
                     run_id="run",

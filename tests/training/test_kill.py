@@ -103,24 +103,24 @@ def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bo
             id="the task stream, the schedule, and each episode once",
         ),
         pytest.param(
-            "SELECT training_step, name, value FROM metrics WHERE NOT superseded AND name IN "
+            "SELECT training_step, name, value FROM metrics WHERE NOT rolled_back AND name IN "
             "('actor/optimizer_steps', 'actor/lr', 'episodes/count', 'validation/num_episodes') "
             "ORDER BY 1, 2",
             id="optimizer steps and learning rates",
         ),
         pytest.param(
-            "SELECT training_step, panel, num_episodes FROM evaluations WHERE NOT superseded "
+            "SELECT training_step, panel, num_episodes FROM evaluations WHERE NOT rolled_back "
             "ORDER BY 1",
             id="validations",
         ),
         pytest.param(
             "SELECT version, training_step FROM policy_versions "
-            "WHERE NOT superseded AND version > 0 ORDER BY 1",
+            "WHERE NOT rolled_back AND version > 0 ORDER BY 1",
             id="policy versions",
         ),
         pytest.param(
             "SELECT training_step, phase, group_index, group_size FROM groups "
-            "WHERE NOT superseded ORDER BY 1, 2, 3",
+            "WHERE NOT rolled_back ORDER BY 1, 2, 3",
             id="groups",
         ),
         pytest.param(
@@ -182,8 +182,8 @@ def test_it_was_really_killed_and_went_on(killed: Launched) -> None:
 
 
 def test_nothing_that_was_taken_back_counts_as_trained(killed: Launched) -> None:
-    assert killed.value("SELECT count(*) FROM episodes WHERE superseded") > 0
-    assert killed.value("SELECT count(*) FROM episodes WHERE superseded AND trained") == 0
+    assert killed.value("SELECT count(*) FROM episodes WHERE rolled_back") > 0
+    assert killed.value("SELECT count(*) FROM episodes WHERE rolled_back AND trained") == 0
     assert (
         killed.value("SELECT count(*) FROM episode_summary WHERE phase = 'train' AND NOT trained")
         == 0

@@ -34,7 +34,7 @@ def test_the_run_ends_well_and_says_where_to_look(smoke: Launched) -> None:
 def test_each_training_step_was_trained(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT training_step, value FROM metrics WHERE name = 'actor/optimizer_steps' "
-        "AND NOT superseded ORDER BY training_step"
+        "AND NOT rolled_back ORDER BY training_step"
     )
 
     assert rows == [(step, 2.0) for step in (1, 2, 3, 4)]
@@ -123,8 +123,8 @@ def test_its_log_has_a_line_for_each_stage_and_training_step_and_for_its_end(
 def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT length(c.action_tokens), length(c.behavior_logprobs), length(c.policy_logprobs), "
-        "s.num_action_tokens FROM steps s JOIN step_contents c USING (episode_id, step_index) "
-        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.superseded"
+        "c.num_action_tokens FROM steps s JOIN calls c USING (episode_id, step_index) "
+        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.rolled_back"
     )
 
     assert rows
@@ -166,7 +166,7 @@ def test_the_step_parts_of_an_anchor_group_cancel(smoke: Launched) -> None:
 def test_the_loss_weights_of_an_optimizer_step_add_up_to_one(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT sum(s.loss_weight * s.num_action_tokens) FROM steps s "
-        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.superseded "
+        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.rolled_back "
         "GROUP BY e.training_step, e.optimizer_step_index"
     )
 
@@ -214,7 +214,7 @@ def test_nothing_but_trained_steps_went_through_the_loss(smoke: Launched) -> Non
 def test_the_loss_read_the_old_logprobs_that_are_stored(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT t.old_logprob_sum, c.policy_logprobs FROM loss_inputs t "
-        "JOIN step_contents c USING (episode_id, step_index)"
+        "JOIN calls c USING (episode_id, step_index, call_index)"
     )
 
     assert rows
@@ -238,8 +238,7 @@ def test_prompts_are_composed_afresh_and_tokens_are_those_of_the_engine(smoke: L
 def test_no_reply_carries_an_end_it_did_not_write(smoke: Launched) -> None:
     connection = sqlite3.connect(smoke.folder / "longhaul.db")
     rows = connection.execute(
-        "SELECT s.reply_cut, c.action_tokens FROM steps s "
-        "JOIN step_contents c USING (episode_id, step_index)"
+        "SELECT finish_reason = 'length', action_tokens FROM calls"
     ).fetchall()
     connection.close()
     tokenizer = json.loads((smoke.run_folder / "model" / "generation_config.json").read_text())

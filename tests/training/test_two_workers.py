@@ -74,7 +74,7 @@ def test_both_ranks_left_their_part_of_each_checkpoint_and_the_run_went_on_from_
     )[0]
     steps = trained.query(
         "SELECT training_step, value FROM metrics WHERE name = 'actor/optimizer_steps' "
-        "AND NOT superseded ORDER BY training_step"
+        "AND NOT rolled_back ORDER BY training_step"
     )
 
     assert resumed_after >= 1

@@ -14,7 +14,7 @@ def assert_rewards_vary(launched: Launched) -> None:
     assert_some_vary_within(((row[:2], row[2]) for row in returns), at_least=2)
     rewards = launched.query(
         "SELECT episode_id, reward, shaped_reward FROM steps JOIN episodes ON id = episode_id "
-        "WHERE steps.trained AND NOT superseded"
+        "WHERE steps.trained AND NOT rolled_back"
     )
     assert_some_vary_within(((episode, paid) for episode, paid, _ in rewards), at_least=2)
     assert_some_vary_within(((episode, shaped) for episode, _, shaped in rewards), at_least=8)
@@ -26,7 +26,7 @@ def assert_advantages_vary(launched: Launched, *, training_steps: Sequence[int])
     steps = launched.query(
         "SELECT e.trained_training_step, e.group_index, s.anchor_hash, "
         "s.advantage, s.episode_advantage, s.step_advantage "
-        "FROM steps s JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.superseded"
+        "FROM steps s JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.rolled_back"
     )
     for number in training_steps:
         of_step = [row for row in steps if row[0] == number]

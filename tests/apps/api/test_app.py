@@ -88,9 +88,13 @@ def test_episodes_are_filtered_sorted_and_paged(client: TestClient, sample: Samp
 def test_an_episode_is_what_was_played(client: TestClient, sample: SampleStore) -> None:
     stored = sample.solved
     episode = read(client, f"/episodes/{stored.summary.episode_id}", tokens=True)
-    assert [step["reply"] for step in episode["steps"]] == [step.reply for step in stored.steps]
+    assert [[call["reply"] for call in step["calls"]] for step in episode["steps"]] == [
+        [call.reply for call in step.calls] for step in stored.steps
+    ]
     for step in episode["steps"]:
-        assert len(step["action_tokens"]) == len(step["behavior_logprobs"])
+        for call in step["calls"]:
+            assert len(call["tokens"]["action_tokens"]) == call["num_action_tokens"] > 0
+            assert len(call["tokens"]["behavior_logprobs"]) == call["num_action_tokens"]
         assert step["advantage"] == pytest.approx(
             step["episode_advantage"] + step["step_advantage"]
         )
@@ -100,8 +104,10 @@ def test_an_episode_is_what_was_played(client: TestClient, sample: SampleStore) 
 
 def test_tokens_come_only_if_asked_for(client: TestClient, sample: SampleStore) -> None:
     episode = read(client, f"/episodes/{sample.solved.summary.episode_id}")
-    assert "action_tokens" not in episode["steps"][0]
-    assert episode["steps"][0]["messages"][0]["role"] == "system"
+    call = episode["steps"][0]["calls"][0]
+    assert call["tokens"] is None
+    assert call["num_action_tokens"] > 0
+    assert call["messages"][0]["role"] == "system"
 
 
 def test_one_step_comes_with_its_tokens_and_an_escaped_id_works_too(
@@ -112,7 +118,9 @@ def test_one_step_comes_with_its_tokens_and_an_escaped_id_works_too(
     escaped = read(client, f"/episodes/{quote(episode_id, safe='')}/steps/1")
     assert plain == escaped
     assert plain["step_index"] == 1
-    assert plain["prompt_tokens"] == list(sample.solved.steps[1].prompt_tokens or ())
+    tokens = sample.solved.steps[1].calls[0].tokens
+    assert tokens is not None
+    assert plain["calls"][0]["tokens"]["prompt_tokens"] == list(tokens.prompt_tokens)
 
 
 def test_a_group_holds_its_attempts(client: TestClient, sample: SampleStore) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from longhaul_core.types import Message
+from longhaul_core.store.queries import PromptMessage, StoredPicture
+from longhaul_core.types import ToolCall
 from longhaul_viewer.components.blocks import (
     Badge,
     Fact,
@@ -17,17 +18,27 @@ from longhaul_viewer.components.blocks import (
     members,
     messages,
     number,
+    pictures,
     text_block,
     times,
+    tool_calls,
     trail,
 )
 
 HOSTILE = "<script>alert('x')</script>\" onclick=\"y"
+
+
+def message(text: str) -> PromptMessage:
+    asked = ToolCall(id=text, name=text, arguments=text)
+    return PromptMessage(role="tool", parts=(text,), tool_calls=(asked,), tool_call_id=text)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "label": lambda: label(HOSTILE, HOSTILE),
     "badges": lambda: badges([Badge(HOSTILE)]),
     "text_block": lambda: text_block(HOSTILE),
-    "messages": lambda: messages([Message(role="user", content=HOSTILE)]),
+    "messages": lambda: messages([message(HOSTILE)], {}),
+    "tool_calls": lambda: tool_calls([ToolCall(id=HOSTILE, name=HOSTILE, arguments=HOSTILE)]),
     "facts": lambda: facts([Fact(HOSTILE, HOSTILE, explanation=HOSTILE)]),
     "action_chips": lambda: action_chips([HOSTILE], chosen=HOSTILE),
     "trail": lambda: trail([Link(HOSTILE), Link(HOSTILE, HOSTILE)]),
@@ -41,6 +52,13 @@ def test_hostile_text_stays_text(name: str) -> None:
     assert "<script" not in block
     assert '" onclick=' not in block
     assert "&lt;script&gt;" in block
+
+
+def test_a_picture_is_in_the_page_itself() -> None:
+    picture = StoredPicture("ab" * 32, "image/png")
+    shown = pictures([picture], {picture.content_hash: b"bytes"})
+    assert 'src="data:image/png;base64,Ynl0ZXM="' in shown
+    assert pictures([], {}) == ""
 
 
 def test_numbers_have_a_true_minus_and_unknown_ones_a_dash() -> None:

@@ -209,7 +209,7 @@ def test_the_keys_go_on_after_a_click(
     step = 1 if control == "previous" else 2
     page.keyboard.press("ArrowRight")
     page.wait_for_url(f"**&step={step}*")
-    expect(page.locator(".tokens").first).to_have_text(sample.solved.steps[step].reply)
+    expect(page.locator(".tokens").first).to_have_text(sample.solved.steps[step].calls[0].reply)
     here = page.locator(".member.here")
     expect(here).to_have_text(re.compile(f"^{summary.sample_index} "))
     key, neighbour = ("k", -1) if summary.sample_index == GROUP_SIZE - 1 else ("j", 1)

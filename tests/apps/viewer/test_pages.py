@@ -154,7 +154,7 @@ def test_replay_shows_the_step_of_the_address(sample: SampleStore) -> None:
     page = html_of(app)
     assert "solved" in page
     assert step.action in page
-    assert f"{step.num_prompt_tokens} tokens" in page
+    assert f"{step.calls[0].num_prompt_tokens} tokens" in page
     assert app.slider[0].value == step.step_index
     assert app.button(key="next").disabled
     assert "Final observation" in page
@@ -182,7 +182,7 @@ def test_the_next_attempt_is_one_key_away(sample: SampleStore) -> None:
 
 
 def test_markup_in_a_reply_is_shown_and_not_run(sample: SampleStore) -> None:
-    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.reply)
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.calls[0].reply)
     page = html_of(open_page("replay", episode=sample.hostile.summary.episode_id, step=str(index)))
     assert "<script" not in page
     assert "<img" not in page
@@ -190,7 +190,7 @@ def test_markup_in_a_reply_is_shown_and_not_run(sample: SampleStore) -> None:
 
 
 def test_model_text_goes_through_no_markdown(sample: SampleStore) -> None:
-    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.reply)
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.calls[0].reply)
     app = open_page("replay", episode=sample.hostile.summary.episode_id, step=str(index))
     shown = [str(element.value) for element in (*app.markdown, *app.caption, *app.error)]
     assert not [text for text in shown if "alert(" in text or "example.com" in text]

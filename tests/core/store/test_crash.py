@@ -61,7 +61,7 @@ MOMENTS = [
     "INSERT INTO episodes",
     "INSERT INTO messages",
     "INSERT INTO steps",
-    "INSERT INTO step_contents",
+    "INSERT INTO calls",
     "UPDATE episodes",
     "UPDATE steps",
     "before commit",

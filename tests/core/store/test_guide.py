@@ -1,6 +1,7 @@
 """The guide's SQL runs on both databases and answers what the guide says it does."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from store_samples import (
     make_decisions,
     make_failure,
     make_loss_input,
+    make_program,
     make_record,
     make_signals,
     make_training_step,
@@ -31,6 +33,11 @@ STATEMENTS = [
 @pytest.fixture(autouse=True)
 def _sample(writer: StoreWriter) -> None:
     episodes = [*make_training_step(1), *make_training_step(2)]
+    # The episode that the guide asks about is of a program with pictures.
+    episodes[3] = replace(
+        episodes[3], outcome=make_program(task=episodes[3].outcome.task, sample_index=3)
+    )
+    assert episodes[3].episode_id == "run/0/train/1/0/3/0"
     writer.write(
         [
             run_started(),
@@ -74,7 +81,7 @@ def test_no_flag_is_compared_with_a_number() -> None:
         for column in table.columns
         if isinstance(column.type, Boolean)
     }
-    assert "superseded" in flags
+    assert "rolled_back" in flags
     assert not re.findall(rf"\b(?:{'|'.join(sorted(flags))})\b *(?:=|<>|!=) *[01]\b", GUIDE)
 
 

@@ -29,8 +29,10 @@ from longhaul_core.store.models import Base
 from longhaul_core.types import Observation, Split
 from steps import with_call
 from store_samples import (
+    as_stored,
     make_audit,
     make_loss_input,
+    make_program,
     make_record,
     make_training_step,
     make_trajectory,
@@ -148,13 +150,12 @@ def test_dropping_tokens_keeps_text_and_numbers(
 
     episode = queries.get_episode(session, episode_id="run/0/train/1/0/1/0")
     for step in episode.steps:
-        assert step.prompt_tokens is None
-        assert step.action_tokens is None
-        assert step.behavior_logprobs is None
-        assert step.num_prompt_tokens == 24
-        assert len(step.messages) == 2
+        [call] = step.calls
+        assert call.tokens is None
+        assert call.num_prompt_tokens == 24
+        assert len(call.messages) == 2
     other = queries.get_episode(session, episode_id="other/0/train/1/0/1/0")
-    assert other.steps[1].prompt_tokens is not None
+    assert other.steps[1].calls[0].tokens is not None
     assert queries.violations(session, run_id="run") == []
 
 
@@ -179,7 +180,7 @@ def test_deleting_a_run_leaves_the_others_whole(
     assert counts() == before
     assert len(queries.search_steps(session, words="see", limit=1_000)) == 28
     episode = queries.get_episode(session, episode_id="run/0/train/1/0/1/0")
-    assert [len(step.messages) for step in episode.steps] == [2, 2, 2]
+    assert [len(step.calls[0].messages) for step in episode.steps] == [2, 2, 2]
     assert queries.violations(session, run_id="run") == []
 
 
@@ -227,6 +228,26 @@ def test_what_refers_to_a_deleted_row_is_found_by_an_index(sqlite_template: Path
     engine.dispose()
 
 
+def test_a_picture_is_collected_with_its_last_episode(
+    writer: StoreWriter, opened: Engine, session: Session, counts: Callable[[], dict[str, int]]
+) -> None:
+    for run_id in ("run", "other"):
+        writer.write([run_started(run_id), make_record(make_program(), run_id=run_id)])
+    assert (counts()["media"], counts()["episode_media"]) == (3, 6)
+
+    maintenance.delete_run(opened, run_id="other", force=True)
+    maintenance.collect_garbage(opened)
+    kept = queries.get_episode(session, episode_id="run/0/train/1/0/0/0")
+    for picture in (*kept.steps[0].pictures, *kept.final_pictures):
+        assert queries.get_media(session, content_hash=picture.content_hash).data
+    session.rollback()
+    assert (counts()["media"], counts()["episode_media"]) == (3, 3)
+
+    maintenance.delete_run(opened, run_id="run", force=True)
+    maintenance.collect_garbage(opened)
+    assert set(counts().values()) == {0}
+
+
 def test_the_ids_of_the_text_index_outlive_the_collection(
     writer: StoreWriter, opened: Engine, session: Session
 ) -> None:
@@ -267,16 +288,14 @@ def add_unused_messages(engine: Engine) -> None:
 
 
 def add_steps(engine: Engine) -> None:
-    """Further contents of an episode that is there."""
+    """Further observations of an episode that is there."""
     with engine.begin() as connection:
         connection.execute(
             text(
                 f"""
-                INSERT INTO step_contents (episode_id, step_index, observation, reply,
-                                           message_hashes_json, num_shared_prompt_tokens)
+                INSERT INTO observations (episode_id, step_index, text)
                 {NUMBERS}
-                SELECT 'run/0/train/1/0/0/0', 100 + n, 'A room with ' || n || ' doors.', 'go', '[]',
-                       0
+                SELECT 'run/0/train/1/0/0/0', 100 + n, 'A room with ' || n || ' doors.'
                 FROM numbers
                 """
             )
@@ -363,8 +382,8 @@ def test_what_a_run_writes_while_messages_are_collected_stays(
     for training_step in (7, 8):
         for record in make_training_step(training_step):
             episode = queries.get_episode(session, episode_id=record.episode_id)
-            kept = [step.messages for step in episode.steps]
-            assert kept == [step.messages for step in record.outcome.steps]
+            kept = [step.calls[0].messages for step in episode.steps]
+            assert kept == [as_stored(step.calls[0].messages) for step in record.outcome.steps]
     session.rollback()
     # All that is left is held.
     assert session.scalar(text("SELECT count(*) FROM messages")) == len(
@@ -373,7 +392,7 @@ def test_what_a_run_writes_while_messages_are_collected_stays(
             for training_step in (7, 8)
             for record in make_training_step(training_step)
             for step in record.outcome.steps
-            for message in step.messages
+            for message in step.calls[0].messages
         }
     )
 
@@ -405,8 +424,8 @@ def test_ids_that_sqlite_gives_out_again_do_not_deceive_the_collection(
     with Session(engine) as session:
         for record in make_training_step(3, run_id="new"):
             episode = queries.get_episode(session, episode_id=record.episode_id)
-            assert [step.messages for step in episode.steps] == [
-                step.messages for step in record.outcome.steps
+            assert [step.calls[0].messages for step in episode.steps] == [
+                as_stored(step.calls[0].messages) for step in record.outcome.steps
             ]
     engine.dispose()
     other.dispose()

@@ -14,12 +14,27 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
-from longhaul_core.store import Metrics, StoreWriter, open_store, queries
+from longhaul_core.errors import StoreError
+from longhaul_core.store import (
+    Metrics,
+    StoreWriter,
+    check_store,
+    open_store,
+    queries,
+    read_only_engine,
+)
 from longhaul_core.store.migrations import known_versions
 from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import VERSION_TABLE
 from longhaul_core.store.views import view_definitions
-from store_samples import make_decisions, make_loss_input, make_training_step, run_started
+from store_samples import (
+    as_stored,
+    make_decisions,
+    make_loss_input,
+    make_program,
+    make_training_step,
+    run_started,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = sorted(GOLDEN.glob("store_*.db.gz"))
@@ -51,24 +66,36 @@ def test_an_old_store_answers_as_it_did(upgraded: Engine) -> None:
         assert (run.status, run.attempt, run.num_episodes, run.num_failed_episodes) == (
             "finished",
             1,
-            12,
+            13,
             1,
         )
         curve = queries.training_curve(session, run_id="run", phase="train")
         assert [(point.training_step, point.num_episodes) for point in curve] == [(1, 6), (2, 6)]
-        assert queries.metric_series(session, run_id="run") == {"loss": [(2, 0.25)]}
+        assert queries.metric_series(session, run_id="run") == {
+            "loss": [queries.MetricPoint(2, 0.25)]
+        }
         assert queries.evaluations(session, run_id="run")[0].mean_return == 0.5
         assert queries.token_pieces(session, run_id="run", token_ids=[7]) == {7: b"go"}
         assert queries.list_episodes(
-            session, where=queries.EpisodeFilter(superseded=True)
+            session, where=queries.EpisodeFilter(rolled_back=True)
         ).total == 6  # fmt: skip
         expected = make_training_step(2, attempt=1, group_size=3)[1]
         episode = queries.get_episode(session, episode_id=expected.episode_id)
         for step, original in zip(episode.steps, expected.outcome.steps, strict=True):
-            assert step.messages == original.messages
-            assert step.prompt_tokens == original.prompt_tokens
-            assert step.action_tokens == original.action_tokens
+            for call, written in zip(step.calls, original.calls, strict=True):
+                assert call.messages == as_stored(written.messages)
+                assert (call.tokens is None) == (written.sampled is None)
+                if call.tokens is not None and written.sampled is not None:
+                    assert call.tokens.prompt_tokens == written.sampled.prompt_tokens
+                    assert call.tokens.action_tokens == written.sampled.action_tokens
             assert step.trained
+        program = queries.get_episode(session, episode_id="run/1/validation/2/0/0/0")
+        made = make_program()
+        assert [[c.messages for c in s.calls] for s in program.steps] == [
+            [as_stored(c.messages) for c in s.calls] for s in made.steps
+        ]
+        [room] = made.steps[0].observation.pictures
+        assert queries.get_media(session, content_hash=room.content_hash).data == room.data
         # two training steps of two groups of episodes with 2, 3 and 4 steps, one step that failed
         assert len(queries.search_steps(session, words="see", limit=100)) == 2 * 2 * 9 + 1
         assert queries.violations(session, run_id="run") == []
@@ -80,9 +107,9 @@ def test_an_old_store_takes_new_episodes(golden: Path) -> None:
         writer.write([*episodes, *(make_loss_input(episode) for episode in episodes)])
     engine = open_store(golden)
     with Session(engine) as session:
-        assert queries.list_runs(session)[0].num_episodes == 20
+        assert queries.list_runs(session)[0].num_episodes == 21
         consumed = session.execute(
-            text("SELECT num_tokens FROM step_loss_inputs WHERE training_step = 3")
+            text("SELECT num_tokens FROM call_loss_inputs WHERE training_step = 3")
         )
         assert consumed.scalars().all() == [6] * 28
     engine.dispose()
@@ -110,6 +137,30 @@ def schema(engine: Engine) -> dict[str, str]:
         return {name: sql for name, sql in rows}  # noqa: C416  # names the two
 
 
+@pytest.mark.parametrize("version", ["0001", "0009"])
+def test_a_store_of_before_the_first_release_is_refused_with_what_to_do(
+    version: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32))")
+        connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES ('{version}')")
+        connection.execute("CREATE TABLE runs (id TEXT)")
+    before = path.read_bytes()
+
+    def checked(store: Path) -> object:
+        return check_store(store)
+
+    for opening in (open_store, read_only_engine, checked):
+        with pytest.raises(StoreError) as refused:
+            opening(path)
+        for part in (str(path), f"schema {version}", "no release ever wrote", "another store"):
+            assert part in str(refused.value)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [(version,)]
+    assert path.read_bytes()[100:] == before[100:]  # but for the mode, which the header has
+
+
 def test_views_change_with_a_migration_only() -> None:
     # A view that changed without a new schema version would reach new stores only.
     newest = next(path for path in FILES if SCHEMA_VERSION in path.name)
@@ -125,7 +176,7 @@ def test_views_change_with_a_migration_only() -> None:
     }
 
 
-def test_the_migrations_make_what_the_models_say(store: str) -> None:
+def test_the_first_schema_is_what_the_models_say(store: str) -> None:
     def ours(_obj: object, name: str | None, kind: str, *_: object) -> bool:
         return not (kind == "table" and name is not None and name.startswith("step_search"))
 
@@ -167,7 +218,9 @@ def test_every_view_can_be_read(store: str) -> None:
         "run_summary": 1,
         "episode_summary": 8,
         "step_detail": 28,
-        "step_loss_inputs": 28,
+        "call_detail": 28,
+        "call_loss_inputs": 28,
+        "step_texts": 28,
         "prompt_messages": 56,
         "training_curve": 1,
     }
@@ -182,16 +235,16 @@ def test_a_mean_over_all_steps_reads_no_text(store: str) -> None:
         if engine.dialect.name == "postgresql":
             plan = str(connection.execute(text(f"EXPLAIN {mean}")).all())
             assert "Scan on steps" in plan
-            assert "step_contents" not in plan
+            assert "observations" not in plan
         else:
             details = [row.detail for row in connection.execute(text(f"EXPLAIN QUERY PLAN {mean}"))]
             # It looks whether there is a text, in the index alone.
-            [contents] = [each for each in details if "step_contents" in each]
+            [contents] = [each for each in details if "observations" in each]
             assert "USING COVERING INDEX" in contents
     engine.dispose()
 
 
-def test_views_show_the_surviving_line(store: str) -> None:
+def test_views_show_the_lineage(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = [*make_training_step(1), *make_training_step(2)]
         writer.write(
@@ -213,7 +266,7 @@ def test_views_show_the_surviving_line(store: str) -> None:
         for view, expected in (
             ("episode_summary", 8),
             ("step_detail", 28),
-            ("step_loss_inputs", 28),
+            ("call_loss_inputs", 28),
             ("training_curve", 1),
         ):
             count = connection.execute(text(f"SELECT count(*) FROM {view}")).scalar_one()

@@ -150,7 +150,10 @@ def test_metric_series_keep_their_order_and_their_gaps(
 
     assert queries.metric_names(session, run_id="run") == ["a", "b"]
     series = queries.metric_series(session, run_id="run", names=["a", "missing"])
-    assert series == {"a": [(1, 2.0), (2, 2.0)], "missing": []}
+    assert series == {
+        "a": [queries.MetricPoint(1, 2.0), queries.MetricPoint(2, 2.0)],
+        "missing": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -169,8 +172,8 @@ def test_metric_series_keep_their_order_and_their_gaps(
         (EpisodeFilter(max_return=0.5), 8),
         (EpisodeFilter(task_id="train/00100"), 4),
         (EpisodeFilter(environment="samples/Maze-v0", trained=True), 16),
-        (EpisodeFilter(superseded=None), 17),
-        (EpisodeFilter(superseded=True), 0),
+        (EpisodeFilter(rolled_back=None), 17),
+        (EpisodeFilter(rolled_back=True), 0),
     ],
 )
 def test_episodes_are_filtered(session: Session, where: EpisodeFilter, total: int) -> None:
@@ -280,8 +283,8 @@ def test_a_group_of_a_resumed_run_is_the_surviving_one(
         queries.get_group, session, run_id="run", phase="train", training_step=2, group_index=0
     )
     group, old = ask(), ask(attempt=0)
-    assert (group.summary.attempt, group.summary.superseded) == (1, False)
-    assert (old.summary.attempt, old.summary.superseded) == (0, True)
+    assert (group.summary.attempt, group.summary.rolled_back) == (1, False)
+    assert (old.summary.attempt, old.summary.rolled_back) == (0, True)
     assert len(group.members) == len(old.members) == 4
 
 
@@ -330,7 +333,7 @@ def test_token_pieces_are_bytes_and_unknown_ids_are_absent(
 
 def test_liveness_counts_from_the_last_heartbeat(session: Session) -> None:
     alive = queries.liveness(session, run_id="run", now=1_760_000_030.0)
-    assert alive == ("running", 30.0, "host", 4711)
+    assert alive == queries.Liveness("running", 30.0, "host", 4711)
 
 
 def test_the_newest_attempt_of_a_run_is_found(writer: StoreWriter, session: Session) -> None:
@@ -409,14 +412,17 @@ def test_a_search_gives_first_what_was_written_last_and_ranks_nothing(
 
 BREAKAGES = {
     "steps_match_episode_length": "DELETE FROM steps WHERE step_index = 1",
-    "every_step_has_content": "DELETE FROM step_contents WHERE step_index = 1",
-    "every_trained_token_has_a_logprob": "UPDATE step_contents SET behavior_logprobs = NULL",
+    "every_step_has_its_observation": "DELETE FROM observations WHERE step_index = 1",
+    "calls_are_of_a_step_and_numbered": "UPDATE calls SET call_index = 3 WHERE step_index = 1",
+    "every_trained_call_has_credit": "UPDATE calls SET advantage = NULL",
+    "only_trained_calls_have_credit": "UPDATE calls SET trained = false",
+    "every_trained_token_has_a_logprob": "UPDATE calls SET behavior_logprobs = NULL",
     "every_trained_step_has_credit": "UPDATE steps SET advantage = NULL",
     "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE sample_index = 3",
     "failures_have_causes_and_no_return": "DELETE FROM failures",
-    "surviving_places_hold_one_ended_episode": "UPDATE episodes SET sample_index = 2",
+    "a_place_of_the_lineage_holds_one_ended_episode": "UPDATE episodes SET sample_index = 2",
     "training_follows_the_decision_on_the_group": "UPDATE groups SET resolved_training_step = 7",
-    "nothing_superseded_is_trained": "UPDATE episodes SET superseded = (1 = 1)",
+    "nothing_rolled_back_is_trained": "UPDATE episodes SET rolled_back = (1 = 1)",
 }
 
 

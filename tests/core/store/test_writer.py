@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import Engine, text
@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
+    CallCredit,
     CriticLossInput,
     CriticLossInputs,
     EpisodeRecord,
@@ -32,14 +33,18 @@ from longhaul_core.store import (
     queries,
 )
 from longhaul_core.store.packing import content_hash, unpack_logprobs
-from longhaul_core.types import Message, Observation, Split, Step, Task
-from steps import with_call
+from longhaul_core.store.queries import StoredPicture
+from longhaul_core.types import MediaType, Message, Observation, Picture, Split, Step, Task
+from pictures import png
+from steps import sampled_of, with_call
 from store_samples import (
+    as_stored,
     make_audit,
     make_credit,
     make_decisions,
     make_failure,
     make_loss_input,
+    make_program,
     make_record,
     make_step,
     make_task,
@@ -55,6 +60,7 @@ def one_of_each() -> list[Record]:
     """Every kind of record, about one run."""
     episodes = make_training_step(1)
     failure = make_record(make_failure(sample_index=3), group_index=0, training_step=2)
+    program = make_record(make_program(), phase="validation", training_step=2)
     return [
         run_started(),
         PolicyVersion(run_id="run", attempt=0, version=1, training_step=1, created_at=1.0),
@@ -63,6 +69,7 @@ def one_of_each() -> list[Record]:
         ),
         *episodes,
         failure,
+        program,
         *make_decisions(episodes),
         *(make_credit(episode) for episode in episodes),
         *(make_loss_input(episode) for episode in episodes),
@@ -132,25 +139,23 @@ def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session)
     writer.write([run_started(), record])
 
     episode = queries.get_episode(session, episode_id="run/0/validation/3/2/0/0")
-    assert [step.messages for step in episode.steps] == [s.messages for s in trajectory.steps]
-    assert [step.prompt_tokens for step in episode.steps] == [
-        s.prompt_tokens for s in trajectory.steps
-    ]
-    assert [step.action_tokens for step in episode.steps] == [
-        s.action_tokens for s in trajectory.steps
-    ]
     for stored, step in zip(episode.steps, trajectory.steps, strict=True):
-        assert stored.behavior_logprobs == pytest.approx(step.behavior_logprobs, abs=1e-7)
+        [call], [made_call], tokens = stored.calls, step.calls, sampled_of(step)
+        assert call.messages == as_stored(made_call.messages)
+        assert call.tokens is not None
+        assert call.tokens.prompt_tokens == tokens.prompt_tokens
+        assert call.tokens.action_tokens == tokens.action_tokens
+        assert call.tokens.behavior_logprobs == pytest.approx(tokens.behavior_logprobs, abs=1e-7)
+        assert call.policy_version == tokens.policy_version
+        assert call.reply == made_call.reply
+        assert call.queue_seconds == made_call.queue_seconds
+        assert call.generate_seconds == made_call.generate_seconds
         assert stored.observation == step.observation.text
         assert stored.anchor_state == step.observation.anchor_state
         assert stored.admissible_actions == step.observation.admissible_actions
-        assert stored.reply == step.reply
         assert stored.action == step.action
         assert stored.action_valid == step.action_valid
         assert stored.reward == step.reward
-        assert stored.policy_version == step.policy_version
-        assert stored.queue_seconds == sum(call.queue_seconds for call in step.calls)
-        assert stored.generate_seconds == sum(call.generate_seconds for call in step.calls)
         assert stored.environment_seconds == step.environment_seconds
         assert not stored.trained
         assert stored.advantage is None
@@ -173,11 +178,23 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
         shaped_rewards=(-0.25, 0.75),
         returns_to_go=(0.5, 0.875),
         loss_weights=(0.75, 0.25),
-        policy_logprobs=(
-            (-1.0, -1.5, -2.0, -2.5, -3.0, -3.5),
-            (-4.0, -4.5, -5.0, -5.5, -6.0, -6.5),
+        calls=(
+            CallCredit(
+                step_index=0,
+                call_index=0,
+                advantage=-0.5,
+                loss_weight=0.75,
+                policy_logprobs=(-1.0, -1.5, -2.0, -2.5, -3.0, -3.5),
+                split_reason="first_step",
+            ),
+            CallCredit(
+                step_index=1,
+                call_index=0,
+                advantage=-0.4,
+                loss_weight=0.25,
+                policy_logprobs=(-4.0, -4.5, -5.0, -5.5, -6.0, -6.5),
+            ),
         ),
-        split_reasons=("first_step", None),
         optimizer_step_index=1,
     )
 
@@ -191,10 +208,15 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     assert (first.return_to_go, second.return_to_go) == (0.5, 0.875)
     assert (first.value, second.value) == (0.2, 0.4)
     assert (first.loss_weight, second.loss_weight) == (0.75, 0.25)
-    assert (first.split_reason, second.split_reason) == ("first_step", None)
-    assert first.policy_logprobs == (-1.0, -1.5, -2.0, -2.5, -3.0, -3.5)
-    assert second.policy_logprobs == (-4.0, -4.5, -5.0, -5.5, -6.0, -6.5)
-    assert first.behavior_logprobs != first.policy_logprobs
+    [one], [other] = first.calls, second.calls
+    assert (one.split_reason, other.split_reason) == ("first_step", None)
+    assert (one.advantage, other.advantage) == (-0.5, -0.4)
+    assert (one.loss_weight, other.loss_weight) == (0.75, 0.25)
+    assert one.tokens is not None
+    assert other.tokens is not None
+    assert one.tokens.policy_logprobs == (-1.0, -1.5, -2.0, -2.5, -3.0, -3.5)
+    assert other.tokens.policy_logprobs == (-4.0, -4.5, -5.0, -5.5, -6.0, -6.5)
+    assert one.tokens.behavior_logprobs != one.tokens.policy_logprobs
     assert first.trained
     assert second.trained
     assert episode.summary.trained
@@ -202,16 +224,138 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     assert episode.summary.optimizer_step_index == 1
 
 
+def test_calls_of_a_program_come_back_whole(writer: StoreWriter, session: Session) -> None:
+    """Of every purpose and agent, with and without tokens, pictures and tools; and a bare step."""
+    made = make_program()
+    record = make_record(made)
+    credit, read = make_credit(record), make_loss_input(record)
+    writer.write([run_started(), record, *make_decisions([record]), credit, read])
+
+    episode = queries.get_episode(session, episode_id=record.episode_id)
+
+    for stored, step in zip(episode.steps, made.steps, strict=True):
+        assert len(stored.calls) == len(step.calls)
+        assert stored.pictures == tuple(
+            StoredPicture(p.content_hash, p.media_type) for p in step.observation.pictures
+        )
+        for call, written in zip(stored.calls, step.calls, strict=True):
+            assert (call.purpose, call.agent, call.model) == (
+                written.purpose,
+                written.agent,
+                written.model,
+            )
+            assert call.messages == as_stored(written.messages)
+            assert call.tool_calls == written.tool_calls
+            assert call.finish_reason == written.finish_reason.value
+            assert (call.trained, call.credit_share) == (written.trained, written.credit_share)
+            if written.sampled is None:
+                assert call.tokens is call.policy_version is call.num_action_tokens is None
+            else:
+                assert call.tokens is not None
+                assert call.tokens.prompt_tokens == written.sampled.prompt_tokens
+                assert call.tokens.action_tokens == written.sampled.action_tokens
+    assert episode.summary.num_calls == 5
+    plan, act, remember, judge = episode.steps[0].calls
+    assert episode.steps[0].act == act
+    assert (plan.advantage, act.advantage) == (0.25, 0.5)
+    assert remember.advantage is judge.advantage is None
+    assert (episode.steps[2].act, episode.steps[2].calls) == (None, ())
+    [end] = made.final_observation.pictures
+    assert episode.final_pictures == (StoredPicture(end.content_hash, end.media_type),)
+    assert queries.get_media(session, content_hash=end.content_hash).data == end.data
+    without = queries.get_episode(session, episode_id=record.episode_id, tokens=False)
+    assert {call.tokens for step in without.steps for call in step.calls} == {None}
+    assert queries.violations(session, run_id="run") == []
+
+
+def test_a_prompt_shares_its_beginning_with_the_last_one_of_its_agent_and_purpose(
+    writer: StoreWriter, session: Session
+) -> None:
+    record = make_record(make_program())
+    writer.write([run_started(), record])
+
+    shared = session.execute(
+        text(
+            "SELECT purpose, step_index, num_shared_prompt_tokens, length(prompt_tokens) "
+            "FROM calls ORDER BY step_index, call_index"
+        )
+    )
+    assert [tuple(row) for row in shared] == [
+        ("plan", 0, 0, 12),
+        ("act", 0, 0, 12),  # not with the plan's, though it is equal
+        ("remember", 0, 0, 12),
+        ("judge", 0, None, None),
+        ("act", 1, 3, 12),
+    ]
+
+
+def test_credit_of_a_call_that_is_not_there_is_refused(writer: StoreWriter) -> None:
+    record = make_record(make_program())
+    credit = make_credit(record)
+    stray = replace(credit.calls[-1], call_index=5)
+    writer.write([run_started(), record])
+
+    with pytest.raises(StoreError, match=r"call 5 of step 1, but episode .* has no such call"):
+        writer.write([replace(credit, calls=(*credit.calls, stray))])
+    with pytest.raises(ValueError, match="one entry per trained call, in the order"):
+        replace(credit, calls=credit.calls[::-1])
+
+
+def test_a_picture_is_written_once_and_needs_its_bytes_the_first_time(
+    writer: StoreWriter, session: Session, counts: Counts
+) -> None:
+    data = png("red")
+    shown = Picture.of(data)
+    known = Picture(media_type="image/png", content_hash=shown.content_hash)
+
+    def seen(picture: Picture, sample_index: int) -> EpisodeRecord:
+        step = replace(make_step(0), observation=Observation(text="", pictures=(picture,)))
+        outcome = replace(make_trajectory(sample_index=sample_index), steps=(step,))
+        return make_record(outcome)
+
+    writer.write([run_started()])
+    with pytest.raises(StoreError, match=f"picture {shown.content_hash} is not in the store"):
+        writer.write([seen(known, 0)])
+    writer.write([seen(shown, 0)])
+    writer.write([seen(known, 1), seen(shown, 2)])
+
+    assert (counts()["media"], counts()["episode_media"]) == (1, 3)
+    media = queries.get_media(session, content_hash=shown.content_hash)
+    assert (media.media_type, media.data) == ("image/png", data)
+    with pytest.raises(LookupError, match="there is no picture 'ff'"):
+        queries.get_media(session, content_hash="ff")
+
+
+def test_a_picture_of_another_kind_is_refused(writer: StoreWriter) -> None:
+    svg = Picture.of(b"<svg/>", media_type=cast("MediaType", "image/svg+xml"))
+    step = replace(make_step(0), observation=Observation(text="", pictures=(svg,)))
+    record = make_record(replace(make_trajectory(), steps=(step,)))
+
+    with pytest.raises(StoreError, match=r"type 'image/svg\+xml': the store keeps image/png"):
+        writer.write([run_started(), record])
+
+
+def test_a_message_of_one_text_has_the_hash_that_it_had(
+    writer: StoreWriter, session: Session
+) -> None:
+    step = with_call(make_step(0), messages=(Message(role="user", content=("go",)),))
+    writer.write([run_started(), make_record(replace(make_trajectory(), steps=(step,)))])
+
+    [row] = session.execute(text("SELECT hash, content, parts_json FROM messages"))
+    assert tuple(row) == (content_hash("user", "go"), "go", None)
+
+
 def test_a_second_write_of_everything_changes_nothing(
     writer: StoreWriter, engine: Engine, counts: Counts
 ) -> None:
     def everything() -> list[str]:
-        tables = [name for name in counts() if name != "step_contents"]
+        tables = [name for name in counts() if name not in ("calls", "observations")]
         with engine.connect() as connection:
             return [
                 *(str(connection.execute(text(f"SELECT * FROM {t} ORDER BY 1, 2")).all())
                   for t in tables),
-                str(connection.execute(text("SELECT * FROM step_contents ORDER BY id")).all()),
+                str(connection.execute(text("SELECT * FROM calls ORDER BY id")).all()),
+                str(connection.execute(text("SELECT * FROM observations ORDER BY id")).all()),
             ]  # fmt: skip
 
     writer.write(one_of_each())
@@ -232,8 +376,10 @@ def test_a_record_given_twice_in_one_batch_is_written_once(
     writer.write([*one_of_each(), *one_of_each()])
 
     rows = counts()
-    assert rows["episodes"] == 9
-    assert rows["steps"] == sum(range(2, 6)) * 2 + 1
+    assert rows["episodes"] == 10
+    assert rows["steps"] == sum(range(2, 6)) * 2 + 1 + 3
+    assert rows["calls"] == sum(range(2, 6)) * 2 + 1 + 5
+    assert rows["media"] == rows["episode_media"] == 3
 
 
 def test_nothing_of_a_batch_is_written_if_one_record_cannot_be(
@@ -312,6 +458,7 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
                 sample_index=0,
                 retry=1,
                 step_index=1,
+                call_index=0,
                 row_index=6,
                 num_tokens=7,
                 advantage_low=-0.5,
@@ -326,6 +473,7 @@ def test_a_consumed_step_is_kept_as_the_loss_read_it(writer: StoreWriter, sessio
                 sample_index=0,
                 retry=1,
                 step_index=0,
+                call_index=0,
                 row_index=7,
                 num_tokens=0,
                 advantage_low=None,
@@ -363,7 +511,7 @@ def test_a_step_that_is_consumed_twice_has_two_rows_and_one_that_is_not_has_none
 
     seen = session.execute(
         text(
-            "SELECT step_index, micro_batch, num_tokens FROM step_loss_inputs "
+            "SELECT step_index, micro_batch, num_tokens FROM call_loss_inputs "
             "WHERE run_id = 'run' ORDER BY step_index, micro_batch"
         )
     )
@@ -378,7 +526,7 @@ def test_loss_inputs_that_are_not_in_the_store_are_refused(writer: StoreWriter) 
     with pytest.raises(StoreError, match=r"not in the store: run/0/train/1/0/0/0"):
         writer.write([make_loss_input(record)])
     writer.write([record])
-    with pytest.raises(StoreError, match=r"consumed step 2, but episode .* has 2 steps"):
+    with pytest.raises(StoreError, match=r"call 0 of step 2, but episode .* its 2 steps"):
         writer.write([make_loss_input(longer)])
 
 
@@ -389,7 +537,9 @@ def test_a_consumed_number_that_is_not_finite_is_refused(
     consumed = make_loss_input(record)
     broken = replace(consumed, rows=(replace(consumed.rows[0], advantage_high=math.nan),))
 
-    with pytest.raises(StoreError, match=r"advantage_high of consumed step 0 of .* got nan"):
+    with pytest.raises(
+        StoreError, match=r"advantage_high of what the loss read of step 0 of .* got nan"
+    ):
         writer.write([run_started(), record, broken])
 
     assert counts()["episodes"] == 0
@@ -445,14 +595,12 @@ def test_a_prompt_that_grows_is_stored_by_what_it_adds(
 
     writer.write([run_started(), record])
 
-    num_bytes = session.execute(
-        text("SELECT sum(length(prompt_tokens)) FROM step_contents")
-    ).scalar_one()
+    num_bytes = session.execute(text("SELECT sum(length(prompt_tokens)) FROM calls")).scalar_one()
     assert num_bytes == 4 * 3_000
     episode = queries.get_episode(session, episode_id=record.episode_id)
-    assert [step.prompt_tokens for step in episode.steps] == [
-        step.prompt_tokens for step in trajectory.steps
-    ]
+    assert [
+        step.calls[0].tokens and step.calls[0].tokens.prompt_tokens for step in episode.steps
+    ] == [sampled_of(step).prompt_tokens for step in trajectory.steps]
 
 
 def test_text_that_sql_cannot_hold_is_made_visible(writer: StoreWriter, session: Session) -> None:
@@ -467,9 +615,11 @@ def test_text_that_sql_cannot_hold_is_made_visible(writer: StoreWriter, session:
     writer.write([run_started(), record])
 
     [stored] = queries.get_episode(session, episode_id=record.episode_id).steps
-    assert stored.reply == "a\u2400b \ufffd 你好 \U0001f600"
-    assert stored.messages[0].content == stored.reply
-    assert stored.action_tokens == step.action_tokens
+    [call] = stored.calls
+    assert call.reply == "a\u2400b \ufffd 你好 \U0001f600"
+    assert call.messages[0].text == call.reply == stored.observation == stored.action
+    assert call.tokens is not None
+    assert call.tokens.action_tokens == sampled_of(step).action_tokens
 
 
 def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
@@ -509,7 +659,7 @@ def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
     [loss] = queries.metric_series(session, run_id="run").values()
     assert [(point.training_step, point.value) for point in loss] == [(1, 1.0), (2, 1.0), (3, 2.0)]
     lost = queries.get_episode(session, episode_id="run/0/train/3/0/0/0")
-    assert lost.summary.superseded
+    assert lost.summary.rolled_back
     assert not lost.summary.trained
     assert not any(step.trained for step in lost.steps)
     assert lost.steps[0].advantage == 0.5
@@ -527,7 +677,7 @@ def decide(record: EpisodeRecord, *, at: int, discarded: bool = False) -> GroupD
     )
 
 
-def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
+def test_what_was_played_ahead_is_kept_by_the_training_step_that_decided_on_it(
     writer: StoreWriter, session: Session
 ) -> None:
     fates = {0: 2, 1: 3, 2: None, 3: 2, 4: 3}  # group of training step 1 → decided in
@@ -547,7 +697,7 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         if (at := fates[record.group_index]) is not None
     ]
     writer.write([run_started(), *records, *greedy, *decisions, *credits])
-    columns = "SELECT group_index, superseded, trained, trained_training_step FROM episodes"
+    columns = "SELECT group_index, rolled_back, trained, trained_training_step FROM episodes"
     order = " WHERE phase = 'train' ORDER BY group_index"
     beside = order.replace("train", "baseline")
     assert [tuple(row) for row in session.execute(text(columns + order))] == [
@@ -569,10 +719,10 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         (3, 0, 0, None),
         (4, 1, 0, None),
     ]
-    groups = session.execute(text("SELECT superseded FROM groups" + order))
+    groups = session.execute(text("SELECT rolled_back FROM groups" + order))
     assert [bool(row[0]) for row in groups] == [False, True, True, False, True]
     for table in ("groups", "episodes"):
-        shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
+        shared = session.execute(text(f"SELECT rolled_back FROM {table}{beside}"))
         assert [bool(row[0]) for row in shared] == [False, True, True, False, True, True]
     trained = session.execute(text("SELECT DISTINCT episode_id FROM steps WHERE trained"))
     assert trained.scalars().all() == ["run/0/train/1/0/0/0"]
@@ -589,7 +739,7 @@ def test_what_was_played_ahead_survives_by_the_training_step_that_decided_on_it(
         (5, 0, 0, None),
     ]
     for table in ("groups", "episodes"):
-        shared = session.execute(text(f"SELECT superseded FROM {table}{beside}"))
+        shared = session.execute(text(f"SELECT rolled_back FROM {table}{beside}"))
         assert [bool(row[0]) for row in shared] == [False, True, True, False, True, False, True]
     assert queries.violations(session, run_id="run") == []
 
@@ -634,7 +784,7 @@ def test_a_decision_has_a_place_or_a_reason_and_is_not_before_the_group() -> Non
         replace(decision, resolved_training_step=1)
 
 
-def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
+def test_what_a_given_up_attempt_writes_late_is_rolled_back_at_once(
     writer: StoreWriter, session: Session
 ) -> None:
     writer.write([run_started(), run_started(attempt=1, resumes_after=1)])
@@ -642,34 +792,30 @@ def test_what_a_given_up_attempt_writes_late_is_superseded_at_once(
     late = make_training_step(2, attempt=0)
     writer.write([*late, *make_decisions(late), *(make_credit(episode) for episode in late)])
 
-    page = queries.list_episodes(session, where=queries.EpisodeFilter(superseded=True))
+    page = queries.list_episodes(session, where=queries.EpisodeFilter(rolled_back=True))
     assert page.total == 8
     assert not any(row.trained for row in page.rows)
 
 
-def test_supersede_by_itself_does_the_same_and_is_harmless_twice(
+def test_a_resume_that_is_written_again_must_go_on_from_the_same_checkpoint(
     writer: StoreWriter, session: Session
 ) -> None:
     first = make_training_step(1)
     writer.write([run_started(), *first, *make_decisions(first), *make_training_step(2)])
-    writer.write([run_started(attempt=1)])
+    resumed = run_started(attempt=1, resumes_after=1)
 
-    writer.supersede("run", 1)
+    writer.write([resumed])
     writer.write(make_training_step(2, attempt=1))
-    writer.supersede("run", 1)
+    writer.write([resumed])
 
     assert queries.list_episodes(session).total == 16
     with pytest.raises(StoreError, match="already went on from training step 1, not from 0"):
-        writer.supersede("run", 0)
+        writer.write([run_started(attempt=1, resumes_after=0)])
 
 
-def test_supersede_before_the_resumed_attempt_is_refused(writer: StoreWriter) -> None:
-    writer.write([run_started(), *make_training_step(1)])
-
-    with pytest.raises(StoreError, match="has no earlier attempt to supersede"):
-        writer.supersede("run", 0)
-    with pytest.raises(StoreError, match="run 'other' is not in the store"):
-        writer.supersede("other", 0)
+def test_a_first_attempt_that_resumes_is_refused(writer: StoreWriter) -> None:
+    with pytest.raises(StoreError, match="has no earlier attempt to roll back"):
+        writer.write([run_started(resumes_after=0)])
 
 
 def test_a_resumed_run_is_running_again(writer: StoreWriter, session: Session) -> None:
@@ -837,10 +983,10 @@ REFUSED: list[tuple[Record, str]] = [
     (make_record(replace(ENDED, duration_seconds=NAN)), r"episodes\.duration_seconds"),
     (
         of_step(with_call(STEP, policy_version=TOO_LARGE)),
-        r"steps\.policy_version \(episode_id '.*', step_index 0",
+        r"calls\.policy_version",
     ),
-    (of_step(with_call(STEP, dropped_exchanges=TOO_LARGE)), r"steps\.dropped_exchanges"),
-    (of_step(with_call(STEP, generate_seconds=NAN)), r"steps\.generate_seconds"),
+    (of_step(with_call(STEP, dropped_exchanges=TOO_LARGE)), r"calls\.dropped_exchanges"),
+    (of_step(with_call(STEP, generate_seconds=NAN)), r"calls\.generate_seconds"),
 ]
 
 
@@ -909,7 +1055,7 @@ def test_two_writers_at_once_lose_and_double_nothing(
 
     assert queries.list_episodes(session).total == 20 * 8
     assert queries.violations(session, run_id="run") == []
-    assert queries.metric_series(session, run_id="run") == {"a": [(1, 1.0)]}
+    assert queries.metric_series(session, run_id="run") == {"a": [queries.MetricPoint(1, 1.0)]}
 
 
 def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts: Counts) -> None:
@@ -929,6 +1075,7 @@ def make_values(record: EpisodeRecord, **changes: float) -> CriticLossInputs:
         sample_index=record.outcome.sample_index,
         retry=record.retry,
         step_index=0,
+        call_index=0,
         row_index=3,
         num_tokens=1,
         first_token=0,
@@ -958,8 +1105,13 @@ def test_values_are_kept_with_their_targets_and_the_end_of_the_episode(
         values=(0.2, 0.4),
         value_targets=(0.9, 1.0),
         final_value=-0.5,
-        token_values=tokens,
-        token_advantages=tokens[::-1],
+    )
+    credit = replace(
+        credit,
+        calls=tuple(
+            replace(call, token_values=values, token_advantages=advantages)
+            for call, values, advantages in zip(credit.calls, tokens, tokens[::-1], strict=True)
+        ),
     )
 
     writer.write([run_started(), record, credit, make_values(record)])
@@ -969,7 +1121,7 @@ def test_values_are_kept_with_their_targets_and_the_end_of_the_episode(
     ).scalars()
     assert sorted(numbers) == [-0.5, 0.9, 1.0]
     blobs = session.execute(
-        text("SELECT token_values, token_advantages FROM step_contents ORDER BY step_index")
+        text("SELECT token_values, token_advantages FROM calls ORDER BY step_index")
     ).all()
     assert [tuple(map(unpack_logprobs, row)) for row in blobs] == [tokens, tokens[::-1]]
     [row] = session.execute(text("SELECT * FROM critic_loss_inputs")).mappings()
@@ -984,9 +1136,11 @@ def test_values_of_steps_that_are_not_there_and_that_are_no_numbers_are_refused(
     record = make_record(make_trajectory(rewards=(0.0, 1.0)))
     writer.write([run_started(), record])
 
-    with pytest.raises(StoreError, match=r"step 7, but episode .* has 2 steps"):
+    with pytest.raises(StoreError, match=r"step 7, but episode .* no such call in its 2 steps"):
         writer.write([make_values(record, step_index=7)])
-    with pytest.raises(StoreError, match=r"target_low of consumed value 0 of .* got inf"):
+    with pytest.raises(
+        StoreError, match=r"target_low of what the loss read of step 0 of .* got inf"
+    ):
         writer.write([make_values(record, target_low=math.inf)])
     with pytest.raises(StoreError, match=r"final value of .* must be a finite number, got nan"):
         writer.write([replace(make_credit(record), final_value=math.nan)])

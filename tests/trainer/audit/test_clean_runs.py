@@ -114,6 +114,35 @@ def test_what_the_pipeline_credits_is_clean(name: str, empty_store: Path) -> Non
     holds()
 
 
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(
+            {"algorithm__name": name} | more, id="-".join(map(str, (name, *more.values())))
+        )
+        for name in ESTIMATORS
+        for more in (
+            ({"algorithm__gae_level": "step"}, {"algorithm__gae_level": "token"})
+            if name == "gae"
+            else ({},)
+        )
+    ],
+)
+@pytest.mark.parametrize("rows", ["step", "merged"])
+def test_steps_of_several_calls_are_clean(
+    algorithm: dict[str, object], rows: str, empty_store: Path
+) -> None:
+    """Planned and acted, one with half of the credit; some untrained; some without tokens."""
+    config = make_config(**algorithm, optimizer__rows=rows, memory__kind="full")
+
+    report = audited(empty_store, config, [play(config, 1, program=True, failure_rate=0.1)])
+
+    assert [told(finding) for finding in report.findings] == []
+    counts = {rule.name: rule.num_checked for rule in report.rules}
+    assert counts["pictures"] > 0
+    assert counts["split_reasons"] > report.num_steps  # more calls than steps
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_is_audited_differs_from_episode_to_episode_and_from_step_to_step(
     name: str,
@@ -150,6 +179,8 @@ def test_every_rule_is_held_to_something(empty_store: Path) -> None:
     assert [told(finding) for finding in ahead.findings] == []
     assert ahead.training_steps == (1, 2, 3)
     idle = {rule.name for rule in ahead.rules if rule.num_checked == 0}
+    program = audited(empty_store, config, [play(make_config(), 1, program=True)])
+    idle &= {rule.name for rule in program.rules if rule.num_checked == 0}
     for algorithm in (
         {"algorithm__name": "gigpo"},
         {"algorithm__name": "remax"},
@@ -258,13 +289,16 @@ def test_merged_rows_weigh_what_rows_of_one_step_weigh(
 
     assert audited(empty_store, config, [played]).clean
     assert audited(empty_store, as_steps, [unmerged]).clean
-    reasons = {r for c in played.credits for r in c.split_reasons or ()}
+    reasons = {call.split_reason for credit in played.credits for call in credit.calls}
     assert reasons == {"first_step", "prompt_changed", None} | (
         {"row_full"} if max_row_tokens else set()
     )
     for one, other in zip(played.credits, unmerged.credits, strict=True):
         assert (one.advantages, one.loss_weights) == (other.advantages, other.loss_weights)
-        assert one.split_reasons != other.split_reasons or len(one.advantages) == 1
+        reasons_of_one, reasons_of_other = (
+            [call.split_reason for call in credit.calls] for credit in (one, other)
+        )
+        assert reasons_of_one != reasons_of_other or len(one.advantages) == 1
 
 
 def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
@@ -276,7 +310,7 @@ def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
     with StoreWriter(store) as writer:
         writer.write([run_started(config), *played.records()])
     with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE step_contents SET prompt_tokens = NULL, action_tokens = NULL")
+        connection.execute("UPDATE calls SET prompt_tokens = NULL, action_tokens = NULL")
     engine = read_only_engine(store)
     with Session(engine) as session:
         report = audit_run(session, RUN)

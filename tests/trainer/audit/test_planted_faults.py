@@ -26,6 +26,7 @@ from audited_run import (
 from longhaul_core.audit import AuditReport, audit_run
 from longhaul_core.store import (
     AuditFinding,
+    CallCredit,
     EpisodeCredit,
     EpisodeRecord,
     LossInput,
@@ -34,9 +35,9 @@ from longhaul_core.store import (
     open_store,
     read_only_engine,
 )
-from longhaul_core.types import FailedEpisode, Observation, StopReason, Trajectory
+from longhaul_core.types import FailedEpisode, Message, Observation, StopReason, Trajectory
 from longhaul_trainer.config import RunConfig
-from steps import with_call
+from steps import sampled_of, with_call
 
 Audit = Callable[..., AuditReport]
 
@@ -92,14 +93,26 @@ def change_read(
     played: PlayedStep, found: EpisodeCredit, step_index: int, **changes: object
 ) -> LossInput:
     """Let the loss have read something else of a step; returns what it read before."""
-    for number, call in enumerate(played.consumed):
-        for place, row in enumerate(call.rows):
-            if call.episode_id(row) == found.episode_id and row.step_index == step_index:
+    for number, batch in enumerate(played.consumed):
+        for place, row in enumerate(batch.rows):
+            if batch.episode_id(row) == found.episode_id and row.step_index == step_index:
                 changed = replace(row, **changes)
-                rows = (*call.rows[:place], changed, *call.rows[place + 1 :])
-                played.consumed[number] = replace(call, rows=rows)
+                rows = (*batch.rows[:place], changed, *batch.rows[place + 1 :])
+                played.consumed[number] = replace(batch, rows=rows)
                 return row
     raise AssertionError("the loss did not read that step")
+
+
+def with_calls(found: EpisodeCredit, **changed: Sequence[object]) -> EpisodeCredit:
+    """The credit with other values of its calls, one for each."""
+    calls = list(found.calls)
+    for name, values in changed.items():
+        calls = [replace(call, **{name: value}) for call, value in zip(calls, values, strict=True)]
+    return replace(found, calls=tuple(calls))
+
+
+def reasons_of(found: EpisodeCredit) -> list[str | None]:
+    return [call.split_reason for call in found.calls]
 
 
 def test_a_mask_that_leaves_out_a_token_is_found(audit: Audit) -> None:
@@ -243,7 +256,7 @@ def test_a_doubled_row_is_found(audit: Audit) -> None:
     played = play(config, 1)
     found = played.credits[long_credit(played)]
     call = next(c for c in played.consumed if c.optimizer_step_index == found.optimizer_step_index)
-    again = replace(call, rows=(loss_input(found, 1, row_index=0),), micro_batch=99)
+    again = replace(call, rows=(loss_input(found, found.calls[1], row_index=0),), micro_batch=99)
     played.consumed.append(again)
 
     report = audit([run_started(config), *played.records()])
@@ -261,7 +274,7 @@ def test_a_stale_logprob_is_found(audit: Audit) -> None:
     found = played.credits[place]
     old = logprobs_of(found)
     stale = (old[0], tuple(logprob - 0.01 for logprob in old[1]), *old[2:])
-    played.credits[place] = replace(found, policy_logprobs=stale)
+    played.credits[place] = with_calls(found, policy_logprobs=stale)
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
@@ -279,7 +292,7 @@ def test_a_logprob_that_changed_after_it_was_measured_is_found(audit: Audit) -> 
     place = long_credit(played)
     old = logprobs_of(played.credits[place])
     stale = ((old[0][0] - 0.2, *old[0][1:]), *old[1:])
-    played.credits[place] = replace(played.credits[place], policy_logprobs=stale)
+    played.credits[place] = with_calls(played.credits[place], policy_logprobs=stale)
 
     report = audit([run_started(config), *played.records()])
 
@@ -388,7 +401,7 @@ def test_a_wrong_weight_is_found(audit: Audit) -> None:
     place = long_credit(played)
     found = played.credits[place]
     doubled = tuple(2 * weight for weight in found.loss_weights)
-    played.credits[place] = replace(found, loss_weights=doubled)
+    played.credits[place] = with_calls(replace(found, loss_weights=doubled), loss_weight=doubled)
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
@@ -422,7 +435,7 @@ def split_at(played: PlayedStep, reason: str | None) -> tuple[int, int]:
     return next(
         (place, index)
         for place, one in enumerate(played.credits)
-        for index, found in enumerate(one.split_reasons or ())
+        for index, found in enumerate(reasons_of(one))
         if index and found == reason and one.advantages[index] and one.advantages[index - 1]
     )
 
@@ -444,9 +457,9 @@ def test_a_reason_that_is_not_true_is_found(
     config, played = merged_run()
     place, index = split_at(played, is_reason)
     found = played.credits[place]
-    reasons = list(found.split_reasons or ())
+    reasons = reasons_of(found)
     reasons[index] = claimed
-    played.credits[place] = replace(found, split_reasons=tuple(reasons))
+    played.credits[place] = with_calls(found, split_reason=reasons)
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
@@ -454,7 +467,7 @@ def test_a_reason_that_is_not_true_is_found(
     assert rules_of(report) == {"split_reasons"}
     [finding] = report.findings
     assert (finding.episode_id, finding.step_index) == (found.episode_id, index)
-    told = "the step continues the row of the one before it"
+    told = "the call continues the row of the one before it"
     assert (finding.found, finding.expected) == (claimed or told, is_reason or told)
 
 
@@ -465,7 +478,7 @@ def test_a_stored_token_that_breaks_a_row_is_found(audit: Audit) -> None:
 
     report = audit(
         [run_started(config), *played.records()],
-        "UPDATE step_contents "
+        "UPDATE calls "
         "SET action_tokens = CAST(x'0F0F0F0F' || substr(action_tokens, 5) AS BLOB) "
         f"WHERE episode_id = '{episode_id}' AND step_index = {index - 1}",
     )
@@ -499,10 +512,9 @@ def test_weights_by_row_where_they_should_be_by_step_are_found(audit: Audit) -> 
     """What a mean over rows does: merged steps share the weight of one row."""
     config, played = merged_run(algorithm__loss_unit="step")
     for place, one in enumerate(played.credits):
-        members = len(one.advantages) / sum(r is not None for r in one.split_reasons or ())
-        played.credits[place] = replace(
-            one, loss_weights=tuple(weight / members for weight in one.loss_weights)
-        )
+        members = len(one.advantages) / sum(r is not None for r in reasons_of(one))
+        shared = tuple(weight / members for weight in one.loss_weights)
+        played.credits[place] = with_calls(replace(one, loss_weights=shared), loss_weight=shared)
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
@@ -553,7 +565,7 @@ def test_rows_that_were_read_as_one_are_found(audit: Audit) -> None:
     report = audit([run_started(config), *played.records()])
 
     assert rules_of(report) == {"loss_input_rows"}
-    assert {f.found for f in report.findings} == {"read in a row with another one's steps"}
+    assert {f.found for f in report.findings} == {"read in a row with another one's calls"}
 
 
 def test_a_silent_step_that_was_lost_from_its_row_is_found(audit: Audit) -> None:
@@ -582,7 +594,7 @@ def test_an_advantage_shifted_by_one_step_is_found(audit: Audit) -> None:
     place = long_credit(played)
     found = played.credits[place]
     shifted = (*found.advantages[1:], found.advantages[0])
-    played.credits[place] = replace(found, advantages=shifted)
+    played.credits[place] = with_calls(replace(found, advantages=shifted), advantage=shifted)
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
@@ -596,7 +608,7 @@ def test_an_advantage_that_reached_the_loss_one_step_late_is_found(audit: Audit)
     config = make_config()
     played = play(config, 1)
     found = played.credits[long_credit(played)]
-    late = loss_input(found, 0, row_index=0)
+    late = loss_input(found, found.calls[0], row_index=0)
     change_read(
         played, found, 1, advantage_low=late.advantage_low, advantage_high=late.advantage_high
     )
@@ -640,7 +652,8 @@ def test_a_weight_of_zero_where_there_is_an_advantage_is_found(audit: Audit) -> 
     played = play(config, 1)
     place = long_credit(played)
     found = played.credits[place]
-    played.credits[place] = replace(found, loss_weights=(0.0, *found.loss_weights[1:]))
+    weights = (0.0, *found.loss_weights[1:])
+    played.credits[place] = with_calls(replace(found, loss_weights=weights), loss_weight=weights)
 
     report = audit([run_started(config), *played.records()])
 
@@ -652,13 +665,13 @@ def test_a_weight_of_zero_where_there_is_an_advantage_is_found(audit: Audit) -> 
     ("statement", "rule"),
     [
         ("UPDATE steps SET trained = 0 WHERE {step}", "mask"),
-        ("UPDATE steps SET policy_version = 1 WHERE {step}", "policy_version"),
+        ("UPDATE calls SET policy_version = 1 WHERE {step}", "policy_version"),
         ("UPDATE steps SET return_to_go = return_to_go + 0.01 WHERE {step}", "return_to_go"),
         ("UPDATE steps SET step_advantage = step_advantage + 0.01 WHERE {step}", "step_part"),
-        ("UPDATE step_contents SET action_tokens = x'01000000' WHERE {step}", "tokens"),
+        ("UPDATE calls SET action_tokens = x'01000000' WHERE {step}", "tokens"),
         (
-            "UPDATE step_contents SET behavior_logprobs = "
-            "zeroblob(4 * (SELECT num_action_tokens FROM steps WHERE {step})) WHERE {step}",
+            "UPDATE calls SET behavior_logprobs = "
+            "zeroblob(4 * (SELECT num_action_tokens FROM calls WHERE {step})) WHERE {step}",
             "logprob_agreement",
         ),
     ],
@@ -756,7 +769,7 @@ def test_pruned_tokens_are_told_and_not_taken_for_a_fault(audit: Audit) -> None:
 
     report = audit(
         [run_started(config), *play(config, 1).records()],
-        "UPDATE step_contents SET prompt_tokens = NULL, action_tokens = NULL, "
+        "UPDATE calls SET prompt_tokens = NULL, action_tokens = NULL, "
         "behavior_logprobs = NULL, policy_logprobs = NULL",
     )
 
@@ -777,7 +790,7 @@ def test_a_step_that_is_too_stale_is_found(audit: Audit) -> None:
 
     report = audit(
         [run_started(config), *(r for one in played for r in one.records())],
-        f"UPDATE steps SET policy_version = 0 WHERE episode_id = '{found.episode_id}'",
+        f"UPDATE calls SET policy_version = 0 WHERE episode_id = '{found.episode_id}'",
     )
 
     assert rules_of(report) == {"policy_version"}
@@ -818,7 +831,9 @@ def test_a_step_that_another_update_read_as_well_is_found(audit: Audit) -> None:
     played = play_ahead(config)
     found = next(c for c in played[1].credits if all(c.advantages))
     again = replace(
-        played[2].consumed[0], rows=(loss_input(found, 0, row_index=0),), micro_batch=99
+        played[2].consumed[0],
+        rows=(loss_input(found, found.calls[0], row_index=0),),
+        micro_batch=99,
     )
     played[2].consumed.append(again)
 
@@ -864,7 +879,7 @@ def test_findings_are_listed_up_to_a_limit_and_counted_beyond(audit: Audit) -> N
 
     report = audit(
         [run_started(config), *play(config, 1).records()],
-        "UPDATE steps SET policy_version = 99",
+        "UPDATE calls SET policy_version = 99",
     )
 
     counted = next(rule for rule in report.rules if rule.name == "policy_version")
@@ -903,7 +918,7 @@ def test_a_baseline_that_was_sampled_is_found(audit: Audit) -> None:
     config, played = remax_run()
     record = played.greedy[0]
     first, *others = record.outcome.steps
-    sampled = with_call(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
+    sampled = with_call(first, behavior_logprobs=(-5.0,) * len(sampled_of(first).action_tokens))
     played.greedy[0] = replace(record, outcome=replace(record.outcome, steps=(sampled, *others)))
 
     report = audit([run_started(config), *played.records()])
@@ -922,12 +937,12 @@ def test_a_greedy_reply_is_compared_with_those_of_the_same_weights_alone(audit: 
     )
     record = played[1].greedy[place]
     first, *others = record.outcome.steps
-    sampled = with_call(first, behavior_logprobs=(-5.0,) * len(first.action_tokens))
+    sampled = with_call(first, behavior_logprobs=(-5.0,) * len(sampled_of(first).action_tokens))
     played[1].greedy[place] = replace(
         record, outcome=replace(record.outcome, steps=(sampled, *others))
     )
     records = [run_started(config), *(r for one in played for r in one.records())]
-    older = "UPDATE steps SET policy_version = 0 WHERE "
+    older = "UPDATE calls SET policy_version = 0 WHERE "
 
     found = audit(records)
     of_older_weights = audit(records, older + f"episode_id = '{record.episode_id}'")
@@ -954,7 +969,7 @@ def test_a_greedy_episode_of_another_task_or_older_weights_is_found(audit: Audit
         [run_started(config), *played.records()],
         "UPDATE episodes SET task_hash = (SELECT task_hash FROM episodes WHERE id = "
         f"'{second}') WHERE id = '{first}'",
-        f"UPDATE steps SET policy_version = 7 WHERE episode_id = '{second}'",
+        f"UPDATE calls SET policy_version = 7 WHERE episode_id = '{second}'",
     )
 
     assert rules_of(report) == {"greedy_episodes", "policy_version"}
@@ -1066,7 +1081,8 @@ def test_gae_shifted_by_one_step_is_found(audit: Audit) -> None:
     config, played = critic_run()
     found = ended_by(played, truncated=False)
     shifted = (*found.advantages[1:], found.advantages[0])
-    with_credit(played, found, replace(found, advantages=shifted, step_advantages=shifted))
+    moved = replace(found, advantages=shifted, step_advantages=shifted)
+    with_credit(played, found, with_calls(moved, advantage=shifted))
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
@@ -1077,24 +1093,24 @@ def test_gae_shifted_by_one_step_is_found(audit: Audit) -> None:
 
 def test_token_advantages_shifted_by_one_token_are_found(audit: Audit) -> None:
     config, played = critic_run(algorithm__gae_level="token")
-    found = next(
-        one
+    found, call = next(
+        (one, call)
         for one in played.credits
-        if one.token_advantages and any(len(set(step)) > 1 for step in one.token_advantages)
+        for call in one.calls
+        if len(set(call.token_advantages or ())) > 1
     )
-    assert found.token_advantages is not None
-    index = next(i for i, step in enumerate(found.token_advantages) if len(set(step)) > 1)
-    step = found.token_advantages[index]
-    shifted = list(found.token_advantages)
-    shifted[index] = (*step[1:], step[0])
-    with_credit(played, found, replace(found, token_advantages=tuple(shifted)))
+    assert call.token_advantages is not None
+    first, *others = call.token_advantages
+    shifted = replace(call, token_advantages=(*others, first))
+    calls = tuple(shifted if each is call else each for each in found.calls)
+    with_credit(played, found, replace(found, calls=calls))
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
 
     assert rules_of(report) == {"token_advantages"}
     [finding] = report.findings
-    assert (finding.episode_id, finding.step_index) == (found.episode_id, index)
+    assert (finding.episode_id, finding.step_index) == (found.episode_id, call.step_index)
 
 
 def test_the_discount_of_another_run_is_found(audit: Audit) -> None:
@@ -1182,6 +1198,156 @@ def test_a_policy_that_learns_while_the_critic_warms_up_is_found(audit: Audit) -
     report = audit([run_started(config), *played.records()])
 
     assert {"trained_episodes", "optimizer_steps"} <= rules_of(report)
+
+
+# Several calls a step
+
+
+def program_run(**settings: object) -> tuple[RunConfig, PlayedStep]:
+    """A training step of a program that plans, acts, remembers and is judged, with pictures."""
+    config = make_config(**settings)
+    return config, play(config, 1, program=True)
+
+
+def auxiliary(played: PlayedStep) -> tuple[EpisodeCredit, CallCredit]:
+    """A call that plans, of a step that has an advantage, and the credit that it is in."""
+    return next(
+        (one, call)
+        for one in played.credits
+        for call in one.calls
+        if call.call_index == 0 and call.advantage
+    )
+
+
+def test_an_auxiliary_call_that_is_credited_twice_is_found(audit: Audit) -> None:
+    """Once by its share, and once as if it had acted."""
+    config, played = program_run()
+    found, plan = auxiliary(played)
+    twice = replace(plan, advantage=3 * plan.advantage)  # half of the step's, and all of it
+    calls = tuple(twice if call is plan else call for call in found.calls)
+    with_credit(played, found, replace(found, calls=calls))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"call_advantage"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index, finding.call_index) == (
+        found.episode_id,
+        plan.step_index,
+        0,
+    )
+    assert finding.expected.endswith("0.5 of the step's")
+
+
+def test_an_auxiliary_call_that_the_loss_read_twice_is_found(audit: Audit) -> None:
+    config, played = program_run()
+    found, plan = auxiliary(played)
+    read = next(c for c in played.consumed if c.optimizer_step_index == found.optimizer_step_index)
+    again = replace(read, rows=(loss_input(found, plan, row_index=0),), micro_batch=99)
+    played.consumed.append(again)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_input_once"}
+    [finding] = report.findings
+    assert (finding.step_index, finding.call_index) == (plan.step_index, 0)
+
+
+def test_an_untrained_call_that_the_loss_read_or_credit_reached_is_found(audit: Audit) -> None:
+    config, played = program_run()
+    record, step = next(
+        (record, step)
+        for record in played.episodes
+        if any(one.episode_id == record.episode_id for one in played.credits)
+        for step in record.outcome.steps
+        if len(step.calls) > 2
+    )
+    found = next(one for one in played.credits if one.episode_id == record.episode_id)
+    act = next(
+        call for call in found.calls if (call.step_index, call.call_index) == (step.index, 1)
+    )
+    stray = replace(act, call_index=2)
+    place = found.calls.index(act) + 1
+    with_credit(
+        played, found, replace(found, calls=(*found.calls[:place], stray, *found.calls[place:]))
+    )
+    read = next(c for c in played.consumed if c.optimizer_step_index == found.optimizer_step_index)
+    played.consumed.append(
+        replace(read, rows=(loss_input(found, stray, row_index=0),), micro_batch=99)
+    )
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"call_advantage", "loss_input_nothing_else"}
+    assert {(f.episode_id, f.step_index, f.call_index) for f in report.findings} == {
+        (record.episode_id, step.index, 2)
+    }
+
+
+def test_a_call_without_tokens_that_is_trained_is_found(audit: Audit) -> None:
+    config, played = program_run()
+
+    report = audit(
+        [run_started(config), *played.records()],
+        "UPDATE calls SET trained = 1 WHERE purpose = 'judge'",
+    )
+
+    assert {f.found for f in of_rule(report, "tokens")} == {"a call without tokens that is trained"}
+
+
+def test_a_picture_of_another_step_is_found(audit: Audit) -> None:
+    """A prompt that shows what the agent saw two steps later."""
+    config, played = program_run()
+    place, record = next(
+        (place, record)
+        for place, record in enumerate(played.episodes)
+        if isinstance(record.outcome, Trajectory)
+        and len(record.outcome.steps) > 2
+        and record.outcome.steps[2].observation.pictures
+        and not set(record.outcome.steps[2].observation.pictures)
+        & {p for step in record.outcome.steps[:2] for p in step.observation.pictures}
+    )
+    first, *others = record.outcome.steps
+    later = Message(role="user", content=("What now?", *others[1].observation.pictures))
+    calls = (replace(first.calls[0], messages=(later,)), *first.calls[1:])
+    steps = (replace(first, calls=calls), *others)
+    played.episodes[place] = replace(record, outcome=replace(record.outcome, steps=steps))
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"pictures"}
+    [finding] = report.findings
+    assert (finding.episode_id, finding.step_index, finding.call_index) == (record.episode_id, 0, 0)
+
+
+def test_a_share_that_the_store_has_otherwise_is_found(audit: Audit) -> None:
+    config, played = program_run()
+
+    report = audit(
+        [run_started(config), *played.records()],
+        "UPDATE calls SET credit_share = 1 WHERE purpose = 'plan'",
+    )
+
+    assert rules_of(report) == {"call_advantage"}
+
+
+def test_the_loss_unit_is_over_the_tokens_of_all_trained_calls(audit: Audit) -> None:
+    config, played = program_run(algorithm__loss_unit="step")
+    alone = play(config, 1)  # the same episodes, whose steps have the call that acts alone
+    weights = {one.episode_id: one.loss_weights for one in alone.credits}
+    played.credits = [
+        with_calls(
+            replace(one, loss_weights=weights[one.episode_id]),
+            loss_weight=[weights[one.episode_id][call.step_index] for call in one.calls],
+        )
+        for one in played.credits
+    ]
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_weights", "loss_weight_sum"}
 
 
 # Shaped rewards

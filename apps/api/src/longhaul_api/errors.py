@@ -1,6 +1,6 @@
 """One place that turns our exceptions into HTTP answers.
 
-    LookupError             404   no such run, group, episode or step
+    LookupError             404   no such run, group, episode, step or picture
     ConfigError             422   a question that makes no sense
     RequestValidationError  422   a parameter that is none, or out of its bounds
     StoreError              503   the store cannot be read now; with Retry-After where that passes

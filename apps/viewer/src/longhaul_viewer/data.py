@@ -18,6 +18,7 @@ from longhaul_core.store import queries
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.addresses import store_url as parsed_url
 from longhaul_core.store.queries import (
+    CallTokens,
     CurvePoint,
     EpisodeDetail,
     EpisodeFilter,
@@ -27,7 +28,7 @@ from longhaul_core.store.queries import (
     EvaluationResult,
     GroupDetail,
     RunSummary,
-    StepDetail,
+    StoredPicture,
 )
 from longhaul_core.store.session import read_only_engine
 from longhaul_viewer.components.charts import Series, StripStep
@@ -37,8 +38,6 @@ from longhaul_viewer.settings import store_url
 
 FOLLOW_SECONDS = 3.0
 """How often a page is read again while a run goes on."""
-SILENT_SECONDS = 120.0
-"""A running run whose last sign of life is older than this is said to be silent."""
 SORT_KEYS: dict[str, EpisodeSort] = {
     "training step": "training_step",
     "return": "episode_return",
@@ -90,9 +89,9 @@ def run(run_id: str) -> RunSummary:
 
 def status(run: RunSummary) -> str:
     """The run's status, and how long it has been silent if it should not be."""
-    silent = time.time() - run.heartbeat_at
-    if run.status == "running" and silent > SILENT_SECONDS:
-        return f"silent for {silent / 60:.0f} min"
+    now = time.time()
+    if queries.is_silent(run.status, run.heartbeat_at, now=now):
+        return f"silent for {(now - run.heartbeat_at) / 60:.0f} min"
     return run.status
 
 
@@ -241,30 +240,35 @@ def outcome(episode: EpisodeSummary) -> str:
     return "solved" if episode.success else str(episode.stop_reason).replace("_", " ")
 
 
-def reply_tokens(run_id: str, step: StepDetail, scale: Scale) -> list[Token]:
-    """The tokens of a reply with what `scale` colours; none if they are not known.
+def picture_bytes(pictures: Sequence[StoredPicture]) -> dict[str, bytes]:
+    """The bytes of pictures, by their hashes."""
+    with _reading() as session:
+        return {
+            key: queries.get_media(session, content_hash=key).data
+            for key in sorted({picture.content_hash for picture in pictures})
+        }
+
+
+def reply_tokens(run_id: str, call: CallTokens, scale: Scale) -> list[Token]:
+    """The tokens of a reply with what `scale` colours.
 
     The scale is the sampler's logprob, or the learner's minus the sampler's.
     """
-    if step.action_tokens is None or step.behavior_logprobs is None:
-        return []
-    values = step.behavior_logprobs
-    if scale is DRIFT and step.policy_logprobs is not None:
-        pairs = zip(step.policy_logprobs, step.behavior_logprobs, strict=True)
+    values = call.behavior_logprobs
+    if scale is DRIFT and call.policy_logprobs is not None:
+        pairs = zip(call.policy_logprobs, call.behavior_logprobs, strict=True)
         values = tuple(learner - sampler for learner, sampler in pairs)
-    pieces = _pieces(run_id, step.action_tokens)
+    pieces = _pieces(run_id, call.action_tokens)
     return [
         Token(token_id, pieces.get(token_id), value)
-        for token_id, value in zip(step.action_tokens, values, strict=True)
+        for token_id, value in zip(call.action_tokens, values, strict=True)
     ]
 
 
-def prompt_tokens(run_id: str, step: StepDetail) -> list[Token]:
-    """The tokens of a prompt, which nobody scored; none if they are not known."""
-    if step.prompt_tokens is None:
-        return []
-    pieces = _pieces(run_id, step.prompt_tokens)
-    return [Token(token_id, pieces.get(token_id)) for token_id in step.prompt_tokens]
+def prompt_tokens(run_id: str, call: CallTokens) -> list[Token]:
+    """The tokens of a prompt, which nobody scored."""
+    pieces = _pieces(run_id, call.prompt_tokens)
+    return [Token(token_id, pieces.get(token_id)) for token_id in call.prompt_tokens]
 
 
 def _pieces(run_id: str, token_ids: Sequence[int]) -> dict[int, bytes]:

@@ -5,13 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from longhaul_api.dependencies import ReadStore
-from longhaul_api.episodes.schemas import (
-    EpisodeDetail,
-    EpisodePage,
-    EpisodeQuery,
-    EpisodeTokens,
-    StepTokens,
-)
+from longhaul_api.episodes.filters import EpisodeQuery
 from longhaul_api.parameters import LARGEST, RunId
 from longhaul_core.store import queries
 
@@ -21,7 +15,7 @@ EpisodeId = Annotated[
 ]
 
 
-@router.get("/runs/{run_id}/episodes", response_model=EpisodePage)
+@router.get("/runs/{run_id}/episodes")
 def list_episodes(
     store: ReadStore, run_id: RunId, query: Annotated[EpisodeQuery, Query()]
 ) -> queries.EpisodePage:
@@ -38,13 +32,13 @@ def list_episodes(
 
 
 # Before the route of the whole episode, whose id would swallow "/steps/3".
-@router.get("/episodes/{episode_id:path}/steps/{step_index}", response_model=StepTokens)
+@router.get("/episodes/{episode_id:path}/steps/{step_index}")
 def get_step(
     store: ReadStore,
     episode_id: EpisodeId,
     step_index: Annotated[int, Path(ge=0, le=LARGEST, description="0-based.")],
 ) -> queries.StepDetail:
-    """One step with its tokens and logprobs."""
+    """One step with all its calls, their tokens and logprobs."""
     with store.reading() as session:
         steps = queries.get_episode(session, episode_id=episode_id).steps
     if step_index >= len(steps):
@@ -54,14 +48,12 @@ def get_step(
     return steps[step_index]
 
 
-@router.get("/episodes/{episode_id:path}", response_model=EpisodeTokens | EpisodeDetail)
+@router.get("/episodes/{episode_id:path}")
 def get_episode(
     store: ReadStore,
     episode_id: EpisodeId,
     tokens: Annotated[bool, Query(description="Token ids and logprobs too.")] = False,
-) -> EpisodeTokens | EpisodeDetail:
-    """One episode with all its steps: prompts, replies, actions, rewards, credit."""
+) -> queries.EpisodeDetail:
+    """One episode with all its steps and calls: prompts, replies, actions, rewards, credit."""
     with store.reading() as session:
-        detail = queries.get_episode(session, episode_id=episode_id)
-    answer = EpisodeTokens if tokens else EpisodeDetail
-    return answer.model_validate(detail)
+        return queries.get_episode(session, episode_id=episode_id, tokens=tokens)

@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from longhaul_api.dependencies import ReadStore
-from longhaul_api.groups.schemas import GroupDetail, GroupPage
 from longhaul_api.parameters import (
     LARGEST,
     Limit,
@@ -20,7 +19,7 @@ from longhaul_core.store import queries
 router = APIRouter(prefix="/runs/{run_id}/groups", tags=["groups"])
 
 
-@router.get("", response_model=GroupPage)
+@router.get("")
 def list_groups(
     store: ReadStore,
     run_id: RunId,
@@ -29,7 +28,7 @@ def list_groups(
     limit: Limit = 100,
     offset: Offset = 0,
 ) -> queries.GroupPage:
-    """A page of the run's surviving groups, the newest training step first."""
+    """A page of the groups of the run's lineage, the newest training step first."""
     with store.reading(run_id) as session:
         return queries.list_groups(
             session,
@@ -41,7 +40,7 @@ def list_groups(
         )
 
 
-@router.get("/{phase}/{training_step}/{group_index}", response_model=GroupDetail)
+@router.get("/{phase}/{training_step}/{group_index}")
 def get_group(
     store: ReadStore,
     run_id: RunId,
@@ -49,7 +48,7 @@ def get_group(
     training_step: Annotated[int, Path(ge=0, le=LARGEST, description="When it was played.")],
     group_index: Annotated[int, Path(ge=0, le=LARGEST, description="Place in the batch.")],
     attempt: Annotated[
-        int | None, Query(ge=0, le=LARGEST, description="Without it, the surviving one.")
+        int | None, Query(ge=0, le=LARGEST, description="Without it, the one of the lineage.")
     ] = None,
 ) -> queries.GroupDetail:
     """One group with all its episodes."""

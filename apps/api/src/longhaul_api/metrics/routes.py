@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from longhaul_api.dependencies import ReadStore
-from longhaul_api.metrics.schemas import MetricPoint
 from longhaul_api.parameters import RunId
 from longhaul_core.store import queries
 
@@ -19,7 +18,7 @@ def metric_names(store: ReadStore, run_id: RunId) -> list[str]:
         return queries.metric_names(session, run_id=run_id)
 
 
-@router.get("/series", response_model=dict[str, list[MetricPoint]])
+@router.get("/series")
 def metric_series(
     store: ReadStore,
     run_id: RunId,

@@ -6,14 +6,13 @@ from fastapi import APIRouter, Query
 
 from longhaul_api.dependencies import ReadStore
 from longhaul_api.parameters import Limit, Offset, OptionalPhase, RunId, RunStatus
-from longhaul_api.runs.schemas import CurvePoint, Evaluation, Failure, Run, RunDetail
 from longhaul_core.store import queries
 from longhaul_core.types import FailureCause
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
 
-@router.get("", response_model=list[Run])
+@router.get("")
 def list_runs(
     store: ReadStore,
     status: Annotated[RunStatus | None, Query(description="Only runs that say so.")] = None,
@@ -28,23 +27,23 @@ def list_runs(
         return queries.list_runs(session, status=status, kind=kind, limit=limit, offset=offset)
 
 
-@router.get("/{run_id}", response_model=RunDetail)
+@router.get("/{run_id}")
 def get_run(store: ReadStore, run_id: RunId) -> queries.RunDetail:
     """One run with its configuration and attempts."""
     with store.reading() as session:
         return queries.get_run(session, run_id=run_id)
 
 
-@router.get("/{run_id}/curve", response_model=list[CurvePoint])
+@router.get("/{run_id}/curve")
 def training_curve(
     store: ReadStore, run_id: RunId, phase: OptionalPhase = None
 ) -> list[queries.CurvePoint]:
-    """Mean return, success and length by training step, computed from the surviving episodes."""
+    """Mean return, success and length by training step, from the episodes of the lineage."""
     with store.reading(run_id) as session:
         return queries.training_curve(session, run_id=run_id, phase=phase)
 
 
-@router.get("/{run_id}/evaluations", response_model=list[Evaluation])
+@router.get("/{run_id}/evaluations")
 def evaluations(
     store: ReadStore, run_id: RunId, split: OptionalPhase = None
 ) -> list[queries.EvaluationResult]:
@@ -53,7 +52,7 @@ def evaluations(
         return queries.evaluations(session, run_id=run_id, split=split)
 
 
-@router.get("/{run_id}/failures", response_model=list[Failure])
+@router.get("/{run_id}/failures")
 def failures(
     store: ReadStore,
     run_id: RunId,

@@ -4,13 +4,15 @@ Streamlit cleans HTML once more before it shows it; the escaping here is what we
 on. Links are relative addresses from `links.address`.
 """
 
-from collections.abc import Iterable, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Literal, NamedTuple
 
 import streamlit as st
 
-from longhaul_core.types import Message
+from longhaul_core.store.queries import PromptMessage, StoredPicture
+from longhaul_core.types import ToolCall
 
 __all__ = [
     "Badge",
@@ -29,9 +31,11 @@ __all__ = [
     "messages",
     "note",
     "number",
+    "pictures",
     "text_block",
     "times",
     "title",
+    "tool_calls",
     "trail",
 ]
 
@@ -119,13 +123,41 @@ def text_block(text: str) -> str:
     return f'<div class="text" dir="auto">{escape(text)}</div>'
 
 
-def messages(prompt: Sequence[Message]) -> str:
+def messages(prompt: Sequence[PromptMessage], pictures_by_hash: Mapping[str, bytes]) -> str:
     """The messages of a prompt, each with who speaks."""
-    return "".join(
-        f'<div class="message {escape(message.role)}"><div class="role">{escape(message.role)}'
-        f"</div>{text_block(message.text)}</div>"
-        for message in prompt
+    return "".join(_message(message, pictures_by_hash) for message in prompt)
+
+
+def _message(message: PromptMessage, pictures_by_hash: Mapping[str, bytes]) -> str:
+    answers = f" · answers {message.tool_call_id}" if message.tool_call_id is not None else ""
+    parts = "".join(
+        text_block(part) if isinstance(part, str) else pictures([part], pictures_by_hash)
+        for part in message.parts
     )
+    return (
+        f'<div class="message {escape(message.role)}"><div class="role">'
+        f"{escape(message.role + answers)}</div>{parts}{tool_calls(message.tool_calls)}</div>"
+    )
+
+
+def tool_calls(calls: Sequence[ToolCall]) -> str:
+    """What a model asked tools for, as it wrote it."""
+    return "".join(
+        f'<div class="asked" dir="auto"><b>{escape(call.name)}</b> '
+        f"<span>{escape(call.arguments)}</span> <i>{escape(call.id)}</i></div>"
+        for call in calls
+    )
+
+
+def pictures(shown: Sequence[StoredPicture], by_hash: Mapping[str, bytes]) -> str:
+    """Pictures in a row, within the page: the browser asks nobody for them."""
+    images = "".join(
+        f'<img alt="picture {escape(picture.content_hash[:12])}" '
+        f'title="{escape(picture.content_hash)}" src="data:{escape(picture.media_type)};base64,'
+        f'{b64encode(by_hash[picture.content_hash]).decode()}">'
+        for picture in shown
+    )
+    return f'<div class="pictures">{images}</div>' if images else ""
 
 
 def facts(lines: Iterable[Fact]) -> str:

@@ -6,12 +6,18 @@ control changes the address and nothing else.
 
 import streamlit as st
 
-from longhaul_core.store.queries import EpisodeDetail, EpisodeSummary, StepDetail
+from longhaul_core.store.queries import (
+    CallDetail,
+    EpisodeDetail,
+    EpisodeSummary,
+    StepDetail,
+)
 from longhaul_viewer import data, links
 from longhaul_viewer.components import blocks, charts, tokens
 from longhaul_viewer.components.blocks import Badge, Fact, Link
 
 SLIDER = "step-slider"
+NO_TOKENS = "No tokens recorded: no engine of this run wrote the reply."
 BY_PROBABILITY, BY_DRIFT = "Colour by probability", "Colour by learner − sampler"
 AS_MESSAGES, AS_TOKENS = "Show the messages", "Show as the engine read it"
 
@@ -33,14 +39,20 @@ def page() -> None:
     controls(index, last)
     step = episode.steps[index]
     left, right = st.columns([2, 1], gap="large")
+    call = chosen_call(step)
     with left:
-        reply(episode.summary.run_id, step)
+        calls_of(step, call)
+        if call is not None:
+            reply(episode.summary.run_id, call)
         observation(episode, step)
-        prompt(episode.summary.run_id, step)
+        if call is not None:
+            prompt(episode.summary.run_id, call)
     with right:
         action(step)
         credit(step)
-        bookkeeping(step)
+        if call is not None:
+            call_facts(step, call)
+        times(step)
 
 
 def header(episode: EpisodeDetail) -> None:
@@ -50,8 +62,8 @@ def header(episode: EpisodeDetail) -> None:
     tone = "bad" if summary.failed else "good" if summary.success else "warn"
     outcome = [Badge(data.outcome(summary), tone)]
     returned = [Badge(f"return {blocks.number(summary.episode_return)}")] * (not summary.failed)
-    if summary.superseded:
-        outcome.append(Badge("superseded by a resume", "warn"))
+    if summary.rolled_back:
+        outcome.append(Badge("rolled back by a resume", "warn"))
     blocks.html(
         blocks.trail(
             [
@@ -70,6 +82,7 @@ def header(episode: EpisodeDetail) -> None:
                 *outcome,
                 *returned,
                 Badge(f"{summary.num_steps} of {summary.horizon} steps"),
+                Badge(f"{summary.num_calls} calls"),
                 Badge(f"{summary.num_action_tokens} tokens written"),
                 Badge(f"{summary.duration_seconds:.1f} s"),
                 Badge(f"{summary.environment} · {summary.task_id}"),
@@ -133,7 +146,7 @@ def attempt_text(member: EpisodeSummary) -> str:
 
 def open_episode(episode_id: str) -> None:
     """Show another episode from its first step on."""
-    links.set_parameters(episode=episode_id, step=0)
+    links.set_parameters(episode=episode_id, step=0, call=None)
 
 
 def strip(episode: EpisodeDetail, index: int) -> None:
@@ -198,8 +211,8 @@ def controls(index: int, last: int) -> None:
 
 
 def go_to(index: int) -> None:
-    """Put the step into the address."""
-    links.set_parameters(step=index)
+    """Put the step into the address; which call is shown is its own again."""
+    links.set_parameters(step=index, call=None)
 
 
 def follow_slider() -> None:
@@ -207,59 +220,123 @@ def follow_slider() -> None:
     go_to(int(st.session_state[SLIDER]))
 
 
-def reply(run_id: str, step: StepDetail) -> None:
-    """What the policy wrote, each token coloured."""
-    known = step.action_tokens is not None and step.behavior_logprobs is not None
-    heading, choice = st.columns([3, 2], vertical_alignment="bottom")
-    with heading:
-        count = f"{step.num_action_tokens} tokens"
+def chosen_call(step: StepDetail) -> CallDetail | None:
+    """The call that the address names, or else the one that chose the action, or the last."""
+    if not step.calls:
+        return None
+    named = links.optional_number("call")
+    if named is not None:
+        return step.calls[min(named, len(step.calls) - 1)]
+    return step.act or step.calls[-1]
+
+
+def calls_of(step: StepDetail, chosen: CallDetail | None) -> None:
+    """The calls of the step, each a link to itself, if it has not just the one that acted."""
+    if chosen is None:
+        blocks.html(blocks.label("Calls"), blocks.note("No model chose the action of this step."))
+    elif len(step.calls) > 1 or chosen is not step.act:
         blocks.html(
-            blocks.label("Reply", f"{count}, cut by the limit" if step.reply_cut else count)
+            blocks.label("Calls", f"{len(step.calls)} in this step"),
+            blocks.members(
+                [
+                    blocks.MemberLink(
+                        text=call_name(call),
+                        address=links.address_here(links.REPLAY, call=call.call_index),
+                        tone="good" if call is step.act else "plain",
+                        here=call is chosen,
+                    )
+                    for call in step.calls
+                ]
+            ),
         )
-    if not known:
+
+
+def call_name(call: CallDetail) -> str:
+    """What it was for, whose it was, and which other model answered."""
+    return " · ".join(name for name in (call.purpose, call.agent, call.model) if name)
+
+
+def reply(run_id: str, call: CallDetail) -> None:
+    """What the model wrote, each token coloured."""
+    heading, choice = st.columns([3, 2], vertical_alignment="bottom")
+    remarks = [call_name(call)]
+    if call.num_action_tokens is not None:
+        remarks.append(f"{call.num_action_tokens} tokens")
+    if call.finish_reason != "stop":
+        remarks.append(FINISHED.get(call.finish_reason, call.finish_reason))
+    with heading:
+        blocks.html(blocks.label("Reply", ", ".join(remarks)))
+    if call.tokens is None:
+        pruned = "Its tokens and logprobs were pruned."
         blocks.html(
-            blocks.text_block(step.reply), blocks.note("Its tokens and logprobs were pruned.")
+            blocks.text_block(call.reply),
+            blocks.tool_calls(call.tool_calls),
+            blocks.note(NO_TOKENS if call.num_action_tokens is None else pruned),
         )
         return
     scale = tokens.PROBABILITY
-    if step.policy_logprobs is not None:
+    if call.tokens.policy_logprobs is not None:
         with choice:
             if two_ways("colours", "drift", (BY_PROBABILITY, BY_DRIFT)):
                 scale = tokens.DRIFT
     blocks.html(
-        tokens.token_view(data.reply_tokens(run_id, step, scale), scale), tokens.legend(scale)
+        tokens.token_view(data.reply_tokens(run_id, call.tokens, scale), scale),
+        tokens.legend(scale),
+        blocks.tool_calls(call.tool_calls),
     )
+
+
+FINISHED = {
+    "length": "cut by the limit",
+    "tool_calls": "asks for tools",
+    "aborted": "interrupted",
+}
 
 
 def observation(episode: EpisodeDetail, step: StepDetail) -> None:
     """What the environment showed, and what it would have accepted."""
-    blocks.html(blocks.label("Observation"), blocks.text_block(step.observation))
+    last = step.step_index == len(episode.steps) - 1
+    final = episode.final_pictures if last else ()
+    by_hash = data.picture_bytes([*step.pictures, *final])
+    blocks.html(
+        blocks.label("Observation"),
+        blocks.text_block(step.observation),
+        blocks.pictures(step.pictures, by_hash),
+    )
     actions = step.admissible_actions
     if actions is not None:
         blocks.html(
             blocks.label("Admissible actions", str(len(actions))),
             blocks.action_chips(actions, chosen=step.action),
         )
-    if step.step_index == len(episode.steps) - 1 and episode.final_observation is not None:
-        blocks.html(blocks.label("Final observation"), blocks.text_block(episode.final_observation))
+    if last and episode.final_observation is not None:
+        blocks.html(
+            blocks.label("Final observation"),
+            blocks.text_block(episode.final_observation),
+            blocks.pictures(final, by_hash),
+        )
 
 
-def prompt(run_id: str, step: StepDetail) -> None:
-    """What the policy read: as messages, and as the engine's tokens."""
-    remark = f"{step.num_prompt_tokens} tokens"
-    if step.dropped_exchanges:
-        remark += f", {step.dropped_exchanges} remembered exchanges left out to make it fit"
+def prompt(run_id: str, call: CallDetail) -> None:
+    """What the model read: as messages, and as the engine's tokens."""
+    remarks: list[str] = []
+    if call.num_prompt_tokens is not None:
+        remarks.append(f"{call.num_prompt_tokens} tokens")
+    if call.dropped_exchanges:
+        remarks.append(f"{call.dropped_exchanges} remembered exchanges left out to make it fit")
     heading, choice = st.columns([3, 2], vertical_alignment="bottom")
     with heading:
-        blocks.html(blocks.label("Prompt", remark))
+        blocks.html(blocks.label("Prompt", ", ".join(remarks)))
     with choice:
         as_tokens = two_ways("prompt", "tokens", (AS_MESSAGES, AS_TOKENS))
     if not as_tokens:
-        blocks.html(blocks.messages(step.messages))
-    elif step.prompt_tokens is None:
-        blocks.html(blocks.note("The tokens of this prompt were pruned."))
+        shown = [part for each in call.messages for part in each.parts if not isinstance(part, str)]
+        blocks.html(blocks.messages(call.messages, data.picture_bytes(shown)))
+    elif call.tokens is not None:
+        blocks.html(tokens.token_view(data.prompt_tokens(run_id, call.tokens), tokens.PROBABILITY))
     else:
-        blocks.html(tokens.token_view(data.prompt_tokens(run_id, step), tokens.PROBABILITY))
+        pruned = "The tokens of this prompt were pruned."
+        blocks.html(blocks.note(NO_TOKENS if call.num_prompt_tokens is None else pruned))
 
 
 def two_ways(name: str, other: str, labels: tuple[str, str]) -> bool:
@@ -333,28 +410,46 @@ def credit(step: StepDetail) -> None:
     )
 
 
-def bookkeeping(step: StepDetail) -> None:
-    """Times, policy version, and why a row of the batch began here."""
-    lines = [
-        Fact("Queue", f"{step.queue_seconds:.3f} s"),
-        Fact("Generate", f"{step.generate_seconds:.3f} s"),
-        Fact("Environment", f"{step.environment_seconds:.3f} s"),
-        Fact(
-            "Policy version",
-            str(step.policy_version),
-            explanation="Optimizer steps behind the weights that sampled the action",
-        ),
-    ]
-    if step.split_reason is not None:
-        lines.append(Fact("New row because", step.split_reason))
+def call_facts(step: StepDetail, call: CallDetail) -> None:
+    """Which weights wrote the call, and what credit it has of the step's."""
+    lines: list[Fact] = []
+    if call.policy_version is not None:
+        lines.append(
+            Fact(
+                "Policy version",
+                str(call.policy_version),
+                explanation="Optimizer steps behind the weights that sampled the reply",
+            )
+        )
+    if call.trained and (call.credit_share != 1 or len(step.calls) > 1):
+        lines += [
+            Fact(
+                "Share of the advantage",
+                blocks.number(call.credit_share),
+                explanation="What the step's advantage is multiplied by for this call",
+            ),
+            Fact("Its advantage", blocks.number(call.advantage, signed=True)),
+        ]
+    if call.split_reason is not None:
+        lines.append(Fact("New row because", call.split_reason))
+    trained = "trained" if call.trained and step.trained else "not trained"
+    blocks.html(blocks.label("Call", f"{call_name(call)}, {trained}"), blocks.facts(lines))
+
+
+def times(step: StepDetail) -> None:
+    """Where the time of the step went, over all its calls."""
+    queue = sum(call.queue_seconds for call in step.calls)
+    generate = sum(call.generate_seconds for call in step.calls)
     blocks.html(
-        blocks.label("Time and version"),
-        blocks.times(
-            queue=step.queue_seconds,
-            generate=step.generate_seconds,
-            environment=step.environment_seconds,
+        blocks.label("Time"),
+        blocks.times(queue=queue, generate=generate, environment=step.environment_seconds),
+        blocks.facts(
+            [
+                Fact("Queue", f"{queue:.3f} s"),
+                Fact("Generate", f"{generate:.3f} s"),
+                Fact("Environment", f"{step.environment_seconds:.3f} s"),
+            ]
         ),
-        blocks.facts(lines),
     )
 
 

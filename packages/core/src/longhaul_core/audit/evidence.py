@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,8 @@ from longhaul_core.audit.formulas import (
 from longhaul_core.audit.intent import Intent
 from longhaul_core.store import queries
 from longhaul_core.store.queries import (
+    CallNumbers,
+    CallPictures,
     CriticLossInputNumbers,
     DiscardedGroup,
     EpisodeNumbers,
@@ -40,10 +41,22 @@ from longhaul_core.store.queries import (
     StepNumbers,
 )
 
-__all__ = ["AuditedEpisode", "Evidence", "GreedyEvidence", "ReplyFacts", "StepKey", "read_evidence"]
+__all__ = [
+    "AuditedEpisode",
+    "CallKey",
+    "Evidence",
+    "GreedyEvidence",
+    "ReplyFacts",
+    "StepKey",
+    "key_of",
+    "read_evidence",
+]
 
 StepKey = tuple[str, int]
 """Episode id and step index."""
+
+CallKey = tuple[str, int, int]
+"""Episode id, step index and place of the call in the step."""
 
 LOGPROB_ROUNDING = 1e-3
 """By how much the logprob of a token that is all but certain may be above 0, in nats."""
@@ -54,15 +67,32 @@ TERMINATED = ("task_solved", "task_failed")
 METRICS = ("actor/optimizer_steps", "agreement/logprob_difference_max")
 
 
+class OfACall(Protocol):
+    """Anything about one call."""
+
+    @property
+    def episode_id(self) -> str: ...
+    @property
+    def step_index(self) -> int: ...
+    @property
+    def call_index(self) -> int: ...
+
+
+def key_of(one: OfACall) -> CallKey:
+    """The key of the call that something is about."""
+    return one.episode_id, one.step_index, one.call_index
+
+
 class ReplyFacts(NamedTuple):
-    """The reply of a trained step, reduced."""
+    """The reply of a trained call, reduced."""
 
     episode_id: str
     step_index: int
+    call_index: int
     pruned: bool
     """The tokens were dropped from the store; the rest says nothing then."""
-    num_action_tokens: int
-    """As `steps` says."""
+    num_action_tokens: int | None
+    """As counted when it was sampled; None where no engine of ours did."""
     num_tokens: int
     num_behavior_logprobs: int
     num_policy_logprobs: int
@@ -76,17 +106,15 @@ class ReplyFacts(NamedTuple):
     policy_sum: float
     """Of the policy logprobs."""
 
-    @property
-    def key(self) -> StepKey:
-        """The step's."""
-        return self.episode_id, self.step_index
 
-
-class AuditedEpisode(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class AuditedEpisode:
     """An episode and those of its steps that the store has."""
 
     numbers: EpisodeNumbers
     steps: tuple[StepNumbers, ...]
+    calls: tuple[CallNumbers, ...]
+    """Of these steps and others, in order."""
     anchors: tuple[str | None, ...]
     """Of each step: the hash of its anchor state, or its text where states may be alike; None if
     the text is not in the store."""
@@ -99,15 +127,31 @@ class AuditedEpisode(NamedTuple):
         return self.numbers.stop_reason in TERMINATED
 
     def version_of_first_reply(self, newest: int) -> int | None:
-        """Policy version of the weights that sampled its first reply; None if they changed.
+        """Policy version of the weights that sampled its first action; None if they changed.
 
         Args:
-            newest: Of any weights that sampled the episode. A step knows its oldest alone.
+            newest: Of any weights that sampled the episode. A call knows its oldest alone.
         """
-        if not self.steps:
+        sampled = [call for call in self.calls if call.policy_version is not None]
+        acting = [place for place, call in enumerate(sampled) if call.purpose == "act"]
+        if not acting:
             return None
-        first, *later = (step.policy_version for step in self.steps[:2])
+        first, *later = (call.policy_version for call in sampled[acting[0] : acting[0] + 2])
         return first if first == (later[0] if later else newest) else None
+
+    @cached_property
+    def trained_calls(self) -> tuple[tuple[CallNumbers, ...], ...]:
+        """Of each step, the calls that are in the loss if the step is."""
+        by_step: dict[int, list[CallNumbers]] = defaultdict(list)
+        for call in self.calls:
+            if call.trained:
+                by_step[call.step_index].append(call)
+        return tuple(tuple(by_step[step.step_index]) for step in self.steps)
+
+    @property
+    def num_action_tokens(self) -> list[int]:
+        """Of each step, the tokens that are in the loss if the step is."""
+        return [sum(c.num_action_tokens or 0 for c in calls) for calls in self.trained_calls]
 
     @property
     def complete(self) -> bool:
@@ -117,7 +161,7 @@ class AuditedEpisode(NamedTuple):
 
 
 class TokenFacts(NamedTuple):
-    """What each token of a step's action was credited with; empty where that was pruned."""
+    """What each token of a call was credited with; empty where that was pruned."""
 
     values: list[float]
     advantages: list[float]
@@ -148,15 +192,18 @@ class Evidence:
     episodes: tuple[AuditedEpisode, ...]
     """By group, sample_index and retry, failed tries included."""
     greedy: GreedyEvidence
-    token_credit: Mapping[StepKey, TokenFacts]
-    """Of each step; empty unless a critic credits tokens."""
+    token_credit: Mapping[CallKey, TokenFacts]
+    """Of each trained call; empty unless a critic credits tokens."""
     critic_loss_inputs: tuple[CriticLossInputNumbers, ...]
     replies: tuple[ReplyFacts, ...]
-    """Of the trained episodes."""
-    continued: Mapping[StepKey, bool | None]
-    """Whether the prompt of a trained step begins with the prompt and the action of the step
-    before it, token by token; None where tokens were pruned. Read where rows are merged."""
-    consumed: tuple[LossInputNumbers, ...]
+    """Of the trained calls of the trained episodes."""
+    continued: Mapping[CallKey, bool | None]
+    """Whether the prompt of a trained call begins with the prompt and the reply of the trained
+    one before it that has the same agent and purpose, token by token; None where tokens were
+    pruned, and no key where there is none before it. Read where rows are merged."""
+    pictures: tuple[CallPictures, ...]
+    """Of the calls of episodes that have pictures, those of greedy ones too, in order."""
+    loss_inputs: tuple[LossInputNumbers, ...]
     loss_inputs_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
     metrics: Mapping[str, float | None]
@@ -207,6 +254,16 @@ class Evidence:
         }
 
     @cached_property
+    def calls(self) -> dict[CallKey, CallNumbers]:
+        """Every call of every episode."""
+        return {key_of(call): call for episode in self.episodes for call in episode.calls}
+
+    def in_loss(self, call: CallNumbers) -> bool:
+        """Whether the call was to be in the loss: it and its step are trained."""
+        step = self.steps.get((call.episode_id, call.step_index))
+        return call.trained and step is not None and step.trained
+
+    @cached_property
     def uncreditable(self) -> dict[str, str]:
         """Episodes to be trained whose credit cannot be computed, and why."""
         reasons = {
@@ -239,7 +296,7 @@ class Evidence:
                 group=episode.numbers.group_index,
                 rewards=self.rewards(episode),
                 anchors=[anchor for anchor in episode.anchors if anchor is not None],
-                num_action_tokens=[step.num_action_tokens for step in episode.steps],
+                num_action_tokens=episode.num_action_tokens,
                 greedy_rewards=self._greedy_rewards(episode.numbers.group_index),
                 values=self._values(episode),
                 final_anchor=None if episode.numbers.success else episode.final_anchor,
@@ -256,7 +313,8 @@ class Evidence:
         if not self.intent.credits_tokens:
             return [[step.value or 0.0] for step in episode.steps]
         return [
-            self.token_credit[step.episode_id, step.step_index].values for step in episode.steps
+            [value for call in calls for value in self.token_credit[key_of(call)].values]
+            for calls in episode.trained_calls
         ]
 
     @cached_property
@@ -268,18 +326,18 @@ class Evidence:
         found: dict[str, list[float]] = {}
         for members in self.parts.values():
             if all(episode.complete for episode in members):
-                counts = [[step.num_action_tokens for step in e.steps] for e in members]
+                counts = [episode.num_action_tokens for episode in members]
                 shared = value_weights_of(counts, self.intent.algorithm)
                 found |= {
                     e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
                 }
         return found
 
-    def read_advantages(self, step: StepNumbers) -> tuple[float | None, float | None]:
-        """Least and greatest advantage that the loss should read of a step's tokens."""
-        tokens = self.token_credit.get((step.episode_id, step.step_index))
+    def read_advantages(self, call: CallNumbers) -> tuple[float | None, float | None]:
+        """Least and greatest advantage that the loss should read of a call's tokens."""
+        tokens = self.token_credit.get(key_of(call))
         if tokens is None or not tokens.advantages:
-            return step.advantage, step.advantage
+            return call.advantage, call.advantage
         return min(tokens.advantages), max(tokens.advantages)
 
     def _greedy_rewards(self, group_index: int) -> list[float] | None:
@@ -302,7 +360,7 @@ class Evidence:
         return penalised_rewards(
             [step.reward for step in episode.steps],
             [step.action_valid for step in episode.steps],
-            [step.num_action_tokens for step in episode.steps],
+            episode.num_action_tokens,
             self.intent.algorithm,
         )
 
@@ -326,7 +384,7 @@ class Evidence:
         found: dict[str, list[float]] = {}
         for members in self.parts.values():
             if all(episode.complete for episode in members):
-                counts = [[step.num_action_tokens for step in e.steps] for e in members]
+                counts = [episode.num_action_tokens for episode in members]
                 shared = weights_of(counts, self.intent.algorithm)
                 found |= {
                     e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
@@ -370,9 +428,10 @@ class Evidence:
         if any(step.value is None for step in episode.steps):
             return "a step of it has no value"
         if self.intent.credits_tokens and any(
-            len(self.token_credit[step.episode_id, step.step_index].values)
-            != step.num_action_tokens
-            for step in episode.steps
+            key_of(call) not in self.token_credit
+            or len(self.token_credit[key_of(call)].values) != call.num_action_tokens
+            for calls in episode.trained_calls
+            for call in calls
         ):
             return "its tokens have no values, or they were pruned from the store"
         return None
@@ -397,32 +456,11 @@ def read_evidence(
         horizons: See `Evidence`.
         loss_inputs_recorded: See `Evidence`.
     """
-    steps: dict[str, list[StepNumbers]] = defaultdict(list)
-    for step in queries.step_numbers(session, run_id=run_id, training_step=training_step):
-        steps[step.episode_id].append(step)
-    texts: Mapping[StepKey, str] | None = (
-        None
-        if intent.algorithm["anchor_similarity"] is None
-        else queries.anchor_texts(session, run_id=run_id, training_step=training_step)
-    )
-    final_texts: Mapping[str, str] | None = (
-        None
-        if intent.algorithm["anchor_similarity"] is None
-        else queries.final_anchor_texts(session, run_id=run_id, training_step=training_step)
-    )
-    episodes = tuple(
-        AuditedEpisode(
-            numbers=numbers,
-            steps=tuple(steps[numbers.episode_id]),
-            anchors=tuple(
-                s.anchor_hash if texts is None else texts.get((s.episode_id, s.step_index))
-                for s in steps[numbers.episode_id]
-            ),
-            final_anchor=numbers.final_anchor_hash
-            if final_texts is None
-            else final_texts.get(numbers.episode_id),
-        )
-        for numbers in queries.episode_numbers(session, run_id=run_id, training_step=training_step)
+    episodes = _read_episodes(
+        session,
+        run_id=run_id,
+        training_step=training_step,
+        by_text=intent.algorithm["anchor_similarity"] is not None,
     )
     return Evidence(
         intent=intent,
@@ -444,14 +482,19 @@ def read_evidence(
             if intent.rows == "merged"
             else ()
         ),
-        consumed=tuple(
+        pictures=tuple(
+            call
+            for greedy in (False, True)
+            for call in queries.call_pictures(
+                session, run_id=run_id, training_step=training_step, greedy=greedy
+            )
+        ),
+        loss_inputs=tuple(
             queries.loss_input_numbers(session, run_id=run_id, training_step=training_step)
         ),
         token_credit={
-            (step.episode_id, step.step_index): TokenFacts(
-                _unpacked(step.token_values), _unpacked(step.token_advantages)
-            )
-            for step in queries.token_credits(session, run_id=run_id, training_step=training_step)
+            key_of(call): TokenFacts(_unpacked(call.token_values), _unpacked(call.token_advantages))
+            for call in queries.token_credits(session, run_id=run_id, training_step=training_step)
         }
         if intent.credits_tokens
         else {},
@@ -473,41 +516,95 @@ def read_evidence(
 
 
 def _read_greedy(session: Session, *, run_id: str, training_step: int) -> GreedyEvidence:
-    steps: dict[str, list[StepNumbers]] = defaultdict(list)
-    for step in queries.step_numbers(
-        session, run_id=run_id, training_step=training_step, greedy=True
-    ):
-        steps[step.episode_id].append(step)
     return GreedyEvidence(
-        episodes=tuple(
-            AuditedEpisode(
-                numbers=numbers,
-                steps=tuple(steps[numbers.episode_id]),
-                anchors=tuple(step.anchor_hash for step in steps[numbers.episode_id]),
-            )
-            for numbers in queries.episode_numbers(
-                session, run_id=run_id, training_step=training_step, greedy=True
-            )
+        episodes=_read_episodes(
+            session, run_id=run_id, training_step=training_step, by_text=False, greedy=True
         ),
         first_replies=queries.first_replies(session, run_id=run_id, training_step=training_step),
     )
 
 
-def continued_prompts(steps: Iterable[PromptTokens]) -> Iterable[tuple[StepKey, bool | None]]:
-    """Of each step but an episode's first: whether its prompt goes on from the step before.
+def _read_episodes(
+    session: Session, *, run_id: str, training_step: int, by_text: bool, greedy: bool = False
+) -> tuple[AuditedEpisode, ...]:
+    """Episodes with their steps and calls.
 
     Args:
-        steps: By episode and step.
+        session: Only read from.
+        run_id: The run.
+        training_step: Which.
+        by_text: Whether anchor states are told apart by their text, and not by its hash.
+        greedy: See `queries.episode_numbers`.
     """
-    for before, step in pairwise(steps):
-        if (before.episode_id, before.step_index + 1) != (step.episode_id, step.step_index):
-            continue
-        rest, action = step.other_prompt_tokens, before.action_tokens
-        whole = step.num_shared_prompt_tokens >= before.num_prompt_tokens
-        goes_on = (
-            None if rest is None or action is None else whole and rest[: len(action)] == action
+    steps: dict[str, list[StepNumbers]] = defaultdict(list)
+    for step in queries.step_numbers(
+        session, run_id=run_id, training_step=training_step, greedy=greedy
+    ):
+        steps[step.episode_id].append(step)
+    calls: dict[str, list[CallNumbers]] = defaultdict(list)
+    for call in queries.call_numbers(
+        session, run_id=run_id, training_step=training_step, greedy=greedy
+    ):
+        calls[call.episode_id].append(call)
+    texts: Mapping[StepKey, str] = {}
+    final_texts: Mapping[str, str] = {}
+    if by_text:
+        texts = queries.anchor_texts(session, run_id=run_id, training_step=training_step)
+        final_texts = queries.final_anchor_texts(
+            session, run_id=run_id, training_step=training_step
         )
-        yield (step.episode_id, step.step_index), goes_on
+    return tuple(
+        AuditedEpisode(
+            numbers=numbers,
+            steps=tuple(steps[numbers.episode_id]),
+            calls=tuple(calls[numbers.episode_id]),
+            anchors=tuple(
+                texts.get((step.episode_id, step.step_index)) if by_text else step.anchor_hash
+                for step in steps[numbers.episode_id]
+            ),
+            final_anchor=final_texts.get(numbers.episode_id)
+            if by_text
+            else numbers.final_anchor_hash,
+        )
+        for numbers in queries.episode_numbers(
+            session, run_id=run_id, training_step=training_step, greedy=greedy
+        )
+    )
+
+
+class _Prompt(NamedTuple):
+    """What a call read, and with its reply; packed, None once pruned."""
+
+    prompt: bytes | None
+    whole: bytes | None
+
+
+def continued_prompts(calls: Iterable[PromptTokens]) -> Iterable[tuple[CallKey, bool | None]]:
+    """Of each trained call but a program's first: whether its prompt goes on from the one before.
+
+    Args:
+        calls: By episode, step and place.
+    """
+    episode_id = ""
+    newest: dict[tuple[str, str], _Prompt] = {}
+    newest_trained: dict[tuple[str, str], _Prompt] = {}
+    for call in calls:
+        if call.episode_id != episode_id:
+            episode_id, newest, newest_trained = call.episode_id, {}, {}
+        program = (call.agent, call.purpose)
+        shared = newest[program].prompt if program in newest else b""
+        own, reply = call.other_prompt_tokens, call.action_tokens
+        prompt = None
+        if own is not None and shared is not None:
+            prompt = shared[: 4 * call.num_shared_prompt_tokens] + own
+        read = _Prompt(prompt, None if prompt is None or reply is None else prompt + reply)
+        if call.trained and program in newest_trained:
+            before = newest_trained[program].whole
+            goes_on = None if prompt is None or before is None else prompt.startswith(before)
+            yield key_of(call), goes_on
+        newest[program] = read
+        if call.trained:
+            newest_trained[program] = read
 
 
 def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:
@@ -534,6 +631,7 @@ def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:
         yield ReplyFacts(
             episode_id=reply.episode_id,
             step_index=reply.step_index,
+            call_index=reply.call_index,
             pruned=reply.num_token_bytes is None,
             num_action_tokens=reply.num_action_tokens,
             num_tokens=(reply.num_token_bytes or 0) // 4,

@@ -9,9 +9,11 @@ __all__ = ["AuditReport", "RuleResult", "Tally", "subject_of", "told"]
 
 
 def subject_of(finding: AuditFinding) -> str:
-    """What a finding is about, for people, e.g. `run/0/train/3/1/0/0, step 4`."""
+    """What a finding is about, for people, e.g. `run/0/train/3/1/0/0, step 4, call 1`."""
     where = finding.episode_id or f"training step {finding.training_step}"
-    return where if finding.step_index is None else f"{where}, step {finding.step_index}"
+    if finding.step_index is not None:
+        where += f", step {finding.step_index}"
+    return where if finding.call_index is None else f"{where}, call {finding.call_index}"
 
 
 def told(finding: AuditFinding) -> str:
@@ -111,6 +113,7 @@ class Tally:
         training_step: int,
         episode_id: str | None = None,
         step_index: int | None = None,
+        call_index: int | None = None,
     ) -> None:
         """Note something that breaks the rule."""
         self.num_findings += 1
@@ -121,6 +124,7 @@ class Tally:
                     training_step=training_step,
                     episode_id=episode_id,
                     step_index=step_index,
+                    call_index=call_index,
                     found=_shown(found),
                     expected=_shown(expected),
                 )

@@ -20,16 +20,18 @@ from sqlalchemy.orm import Session
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.models import (
+    CallRow,
+    EpisodeMediaRow,
     EpisodeRow,
     EvaluationRow,
     GroupRow,
+    MediaRow,
     MessageRow,
     PanelTaskRow,
     RunRow,
-    StepContentRow,
     TaskRow,
 )
-from longhaul_core.store.queries.runs import RunSummary, list_runs
+from longhaul_core.store.queries.runs import RunSummary, is_silent, list_runs
 from longhaul_core.store.session import autocommit, write_transaction
 from longhaul_core.store.writer import GARBAGE_LOCK
 
@@ -46,20 +48,18 @@ __all__ = [
 
 Key = TypeVar("Key", str, int)
 
-_ALIVE_SECONDS = 120.0
-"""A running run that was silent for longer is taken for dead."""
-
 _EPISODES_PER_BATCH = 100
 _ROWS_PER_BATCH = 5_000
-"""A batch of either takes a fraction of a second: a writer waits for no more."""
+_PICTURES_PER_BATCH = 200
+"""A batch of any takes a fraction of a second: a writer waits for no more."""
 _MOST_AT_ONCE = 1_000_000
 """Keys of rows that are kept in memory: a tenth of a gigabyte."""
 # A tsvector has a megabyte at most, and takes up to 3.4 bytes a byte of text (a list of short
 # URLs); 65,536 characters are 256 KiB at most.
 _POSTGRESQL_TEXT = """
-CASE WHEN octet_length(c.observation) + octet_length(c.reply) < 262144
-     THEN c.reply || ' ' || c.observation
-     ELSE left(left(c.reply, 65536) || ' ' || c.observation, 65536) END
+CASE WHEN octet_length(t.observation) + octet_length(t.replies) < 262144
+     THEN t.replies || ' ' || t.observation
+     ELSE left(left(t.replies, 65536) || ' ' || t.observation, 65536) END
 """
 _TURN_SECONDS = 0.12
 """Between two batches on SQLite: longer than its tenth of a second between two looks at a lock."""
@@ -136,7 +136,7 @@ def runs_to_prune(engine: Engine, *, rule: PruneRule, now: float | None = None) 
         best: dict[str, float] = dict(
             session.execute(
                 select(EvaluationRow.run_id, func.max(EvaluationRow.mean_return))
-                .where(~EvaluationRow.superseded)
+                .where(~EvaluationRow.rolled_back)
                 .group_by(EvaluationRow.run_id)
             ).all()
         )
@@ -158,10 +158,10 @@ def runs_to_prune(engine: Engine, *, rule: PruneRule, now: float | None = None) 
 
 
 def drop_tokens(engine: Engine, *, run_id: str) -> int:
-    """Empty the tokens and logprobs of a run's steps; text, numbers and credit stay.
+    """Empty the tokens and logprobs of a run's calls; text, numbers and credit stay.
 
     Returns:
-        The number of steps that had tokens. The file shrinks at the next
+        The number of calls that had tokens. The file shrinks at the next
         `collect_garbage`.
 
     Raises:
@@ -176,10 +176,8 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
     for some in _batches(episode_ids, _EPISODES_PER_BATCH):
         with _short_transaction(engine) as connection:
             dropped = connection.execute(
-                update(StepContentRow)
-                .where(
-                    StepContentRow.episode_id.in_(some), StepContentRow.action_tokens.is_not(None)
-                )
+                update(CallRow)
+                .where(CallRow.episode_id.in_(some), CallRow.action_tokens.is_not(None))
                 .values(
                     prompt_tokens=None,
                     action_tokens=None,
@@ -196,7 +194,7 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
 def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     """Delete a run and everything that hangs on it, the run itself last.
 
-    Messages and tasks that no run uses any more stay until `collect_garbage`.
+    Messages, pictures and tasks that no run uses any more stay until `collect_garbage`.
 
     Args:
         engine: Of a store.
@@ -212,7 +210,8 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     while there_are_more:
         with _short_transaction(engine) as connection:
             status, heartbeat_at = _require_run(connection, run_id)
-            if status == "running" and time.time() - heartbeat_at < _ALIVE_SECONDS and not force:
+            alive = status == "running" and not is_silent(status, heartbeat_at, now=time.time())
+            if alive and not force:
                 raise StoreError(f"run {run_id!r} is running: cancel it first")
             some = connection.scalars(of_run.limit(_EPISODES_PER_BATCH)).all()
             _forget_text(connection, some)
@@ -223,7 +222,7 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
 
 
 def collect_garbage(engine: Engine) -> None:
-    """Delete messages, tasks and panels that no run uses, and give free space back to the disk.
+    """Delete messages, pictures, tasks and panels that no run uses, and give the space back.
 
     Reads the whole store. Writers go on meanwhile, but for the end on SQLite: it writes the file
     anew, which needs as much free disk as the store has data, and lets nobody else write.
@@ -232,6 +231,7 @@ def collect_garbage(engine: Engine) -> None:
         StoreError: The store is in use, or the disk is full.
     """
     _collect_messages(engine)
+    _collect_pictures(engine)
     with _short_transaction(engine) as connection:
         _stop_writers(connection)
         connection.execute(
@@ -250,12 +250,13 @@ def collect_garbage(engine: Engine) -> None:
         )
 
 
-class _Content(NamedTuple):
-    """Which step a row of `step_contents` is of."""
+class _Prompt(NamedTuple):
+    """Which call a row of `calls` is of."""
 
     id: int
     episode_id: str
     step_index: int
+    call_index: int
 
 
 def _collect_messages(engine: Engine) -> None:
@@ -266,8 +267,8 @@ def _collect_messages(engine: Engine) -> None:
     """
     while True:
         with _short_transaction(engine) as connection:
-            _stop_writers(connection)  # no content with a lower id is on its way
-            newest = _newest_content(connection)
+            _stop_writers(connection)  # no call with a lower id is on its way
+            newest = _newest_prompt(connection)
         with store_errors(describe_store(engine.url)), engine.connect() as connection:
             statement = f"SELECT hash FROM messages EXCEPT SELECT {_held(connection)} LIMIT :most"
             unused = set(connection.scalars(text(statement), {"most": _MOST_AT_ONCE}))
@@ -276,7 +277,7 @@ def _collect_messages(engine: Engine) -> None:
             with _short_transaction(engine) as connection:
                 _stop_writers(connection)
                 if not _is_there(connection, newest):
-                    # A run was deleted, and SQLite gives the highest ids out again: which contents
+                    # A run was deleted, and SQLite gives the highest ids out again: which calls
                     # have come since cannot be told by them any more.
                     there_may_be_more = True
                     break
@@ -284,34 +285,33 @@ def _collect_messages(engine: Engine) -> None:
                 unused.difference_update(
                     connection.scalars(later, {"id": 0 if newest is None else newest.id})
                 )
-                newest = _newest_content(connection)
+                newest = _newest_prompt(connection)
                 some = [unused.pop() for _ in range(min(len(unused), _ROWS_PER_BATCH))]
                 connection.execute(delete(MessageRow).where(MessageRow.hash.in_(some)))
         if not there_may_be_more:
             return
 
 
-def _newest_content(connection: Connection) -> _Content | None:
-    columns = (StepContentRow.id, StepContentRow.episode_id, StepContentRow.step_index)
-    newest = select(*columns).order_by(StepContentRow.id.desc()).limit(1)
-    row = connection.execute(newest).one_or_none()
-    return None if row is None else _Content(*row)
+_PROMPT = (CallRow.id, CallRow.episode_id, CallRow.step_index, CallRow.call_index)
 
 
-def _is_there(connection: Connection, content: _Content | None) -> bool:
-    if content is None:
+def _newest_prompt(connection: Connection) -> _Prompt | None:
+    row = connection.execute(select(*_PROMPT).order_by(CallRow.id.desc()).limit(1)).one_or_none()
+    return None if row is None else _Prompt(*row)
+
+
+def _is_there(connection: Connection, prompt: _Prompt | None) -> bool:
+    if prompt is None:
         return True
-    columns = (StepContentRow.id, StepContentRow.episode_id, StepContentRow.step_index)
-    same = select(*columns).where(StepContentRow.id == content.id)
-    row = connection.execute(same).one_or_none()
-    return row is not None and _Content(*row) == content
+    row = connection.execute(select(*_PROMPT).where(CallRow.id == prompt.id)).one_or_none()
+    return row is not None and _Prompt(*row) == prompt
 
 
 def _held(connection: Connection) -> str:
     """What follows SELECT to get the hashes of messages that prompts hold; AND may follow it."""
     if connection.dialect.name == "sqlite":
-        return "j.value FROM step_contents c, json_each(c.message_hashes_json) j WHERE true"
-    return "json_array_elements_text(c.message_hashes_json::json) FROM step_contents c WHERE true"
+        return "j.value FROM calls c, json_each(c.message_hashes_json) j WHERE true"
+    return "json_array_elements_text(c.message_hashes_json::json) FROM calls c WHERE true"
 
 
 def _collect_tasks(engine: Engine) -> None:
@@ -326,6 +326,21 @@ def _collect_tasks(engine: Engine) -> None:
         with _short_transaction(engine) as connection:
             _stop_writers(connection)
             connection.execute(delete(TaskRow).where(TaskRow.hash.in_(some), *unused))
+
+
+def _collect_pictures(engine: Engine) -> None:
+    """Delete the pictures that no episode refers to, in the same way."""
+    unused = (
+        ~select(EpisodeMediaRow.content_hash)
+        .where(EpisodeMediaRow.content_hash == MediaRow.content_hash)
+        .exists()
+    )
+    with store_errors(describe_store(engine.url)), engine.connect() as connection:
+        hashes = connection.scalars(select(MediaRow.content_hash).where(unused)).all()
+    for some in _batches(hashes, _PICTURES_PER_BATCH):
+        with _short_transaction(engine) as connection:
+            _stop_writers(connection)
+            connection.execute(delete(MediaRow).where(MediaRow.content_hash.in_(some), unused))
 
 
 def index_text(engine: Engine, *, run_id: str | None = None) -> int:
@@ -353,27 +368,27 @@ def index_text(engine: Engine, *, run_id: str | None = None) -> int:
     # SQLite's index has no text of its own: its table of documents says what is in it.
     indexed = "step_search_docsize" if sqlite else "step_search"
     columns, values = (
-        ("rowid, observation, reply", "c.id, c.observation, c.reply")
+        ("rowid, observation, replies", "t.id, t.observation, t.replies")
         if sqlite
-        else ("id, document", f"c.id, to_tsvector('simple', {_POSTGRESQL_TEXT})")
+        else ("id, document", f"t.id, to_tsvector('simple', {_POSTGRESQL_TEXT})")
     )
-    source = "FROM step_contents c"
+    source = "FROM {} t"
     if run_id is not None:
-        source += " JOIN episodes e ON e.id = c.episode_id AND e.run_id = :run_id"
+        source += " JOIN episodes e ON e.id = t.episode_id AND e.run_id = :run_id"
     missing = text(
         f"""
-        SELECT c.id {source} WHERE c.id > :after
-        AND NOT EXISTS (SELECT 1 FROM {indexed} s WHERE s.id = c.id)
-        ORDER BY c.id LIMIT :most
+        SELECT t.id {source.format("observations")} WHERE t.id > :after
+        AND NOT EXISTS (SELECT 1 FROM {indexed} s WHERE s.id = t.id)
+        ORDER BY t.id LIMIT :most
         """
     )
     # Another program may have indexed some of them since. All is bounded on both sides, or
     # PostgreSQL may read the whole index for a batch.
     add = text(
         f"""
-        INSERT INTO step_search ({columns}) SELECT {values} {source}
-        WHERE c.id BETWEEN :first AND :last AND NOT EXISTS (
-            SELECT 1 FROM {indexed} s WHERE s.id = c.id AND s.id BETWEEN :first AND :last
+        INSERT INTO step_search ({columns}) SELECT {values} {source.format("step_texts")}
+        WHERE t.id BETWEEN :first AND :last AND NOT EXISTS (
+            SELECT 1 FROM {indexed} s WHERE s.id = t.id AND s.id BETWEEN :first AND :last
         )
         """
     )
@@ -414,7 +429,7 @@ def _batches(found: Sequence[Key], size: int) -> Generator[Sequence[Key]]:
 
 
 def _alive(run: RunSummary, now: float) -> bool:
-    return run.status == "running" and now - run.heartbeat_at < _ALIVE_SECONDS
+    return run.status == "running" and not is_silent(run.status, run.heartbeat_at, now=now)
 
 
 def _require_run(connection: Connection, run_id: str) -> tuple[str, float]:
@@ -433,10 +448,10 @@ def _forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
     connection.execute(
         text(
             """
-            INSERT INTO step_search (step_search, rowid, observation, reply)
-            SELECT 'delete', c.id, c.observation, c.reply FROM step_contents c
-            WHERE c.episode_id IN :episode_ids
-            AND EXISTS (SELECT 1 FROM step_search_docsize d WHERE d.id = c.id)
+            INSERT INTO step_search (step_search, rowid, observation, replies)
+            SELECT 'delete', t.id, t.observation, t.replies FROM step_texts t
+            WHERE t.episode_id IN :episode_ids
+            AND EXISTS (SELECT 1 FROM step_search_docsize d WHERE d.id = t.id)
             """
         ).bindparams(bindparam("episode_ids", expanding=True)),
         {"episode_ids": episode_ids},

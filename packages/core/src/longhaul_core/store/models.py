@@ -2,10 +2,12 @@
 
     runs 1──* attempts                     one row per process that worked on the run
     runs 1──* episodes 1──* steps          numbers of a step: lean, for SQL over many steps
-                       1──* step_contents  its text and tokens: fat, read one episode at a time
-                       1──* loss_inputs what the loss function read of a step, each time
-                       1──* critic_loss_inputs what the critic's loss read of it
-    messages                               each chat message once, keyed by its hash
+                       1──* observations   what each step was taken on: text, pictures
+                       1──* calls          calls of models: prompt, reply, tokens, credit
+                       1──* loss_inputs    what the loss function read of a call, each time
+                       1──* critic_loss_inputs  what the critic's loss read of it
+                       1──* episode_media  the pictures that it refers to
+    messages, media                        each chat message and picture once, by its hash
     tasks, panels ─ panel_tasks            what was to be done
     groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
     audits 1──* audit_findings             whether what was trained is what was meant
@@ -14,9 +16,9 @@ Rows are how trajectories are kept, not what the framework thinks with: they nev
 leave this package. `writer` turns records into rows, `queries` turns rows into plain
 results. There are no ORM relationships, so no attribute access can issue a query.
 
-The one decision to know: a step is two rows. A row with a kilobyte of text and tokens
-makes SQLite read a page per step; the lean table holds forty steps in a page, and
-credit, which arrives after the update, rewrites only that one.
+The one decision to know: a step is several rows. A row with a kilobyte of text and tokens
+makes SQLite read a page per step; the lean table holds forty steps in a page. Text and tokens are
+beside it: one observation a step, and as many calls as were made, maybe none.
 
 Times are Unix times in seconds, flags are boolean (0 and 1 in SQLite), JSON is text, token ids
 are packed little-endian int32 and logprobs little-endian float32 (see `packing`).
@@ -45,35 +47,42 @@ __all__ = [
     "AuditFindingRow",
     "AuditRow",
     "Base",
+    "CallRow",
+    "CriticLossInputRow",
+    "EpisodeMediaRow",
     "EpisodeRow",
     "EvaluationRow",
     "FailureRow",
     "GroupRow",
     "LabelRow",
     "LossInputRow",
+    "MediaRow",
     "MessageRow",
     "MetricRow",
+    "ObservationRow",
     "PanelRow",
     "PanelTaskRow",
     "PolicyVersionRow",
     "RunRow",
-    "StepContentRow",
     "StepRow",
     "TaskRow",
     "TokenPieceRow",
 ]
 
-SCHEMA_VERSION = "0009"
+SCHEMA_VERSION = "1"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
 EpisodeId = String(255)
 Hash = String(32)
 """128 bits of BLAKE2b as hexadecimal text."""
+PictureHash = String(64)
+"""SHA-256 of a picture's bytes as hexadecimal text."""
 LONGEST = "longest"
 """Key, in a column's `info`, of the most characters of a text that an index holds: PostgreSQL puts
 2,704 bytes into one place of an index, and a character takes up to four."""
 _NAME: dict[str, int] = {LONGEST: 255}
+_ENVIRONMENT: dict[str, int] = {LONGEST: 128}
 _TASK_ID: dict[str, int] = {LONGEST: 512}
 # SQLite numbers rows by itself only in a column of type INTEGER.
 RowNumber = BigInteger().with_variant(Integer, "sqlite")
@@ -136,7 +145,7 @@ class AttemptRow(Base):
     )
     attempt: Mapped[int] = mapped_column(primary_key=True)
     resumes_after_training_step: Mapped[int | None]
-    """The checkpoint it went on from: what earlier attempts did beyond it is superseded."""
+    """The checkpoint it went on from: what earlier attempts did beyond it is rolled back."""
     status: Mapped[str] = mapped_column(String(16))
     message: Mapped[str]
     started_at: Mapped[float]
@@ -159,19 +168,21 @@ class PolicyVersionRow(Base):
     """Optimizer steps behind the weights."""
     training_step: Mapped[int]
     created_at: Mapped[float]
-    superseded: Mapped[bool]
+    rolled_back: Mapped[bool]
 
 
 class TaskRow(Base):
     """What was to be done. Runs share tasks: the key is the hash of all columns but the goal."""
 
     __tablename__ = "tasks"
+    __table_args__ = (Index(None, "environment", "task_id"),)
 
     hash: Mapped[str] = mapped_column(Hash, primary_key=True)
-    environment: Mapped[str]
+    environment: Mapped[str] = mapped_column(info=_ENVIRONMENT)
     version: Mapped[str]
     data_hash: Mapped[str]
-    task_id: Mapped[str] = mapped_column(index=True, info=_TASK_ID)
+    task_id: Mapped[str] = mapped_column(info=_TASK_ID)
+    """Unique within the environment."""
     seed: Mapped[int] = mapped_column(BigInteger)
     split: Mapped[str] = mapped_column(String(16))
     """train, validation or test."""
@@ -226,7 +237,7 @@ class GroupRow(Base):
     """0-based place in that update, which decides the optimizer step; null if thrown away."""
     discard_reason: Mapped[str | None] = mapped_column(String(32))
     """A `DiscardReason`; null if the group was not thrown away."""
-    superseded: Mapped[bool]
+    rolled_back: Mapped[bool]
 
 
 class EpisodeRow(Base):
@@ -251,7 +262,7 @@ class EpisodeRow(Base):
     """0-based place in the group."""
     retry: Mapped[int]
     task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
-    superseded: Mapped[bool]
+    rolled_back: Mapped[bool]
     """A later attempt went on from a checkpoint before this episode, or, in training, before the
     training step that decided on its group."""
     failed: Mapped[bool]
@@ -268,27 +279,31 @@ class EpisodeRow(Base):
     num_steps: Mapped[int]
     horizon: Mapped[int]
     """The step limit in force."""
+    num_calls: Mapped[int]
+    """Calls of models, summed over the steps."""
     num_prompt_tokens: Mapped[int]
-    """Read by the engine, summed over the steps."""
+    """Read by our engine, summed over the calls that it answered."""
     num_action_tokens: Mapped[int]
-    """Sampled, summed over the steps."""
+    """Sampled by our engine, summed over the calls that it answered."""
     num_invalid_actions: Mapped[int]
     seed: Mapped[int] = mapped_column(BigInteger)
     """Seeds the sampling of the episode's actions."""
     started_at: Mapped[float]
     duration_seconds: Mapped[float]
     trained: Mapped[bool]
-    """Was in the loss of a training step that survived."""
+    """Was in the loss of a training step of the lineage."""
     trained_training_step: Mapped[int | None]
     """The training step whose update it was in; null if untrained."""
     episode_advantage: Mapped[float | None]
     optimizer_step_index: Mapped[int | None]
     final_observation: Mapped[str | None]
     """Seen after the last action; null if failed."""
+    final_picture_hashes_json: Mapped[str | None]
+    """Pictures of it, as in `observations`."""
     final_anchor_state: Mapped[str | None]
     """Null: the final observation itself is the anchor, or there is none."""
     final_anchor_hash: Mapped[str | None] = mapped_column(Hash)
-    """Of the anchor state of the final observation; null if failed, and before schema 0009."""
+    """Of the anchor state of the final observation; null if failed."""
     final_value: Mapped[float | None]
     """What the critic says of the final observation; null unless truncated, and without one."""
 
@@ -334,33 +349,22 @@ class StepRow(Base):
     episode_advantage: Mapped[float | None]
     step_advantage: Mapped[float | None]
     advantage: Mapped[float | None]
-    """Both parts combined, as the loss used it; where tokens have their own, their mean."""
+    """Both parts combined; a call's is its share of it. Where tokens have their own, their mean."""
     loss_weight: Mapped[float | None]
-    """Weight of each of its action tokens."""
+    """Weight of each token of its trained calls."""
     trained: Mapped[bool]
-    """The mask: whether its action tokens were in the loss."""
-    split_reason: Mapped[str | None]
-    """Why a new row of the learner began here, a `SplitReason` value; null where the step continued
-    the row of the one before it, and where there is no credit."""
+    """The mask: whether the tokens of its trained calls were in the loss."""
     anchor_hash: Mapped[str] = mapped_column(Hash)
     """Of the anchor state; steps of a group with equal hashes are compared by GiGPO."""
-    num_prompt_tokens: Mapped[int]
-    num_action_tokens: Mapped[int]
-    policy_version: Mapped[int]
-    """Optimizer steps behind the weights that sampled the action."""
-    reply_cut: Mapped[bool]
-    """A token limit ended the reply."""
-    dropped_exchanges: Mapped[int]
-    """Left out by the memory to make the prompt fit."""
-    queue_seconds: Mapped[float]
-    generate_seconds: Mapped[float]
+    act_call_index: Mapped[int | None]
+    """The call that chose the action; null where no model did."""
     environment_seconds: Mapped[float]
 
 
-class StepContentRow(Base):
-    """The text and tokens of one step. Written once; pruning empties the tokens."""
+class ObservationRow(Base):
+    """What one step was taken on. Written once."""
 
-    __tablename__ = "step_contents"
+    __tablename__ = "observations"
     __table_args__ = (UniqueConstraint("episode_id", "step_index"),)
 
     id: Mapped[int] = mapped_column(RowNumber, primary_key=True)
@@ -369,97 +373,134 @@ class StepContentRow(Base):
         EpisodeId, ForeignKey("episodes.id", ondelete="cascade")
     )
     step_index: Mapped[int]
-    observation: Mapped[str]
-    """What the policy acted on."""
+    text: Mapped[str]
+    picture_hashes_json: Mapped[str | None]
+    """Hashes of the `media` shown beside the text, in order, a JSON list; null without any."""
     anchor_state: Mapped[str | None]
-    """Null: the observation itself is the anchor."""
+    """Null: what is shown is the anchor."""
     admissible_actions_json: Mapped[str | None]
+    """Null if the environment does not say."""
+
+
+class CallRow(Base):
+    """One call of a model. Credit comes after the update; pruning empties the tokens."""
+
+    __tablename__ = "calls"
+    __table_args__ = (UniqueConstraint("episode_id", "step_index", "call_index"),)
+
+    id: Mapped[int] = mapped_column(RowNumber, primary_key=True)
+    """Rises with the time of writing."""
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade")
+    )
+    step_index: Mapped[int]
+    call_index: Mapped[int]
+    """0-based place in the step, in the order of the calls."""
+    purpose: Mapped[str]
+    """`act` chooses the step's action; `plan`, `remember`, `judge` or another word."""
+    agent: Mapped[str]
+    """Which agent of several made it; empty where there is one."""
+    model: Mapped[str]
+    """Which model answered; empty for the policy that is trained."""
     message_hashes_json: Mapped[str]
     """The prompt: hashes of its `messages` in order, a JSON list."""
     reply: Mapped[str]
-    """The action tokens as text."""
-    num_shared_prompt_tokens: Mapped[int]
-    """How many leading prompt tokens equal those of the step before."""
+    """As text."""
+    tool_calls_json: Mapped[str | None]
+    """Tools that the reply asks for: a list of `{"id", "name", "arguments"}`; null without any."""
+    finish_reason: Mapped[str] = mapped_column(String(16))
+    """stop, length, tool_calls or aborted."""
+    policy_version: Mapped[int | None]
+    """Optimizer steps behind the weights that sampled it; null where no engine of ours did."""
+    dropped_exchanges: Mapped[int]
+    """Left out by the memory to make the prompt fit."""
+    queue_seconds: Mapped[float]
+    generate_seconds: Mapped[float]
+    num_prompt_tokens: Mapped[int | None]
+    """Null where no engine of ours read them, as are the tokens below."""
+    num_action_tokens: Mapped[int | None]
+    num_shared_prompt_tokens: Mapped[int | None]
+    """How many leading prompt tokens equal those of the episode's last call with tokens that has
+    the same agent and purpose."""
     prompt_tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
     """The rest of the prompt, int32. Null once pruned."""
     action_tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """int32."""
+    """int32. Null once pruned, as are the logprobs."""
     behavior_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, one per action token, the sampler's."""
+    trained: Mapped[bool]
+    """Whether its tokens are in the loss of a step that is trained."""
+    credit_share: Mapped[float]
+    """What the step's advantage is multiplied by for its tokens."""
+    advantage: Mapped[float | None]
+    """That product, as the loss used it; null without credit."""
+    loss_weight: Mapped[float | None]
+    """Weight of each of its action tokens."""
+    split_reason: Mapped[str | None]
+    """Why a new row of the learner began here, a `SplitReason` value; null where the call continued
+    a row, and where there is no credit."""
     policy_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, the learner's before the update."""
     token_values: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, what the critic said before each action token; null unless it credits tokens."""
     token_advantages: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """float32, of each action token; null where all have the step's."""
+    """float32, of each action token; null where all have the call's."""
 
 
-class LossInputRow(Base):
-    """A step as the loss function read it in the learner's process: one row for each time.
+class _ReadByALoss:
+    """Columns of a call as a loss read it in a process of the learner: one row for each time.
 
-    `steps` holds what the trainer meant; this is what was done. A step that the trainer left
-    out of the update is not here. Run, attempt and superseded are the episode's.
+    `calls` holds what the trainer meant; this is what was done. A call that the trainer left
+    out of the update is not here. Run, attempt and rolled_back are the episode's. The key comes
+    first: SQLite's integrity check (3.40) reads a table without row ids as if it did.
     """
 
-    __tablename__ = "loss_inputs"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
 
     episode_id: Mapped[str] = mapped_column(
-        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True, sort_order=-1
     )
-    step_index: Mapped[int] = mapped_column(primary_key=True)
-    training_step: Mapped[int] = mapped_column(primary_key=True)
+    step_index: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
+    call_index: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
+    training_step: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
     """The training step whose update read it."""
-    optimizer_step_index: Mapped[int] = mapped_column(primary_key=True)
+    optimizer_step_index: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
     """0-based optimizer step of the training step."""
-    rank: Mapped[int] = mapped_column(primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
     """Of the learner's worker, from 0."""
-    micro_batch: Mapped[int] = mapped_column(primary_key=True)
+    micro_batch: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
     """0-based, counted within the rank's optimizer step."""
-    row_index: Mapped[int] = mapped_column(primary_key=True)
+    row_index: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
     """0-based place in the micro-batch."""
-    num_tokens: Mapped[int]
+    num_tokens: Mapped[int] = mapped_column(sort_order=-1)
     """Tokens in the loss: those whose weight is above 0. The rest is about them alone."""
+    weight_low: Mapped[float | None] = mapped_column(sort_order=-1)
+    """Least weight of a token; null without tokens."""
+    weight_high: Mapped[float | None] = mapped_column(sort_order=-1)
+
+
+class LossInputRow(_ReadByALoss, Base):
+    """A call as the policy's loss read it."""
+
+    __tablename__ = "loss_inputs"
+
     advantage_low: Mapped[float | None]
     """Least advantage of a token, before any importance weight; null without tokens."""
     advantage_high: Mapped[float | None]
-    weight_low: Mapped[float | None]
-    """Least weight of a token; null without tokens."""
-    weight_high: Mapped[float | None]
     old_logprob_sum: Mapped[float]
     """Sum of the old logprobs; 0 without tokens."""
 
 
-class CriticLossInputRow(Base):
-    """A step as the critic's loss read it: one row for each time, as in `loss_inputs`."""
+class CriticLossInputRow(_ReadByALoss, Base):
+    """A call as the critic's loss read it."""
 
     __tablename__ = "critic_loss_inputs"
-    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
 
-    episode_id: Mapped[str] = mapped_column(
-        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
-    )
-    step_index: Mapped[int] = mapped_column(primary_key=True)
-    training_step: Mapped[int] = mapped_column(primary_key=True)
-    """The training step whose update read it."""
-    optimizer_step_index: Mapped[int] = mapped_column(primary_key=True)
-    """0-based optimizer step of the training step."""
-    rank: Mapped[int] = mapped_column(primary_key=True)
-    """Of the learner's worker, from 0."""
-    micro_batch: Mapped[int] = mapped_column(primary_key=True)
-    """0-based, counted within the rank's optimizer step."""
-    row_index: Mapped[int] = mapped_column(primary_key=True)
-    """0-based place in the micro-batch."""
-    num_tokens: Mapped[int]
-    """Tokens in the loss: those whose weight is above 0. The rest is about them alone."""
     first_token: Mapped[int | None]
-    """0-based place, in the action, of the first of them; null without tokens."""
+    """0-based place, in the action, of the first of the tokens; null without tokens."""
     target_low: Mapped[float | None]
     """Least value target of a token; null without tokens."""
     target_high: Mapped[float | None]
-    weight_low: Mapped[float | None]
-    """Least weight of a token; null without tokens."""
-    weight_high: Mapped[float | None]
 
 
 class MessageRow(Base):
@@ -469,7 +510,41 @@ class MessageRow(Base):
 
     hash: Mapped[str] = mapped_column(Hash, primary_key=True)
     role: Mapped[str] = mapped_column(String(16))
+    """system, user, assistant or tool."""
     content: Mapped[str]
+    """Its text; of several parts, those that are text, one below the other."""
+    parts_json: Mapped[str | None]
+    """Its parts in order, texts and `{"picture": hash of a media}`; null where it is one text."""
+    tool_calls_json: Mapped[str | None]
+    """What an assistant's message asks for, as in `calls`; null without any."""
+    tool_call_id: Mapped[str | None]
+    """The request that a tool's message answers."""
+
+
+class MediaRow(Base):
+    """The bytes of a picture, stored once."""
+
+    __tablename__ = "media"
+
+    content_hash: Mapped[str] = mapped_column(PictureHash, primary_key=True)
+    media_type: Mapped[str] = mapped_column(String(16))
+    """image/png, image/jpeg or image/webp."""
+    num_bytes: Mapped[int]
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class EpisodeMediaRow(Base):
+    """An episode refers to a picture: in an observation, or in a message of a prompt."""
+
+    __tablename__ = "episode_media"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    content_hash: Mapped[str] = mapped_column(
+        PictureHash, ForeignKey("media.content_hash"), primary_key=True, index=True
+    )
 
 
 class MetricRow(Base):
@@ -489,7 +564,7 @@ class MetricRow(Base):
     name: Mapped[str] = mapped_column(primary_key=True, info=_NAME)
     value: Mapped[float | None]
     """Null where it was not a number."""
-    superseded: Mapped[bool]
+    rolled_back: Mapped[bool]
 
 
 class EvaluationRow(Base):
@@ -508,7 +583,7 @@ class EvaluationRow(Base):
     mean_return: Mapped[float]
     success_rate: Mapped[float]
     """In [0, 1]."""
-    superseded: Mapped[bool]
+    rolled_back: Mapped[bool]
 
 
 class LabelRow(Base):
@@ -582,5 +657,6 @@ class AuditFindingRow(Base):
     episode_id: Mapped[str | None] = mapped_column(EpisodeId)
     """Null where no one episode is at fault. Not a foreign key: one may be missing."""
     step_index: Mapped[int | None]
+    call_index: Mapped[int | None]
     found: Mapped[str]
     expected: Mapped[str]

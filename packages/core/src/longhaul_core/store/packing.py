@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from longhaul_core.errors import StoreError
+from longhaul_core.text import well_formed
 
 __all__ = [
     "content_hash",
@@ -28,7 +29,6 @@ __all__ = [
 ]
 
 _ESCAPE_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def pack_tokens(tokens: Sequence[int]) -> bytes:
@@ -120,6 +120,5 @@ def storable_text(text: str) -> str:
     A model can write anything: NUL, which PostgreSQL refuses, becomes U+2400, and half
     a surrogate pair, which is not UTF-8, becomes U+FFFD. The token ids keep the truth.
     """
-    if text.isascii():
-        return text.replace("\x00", "\u2400") if "\x00" in text else text
-    return _HALF_PAIR.sub("\ufffd", text).replace("\x00", "\u2400")
+    whole = well_formed(text)
+    return whole.replace("\x00", "\u2400") if "\x00" in whole else whole

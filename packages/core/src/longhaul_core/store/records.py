@@ -11,7 +11,6 @@ times are Unix times in seconds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from longhaul_core.store.packing import storable_text
@@ -93,7 +92,7 @@ class RunStarted:
     """Training steps planned; None where the run has none."""
     resumes_after_training_step: int | None = None
     """Resume only: the checkpoint's training step. What earlier attempts left beyond it is
-    marked superseded in the same transaction."""
+    marked as rolled back in the same transaction."""
     host: str | None = None
     pid: int | None = None
     """The process that trains; None if it does not say."""
@@ -190,7 +189,7 @@ class GroupDecision:
     """A training step took a group for its update, or threw it away.
 
     Key: the group's; an `EpisodeRecord` of it comes first.
-    A group without a decision waits. What waits at a checkpoint does not survive a resume from
+    A group without a decision waits. What waits at a checkpoint is rolled back by a resume from
     it: the task is played again.
     """
 
@@ -221,30 +220,30 @@ class GroupDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCredit:
-    """What one trained call of an episode was trained with."""
+    """What training made of one call."""
 
     step_index: int
     call_index: int
-    """0-based place among the step's calls."""
+    """0-based place in the step."""
     advantage: float
-    """The call's share of its step's advantage; where tokens have their own, their mean."""
+    """Its share of the step's; where tokens have their own, their mean."""
     loss_weight: float
-    """Weight of each of its tokens in the loss."""
-    policy_logprobs: tuple[float, ...] | None
-    """The learner's logprob of each token before the update; None if not computed."""
-    split_reason: str | None
-    """`SplitReason` of a call that began a row; None where it continued one."""
-    token_values: tuple[float, ...] | None
-    """The critic's value before each token; None unless advantages are by token."""
-    token_advantages: tuple[float, ...] | None
-    """Advantage of each token; None where all tokens have the call's."""
+    """Weight of each of its action tokens in the loss."""
+    policy_logprobs: tuple[float, ...] | None = None
+    """The learner's logprob of each action token before the update; None if not computed."""
+    split_reason: str | None = None
+    """`SplitReason` if it began a row; None if it continued one, or if that is unknown."""
+    token_values: tuple[float, ...] | None = None
+    """The critic's value before each action token; None unless advantages are by token."""
+    token_advantages: tuple[float, ...] | None = None
+    """Advantage of each action token; None where all tokens have the call's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeCredit:
     """What training made of an episode. Key: the episode's; its `EpisodeRecord` comes first.
 
-    Every tuple has one entry per step of the episode, but `calls`.
+    Every tuple but `calls` has one entry per step of the episode.
     """
 
     run_id: str
@@ -265,11 +264,11 @@ class EpisodeCredit:
     """What credit is given for at each step: the rewards, less penalties."""
     returns_to_go: tuple[float, ...]
     advantages: tuple[float, ...]
-    """The parts combined, as the loss used them; where tokens have their own, their mean."""
+    """The parts combined; where tokens have their own, their mean."""
     loss_weights: tuple[float, ...]
-    """Weight of each token of the step's trained calls in the loss."""
+    """Weight of each action token of the step's trained calls in the loss."""
     calls: tuple[CallCredit, ...]
-    """One entry per trained call, in the order that they were made."""
+    """One entry per trained call, in the order of steps and calls."""
     trained: bool
     """Whether the episode was in the loss."""
     values: tuple[float, ...] | None = None
@@ -289,22 +288,15 @@ class EpisodeCredit:
             "advantages": len(self.advantages),
             "loss_weights": len(self.loss_weights),
         }
-        optional = {
-            "values": self.values,
-            "value_targets": self.value_targets,
-        }
+        optional = {"values": self.values, "value_targets": self.value_targets}
         lengths |= {name: len(given) for name, given in optional.items() if given is not None}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"credit needs one entry per step, got {lengths}")
         places = [(call.step_index, call.call_index) for call in self.calls]
-        if any(not 0 <= step < len(self.advantages) for step, _ in places):
+        if places != sorted(set(places)):
             raise ValueError(
-                f"credit of {len(self.advantages)} steps has calls of steps "
-                f"{sorted({step for step, _ in places})}"
-            )
-        if any(after <= before for before, after in pairwise(places)):
-            raise ValueError(
-                f"credit needs each trained call once, in order, got (step, call) {places}"
+                "credit needs one entry per trained call, in the order of steps and calls, got "
+                f"the places {places}"
             )
 
     @property
@@ -322,8 +314,8 @@ class EpisodeCredit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossInput:
-    """What the loss function read of one call, in one row of a micro-batch.
+class _CallInput:
+    """What a loss read of one call, in one row of a micro-batch.
 
     Its numbers are over the tokens that are in the loss: those whose weight is above 0.
     """
@@ -335,116 +327,69 @@ class LossInput:
     retry: int
     step_index: int
     call_index: int
-    """0-based place among the step's calls."""
+    """0-based place in the step."""
     row_index: int
     """0-based place of the row in the micro-batch."""
     num_tokens: int
     """Tokens in the loss; 0 if the row weighs nothing."""
-    advantage_low: float | None
-    """Least advantage of a token, before any importance weight; None without tokens."""
-    advantage_high: float | None
-    """Greatest advantage of a token."""
-    weight_low: float | None
-    """Least weight of a token; None without tokens."""
-    weight_high: float | None
-    """Greatest weight of a token."""
-    old_logprob_sum: float
-    """Sum of the old logprobs, added up in double precision; 0 without tokens."""
-
-    def __post_init__(self) -> None:
-        if self.num_tokens < 0:
-            raise ValueError(f"num_tokens must be at least 0, got {self.num_tokens}")
-        extremes = (self.advantage_low, self.advantage_high, self.weight_low, self.weight_high)
-        if any((number is None) != (self.num_tokens == 0) for number in extremes):
-            raise ValueError(
-                "advantages and weights are None exactly when num_tokens is 0, "
-                f"got {self.num_tokens} tokens and {extremes}"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossInputs:
-    """What one call of the loss function read. The steps' `EpisodeRecord`s come first.
-
-    Key of each row: its episode, step and call, training_step, optimizer_step_index, rank,
-    micro_batch, row_index.
-    """
-
-    run_id: str
-    attempt: int
-    training_step: int
-    """Whose update it was."""
-    optimizer_step_index: int
-    """0-based optimizer step of the training step."""
-    rank: int
-    """Of the learner's worker, from 0."""
-    micro_batch: int
-    """0-based, counted within this rank's optimizer step."""
-    rows: tuple[LossInput, ...]
-
-    def episode_id(self, row: LossInput) -> str:
-        """The key in the store of the episode that `row` is of."""
-        return episode_id(
-            self.run_id,
-            attempt=self.attempt,
-            phase="train",
-            training_step=row.training_step,
-            group_index=row.group_index,
-            sample_index=row.sample_index,
-            retry=row.retry,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CriticLossInput:
-    """What the critic's loss read of one call, in one row of a micro-batch.
-
-    Its numbers are over the tokens that are in the loss: those whose weight is above 0.
-    """
-
-    training_step: int
-    """That played its episode."""
-    group_index: int
-    sample_index: int
-    retry: int
-    step_index: int
-    call_index: int
-    """0-based place among the step's calls."""
-    row_index: int
-    """0-based place of the row in the micro-batch."""
-    num_tokens: int
-    """Tokens in the loss; 0 if the row weighs nothing."""
-    first_token: int | None
-    """0-based place, in the reply, of the first of them; None without tokens."""
-    target_low: float | None
-    """Least value target of a token; None without tokens."""
-    target_high: float | None
-    """Greatest value target of a token."""
     weight_low: float | None
     """Least weight of a token; None without tokens."""
     weight_high: float | None
     """Greatest weight of a token."""
 
-    def __post_init__(self) -> None:
+    def require_numbers(self, **numbers: float | None) -> None:
+        """Check that numbers over tokens are there exactly if tokens are.
+
+        Raises:
+            ValueError: They are not.
+        """
         if self.num_tokens < 0:
             raise ValueError(f"num_tokens must be at least 0, got {self.num_tokens}")
-        numbers = (
-            self.first_token,
-            self.target_low,
-            self.target_high,
-            self.weight_low,
-            self.weight_high,
-        )
-        if any((number is None) != (self.num_tokens == 0) for number in numbers):
+        numbers |= {"weight_low": self.weight_low, "weight_high": self.weight_high}
+        if any((number is None) != (self.num_tokens == 0) for number in numbers.values()):
             raise ValueError(
-                "targets and weights are None exactly when num_tokens is 0, "
+                f"{', '.join(numbers)} are None exactly when num_tokens is 0, "
                 f"got {self.num_tokens} tokens and {numbers}"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CriticLossInputs:
-    """What one call of the critic's loss read. The steps' `EpisodeRecord`s come first.
+class LossInput(_CallInput):
+    """What the loss function read of one call, in one row of a micro-batch."""
+
+    advantage_low: float | None
+    """Least advantage of a token, before any importance weight; None without tokens."""
+    advantage_high: float | None
+    """Greatest advantage of a token."""
+    old_logprob_sum: float
+    """Sum of the old logprobs, added up in double precision; 0 without tokens."""
+
+    def __post_init__(self) -> None:
+        self.require_numbers(advantage_low=self.advantage_low, advantage_high=self.advantage_high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticLossInput(_CallInput):
+    """What the critic's loss read of one call, in one row of a micro-batch."""
+
+    first_token: int | None
+    """0-based place, in the action, of the first token in the loss; None without tokens."""
+    target_low: float | None
+    """Least value target of a token; None without tokens."""
+    target_high: float | None
+    """Greatest value target of a token."""
+
+    def __post_init__(self) -> None:
+        self.require_numbers(
+            first_token=self.first_token,
+            target_low=self.target_low,
+            target_high=self.target_high,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MicroBatch:
+    """Of what one call of a loss read. The calls' `EpisodeRecord`s come first.
 
     Key of each row: its episode, step and call, training_step, optimizer_step_index, rank,
     micro_batch, row_index.
@@ -460,9 +405,8 @@ class CriticLossInputs:
     """Of the learner's worker, from 0."""
     micro_batch: int
     """0-based, counted within this rank's optimizer step."""
-    rows: tuple[CriticLossInput, ...]
 
-    def episode_id(self, row: CriticLossInput) -> str:
+    def episode_id(self, row: LossInput | CriticLossInput) -> str:
         """The key in the store of the episode that `row` is of."""
         return episode_id(
             self.run_id,
@@ -473,6 +417,20 @@ class CriticLossInputs:
             sample_index=row.sample_index,
             retry=row.retry,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossInputs(_MicroBatch):
+    """What the loss function read of one micro-batch."""
+
+    rows: tuple[LossInput, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticLossInputs(_MicroBatch):
+    """What the critic's loss read of one micro-batch."""
+
+    rows: tuple[CriticLossInput, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -558,6 +516,8 @@ class AuditFinding:
     step_index: int | None
     found: str
     expected: str
+    call_index: int | None = None
+    """0-based place in the step; None where no one call is at fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

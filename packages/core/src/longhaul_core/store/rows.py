@@ -8,6 +8,8 @@ text is made storable; free text of people and errors loses its credentials.
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import get_args
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.packing import (
@@ -18,27 +20,40 @@ from longhaul_core.store.packing import (
     storable_message,
     storable_text,
 )
-from longhaul_core.store.records import CriticLossInputs, EpisodeCredit, EpisodeRecord, LossInputs
+from longhaul_core.store.records import (
+    CriticLossInputs,
+    EpisodeCredit,
+    EpisodeRecord,
+    LossInput,
+    LossInputs,
+)
 from longhaul_core.store.redaction import redacted
 from longhaul_core.types import (
+    Call,
     FailedEpisode,
-    FinishReason,
+    MediaType,
     Message,
     Observation,
+    Picture,
+    SampledTokens,
     Step,
     Task,
+    ToolCall,
     Trajectory,
 )
 
 __all__ = [
     "Row",
-    "credit_rows",
+    "call_credit_rows",
+    "call_row",
     "episode_row",
     "failure_row",
     "group_row",
     "loss_input_rows",
+    "media_row",
     "message_row",
-    "step_content_row",
+    "observation_row",
+    "step_credit_rows",
     "step_row",
     "task_hash",
     "task_row",
@@ -73,7 +88,7 @@ def task_row(task: Task) -> Row:
     }
 
 
-def group_row(record: EpisodeRecord, *, superseded: bool) -> Row:
+def group_row(record: EpisodeRecord, *, rolled_back: bool) -> Row:
     """The row of `groups` that the episode belongs to."""
     return {
         "run_id": record.run_id,
@@ -83,15 +98,18 @@ def group_row(record: EpisodeRecord, *, superseded: bool) -> Row:
         "group_index": int(record.group_index),
         "task_hash": task_hash(record.outcome.task),
         "group_size": record.group_size,
-        "superseded": superseded,
+        "rolled_back": rolled_back,
     }
 
 
-def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
+def episode_row(record: EpisodeRecord, *, rolled_back: bool) -> Row:
     """A row of `episodes`; what a failed episode does not have is null."""
     outcome = record.outcome
     ended = outcome if isinstance(outcome, Trajectory) else None
     episode_id = record.episode_id
+    sampled = [
+        call.sampled for step in outcome.steps for call in step.calls if call.sampled is not None
+    ]
     return {
         "id": episode_id,
         "run_id": record.run_id,
@@ -102,7 +120,7 @@ def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
         "sample_index": int(outcome.sample_index),
         "retry": int(record.retry),
         "task_hash": task_hash(outcome.task),
-        "superseded": superseded,
+        "rolled_back": rolled_back,
         "failed": ended is None,
         "success": None if ended is None else bool(ended.success),
         "stop_reason": None if ended is None else ended.stop_reason.value,
@@ -113,8 +131,9 @@ def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
         else _finite(ended.episode_return, name="return", owner=episode_id),
         "num_steps": len(outcome.steps),
         "horizon": int(outcome.horizon),
-        "num_prompt_tokens": sum(len(step.prompt_tokens) for step in outcome.steps),
-        "num_action_tokens": sum(len(step.action_tokens) for step in outcome.steps),
+        "num_calls": sum(len(step.calls) for step in outcome.steps),
+        "num_prompt_tokens": sum(len(tokens.prompt_tokens) for tokens in sampled),
+        "num_action_tokens": sum(len(tokens.action_tokens) for tokens in sampled),
         "num_invalid_actions": sum(not step.action_valid for step in outcome.steps),
         "seed": int(outcome.seed),
         "started_at": float(outcome.started_at),
@@ -129,10 +148,18 @@ def episode_row(record: EpisodeRecord, *, superseded: bool) -> Row:
 
 def _final_observation(observation: Observation | None) -> Row:
     if observation is None:
-        return dict.fromkeys(("final_observation", "final_anchor_state", "final_anchor_hash"))
+        return dict.fromkeys(
+            (
+                "final_observation",
+                "final_picture_hashes_json",
+                "final_anchor_state",
+                "final_anchor_hash",
+            )
+        )
     anchor = observation.anchor_state
     return {
         "final_observation": storable_text(observation.text),
+        "final_picture_hashes_json": _picture_hashes_json(observation.pictures),
         "final_anchor_state": None if anchor is None else storable_text(anchor),
         "final_anchor_hash": content_hash(observation.anchor),
     }
@@ -154,6 +181,7 @@ def step_row(episode_id: str, step: Step) -> Row:
         StoreError: The reward is not a finite number.
     """
     owner = f"step {step.index} of {episode_id}"
+    acting = [place for place, call in enumerate(step.calls) if call is step.act]
     return {
         "episode_id": episode_id,
         "step_index": step.index,
@@ -162,192 +190,244 @@ def step_row(episode_id: str, step: Step) -> Row:
         "reward": _finite(step.reward, name="reward", owner=owner),
         "trained": False,
         "anchor_hash": content_hash(step.observation.anchor),
-        "num_prompt_tokens": len(step.prompt_tokens),
-        "num_action_tokens": len(step.action_tokens),
-        "policy_version": int(step.policy_version),
-        "reply_cut": step.act is not None and step.act.finish_reason is FinishReason.LENGTH,
-        "dropped_exchanges": int(step.dropped_exchanges),
-        "queue_seconds": sum(float(call.queue_seconds) for call in step.calls),
-        "generate_seconds": sum(float(call.generate_seconds) for call in step.calls),
+        "act_call_index": acting[-1] if acting else None,
         "environment_seconds": float(step.environment_seconds),
     }
 
 
-def step_content_row(
-    episode_id: str, step: Step, *, message_hashes: Sequence[str], previous: Step | None
-) -> Row:
-    """A row of `step_contents`: text and tokens.
-
-    Args:
-        episode_id: The episode's key.
-        step: What to keep.
-        message_hashes: Keys of the prompt's messages, in order.
-        previous: The step before, whose leading prompt tokens are not repeated; None for
-            the first. A memory that shows the whole history would fill the store with the
-            square of the episode's length otherwise.
-    """
-    shared = 0
-    if previous is not None:
-        shared = shared_prefix_length(step.prompt_tokens, previous.prompt_tokens)
+def observation_row(episode_id: str, step: Step) -> Row:
+    """A row of `observations`."""
     observation = step.observation
     admissible = observation.admissible_actions
     anchor = observation.anchor_state
     return {
         "episode_id": episode_id,
         "step_index": step.index,
-        "observation": storable_text(observation.text),
+        "text": storable_text(observation.text),
+        "picture_hashes_json": _picture_hashes_json(observation.pictures),
         "anchor_state": None if anchor is None else storable_text(anchor),
-        "admissible_actions_json": None
-        if admissible is None
-        else storable_text(json.dumps(admissible, ensure_ascii=False)),
+        "admissible_actions_json": None if admissible is None else _json(admissible),
+    }
+
+
+def call_row(
+    call: Call,
+    *,
+    place: tuple[str, int, int],
+    message_hashes: Sequence[str],
+    previous: SampledTokens | None,
+) -> Row:
+    """A row of `calls`. Credit comes later.
+
+    Args:
+        call: What to keep.
+        place: Its episode's key, its step and its place there.
+        message_hashes: Keys of the prompt's messages, in order.
+        previous: Tokens of the call before that has the same agent and purpose, whose leading
+            prompt tokens are not repeated; None without one. A memory that shows the whole
+            history would fill the store with the square of the episode's length otherwise.
+    """
+    episode_id, step_index, call_index = place
+    return {
+        "episode_id": episode_id,
+        "step_index": step_index,
+        "call_index": call_index,
+        "purpose": storable_text(call.purpose),
+        "agent": storable_text(call.agent),
+        "model": storable_text(call.model),
         "message_hashes_json": json.dumps(message_hashes),
-        "reply": storable_text(step.reply),
+        "reply": storable_text(call.reply),
+        "tool_calls_json": _tool_calls_json(call.tool_calls),
+        "finish_reason": call.finish_reason.value,
+        "dropped_exchanges": int(call.dropped_exchanges),
+        "queue_seconds": float(call.queue_seconds),
+        "generate_seconds": float(call.generate_seconds),
+        "trained": bool(call.trained),
+        "credit_share": float(call.credit_share),
+        **_sampled(call.sampled, previous),
+    }
+
+
+def _sampled(tokens: SampledTokens | None, previous: SampledTokens | None) -> Row:
+    if tokens is None:
+        return dict.fromkeys(
+            (
+                "policy_version",
+                "num_prompt_tokens",
+                "num_action_tokens",
+                "num_shared_prompt_tokens",
+                "prompt_tokens",
+                "action_tokens",
+                "behavior_logprobs",
+            )
+        )
+    shared = 0
+    if previous is not None:
+        shared = shared_prefix_length(tokens.prompt_tokens, previous.prompt_tokens)
+    return {
+        "policy_version": int(tokens.policy_version),
+        "num_prompt_tokens": len(tokens.prompt_tokens),
+        "num_action_tokens": len(tokens.action_tokens),
         "num_shared_prompt_tokens": shared,
-        "prompt_tokens": pack_tokens(step.prompt_tokens[shared:]),
-        "action_tokens": pack_tokens(step.action_tokens),
-        "behavior_logprobs": pack_logprobs(step.behavior_logprobs),
+        "prompt_tokens": pack_tokens(tokens.prompt_tokens[shared:]),
+        "action_tokens": pack_tokens(tokens.action_tokens),
+        "behavior_logprobs": pack_logprobs(tokens.behavior_logprobs),
     }
 
 
 def message_row(message: Message) -> Row:
     """A row of `messages`."""
+    parts = message.parts
+    one_text = len(parts) == 1 and isinstance(parts[0], str)
+    parts_json = None
+    if not one_text:
+        parts_json = _json(
+            [{"picture": p.content_hash} if isinstance(p, Picture) else p for p in parts]
+        )
+    tool_calls_json = _tool_calls_json(message.tool_calls)
+    beyond_text = (parts_json, tool_calls_json, message.tool_call_id)
+    key = (message.role, message.text)
+    if any(each is not None for each in beyond_text):
+        key = (*key, *(each or "" for each in beyond_text))
+    tool_call_id = message.tool_call_id
     return {
-        "hash": content_hash(message.role, message.text),
+        "hash": content_hash(*key),
         "role": message.role,
         "content": storable_text(message.text),
+        "parts_json": parts_json,
+        "tool_calls_json": tool_calls_json,
+        "tool_call_id": None if tool_call_id is None else storable_text(tool_call_id),
     }
 
 
-def credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
+def media_row(picture: Picture) -> Row:
+    """A row of `media`.
+
+    Raises:
+        StoreError: It is of a type that the store does not keep, or its bytes are not at hand.
+    """
+    if picture.media_type not in get_args(MediaType):
+        raise StoreError(
+            f"a picture of type {picture.media_type!r}: the store keeps "
+            f"{', '.join(get_args(MediaType))}"
+        )
+    if picture.data is None:
+        raise StoreError(
+            f"picture {picture.content_hash} is not in the store, and was given without its bytes"
+        )
+    return {
+        "content_hash": picture.content_hash,
+        "media_type": picture.media_type,
+        "num_bytes": len(picture.data),
+        "data": picture.data,
+    }
+
+
+def _picture_hashes_json(pictures: Sequence[Picture]) -> str | None:
+    return _json([picture.content_hash for picture in pictures]) if pictures else None
+
+
+def _tool_calls_json(calls: Sequence[ToolCall]) -> str | None:
+    return _json([asdict(call) for call in calls]) if calls else None
+
+
+def _json(value: object) -> str:
+    return storable_text(json.dumps(value, ensure_ascii=False))
+
+
+def step_credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
     """What `credit` sets in `steps`, one row a step; keys are prefixed `new_`.
 
     Args:
         credit: Of one episode.
-        trained: Whether the steps count as trained; a superseded episode's never do.
+        trained: Whether the steps count as trained; a rolled back episode's never do.
 
     Raises:
         StoreError: A number is not finite.
     """
-    owner = credit.episode_id
-    values = credit.values or (None,) * len(credit.advantages)
-    targets = credit.value_targets or (None,) * len(credit.advantages)
-    reason_of = {call.step_index: call.split_reason for call in credit.calls}
-    reasons = [reason_of.get(index) for index in range(len(credit.advantages))]
-    episode_advantage = _finite(credit.episode_advantage, name="episode advantage", owner=owner)
-    return [
-        {
-            "of_episode": owner,
-            "of_step": index,
-            "new_value": None if value is None else _finite(value, name="value", owner=owner),
-            "new_value_target": None
-            if target is None
-            else _finite(target, name="value target", owner=owner),
-            "new_shaped_reward": _finite(shaped, name="shaped reward", owner=owner),
-            "new_return_to_go": _finite(return_to_go, name="return-to-go", owner=owner),
-            "new_episode_advantage": episode_advantage,
-            "new_step_advantage": _finite(step_advantage, name="step advantage", owner=owner),
-            "new_advantage": _finite(advantage, name="advantage", owner=owner),
-            "new_loss_weight": _finite(weight, name="loss weight", owner=owner),
-            "new_split_reason": reason,
-            "new_trained": trained,
-        }
-        for index, (
-            value,
-            target,
-            shaped,
-            return_to_go,
-            step_advantage,
-            advantage,
-            weight,
-            reason,
-        ) in enumerate(
-            zip(
-                values,
-                targets,
-                credit.shaped_rewards,
-                credit.returns_to_go,
-                credit.step_advantages,
-                credit.advantages,
-                credit.loss_weights,
-                reasons,
-                strict=True,
-            )
-        )
-    ]
-
-
-def loss_input_rows(consumed: LossInputs) -> list[Row]:
-    """Rows of `loss_inputs`.
-
-    Raises:
-        StoreError: A number is not finite.
-    """
+    nothing = (None,) * len(credit.advantages)
+    numbers: dict[str, Sequence[float | None]] = {
+        "value": credit.values or nothing,
+        "value_target": credit.value_targets or nothing,
+        "shaped_reward": credit.shaped_rewards,
+        "return_to_go": credit.returns_to_go,
+        "episode_advantage": (credit.episode_advantage,) * len(nothing),
+        "step_advantage": credit.step_advantages,
+        "advantage": credit.advantages,
+        "loss_weight": credit.loss_weights,
+    }
     found: list[Row] = []
-    for row in consumed.rows:
-        episode_id = consumed.episode_id(row)
-        owner = f"consumed step {row.step_index} of {episode_id}"
-        extremes = {
-            "advantage_low": row.advantage_low,
-            "advantage_high": row.advantage_high,
-            "weight_low": row.weight_low,
-            "weight_high": row.weight_high,
-        }
-        numbers: Row = {
-            name: None if number is None else _finite(number, name=name, owner=owner)
-            for name, number in extremes.items()
-        }
-        found.append(
-            {
-                "episode_id": episode_id,
-                "step_index": int(row.step_index),
-                "training_step": int(consumed.training_step),
-                "optimizer_step_index": int(consumed.optimizer_step_index),
-                "rank": int(consumed.rank),
-                "micro_batch": int(consumed.micro_batch),
-                "row_index": int(row.row_index),
-                "num_tokens": int(row.num_tokens),
-                "old_logprob_sum": _finite(
-                    row.old_logprob_sum, name="old_logprob_sum", owner=owner
-                ),
-            }
-            | numbers
-        )
+    for index in range(len(nothing)):
+        row: Row = {"of_episode": credit.episode_id, "of_step": index, "new_trained": trained}
+        for name, values in numbers.items():
+            row[f"new_{name}"] = _finite_or_none(values[index], name=name, owner=credit.episode_id)
+        found.append(row)
     return found
 
 
-def critic_loss_input_rows(consumed: CriticLossInputs) -> list[Row]:
-    """Rows of `critic_loss_inputs`.
+def call_credit_rows(credit: EpisodeCredit) -> list[Row]:
+    """What `credit` sets in `calls`, one row a trained call; keys are prefixed `new_`.
+
+    Raises:
+        StoreError: A number is not finite.
+    """
+
+    def packed(numbers: Sequence[float] | None) -> bytes | None:
+        return None if numbers is None else pack_logprobs(numbers)
+
+    owner = credit.episode_id
+    return [
+        {
+            "of_episode": owner,
+            "of_step": call.step_index,
+            "of_call": call.call_index,
+            "new_advantage": _finite(call.advantage, name="advantage", owner=owner),
+            "new_loss_weight": _finite(call.loss_weight, name="loss weight", owner=owner),
+            "new_split_reason": call.split_reason,
+            "new_policy_logprobs": packed(call.policy_logprobs),
+            "new_token_values": packed(call.token_values),
+            "new_token_advantages": packed(call.token_advantages),
+        }
+        for call in credit.calls
+    ]
+
+
+def loss_input_rows(read: LossInputs | CriticLossInputs) -> list[Row]:
+    """Rows of `loss_inputs` or of `critic_loss_inputs`.
 
     Raises:
         StoreError: A number is not finite.
     """
     found: list[Row] = []
-    for row in consumed.rows:
-        episode_id = consumed.episode_id(row)
-        owner = f"consumed value {row.step_index} of {episode_id}"
-        extremes = {
-            "target_low": row.target_low,
-            "target_high": row.target_high,
-            "weight_low": row.weight_low,
-            "weight_high": row.weight_high,
-        }
-        numbers: Row = {
-            name: None if number is None else _finite(number, name=name, owner=owner)
-            for name, number in extremes.items()
-        }
+    for row in read.rows:
+        episode_id = read.episode_id(row)
+        owner = f"what the loss read of step {row.step_index} of {episode_id}"
+        numbers = {"weight_low": row.weight_low, "weight_high": row.weight_high}
+        others: Row
+        if isinstance(row, LossInput):
+            numbers |= {"advantage_low": row.advantage_low, "advantage_high": row.advantage_high}
+            name = "old_logprob_sum"
+            others = {name: _finite(row.old_logprob_sum, name=name, owner=owner)}
+        else:
+            numbers |= {"target_low": row.target_low, "target_high": row.target_high}
+            others = {"first_token": row.first_token}
         found.append(
             {
                 "episode_id": episode_id,
                 "step_index": int(row.step_index),
-                "training_step": int(consumed.training_step),
-                "optimizer_step_index": int(consumed.optimizer_step_index),
-                "rank": int(consumed.rank),
-                "micro_batch": int(consumed.micro_batch),
+                "call_index": int(row.call_index),
+                "training_step": int(read.training_step),
+                "optimizer_step_index": int(read.optimizer_step_index),
+                "rank": int(read.rank),
+                "micro_batch": int(read.micro_batch),
                 "row_index": int(row.row_index),
                 "num_tokens": int(row.num_tokens),
-                "first_token": row.first_token,
             }
-            | numbers
+            | {
+                name: _finite_or_none(number, name=name, owner=owner)
+                for name, number in numbers.items()
+            }
+            | others
         )
     return found
 
@@ -358,9 +438,11 @@ def final_value(credit: EpisodeCredit) -> float | None:
     Raises:
         StoreError: It is not a finite number.
     """
-    if credit.final_value is None:
-        return None
-    return _finite(credit.final_value, name="final value", owner=credit.episode_id)
+    return _finite_or_none(credit.final_value, name="final value", owner=credit.episode_id)
+
+
+def _finite_or_none(number: float | None, *, name: str, owner: str) -> float | None:
+    return None if number is None else _finite(number, name=name, owner=owner)
 
 
 def _finite(number: float, *, name: str, owner: str) -> float:

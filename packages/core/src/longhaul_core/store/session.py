@@ -42,6 +42,9 @@ __all__ = [
 VERSION_TABLE = "longhaul_schema"
 """Holds one row: the schema version. Its name marks a database as a store of ours."""
 
+DEVELOPMENT_VERSIONS = frozenset(f"{number:04}" for number in range(1, 10))
+"""Schemas of the time before the first release."""
+
 _MIGRATION_LOCK = 0x10D6_4A01  # any number, the same in every process
 
 
@@ -57,8 +60,9 @@ def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
         An engine that reads and writes. Write through `write_transaction`.
 
     Raises:
-        StoreError: The store cannot be reached or written, is locked, is no store, is
-            newer than this program, or does not exist and `create` is False.
+        StoreError: The store cannot be reached or written, is locked, is no store, is newer
+            than this program or older than its first release, or does not exist and `create`
+            is False.
     """
     url = store if isinstance(store, URL) else store_url(store)
     where = describe_store(url)
@@ -213,7 +217,7 @@ def _postgresql_engine(url: URL, *, options: str = "") -> Engine:
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
-    cursor.execute("PRAGMA page_size = 8192")  # a step's content mostly fits; new files only
+    cursor.execute("PRAGMA page_size = 8192")  # a call mostly fits; new files only
     cursor.execute("PRAGMA journal_mode = WAL")
     # A commit survives the death of the process; the last ones may be lost with the power.
     cursor.execute("PRAGMA synchronous = NORMAL")
@@ -251,6 +255,12 @@ def _schema_version(connection: Connection, where: str) -> str | None:
     tables = set(inspect(connection).get_table_names())
     if VERSION_TABLE in tables:
         version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+        if version in DEVELOPMENT_VERSIONS:
+            raise StoreError(
+                f"{where} was written by a development version of Longhaul (schema {version}), "
+                "which no release ever wrote and none reads: name another store, or move this "
+                "one away; its runs can be read and resumed only by the program that wrote it"
+            )
         return None if version is None else str(version)
     strangers = tables & set(Base.metadata.tables)
     if strangers:

@@ -1,7 +1,7 @@
 """Views with plain names: the usual questions are one short SELECT.
 
-All of them show the *surviving line* of a run: what a later attempt took back is left
-out. They hold no data, so every migration drops them and makes them anew from here;
+All that name a run show its *lineage*: what a later attempt rolled back is left out. They hold no
+data, so every migration drops them and makes them anew from here;
 changing one needs a migration all the same, so that existing stores get it.
 """
 
@@ -30,41 +30,95 @@ JOIN tasks t ON t.hash = e.task_hash
 JOIN groups g ON g.run_id = e.run_id AND g.attempt = e.attempt AND g.phase = e.phase
     AND g.training_step = e.training_step AND g.group_index = e.group_index
 LEFT JOIN failures f ON f.episode_id = e.id
-WHERE NOT e.superseded
+WHERE NOT e.rolled_back
 """
 
-# Joined on the left, the text of a step is not read by a question that does not name it.
+# Joined on the left, the text of a step is not read by a question that does not name it. What the
+# calls of a step add up to is asked of them only where it is named.
 _STEP_DETAIL = """
 SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_index,
        e.sample_index,
        t.environment, t.task_id, e.success, e.episode_return,
-       c.observation, c.admissible_actions_json, c.reply, s.action, s.action_valid,
+       o.text AS observation, o.picture_hashes_json, o.admissible_actions_json,
+       c.reply, s.action, s.action_valid,
        s.reward, s.shaped_reward, s.return_to_go, s.value, s.value_target,
        s.episode_advantage, s.step_advantage, s.advantage, s.loss_weight, s.trained,
        e.trained_training_step,
-       s.anchor_hash, s.num_prompt_tokens, s.num_action_tokens, s.policy_version,
-       s.reply_cut, s.dropped_exchanges, s.split_reason,
-       s.queue_seconds, s.generate_seconds, s.environment_seconds
+       s.anchor_hash, s.act_call_index, c.policy_version, c.finish_reason, c.dropped_exchanges,
+       {calls_of_step}
+       s.environment_seconds
 FROM steps s
 JOIN episodes e ON e.id = s.episode_id
 LEFT JOIN tasks t ON t.hash = e.task_hash
-LEFT JOIN step_contents c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
-WHERE NOT e.superseded
+LEFT JOIN observations o ON o.episode_id = s.episode_id AND o.step_index = s.step_index
+LEFT JOIN calls c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
+    AND c.call_index = s.act_call_index
+WHERE NOT e.rolled_back
 """
 
-# A step that was left out of the update has nulls; one that was consumed twice has two rows.
-_STEP_CONSUMPTION = """
-SELECT s.episode_id, s.step_index, e.run_id, e.attempt, e.training_step, e.group_index,
-       e.sample_index,
-       s.trained, e.trained_training_step, s.num_action_tokens, s.advantage, s.loss_weight,
-       c.training_step AS update_training_step, c.optimizer_step_index, c.rank, c.micro_batch,
-       c.row_index, c.num_tokens,
-       c.advantage_low, c.advantage_high, c.weight_low, c.weight_high, c.old_logprob_sum
-FROM steps s
-JOIN episodes e ON e.id = s.episode_id
-LEFT JOIN loss_inputs c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
-WHERE NOT e.superseded AND e.phase = 'train'
+_OF_STEP = "FROM calls a WHERE a.episode_id = s.episode_id AND a.step_index = s.step_index"
+_CALLS_OF_STEP = f"""
+       (SELECT count(*) {_OF_STEP}) AS num_calls,
+       (SELECT coalesce(sum(a.num_prompt_tokens), 0) {_OF_STEP}) AS num_prompt_tokens,
+       (SELECT coalesce(sum(a.num_action_tokens), 0) {_OF_STEP}) AS num_action_tokens,
+       (SELECT coalesce(sum(a.queue_seconds), 0) {_OF_STEP}) AS queue_seconds,
+       (SELECT coalesce(sum(a.generate_seconds), 0) {_OF_STEP}) AS generate_seconds,
 """
+
+_CALL_DETAIL = """
+SELECT c.episode_id, c.step_index, c.call_index, e.run_id, e.phase, e.training_step,
+       e.group_index, e.sample_index, t.environment, t.task_id,
+       c.purpose, c.agent, c.model, c.policy_version, c.reply, c.tool_calls_json, c.finish_reason,
+       c.dropped_exchanges, c.num_prompt_tokens, c.num_action_tokens,
+       c.queue_seconds, c.generate_seconds,
+       c.trained AND s.trained AS trained, e.trained_training_step,
+       c.credit_share, c.advantage, c.loss_weight, c.split_reason
+FROM calls c
+JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
+JOIN episodes e ON e.id = c.episode_id
+JOIN tasks t ON t.hash = e.task_hash
+WHERE NOT e.rolled_back
+"""
+
+# A call that was left out of the update has nulls; one that was read twice has two rows.
+_CALL_LOSS_INPUTS = """
+SELECT c.episode_id, c.step_index, c.call_index, e.run_id, e.attempt, e.training_step,
+       e.group_index, e.sample_index,
+       c.purpose, c.agent, c.trained AND s.trained AS trained, e.trained_training_step,
+       c.num_action_tokens, c.advantage, c.loss_weight,
+       i.training_step AS update_training_step, i.optimizer_step_index, i.rank, i.micro_batch,
+       i.row_index, i.num_tokens,
+       i.advantage_low, i.advantage_high, i.weight_low, i.weight_high, i.old_logprob_sum
+FROM calls c
+JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
+JOIN episodes e ON e.id = c.episode_id
+LEFT JOIN loss_inputs i ON i.episode_id = c.episode_id AND i.step_index = c.step_index
+    AND i.call_index = c.call_index
+WHERE NOT e.rolled_back AND e.phase = 'train'
+"""
+
+# What the text index holds of each step.
+_STEP_TEXTS: Mapping[Dialect, str] = {
+    "sqlite": """
+SELECT o.id, o.episode_id, o.step_index, o.text AS observation,
+       coalesce((
+           SELECT group_concat(r.reply, char(10)) FROM (
+               SELECT c.reply FROM calls c
+               WHERE c.episode_id = o.episode_id AND c.step_index = o.step_index
+               ORDER BY c.call_index
+           ) r
+       ), '') AS replies
+FROM observations o
+""",
+    "postgresql": """
+SELECT o.id, o.episode_id, o.step_index, o.text AS observation,
+       coalesce((
+           SELECT string_agg(c.reply, chr(10) ORDER BY c.call_index) FROM calls c
+           WHERE c.episode_id = o.episode_id AND c.step_index = o.step_index
+       ), '') AS replies
+FROM observations o
+""",
+}
 
 # Failed episodes have neither return nor success: avg() leaves out what is null.
 _TRAINING_CURVE = """
@@ -82,7 +136,7 @@ SELECT run_id, phase, training_step,
        CAST(sum(num_invalid_actions) * 1.0 / nullif(sum(num_steps), 0)
             AS double precision) AS invalid_action_rate
 FROM episodes
-WHERE NOT superseded
+WHERE NOT rolled_back
 GROUP BY run_id, phase, training_step
 """
 
@@ -93,7 +147,7 @@ SELECT r.id AS run_id, r.name, r.kind, r.status, r.message, r.attempt,
        {started} AS started, {ended} AS ended, {heartbeat} AS heartbeat,
        r.num_training_steps AS num_training_steps_planned,
        coalesce((
-           SELECT m.training_step FROM metrics m WHERE m.run_id = r.id AND NOT m.superseded
+           SELECT m.training_step FROM metrics m WHERE m.run_id = r.id AND NOT m.rolled_back
            ORDER BY m.attempt DESC, m.training_step DESC LIMIT 1
        ), 0) AS num_training_steps_done,
        CAST(coalesce(c.num_episodes, 0) AS bigint) AS num_episodes,
@@ -114,13 +168,15 @@ LEFT JOIN (
 
 _PROMPT_MESSAGES: Mapping[Dialect, str] = {
     "sqlite": """
-SELECT c.episode_id, c.step_index, j.key AS position, m.role, m.content
-FROM step_contents c, json_each(c.message_hashes_json) j
+SELECT c.episode_id, c.step_index, c.call_index, j.key AS position, m.role, m.content,
+       m.parts_json, m.tool_calls_json, m.tool_call_id
+FROM calls c, json_each(c.message_hashes_json) j
 JOIN messages m ON m.hash = j.value
 """,
     "postgresql": """
-SELECT c.episode_id, c.step_index, (j.number - 1)::integer AS position, m.role, m.content
-FROM step_contents c
+SELECT c.episode_id, c.step_index, c.call_index, (j.number - 1)::integer AS position,
+       m.role, m.content, m.parts_json, m.tool_calls_json, m.tool_call_id
+FROM calls c
 CROSS JOIN LATERAL json_array_elements_text(c.message_hashes_json::json)
     WITH ORDINALITY AS j(hash, number)
 JOIN messages m ON m.hash = j.hash
@@ -141,8 +197,10 @@ def view_definitions(dialect: Dialect) -> dict[str, str]:
 
     return {
         "episode_summary": _EPISODE_SUMMARY.format(started=time("e.started_at")),
-        "step_detail": _STEP_DETAIL,
-        "step_loss_inputs": _STEP_CONSUMPTION,
+        "step_detail": _STEP_DETAIL.format(calls_of_step=_CALLS_OF_STEP.strip()),
+        "call_detail": _CALL_DETAIL,
+        "call_loss_inputs": _CALL_LOSS_INPUTS,
+        "step_texts": _STEP_TEXTS[dialect],
         "prompt_messages": _PROMPT_MESSAGES[dialect],
         "training_curve": _TRAINING_CURVE,
         "run_summary": _RUN_SUMMARY.format(

@@ -16,11 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sqlalchemy import select, text
+from sqlalchemy import text
 from sqlalchemy.engine import URL
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.models import RunRow
 from longhaul_core.store.records import (
     Audit,
     CriticLossInputs,
@@ -70,7 +69,7 @@ class StoreWriter:
 
         The order inside a batch does not matter, except that `RunStarted` must have come
         in this batch or before, and an episode before or with its group's decision, its credit
-        and its consumed steps.
+        and what the loss read of it.
 
         Raises:
             StoreError: The store refused, or a record cannot be kept; nothing was written.
@@ -85,18 +84,18 @@ class StoreWriter:
                 )
             starting = _of(RunStarted, batch)
             run_ids = {each.run_id for each in batch if not isinstance(each, Label)}
-            runs.lock_lines(connection, run_ids, to_change={each.run_id for each in starting})
+            runs.lock_lineages(connection, run_ids, to_change={each.run_id for each in starting})
             for started in starting:
                 runs.start_run(connection, started)
-            lines = runs.surviving_lines(connection, run_ids)
-            episodes.write_episodes(connection, _of(EpisodeRecord, batch), lines)
-            episodes.write_decisions(connection, _of(GroupDecision, batch), lines)
-            episodes.write_credit(connection, _of(EpisodeCredit, batch), lines)
+            lineages = runs.read_lineages(connection, run_ids)
+            episodes.write_episodes(connection, _of(EpisodeRecord, batch), lineages)
+            episodes.write_decisions(connection, _of(GroupDecision, batch), lineages)
+            episodes.write_credit(connection, _of(EpisodeCredit, batch), lineages)
             episodes.write_loss_inputs(connection, _of(LossInputs, batch))
-            episodes.write_critic_loss_inputs(connection, _of(CriticLossInputs, batch))
-            measurements.write_metrics(connection, _of(Metrics, batch), lines)
-            measurements.write_evaluations(connection, _of(Evaluation, batch), lines)
-            measurements.write_policy_versions(connection, _of(PolicyVersion, batch), lines)
+            episodes.write_loss_inputs(connection, _of(CriticLossInputs, batch))
+            measurements.write_metrics(connection, _of(Metrics, batch), lineages)
+            measurements.write_evaluations(connection, _of(Evaluation, batch), lineages)
+            measurements.write_policy_versions(connection, _of(PolicyVersion, batch), lineages)
             measurements.write_panels(connection, _of(PanelTasks, batch))
             measurements.write_token_pieces(connection, _of(TokenPieces, batch))
             measurements.write_labels(connection, _of(Label, batch))
@@ -105,27 +104,6 @@ class StoreWriter:
                 runs.beat(connection, heartbeat)
             for ended in _of(RunEnded, batch):
                 runs.end_run(connection, ended)
-
-    def supersede(self, run_id: str, after_training_step: int) -> None:
-        """Mark what earlier attempts left beyond a checkpoint as superseded and not trained.
-
-        Call it after the resumed attempt's `RunStarted`, or give that record the number
-        itself (`resumes_after_training_step`), which does the same in one transaction.
-
-        Args:
-            run_id: The run that is resumed.
-            after_training_step: The checkpoint's training step; rows of it survive.
-
-        Raises:
-            StoreError: The run is unknown, has one attempt only, or its newest attempt
-                already went on from another checkpoint.
-        """
-        with write_transaction(self._engine) as connection:
-            runs.lock_lines(connection, {run_id}, to_change={run_id})
-            attempt = connection.scalar(select(RunRow.attempt).where(RunRow.id == run_id))
-            if attempt is None:
-                raise StoreError(f"run {run_id!r} is not in the store")
-            runs.supersede(connection, run_id, attempt=attempt, after=after_training_step)
 
     def flush(self) -> None:
         """Return once everything written would survive the loss of power.

@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from contextlib import nullcontext
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -26,13 +27,10 @@ from longhaul_core.store.maintenance import (
     request_cancel,
     runs_to_prune,
 )
-from longhaul_core.store.queries import RunSummary, get_run, list_runs
+from longhaul_core.store.queries import RunSummary, get_run, is_silent, list_runs
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.run_directory import RunDirectory, pick_run
-
-SILENT_SECONDS = 120.0
-"""A running run that gave no sign of life for longer has probably been killed."""
 
 UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_RUNS = 1_000_000
@@ -47,7 +45,7 @@ def show_runs(store: str, *, status: str | None, limit: int, as_json: bool) -> N
     console = console_of("stdout")
     if as_json:
         for run in found:
-            console.out(json.dumps(run._asdict()), highlight=False)
+            console.out(json.dumps(asdict(run)), highlight=False)
     elif found:
         console.print(table_of(found, now=time.time()))
     else:
@@ -170,9 +168,8 @@ def table_of(found: list[RunSummary], *, now: float) -> Table:
 
 def status_of(run: RunSummary, *, now: float) -> str:
     """The run's status, and what one should know beside it."""
-    silent_seconds = now - run.heartbeat_at
-    if run.status == "running" and silent_seconds > SILENT_SECONDS:
-        return f"running, but silent for {silent_seconds / 60:,.0f} min"
+    if is_silent(run.status, run.heartbeat_at, now=now):
+        return f"running, but silent for {(now - run.heartbeat_at) / 60:,.0f} min"
     if run.status == "running" and run.cancel_requested:
         return "running, asked to stop"
     return run.status

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from longhaul_core.audit.evidence import AuditedEpisode, Evidence
+from longhaul_core.audit.evidence import AuditedEpisode, Evidence, key_of
 from longhaul_core.audit.formulas import Credit, returns_to_go
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
@@ -128,12 +128,48 @@ def check_advantage(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
+def check_call_advantage(evidence: Evidence, tally: Tally) -> None:
+    """Each trained call has its share of its step's advantage, and no other call has one."""
+    for episode in evidence.trained:
+        for call in episode.calls:
+            step = evidence.steps.get((call.episode_id, call.step_index))
+            if step is None:
+                continue  # found by steps
+            tally.checked()
+            if not call.trained:
+                wrong = call.advantage is not None
+                expected = None
+            else:
+                tokens = evidence.token_credit.get(key_of(call))
+                by_token = tokens is not None and tokens.advantages
+                if tokens is not None and by_token:  # each token is held to its own elsewhere
+                    expected = sum(tokens.advantages) / len(tokens.advantages)
+                else:
+                    expected = call.credit_share * (step.advantage or 0.0)
+                # The tokens' are kept in float32.
+                rounding = 1e-6 * max(map(abs, tokens.advantages)) if tokens and by_token else 1e-12
+                wrong = _far(call.advantage, expected, rounding)
+            if wrong:
+                tally.found(
+                    call.advantage,
+                    expected="none: the call is not trained"
+                    if expected is None
+                    else f"{expected:.9g}, {call.credit_share:g} of the step's",
+                    training_step=evidence.training_step,
+                    episode_id=call.episode_id,
+                    step_index=call.step_index,
+                    call_index=call.call_index,
+                )
+
+
 def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
     """Nothing that has an advantage is trained with 0."""
     for episode, credit in _credited(evidence, tally):
         tally.checked(len(episode.steps))
-        for step, expected in zip(episode.steps, credit.advantages, strict=True):
-            if abs(expected) <= 10 * evidence.rounding or step.num_action_tokens == 0:
+        for step, expected, num_tokens in zip(
+            episode.steps, credit.advantages, episode.num_action_tokens, strict=True
+        ):
+            if abs(expected) <= 10 * evidence.rounding or num_tokens == 0:
                 continue
             zeros = [
                 name
@@ -171,6 +207,11 @@ RULES = (
         name="advantage",
         claim="the advantage is both parts put together",
         check=check_advantage,
+    ),
+    Rule(
+        name="call_advantage",
+        claim="a call has its share of its step's advantage, if it is trained",
+        check=check_call_advantage,
     ),
     Rule(
         name="silent_zero",

@@ -1,35 +1,35 @@
 """Rules about what the loss function read: all that was meant, once, and nothing else.
 
-The learner's processes leave one row for each time that a step went through the loss. Steps
+The learner's processes leave one row for each time that a call went through the loss. Calls
 whose advantage is exactly 0 may be left out of it where the loss has no other term.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 
-from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import LossInputNumbers, StepNumbers
+from longhaul_core.store.queries import CallNumbers, LossInputNumbers
 
 __all__ = ["RULES"]
 
 NOT_RECORDED = "the run recorded nothing of what the loss read"
 
 
-def _pairs(evidence: Evidence, tally: Tally) -> Iterator[tuple[LossInputNumbers, StepNumbers]]:
-    """What was read of steps that were to be trained, beside what was meant."""
+def _pairs(evidence: Evidence, tally: Tally) -> Iterator[tuple[LossInputNumbers, CallNumbers]]:
+    """What was read of calls that were to be trained, beside what was meant."""
     if not _recorded(evidence, tally):
         return
-    for row in evidence.consumed:
-        step = evidence.steps.get((row.episode_id, row.step_index))
-        if step is not None and step.trained:
-            yield row, step
+    for row in evidence.loss_inputs:
+        call = evidence.calls.get(key_of(row))
+        if call is not None and evidence.in_loss(call):
+            yield row, call
 
 
 def _recorded(evidence: Evidence, tally: Tally) -> bool:
     if not evidence.loss_inputs_recorded:
-        tally.skip(NOT_RECORDED, sum(len(episode.steps) for episode in evidence.trained))
+        tally.skip(NOT_RECORDED, len(evidence.replies))
     return evidence.loss_inputs_recorded
 
 
@@ -44,76 +44,82 @@ def _range(low: float | None, high: float | None) -> str:
 
 def check_tokens(evidence: Evidence, tally: Tally) -> None:
     """All tokens of a reply were in the loss, and no others of its row."""
-    for row, step in _pairs(evidence, tally):
+    for row, call in _pairs(evidence, tally):
         tally.checked()
-        if row.num_tokens != step.num_action_tokens:
+        if row.num_tokens != call.num_action_tokens:
             tally.found(
                 f"{row.num_tokens} tokens in the loss",
-                expected=f"the reply's {step.num_action_tokens}",
+                expected=f"the reply's {call.num_action_tokens}",
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
+                call_index=row.call_index,
             )
 
 
 def check_advantage(evidence: Evidence, tally: Tally) -> None:
-    """Each token was in the loss with its step's advantage."""
-    for row, step in _pairs(evidence, tally):
+    """Each token was in the loss with its call's advantage."""
+    for row, call in _pairs(evidence, tally):
         if row.num_tokens == 0:
             continue
         tally.checked()
-        low, high = evidence.read_advantages(step)
+        low, high = evidence.read_advantages(call)
         if not (_is(row.advantage_low, low) and _is(row.advantage_high, high)):
             tally.found(
                 f"advantages {_range(row.advantage_low, row.advantage_high)}",
-                expected=step.advantage if low == high else _range(low, high),
+                expected=call.advantage if low == high else _range(low, high),
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
+                call_index=row.call_index,
             )
 
 
 def check_weight(evidence: Evidence, tally: Tally) -> None:
-    """Each token was in the loss with its step's weight."""
-    for row, step in _pairs(evidence, tally):
+    """Each token was in the loss with its call's weight."""
+    for row, call in _pairs(evidence, tally):
         if row.num_tokens == 0:
             continue
         tally.checked()
-        if not (_is(row.weight_low, step.loss_weight) and _is(row.weight_high, step.loss_weight)):
+        if not (_is(row.weight_low, call.loss_weight) and _is(row.weight_high, call.loss_weight)):
             tally.found(
                 f"weights {_range(row.weight_low, row.weight_high)}",
-                expected=step.loss_weight,
+                expected=call.loss_weight,
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
+                call_index=row.call_index,
             )
 
 
 def check_logprobs(evidence: Evidence, tally: Tally) -> None:
     """The tokens in the loss are the reply's: their old logprobs add up to the same."""
-    sums = {reply.key: reply.policy_sum for reply in evidence.replies if not reply.pruned}
-    for row, step in _pairs(evidence, tally):
-        key = (row.episode_id, row.step_index)
+    sums = {key_of(reply): reply.policy_sum for reply in evidence.replies if not reply.pruned}
+    for row, call in _pairs(evidence, tally):
+        key = key_of(row)
         if key not in sums:
             tally.skip("its tokens were pruned from the store")
             continue
         tally.checked()
-        if abs(row.old_logprob_sum - sums[key]) > 1e-5 * (step.num_action_tokens + abs(sums[key])):
+        if abs(row.old_logprob_sum - sums[key]) > 1e-5 * (
+            (call.num_action_tokens or 0) + abs(sums[key])
+        ):
             tally.found(
                 f"old logprobs of {row.old_logprob_sum:.9g} in all",
                 expected=f"{sums[key]:.9g}, the sum of the reply's policy logprobs",
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
+                call_index=row.call_index,
             )
 
 
 def check_once(evidence: Evidence, tally: Tally) -> None:
-    """A step is read once in a training step, in the optimizer step of its episode."""
+    """A call is read once in a training step, in the optimizer step of its episode."""
     episodes = {episode.numbers.episode_id: episode.numbers for episode in evidence.episodes}
-    times = Counter((row.episode_id, row.step_index) for row, _ in _pairs(evidence, tally))
+    times = Counter(key_of(row) for row, _ in _pairs(evidence, tally))
     tally.checked(len(times))
-    for (episode_id, step_index), number in times.items():
+    for (episode_id, step_index, call_index), number in times.items():
         if number > 1:
             tally.found(
                 f"read {number} times",
@@ -121,8 +127,9 @@ def check_once(evidence: Evidence, tally: Tally) -> None:
                 training_step=evidence.training_step,
                 episode_id=episode_id,
                 step_index=step_index,
+                call_index=call_index,
             )
-    for row in evidence.consumed:
+    for row in evidence.loss_inputs:
         episode = episodes.get(row.episode_id)
         if episode is None or episode.optimizer_step_index is None:
             continue  # found by loss_input_nothing_else
@@ -135,26 +142,28 @@ def check_once(evidence: Evidence, tally: Tally) -> None:
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
+                call_index=row.call_index,
             )
 
 
 def check_all(evidence: Evidence, tally: Tally) -> None:
-    """Every trained step that has an advantage was read."""
+    """Every trained call that has an advantage was read."""
     if not _recorded(evidence, tally):
         return
-    read = {(row.episode_id, row.step_index) for row in evidence.consumed}
+    read = {key_of(row) for row in evidence.loss_inputs}
     for episode in evidence.trained:
-        tally.checked(len(episode.steps))
-        for step in episode.steps:
-            due = evidence.intent.reads_every_row or any(evidence.read_advantages(step))
-            due = due and step.trained and step.num_action_tokens
-            if due and (step.episode_id, step.step_index) not in read:
+        for call in (call for calls in episode.trained_calls for call in calls):
+            tally.checked()
+            due = evidence.intent.reads_every_row or any(evidence.read_advantages(call))
+            due = due and evidence.in_loss(call) and call.num_action_tokens
+            if due and key_of(call) not in read:
                 tally.found(
                     "never read by the loss",
-                    expected=f"read once, with an advantage of {step.advantage or 0.0:.9g}",
+                    expected=f"read once, with an advantage of {call.advantage or 0.0:.9g}",
                     training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
+                    episode_id=call.episode_id,
+                    step_index=call.step_index,
+                    call_index=call.call_index,
                 )
 
 
@@ -162,16 +171,17 @@ def check_nothing_else(evidence: Evidence, tally: Tally) -> None:
     """Nothing is in the loss that was not to be trained."""
     if not _recorded(evidence, tally):
         return
-    for row in evidence.consumed:
+    for row in evidence.loss_inputs:
         tally.checked()
-        step = evidence.steps.get((row.episode_id, row.step_index))
-        if row.num_tokens and (step is None or not step.trained):
+        call = evidence.calls.get(key_of(row))
+        if row.num_tokens and (call is None or not evidence.in_loss(call)):
             tally.found(
                 f"{row.num_tokens} tokens in the loss",
-                expected="none: the step was not to be trained",
+                expected="none: the call was not to be trained",
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
+                call_index=row.call_index,
             )
 
 
@@ -179,10 +189,10 @@ RULES = (
     Rule(name="loss_input_tokens", claim="the loss read all tokens of a reply", check=check_tokens),
     Rule(
         name="loss_input_advantage",
-        claim="the loss read the step's advantage",
+        claim="the loss read the call's advantage",
         check=check_advantage,
     ),
-    Rule(name="loss_input_weight", claim="the loss read the step's weight", check=check_weight),
+    Rule(name="loss_input_weight", claim="the loss read the call's weight", check=check_weight),
     Rule(
         name="loss_input_logprobs",
         claim="the tokens in the loss are the reply's",
@@ -190,12 +200,12 @@ RULES = (
     ),
     Rule(
         name="loss_input_once",
-        claim="a step is read once, in its episode's optimizer step",
+        claim="a call is read once, in its episode's optimizer step",
         check=check_once,
     ),
     Rule(
         name="loss_input_all",
-        claim="every trained step with an advantage was read",
+        claim="every trained call with an advantage was read",
         check=check_all,
     ),
     Rule(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from longhaul_core.audit.evidence import Evidence, ReplyFacts
+from longhaul_core.audit.evidence import Evidence, ReplyFacts, key_of
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
 
@@ -20,10 +20,11 @@ PRUNED = "its tokens were pruned from the store"
 
 
 def _kept(evidence: Evidence, tally: Tally) -> Iterator[ReplyFacts]:
-    for reply in evidence.replies:
+    sampled = [reply for reply in evidence.replies if reply.num_action_tokens is not None]
+    for reply in sampled:
         if not reply.pruned:
             yield reply
-    tally.skip(PRUNED, sum(reply.pruned for reply in evidence.replies))
+    tally.skip(PRUNED, sum(reply.pruned for reply in sampled))
 
 
 def check_mask(evidence: Evidence, tally: Tally) -> None:
@@ -43,8 +44,19 @@ def check_mask(evidence: Evidence, tally: Tally) -> None:
 
 def check_tokens(evidence: Evidence, tally: Tally) -> None:
     """Each trained token was sampled: it has a logprob of the engine and one of the learner."""
+    for reply in evidence.replies:
+        if reply.num_action_tokens is None:
+            tally.checked()
+            tally.found(
+                "a call without tokens that is trained",
+                expected="a call that our engine sampled",
+                training_step=evidence.training_step,
+                episode_id=reply.episode_id,
+                step_index=reply.step_index,
+                call_index=reply.call_index,
+            )
     for reply in _kept(evidence, tally):
-        tally.checked(reply.num_action_tokens)
+        tally.checked(reply.num_action_tokens or 0)
         counts = (reply.num_tokens, reply.num_behavior_logprobs, reply.num_policy_logprobs)
         if any(count != reply.num_action_tokens for count in counts):
             policy = "no" if reply.num_policy_logprobs < 0 else str(reply.num_policy_logprobs)
@@ -55,6 +67,7 @@ def check_tokens(evidence: Evidence, tally: Tally) -> None:
                 training_step=evidence.training_step,
                 episode_id=reply.episode_id,
                 step_index=reply.step_index,
+                call_index=reply.call_index,
             )
 
 
@@ -69,6 +82,7 @@ def check_logprobs(evidence: Evidence, tally: Tally) -> None:
                 training_step=evidence.training_step,
                 episode_id=reply.episode_id,
                 step_index=reply.step_index,
+                call_index=reply.call_index,
             )
 
 
@@ -84,7 +98,7 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
     largest = 0.0
     num_stale = 0
     for reply in _kept(evidence, tally):
-        if evidence.steps[reply.key].policy_version != evidence.first_version:
+        if evidence.calls[key_of(reply)].policy_version != evidence.first_version:
             num_stale += 1
             continue
         if math.isnan(reply.mean_difference):
@@ -98,6 +112,7 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
                 training_step=evidence.training_step,
                 episode_id=reply.episode_id,
                 step_index=reply.step_index,
+                call_index=reply.call_index,
             )
     tally.skip(STALE, num_stale)
     _check_measured_agreement(evidence, tally, largest)
@@ -117,6 +132,26 @@ def _check_measured_agreement(evidence: Evidence, tally: Tally, largest: float) 
         )
 
 
+def check_pictures(evidence: Evidence, tally: Tally) -> None:
+    """A call was shown the pictures of its own and earlier observations, and those of tools."""
+    episode_id = ""
+    seen: set[str] = set()
+    for call in evidence.pictures:
+        if call.episode_id != episode_id:
+            episode_id, seen = call.episode_id, set[str]()
+        seen |= call.observed | call.from_tools
+        tally.checked(len(call.shown))
+        for stray in sorted(call.shown - seen):
+            tally.found(
+                f"picture {stray}",
+                expected="one of an observation of this or an earlier step, or of a tool's result",
+                training_step=evidence.training_step,
+                episode_id=call.episode_id,
+                step_index=call.step_index,
+                call_index=call.call_index,
+            )
+
+
 RULES = (
     Rule(
         name="mask",
@@ -133,5 +168,10 @@ RULES = (
         name="logprob_agreement",
         claim="engine and learner found each reply about as likely",
         check=check_agreement,
+    ),
+    Rule(
+        name="pictures",
+        claim="calls were shown pictures of this or earlier steps, or of tools",
+        check=check_pictures,
     ),
 )

@@ -34,6 +34,18 @@ def check_loss_weights(evidence: Evidence, tally: Tally) -> None:
                     episode_id=step.episode_id,
                     step_index=step.step_index,
                 )
+        weight_of = {step.step_index: step.loss_weight for step in episode.steps}
+        for call in (call for calls in episode.trained_calls for call in calls):
+            tally.checked()
+            if call.loss_weight != weight_of[call.step_index]:
+                tally.found(
+                    call.loss_weight,
+                    expected=f"{weight_of[call.step_index]}, as every token of its step",
+                    training_step=evidence.training_step,
+                    episode_id=call.episode_id,
+                    step_index=call.step_index,
+                    call_index=call.call_index,
+                )
 
 
 def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
@@ -43,12 +55,16 @@ def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
             tally.skip("steps of the optimizer step are not all there")
             continue
         tally.checked()
-        steps = [step for episode in members for step in episode.steps]
-        found = fsum((step.loss_weight or 0.0) * step.num_action_tokens for step in steps)
+        found = fsum(
+            (call.loss_weight or 0.0) * (call.num_action_tokens or 0)
+            for episode in members
+            for calls in episode.trained_calls
+            for call in calls
+        )
         expected = 1.0
         tokens_per_episode = evidence.intent.algorithm["tokens_per_episode"]
         if tokens_per_episode is not None:
-            lengths = [sum(s.num_action_tokens for s in episode.steps) for episode in members]
+            lengths = [sum(episode.num_action_tokens) for episode in members]
             mean_length = sum(lengths) / max(1, sum(length > 0 for length in lengths))
             expected = mean_length / tokens_per_episode
         if abs(found - expected) > 1e-6 * expected:
@@ -88,9 +104,9 @@ def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
                 expected=expected,
                 training_step=evidence.training_step,
             )
-    if evidence.consumed:
+    if evidence.loss_inputs:
         tally.checked()
-        done = {row.optimizer_step_index for row in evidence.consumed}
+        done = {row.optimizer_step_index for row in evidence.loss_inputs}
         if done != set(range(expected)):
             tally.found(
                 f"optimizer steps {sorted(done)} by what the loss read",
@@ -100,21 +116,23 @@ def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_policy_version(evidence: Evidence, tally: Tally) -> None:
-    """Steps are sampled by the weights that the update began with, or by not much older ones."""
+    """Replies are sampled by the weights that the update began with, or by not much older ones."""
     newest, updates = evidence.first_version, evidence.intent.optimizer_steps
     oldest = max(0, newest - evidence.intent.max_staleness * updates)
     allowed = range(oldest, newest + 1, updates)
     told = f"policy version {newest}" + (f", or from {oldest} on" if oldest < newest else "")
     for episode in (*evidence.ended, *evidence.greedy.ended.values()):
-        tally.checked(len(episode.steps))
-        for step in episode.steps:
-            if step.policy_version not in allowed:
+        sampled = [call for call in episode.calls if call.policy_version is not None]
+        tally.checked(len(sampled))
+        for call in sampled:
+            if call.policy_version not in allowed:
                 tally.found(
-                    f"policy version {step.policy_version}",
+                    f"policy version {call.policy_version}",
                     expected=told,
                     training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
+                    episode_id=call.episode_id,
+                    step_index=call.step_index,
+                    call_index=call.call_index,
                 )
 
 
@@ -210,7 +228,7 @@ RULES = (
     ),
     Rule(
         name="policy_version",
-        claim="steps are sampled by the weights their update began with, or not much older ones",
+        claim="replies are sampled by the weights their update began with, or not much older ones",
         check=check_policy_version,
     ),
     Rule(

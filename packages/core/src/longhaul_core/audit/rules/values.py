@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
 
@@ -75,68 +75,89 @@ def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
         credit = evidence.credit.get(episode.numbers.episode_id)
         if credit is None or credit.token_advantages is None:
             continue  # told by value_targets
-        for step, expected in zip(episode.steps, credit.token_advantages, strict=True):
-            found = evidence.token_credit[step.episode_id, step.step_index]
-            tally.checked(len(expected))
-            wrong = [
-                place
-                for place, value in enumerate(expected)
-                if place >= len(found.advantages)
-                or _far(found.advantages[place], value, evidence.rounding)
-            ]
-            if wrong:
-                place = wrong[0]
-                value = found.advantages[place] if place < len(found.advantages) else None
-                tally.found(
-                    f"token {place}: {'no advantage' if value is None else f'{value:.9g}'}",
-                    expected=expected[place],
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
-                )
+        for calls, of_step in zip(episode.trained_calls, credit.token_advantages, strict=True):
+            rest = of_step  # the calls of a step follow each other as one reply
+            for call in calls:
+                number = call.num_action_tokens or 0
+                expected = [call.credit_share * value for value in rest[:number]]
+                rest = rest[number:]
+                found = evidence.token_credit[key_of(call)]
+                tally.checked(number)
+                wrong = [
+                    place
+                    for place, value in enumerate(expected)
+                    if place >= len(found.advantages)
+                    or _far(found.advantages[place], value, evidence.rounding)
+                ]
+                if wrong:
+                    place = wrong[0]
+                    value = found.advantages[place] if place < len(found.advantages) else None
+                    tally.found(
+                        f"token {place}: {'no advantage' if value is None else f'{value:.9g}'}",
+                        expected=expected[place],
+                        training_step=evidence.training_step,
+                        episode_id=call.episode_id,
+                        step_index=call.step_index,
+                        call_index=call.call_index,
+                    )
 
 
 def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
-    """The critic's loss read every credited step once, with its target and its weight."""
+    """The critic's loss read every trained call once, with its step's target and weight.
+
+    By token it reads every token; by step the first one of the call that chose the action.
+    """
     if not evidence.intent.has_critic:
         return
-    times = Counter((row.episode_id, row.step_index) for row in evidence.critic_loss_inputs)
+    times = Counter(key_of(row) for row in evidence.critic_loss_inputs)
     parts = {
         episode.numbers.episode_id: evidence.optimizer_step_of(episode)
         for episode in evidence.meant
     }
     for episode in evidence.meant:
-        tally.checked(len(episode.steps))
-        for step in episode.steps:
-            number = times[step.episode_id, step.step_index]
+        for call in (call for calls in episode.trained_calls for call in calls):
+            tally.checked()
+            number = times[key_of(call)]
             if number != 1:
                 tally.found(
                     f"read {number} times by the critic's loss",
                     expected="once",
                     training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
+                    episode_id=call.episode_id,
+                    step_index=call.step_index,
+                    call_index=call.call_index,
                 )
     by_token = evidence.intent.credits_tokens
+    acting = {
+        (call.episode_id, call.step_index): call.call_index
+        for episode in evidence.meant
+        for call in episode.calls
+        if call.purpose == "act"
+    }  # the last one of each step
     for row in evidence.critic_loss_inputs:
+        call = evidence.calls.get(key_of(row))
         step = evidence.steps.get((row.episode_id, row.step_index))
         weights = evidence.value_weights.get(row.episode_id)
         wrong: list[str] = []
-        if step is None or row.episode_id not in parts:
+        if step is None or call is None or not call.trained or row.episode_id not in parts:
             wrong = [f"{row.num_tokens} values"] if row.num_tokens else []
-            expected = "nothing: the step was not to be credited"
+            expected = "nothing: the call was not to be credited"
         else:
-            num_tokens = step.num_action_tokens if by_token else 1
+            one = int(acting.get((row.episode_id, row.step_index)) == row.call_index)
+            num_tokens = call.num_action_tokens if by_token else one
+            first = 0 if num_tokens else None
             target, weight = step.value_target, None if weights is None else weights[row.step_index]
             expected = f"{num_tokens} from the first token on, target {target}, weight {weight}"
-            if (row.num_tokens, row.first_token) != (num_tokens, 0):
+            if (row.num_tokens, row.first_token) != (num_tokens, first):
                 wrong.append(f"{row.num_tokens} values from token {row.first_token} on")
             if target is not None and any(
-                _far(found, target, 0.0) for found in (row.target_low, row.target_high)
+                found is not None and _far(found, target, 0.0)
+                for found in (row.target_low, row.target_high)
             ):
                 wrong.append(f"targets {row.target_low} to {row.target_high}")
             if weight is not None and any(
-                _far(found, weight, 0.0) for found in (row.weight_low, row.weight_high)
+                found is not None and _far(found, weight, 0.0)
+                for found in (row.weight_low, row.weight_high)
             ):
                 wrong.append(f"weights {row.weight_low} to {row.weight_high}")
             update = row.optimizer_step_index, row.training_step
@@ -149,6 +170,7 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
                 training_step=evidence.training_step,
                 episode_id=row.episode_id,
                 step_index=row.step_index,
+                call_index=row.call_index,
             )
 
 
@@ -166,7 +188,7 @@ RULES = (
     ),
     Rule(
         name="critic_loss_inputs",
-        claim="the critic's loss read each step once, as it was meant",
+        claim="the critic's loss read each call once, as it was meant",
         check=check_loss_inputs,
     ),
 )

@@ -1,11 +1,14 @@
 """The questions asked of a store, one function each.
 
-Every function takes a session and keyword arguments and returns plain named tuples: a
-result stays valid after its session has closed. Nothing here writes; see `maintenance`.
+Every function takes a session and keyword arguments and returns frozen dataclasses (named
+tuples where an audit reads many): a result stays valid after its session has closed. Nothing
+here writes; see `maintenance`.
 """
 
 from longhaul_core.store.queries.audits import AuditDetail, list_audits
 from longhaul_core.store.queries.episodes import (
+    CallDetail,
+    CallTokens,
     EpisodeDetail,
     EpisodeFilter,
     EpisodePage,
@@ -13,9 +16,13 @@ from longhaul_core.store.queries.episodes import (
     EpisodeSummary,
     Failure,
     LabelDetail,
+    Media,
+    PromptMessage,
     StepDetail,
+    StoredPicture,
     failures,
     get_episode,
+    get_media,
     list_episodes,
 )
 from longhaul_core.store.queries.groups import (
@@ -42,6 +49,7 @@ from longhaul_core.store.queries.runs import (
     RunDetail,
     RunSummary,
     get_run,
+    is_silent,
     list_runs,
     liveness,
     newest_attempt,
@@ -49,6 +57,8 @@ from longhaul_core.store.queries.runs import (
 from longhaul_core.store.queries.search import SearchHit, search_steps
 from longhaul_core.store.queries.storage import StorageStats, storage_stats
 from longhaul_core.store.queries.training_steps import (
+    CallNumbers,
+    CallPictures,
     CriticLossInputNumbers,
     DiscardedGroup,
     EpisodeNumbers,
@@ -62,6 +72,8 @@ from longhaul_core.store.queries.training_steps import (
     StepNumbers,
     TokenCredit,
     anchor_texts,
+    call_numbers,
+    call_pictures,
     critic_loss_input_numbers,
     discarded_groups,
     episode_numbers,
@@ -84,6 +96,10 @@ __all__ = [
     "INVARIANTS",
     "Attempt",
     "AuditDetail",
+    "CallDetail",
+    "CallNumbers",
+    "CallPictures",
+    "CallTokens",
     "CriticLossInputNumbers",
     "CurvePoint",
     "DiscardedGroup",
@@ -104,8 +120,10 @@ __all__ = [
     "LabelDetail",
     "Liveness",
     "LossInputNumbers",
+    "Media",
     "MetricPoint",
     "PlayedGroup",
+    "PromptMessage",
     "PromptTokens",
     "ReplyLogprobs",
     "RunDetail",
@@ -114,9 +132,12 @@ __all__ = [
     "StepDetail",
     "StepNumbers",
     "StorageStats",
+    "StoredPicture",
     "TokenCredit",
     "Violation",
     "anchor_texts",
+    "call_numbers",
+    "call_pictures",
     "critic_loss_input_numbers",
     "discarded_groups",
     "episode_numbers",
@@ -126,10 +147,12 @@ __all__ = [
     "first_replies",
     "get_episode",
     "get_group",
+    "get_media",
     "get_run",
     "group_numbers",
     "has_loss_inputs",
     "horizon_outcomes",
+    "is_silent",
     "list_audits",
     "list_episodes",
     "list_groups",

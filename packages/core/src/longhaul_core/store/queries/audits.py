@@ -1,18 +1,20 @@
 """Audits: whether what a run trained was what it was meant to train."""
 
 import json
-from typing import NamedTuple
+from dataclasses import dataclass, fields
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import AuditFindingRow, AuditRow
+from longhaul_core.store.queries.answers import Answer, columns
 from longhaul_core.store.records import AuditFinding, AuditRule, AuditSkip
 
 __all__ = ["AuditDetail", "list_audits"]
 
 
-class AuditDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AuditDetail(Answer):
     """An audit of a run."""
 
     audited_at: float
@@ -34,28 +36,12 @@ def list_audits(session: Session, *, run_id: str) -> list[AuditDetail]:
     """Audits of a run, newest first."""
     findings: dict[float, list[AuditFinding]] = {}
     for row in session.execute(
-        select(
-            AuditFindingRow.audited_at,
-            AuditFindingRow.rule,
-            AuditFindingRow.training_step,
-            AuditFindingRow.episode_id,
-            AuditFindingRow.step_index,
-            AuditFindingRow.found,
-            AuditFindingRow.expected,
-        )
+        select(AuditFindingRow.audited_at, *columns(AuditFinding, AuditFindingRow))
         .where(AuditFindingRow.run_id == run_id)
         .order_by(AuditFindingRow.number)
     ):
-        findings.setdefault(row.audited_at, []).append(
-            AuditFinding(
-                rule=row.rule,
-                training_step=row.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                found=row.found,
-                expected=row.expected,
-            )
-        )
+        found = {field.name: getattr(row, field.name) for field in fields(AuditFinding)}
+        findings.setdefault(row.audited_at, []).append(AuditFinding(**found))
     audits = session.execute(
         select(
             AuditRow.audited_at,

@@ -1,26 +1,34 @@
 """Episodes: lists of them, and one with every step."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Select, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from longhaul_core.store.models import (
+    Base,
+    CallRow,
+    EpisodeMediaRow,
     EpisodeRow,
     FailureRow,
     LabelRow,
+    MediaRow,
     MessageRow,
-    StepContentRow,
+    ObservationRow,
     StepRow,
     TaskRow,
 )
 from longhaul_core.store.packing import unpack_logprobs, unpack_tokens
-from longhaul_core.types import Message, Role
+from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.types import MediaType, Role, ToolCall
 
 __all__ = [
+    "CallDetail",
+    "CallTokens",
     "EpisodeDetail",
     "EpisodeFilter",
     "EpisodePage",
@@ -28,10 +36,14 @@ __all__ = [
     "EpisodeSummary",
     "Failure",
     "LabelDetail",
+    "Media",
+    "PromptMessage",
     "StepDetail",
+    "StoredPicture",
     "episodes_of_group",
     "failures",
     "get_episode",
+    "get_media",
     "list_episodes",
 ]
 
@@ -46,45 +58,61 @@ EpisodeSort = Literal[
 ]
 
 
-class EpisodeSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary(Answer):
     """An episode in a list."""
 
     episode_id: str
+    """`run/attempt/phase/training step/group/sample_index/retry`."""
     run_id: str
     attempt: int
     phase: str
+    """`train`, `baseline`, `validation` or `test`."""
     training_step: int
     group_index: int
     sample_index: int
+    """0-based place in its group."""
     retry: int
     environment: str
     task_id: str
+    """Unique within the environment."""
     split: str
     goal: str
     failed: bool
+    """Something broke: no return, no success, in no baseline."""
     failure_cause: str | None
     failure_message: str | None
     success: bool | None
-    """None if failed, as are stop_reason, terminated, truncated and episode_return."""
+    """Whether the environment says the task was solved; None if it failed, as are stop_reason,
+    terminated, truncated and episode_return."""
     stop_reason: str | None
     terminated: bool | None
+    """The task itself ended."""
     truncated: bool | None
+    """A limit cut it short."""
     episode_return: float | None
+    """Undiscounted sum of rewards."""
     num_steps: int
     horizon: int
+    """The step limit in force."""
+    num_calls: int
+    """Calls of models, summed over the steps."""
     num_prompt_tokens: int
     num_action_tokens: int
     num_invalid_actions: int
     started_at: float
     """Unix time."""
     duration_seconds: float
-    superseded: bool
+    rolled_back: bool
+    """A resume went on from before it."""
     trained: bool
+    """Whether it was in the loss."""
     episode_advantage: float | None
     optimizer_step_index: int | None
 
 
-class EpisodePage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpisodePage(Answer):
     """Part of a list of episodes."""
 
     total: int
@@ -92,7 +120,8 @@ class EpisodePage(NamedTuple):
     rows: tuple[EpisodeSummary, ...]
 
 
-class Failure(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Failure(Answer):
     """An episode that broke, and why."""
 
     episode_id: str
@@ -109,43 +138,143 @@ class Failure(NamedTuple):
     """Finished before it broke."""
 
 
-class StepDetail(NamedTuple):
-    """Everything about one step. Credit is None before the update, tokens None once pruned."""
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A picture with its bytes."""
+
+    content_hash: str
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPicture(Answer):
+    """A picture, by its content; `media` has its bytes."""
+
+    content_hash: str
+    """SHA-256 of the bytes as hexadecimal text."""
+    media_type: MediaType
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage(Answer):
+    """One chat message of a prompt."""
+
+    role: Role
+    parts: tuple[str | StoredPicture, ...]
+    """Its content in order: texts and pictures."""
+    tool_calls: tuple[ToolCall, ...]
+    """What an assistant's message asks for."""
+    tool_call_id: str | None
+    """The request that a tool's message answers."""
+
+    @property
+    def text(self) -> str:
+        """The parts that are text, one below the other."""
+        return "\n".join(part for part in self.parts if isinstance(part, str))
+
+
+@dataclass(frozen=True, slots=True)
+class CallTokens(Answer):
+    """A call as the engine read and wrote it."""
+
+    prompt_tokens: tuple[int, ...]
+    """As the engine read them."""
+    action_tokens: tuple[int, ...]
+    """As the engine wrote them."""
+    behavior_logprobs: tuple[float, ...]
+    """The sampler's, one per action token."""
+    policy_logprobs: tuple[float, ...] | None
+    """The learner's before the update, one per action token; None if they are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallDetail(Answer):
+    """One call of a model: a prompt was read, a reply was written. Credit is None without it."""
+
+    call_index: int
+    """0-based place in the step."""
+    purpose: str
+    """`act` chose the step's action; `plan`, `remember`, `judge` or another word."""
+    agent: str
+    """Which agent of several made it; empty where there is one."""
+    model: str
+    """Which model answered; empty for the policy that is trained."""
+    messages: tuple[PromptMessage, ...]
+    """The prompt as it was composed."""
+    reply: str
+    tool_calls: tuple[ToolCall, ...]
+    """What the reply asks for."""
+    finish_reason: str
+    """`stop`, `length` (a limit on tokens), `tool_calls` or `aborted`."""
+    policy_version: int | None
+    """Optimizer steps behind the weights that sampled it; None where no engine of ours did."""
+    dropped_exchanges: int
+    """Left out by the memory to make the prompt fit."""
+    queue_seconds: float
+    generate_seconds: float
+    num_prompt_tokens: int | None
+    """None where no engine of ours read them: no tokens were recorded."""
+    num_action_tokens: int | None
+    tokens: CallTokens | None
+    """None if none were recorded, if they were pruned, or if they were not asked for."""
+    trained: bool
+    """Whether its tokens are in the loss of a step that is trained."""
+    credit_share: float
+    """What the step's advantage is multiplied by for its tokens."""
+    advantage: float | None
+    """That product, as the loss used it."""
+    loss_weight: float | None
+    """Of each action token."""
+    split_reason: str | None
+    """Why a new row of the batch began here."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDetail(Answer):
+    """One exchange with the environment. Credit is None before the update."""
 
     step_index: int
     observation: str
+    pictures: tuple[StoredPicture, ...]
+    """Shown beside the text."""
     anchor_state: str | None
+    """The state that steps are compared in; None: what is shown."""
     anchor_hash: str
     admissible_actions: tuple[str, ...] | None
-    messages: tuple[Message, ...]
-    reply: str
+    """None if the environment does not say."""
     action: str
+    """What the environment was given."""
     action_valid: bool
     reward: float
+    """Paid for this step alone."""
     shaped_reward: float | None
+    """What credit was given for: the reward, shaped and less penalties."""
     value: float | None
+    """The critic's; None without one."""
     return_to_go: float | None
+    """Discounted sum of the shaped rewards from this step on."""
     episode_advantage: float | None
     step_advantage: float | None
     advantage: float | None
+    """Both parts combined; a call's is its share of it."""
     loss_weight: float | None
+    """Of each token of its trained calls."""
     trained: bool
-    split_reason: str | None
-    policy_version: int
-    reply_cut: bool
-    dropped_exchanges: int
-    queue_seconds: float
-    generate_seconds: float
+    act_call_index: int | None
+    """The call that chose the action; None where no model did."""
     environment_seconds: float
-    num_prompt_tokens: int
-    num_action_tokens: int
-    prompt_tokens: tuple[int, ...] | None
-    action_tokens: tuple[int, ...] | None
-    behavior_logprobs: tuple[float, ...] | None
-    policy_logprobs: tuple[float, ...] | None
+    calls: tuple[CallDetail, ...]
+    """Calls of models that belong to the step, in order; maybe none."""
+
+    @property
+    def act(self) -> CallDetail | None:
+        """The call that chose the action."""
+        return None if self.act_call_index is None else self.calls[self.act_call_index]
 
 
-class LabelDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LabelDetail(Answer):
     """A remark on an episode."""
 
     step_index: int | None
@@ -155,7 +284,8 @@ class LabelDetail(NamedTuple):
     created_at: float
 
 
-class EpisodeDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EpisodeDetail(Answer):
     """One episode with every step."""
 
     summary: EpisodeSummary
@@ -164,6 +294,9 @@ class EpisodeDetail(NamedTuple):
     seed: int
     """Seeds the sampling of the actions."""
     final_observation: str | None
+    """Seen after the last action; None if it failed."""
+    final_pictures: tuple[StoredPicture, ...]
+    """Shown beside it."""
     steps: tuple[StepDetail, ...]
     labels: tuple[LabelDetail, ...]
 
@@ -185,8 +318,8 @@ class EpisodeFilter:
     task_id: str | None = None
     min_return: float | None = None
     max_return: float | None = None
-    superseded: bool | None = False
-    """False: the surviving line; True: what was taken back; None: both."""
+    rolled_back: bool | None = False
+    """False: the lineage; True: what was taken back; None: both."""
 
 
 def list_episodes(
@@ -205,7 +338,7 @@ def list_episodes(
 
     Args:
         session: Only read from.
-        where: Which episodes; None means every surviving one.
+        where: Which episodes; None means every one of a lineage.
         sort: The column that orders them.
         descending: Largest first.
         limit: Rows of a page.
@@ -251,39 +384,64 @@ def episodes_of_group(
     return tuple(EpisodeSummary(*row) for row in rows)
 
 
-def get_episode(session: Session, *, episode_id: str) -> EpisodeDetail:
-    """One episode with every step: prompts, tokens, logprobs, credit.
+def get_episode(session: Session, *, episode_id: str, tokens: bool = True) -> EpisodeDetail:
+    """One episode with every step and call: prompts, replies, credit.
+
+    Args:
+        session: Only read from.
+        episode_id: Which.
+        tokens: Token ids and logprobs too.
 
     Raises:
         LookupError: There is no such episode.
     """
     row = session.execute(
         _summaries()
-        .add_columns(TaskRow.version, TaskRow.seed, EpisodeRow.seed, EpisodeRow.final_observation)
+        .add_columns(
+            TaskRow.version,
+            TaskRow.seed,
+            EpisodeRow.seed,
+            EpisodeRow.final_observation,
+            EpisodeRow.final_picture_hashes_json,
+        )
         .where(EpisodeRow.id == episode_id)
     ).one_or_none()
     if row is None:
         raise LookupError(f"there is no episode {episode_id!r} in the store")
     labels = session.execute(
-        select(
-            LabelRow.step_index, LabelRow.name, LabelRow.value, LabelRow.author, LabelRow.created_at
-        )
+        select(*columns(LabelDetail, LabelRow))
         .where(LabelRow.episode_id == episode_id)
         .order_by(LabelRow.step_index, LabelRow.name, LabelRow.author)
     )
-    version, task_seed, seed, final_observation = row[-4:]
+    version, task_seed, seed, final_observation, final_pictures = row[-5:]
+    pictures = _pictures(session, episode_id)
     return EpisodeDetail(
-        summary=EpisodeSummary(*row[:-4]),
+        summary=EpisodeSummary(*row[:-5]),
         environment_version=version,
         task_seed=task_seed,
         seed=seed,
         final_observation=final_observation,
-        steps=_steps(session, episode_id),
+        final_pictures=tuple(pictures[each] for each in _strings(final_pictures)),
+        steps=_steps(session, episode_id, pictures=pictures, tokens=tokens),
         labels=tuple(
-            LabelDetail(None if label.step_index == -1 else label.step_index, *label[1:])
-            for label in labels
+            replace(label, step_index=None if label.step_index == -1 else label.step_index)
+            for label in (LabelDetail(*row) for row in labels)
         ),
     )
+
+
+def get_media(session: Session, *, content_hash: str) -> Media:
+    """A picture with its bytes.
+
+    Raises:
+        LookupError: There is no such picture.
+    """
+    row = session.execute(
+        select(*columns(Media, MediaRow)).where(MediaRow.content_hash == content_hash)
+    ).one_or_none()
+    if row is None:
+        raise LookupError(f"there is no picture {content_hash!r} in the store")
+    return Media(*row)
 
 
 def failures(
@@ -294,7 +452,7 @@ def failures(
     limit: int = 100,
     offset: int = 0,
 ) -> list[Failure]:
-    """Failed episodes of the run's surviving line, the newest training step first.
+    """Failed episodes of the run's lineage, the newest training step first.
 
     Args:
         session: Only read from.
@@ -304,22 +462,10 @@ def failures(
         offset: Leave out so many.
     """
     statement = (
-        select(
-            EpisodeRow.id,
-            EpisodeRow.phase,
-            EpisodeRow.training_step,
-            EpisodeRow.group_index,
-            EpisodeRow.sample_index,
-            EpisodeRow.retry,
-            TaskRow.environment,
-            TaskRow.task_id,
-            FailureRow.cause,
-            FailureRow.message,
-            EpisodeRow.num_steps,
-        )
+        select(*columns(Failure, FailureRow, EpisodeRow, TaskRow))
         .join(FailureRow, FailureRow.episode_id == EpisodeRow.id)
         .join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
-        .where(EpisodeRow.run_id == run_id, ~EpisodeRow.superseded)
+        .where(EpisodeRow.run_id == run_id, ~EpisodeRow.rolled_back)
         .order_by(EpisodeRow.training_step.desc(), EpisodeRow.id)
     )
     if cause is not None:
@@ -351,37 +497,14 @@ def _summaries() -> Select[*tuple[Any, ...]]:
     """Columns in the order of `EpisodeSummary`'s fields."""
     return (
         select(
-            EpisodeRow.id,
-            EpisodeRow.run_id,
-            EpisodeRow.attempt,
-            EpisodeRow.phase,
-            EpisodeRow.training_step,
-            EpisodeRow.group_index,
-            EpisodeRow.sample_index,
-            EpisodeRow.retry,
-            TaskRow.environment,
-            TaskRow.task_id,
-            TaskRow.split,
-            TaskRow.goal,
-            EpisodeRow.failed,
-            FailureRow.cause,
-            FailureRow.message,
-            EpisodeRow.success,
-            EpisodeRow.stop_reason,
-            EpisodeRow.terminated,
-            EpisodeRow.truncated,
-            EpisodeRow.episode_return,
-            EpisodeRow.num_steps,
-            EpisodeRow.horizon,
-            EpisodeRow.num_prompt_tokens,
-            EpisodeRow.num_action_tokens,
-            EpisodeRow.num_invalid_actions,
-            EpisodeRow.started_at,
-            EpisodeRow.duration_seconds,
-            EpisodeRow.superseded,
-            EpisodeRow.trained,
-            EpisodeRow.episode_advantage,
-            EpisodeRow.optimizer_step_index,
+            *columns(
+                EpisodeSummary,
+                EpisodeRow,
+                TaskRow,
+                episode_id=EpisodeRow.id,
+                failure_cause=FailureRow.cause,
+                failure_message=FailureRow.message,
+            )
         )
         .join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
         .outerjoin(FailureRow, FailureRow.episode_id == EpisodeRow.id)
@@ -397,7 +520,7 @@ def _conditions(where: EpisodeFilter) -> list[ColumnElement[bool]]:
         EpisodeRow.success: where.success,
         EpisodeRow.trained: where.trained,
         EpisodeRow.stop_reason: where.stop_reason,
-        EpisodeRow.superseded: where.superseded,
+        EpisodeRow.rolled_back: where.rolled_back,
         TaskRow.environment: where.environment,
         TaskRow.task_id: where.task_id,
     }
@@ -413,100 +536,144 @@ def _conditions(where: EpisodeFilter) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _steps(session: Session, episode_id: str) -> tuple[StepDetail, ...]:
-    pairs = session.execute(
-        select(StepRow, StepContentRow)
+def _steps(
+    session: Session, episode_id: str, *, pictures: Mapping[str, StoredPicture], tokens: bool
+) -> tuple[StepDetail, ...]:
+    calls: dict[int, list[CallDetail]] = defaultdict(list)
+    for step_index, call in _calls(session, episode_id, pictures=pictures, tokens=tokens):
+        calls[step_index].append(call)
+    rows = session.execute(
+        select(StepRow, ObservationRow)
         .join(
-            StepContentRow,
-            (StepContentRow.episode_id == StepRow.episode_id)
-            & (StepContentRow.step_index == StepRow.step_index),
+            ObservationRow,
+            (ObservationRow.episode_id == StepRow.episode_id)
+            & (ObservationRow.step_index == StepRow.step_index),
         )
         .where(StepRow.episode_id == episode_id)
         .order_by(StepRow.step_index)
-    ).all()
-    hashes = [_strings(content.message_hashes_json) for _, content in pairs]
-    messages = _messages(session, sorted({each for prompt in hashes for each in prompt}))
-    steps: list[StepDetail] = []
-    prompt_tokens: tuple[int, ...] | None = ()
-    for (step, content), prompt in zip(pairs, hashes, strict=True):
-        prompt_tokens = _prompt_tokens(content, previous=prompt_tokens)
-        steps.append(
-            _step_detail(
-                step,
-                content,
-                messages=tuple(messages[each] for each in prompt),
-                prompt_tokens=prompt_tokens,
-            )
+    )
+    return tuple(
+        _filled(
+            StepDetail,
+            (step, seen),
+            observation=seen.text,
+            pictures=tuple(pictures[each] for each in _strings(seen.picture_hashes_json)),
+            admissible_actions=None
+            if seen.admissible_actions_json is None
+            else tuple(_strings(seen.admissible_actions_json)),
+            calls=tuple(calls[step.step_index]),
         )
-    return tuple(steps)
-
-
-def _prompt_tokens(
-    content: StepContentRow, *, previous: tuple[int, ...] | None
-) -> tuple[int, ...] | None:
-    """The whole prompt: what it shares with the step before, then its own."""
-    if content.prompt_tokens is None or previous is None:
-        return None
-    return previous[: content.num_shared_prompt_tokens] + unpack_tokens(content.prompt_tokens)
-
-
-def _step_detail(
-    step: StepRow,
-    content: StepContentRow,
-    *,
-    messages: tuple[Message, ...],
-    prompt_tokens: tuple[int, ...] | None,
-) -> StepDetail:
-    def logprobs(blob: bytes | None) -> tuple[float, ...] | None:
-        return None if blob is None else unpack_logprobs(blob)
-
-    admissible = content.admissible_actions_json
-    tokens = content.action_tokens
-    return StepDetail(
-        step_index=step.step_index,
-        observation=content.observation,
-        anchor_state=content.anchor_state,
-        anchor_hash=step.anchor_hash,
-        admissible_actions=None if admissible is None else tuple(_strings(admissible)),
-        messages=messages,
-        reply=content.reply,
-        action=step.action,
-        action_valid=step.action_valid,
-        reward=step.reward,
-        shaped_reward=step.shaped_reward,
-        value=step.value,
-        return_to_go=step.return_to_go,
-        episode_advantage=step.episode_advantage,
-        step_advantage=step.step_advantage,
-        advantage=step.advantage,
-        loss_weight=step.loss_weight,
-        trained=step.trained,
-        split_reason=step.split_reason,
-        policy_version=step.policy_version,
-        reply_cut=step.reply_cut,
-        dropped_exchanges=step.dropped_exchanges,
-        queue_seconds=step.queue_seconds,
-        generate_seconds=step.generate_seconds,
-        environment_seconds=step.environment_seconds,
-        num_prompt_tokens=step.num_prompt_tokens,
-        num_action_tokens=step.num_action_tokens,
-        prompt_tokens=prompt_tokens,
-        action_tokens=None if tokens is None else unpack_tokens(tokens),
-        behavior_logprobs=logprobs(content.behavior_logprobs),
-        policy_logprobs=logprobs(content.policy_logprobs),
+        for step, seen in rows
     )
 
 
-def _strings(list_json: str) -> list[str]:
-    return [str(each) for each in json.loads(list_json)]
-
-
-def _messages(session: Session, hashes: Sequence[str]) -> dict[str, Message]:
-    found: dict[str, Message] = {}
-    for start in range(0, len(hashes), 500):
-        statement = select(MessageRow.hash, MessageRow.role, MessageRow.content).where(
-            MessageRow.hash.in_(hashes[start : start + 500])
+def _calls(
+    session: Session, episode_id: str, *, pictures: Mapping[str, StoredPicture], tokens: bool
+) -> Iterator[tuple[int, CallDetail]]:
+    """The calls of an episode in order, each with its step."""
+    statement = select(CallRow).where(CallRow.episode_id == episode_id)
+    if not tokens:
+        statement = statement.options(*(defer(column, raiseload=True) for column in _TOKENS))
+    rows = session.scalars(statement.order_by(CallRow.step_index, CallRow.call_index)).all()
+    prompts = [_strings(row.message_hashes_json) for row in rows]
+    messages = _messages(
+        session, sorted({each for prompt in prompts for each in prompt}), pictures=pictures
+    )
+    previous: dict[tuple[str, str], tuple[int, ...] | None] = {}
+    for row, prompt in zip(rows, prompts, strict=True):
+        sampled = None
+        if tokens and row.num_prompt_tokens is not None:
+            program = (row.agent, row.purpose)
+            read = previous[program] = _prompt_tokens(row, previous=previous.get(program, ()))
+            sampled = _call_tokens(row, prompt_tokens=read)
+        yield (
+            row.step_index,
+            _filled(
+                CallDetail,
+                (row,),
+                messages=tuple(messages[each] for each in prompt),
+                tool_calls=_tool_calls(row.tool_calls_json),
+                tokens=sampled,
+            ),
         )
-        for key, role, content in session.execute(statement):
-            found[key] = Message(role=cast("Role", role), content=content)
+
+
+_TOKENS = (
+    CallRow.prompt_tokens,
+    CallRow.action_tokens,
+    CallRow.behavior_logprobs,
+    CallRow.policy_logprobs,
+    CallRow.token_values,
+    CallRow.token_advantages,
+)
+
+
+def _prompt_tokens(row: CallRow, *, previous: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The whole prompt: what it shares with the call before, then its own; None once pruned."""
+    if row.prompt_tokens is None or previous is None:
+        return None
+    return previous[: row.num_shared_prompt_tokens] + unpack_tokens(row.prompt_tokens)
+
+
+def _call_tokens(row: CallRow, *, prompt_tokens: tuple[int, ...] | None) -> CallTokens | None:
+    if prompt_tokens is None or row.action_tokens is None or row.behavior_logprobs is None:
+        return None
+    learner = row.policy_logprobs
+    return CallTokens(
+        prompt_tokens=prompt_tokens,
+        action_tokens=unpack_tokens(row.action_tokens),
+        behavior_logprobs=unpack_logprobs(row.behavior_logprobs),
+        policy_logprobs=None if learner is None else unpack_logprobs(learner),
+    )
+
+
+AnswerT = TypeVar("AnswerT", StepDetail, CallDetail)
+
+
+def _filled(answer: type[AnswerT], rows: Sequence[Base], **given: object) -> AnswerT:
+    """An answer whose fields are the attributes of their name of the first row that has one."""
+    for field in fields(answer):
+        if field.name not in given:
+            row = next(row for row in rows if hasattr(row, field.name))
+            given[field.name] = getattr(row, field.name)
+    return answer(**cast("dict[str, Any]", given))
+
+
+def _strings(list_json: str | None) -> list[str]:
+    return [] if list_json is None else [str(each) for each in json.loads(list_json)]
+
+
+def _tool_calls(list_json: str | None) -> tuple[ToolCall, ...]:
+    return () if list_json is None else tuple(ToolCall(**each) for each in json.loads(list_json))
+
+
+def _pictures(session: Session, episode_id: str) -> dict[str, StoredPicture]:
+    """Those that the episode refers to, by hash."""
+    rows = session.execute(
+        select(*columns(StoredPicture, MediaRow))
+        .join(EpisodeMediaRow, EpisodeMediaRow.content_hash == MediaRow.content_hash)
+        .where(EpisodeMediaRow.episode_id == episode_id)
+    )
+    return {row.content_hash: StoredPicture(*row) for row in rows}
+
+
+def _messages(
+    session: Session, hashes: Sequence[str], *, pictures: Mapping[str, StoredPicture]
+) -> dict[str, PromptMessage]:
+    def parts(row: MessageRow) -> tuple[str | StoredPicture, ...]:
+        if row.parts_json is None:
+            return (row.content,)
+        found: list[str | dict[str, str]] = json.loads(row.parts_json)
+        return tuple(p if isinstance(p, str) else pictures[p["picture"]] for p in found)
+
+    found: dict[str, PromptMessage] = {}
+    for start in range(0, len(hashes), 500):
+        chunk = hashes[start : start + 500]
+        for row in session.scalars(select(MessageRow).where(MessageRow.hash.in_(chunk))):
+            found[row.hash] = PromptMessage(
+                role=cast("Role", row.role),
+                parts=parts(row),
+                tool_calls=_tool_calls(row.tool_calls_json),
+                tool_call_id=row.tool_call_id,
+            )
     return found

@@ -1,11 +1,13 @@
 """Groups: the attempts at one task, compared with each other."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import Select, SQLColumnExpression, and_, func, select
 from sqlalchemy.orm import Session, aliased
 
 from longhaul_core.store.models import EpisodeRow, GroupRow, StepRow, TaskRow
+from longhaul_core.store.queries.answers import Answer, columns
 from longhaul_core.store.queries.episodes import EpisodeSummary, episodes_of_group
 from longhaul_core.store.queries.expressions import (
     MEAN_RETURN,
@@ -17,20 +19,24 @@ from longhaul_core.store.queries.expressions import (
 __all__ = ["GroupDetail", "GroupPage", "GroupSummary", "get_group", "list_groups"]
 
 
-class GroupSummary(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupSummary(Answer):
     """A group in a list. Returns are of the episodes that ended."""
 
     run_id: str
     attempt: int
+    """Of the run: 0, or how often it had been resumed."""
     phase: str
     training_step: int
     group_index: int
+    """Place of the task in the training step's batch, or in the panel."""
     environment: str
     task_id: str
     goal: str
     group_size: int | None
     """Episodes asked for."""
-    superseded: bool
+    rolled_back: bool
+    """Whether a resume went on from before this group."""
     num_episodes: int
     """That ended."""
     num_failed_episodes: int
@@ -39,6 +45,7 @@ class GroupSummary(NamedTuple):
     min_return: float | None
     max_return: float | None
     success_rate: float | None
+    """In [0, 1]."""
     max_abs_advantage: float | None
     """Largest |advantage| of a step, a mean where tokens have their own. 0: nothing in the group
     was better or worse than what it was compared with, so the policy loss learned nothing from
@@ -46,14 +53,17 @@ class GroupSummary(NamedTuple):
     shaped rewards, and by steps."""
 
 
-class GroupPage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupPage(Answer):
     """Part of a list of groups."""
 
     total: int
+    """Matching groups in all."""
     rows: tuple[GroupSummary, ...]
 
 
-class GroupDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupDetail(Answer):
     """A group and its episodes, failed tries included, by sample_index and retry."""
 
     summary: GroupSummary
@@ -69,7 +79,7 @@ def list_groups(
     limit: int = 50,
     offset: int = 0,
 ) -> GroupPage:
-    """A page of the run's surviving groups, the newest training step first.
+    """A page of the groups of the run's lineage, the newest training step first.
 
     Args:
         session: Only read from.
@@ -79,7 +89,7 @@ def list_groups(
         limit: Rows of a page.
         offset: Rows before it.
     """
-    conditions = [GroupRow.run_id == run_id, ~GroupRow.superseded]
+    conditions = [GroupRow.run_id == run_id, ~GroupRow.rolled_back]
     if phase is not None:
         conditions.append(GroupRow.phase == phase)
     if training_step is not None:
@@ -108,7 +118,7 @@ def get_group(
         phase: train, baseline, validation or test.
         training_step: When it was played.
         group_index: Place of the task in the training step's batch.
-        attempt: Which; None means the one on the surviving line, else the newest.
+        attempt: Which; None means the one on the lineage, else the newest.
 
     Raises:
         LookupError: There is no such group.
@@ -122,7 +132,7 @@ def get_group(
     if attempt is not None:
         statement = statement.where(GroupRow.attempt == attempt)
     found = _summaries(
-        session, statement.order_by(GroupRow.superseded, GroupRow.attempt.desc()).limit(1)
+        session, statement.order_by(GroupRow.rolled_back, GroupRow.attempt.desc()).limit(1)
     )
     if not found:
         raise LookupError(
@@ -150,7 +160,7 @@ def _summaries(session: Session, groups: Select[GroupRow]) -> list[GroupSummary]
         .where(StepRow.episode_id == EpisodeRow.id)
         .scalar_subquery()
     )
-    described: tuple[Any, ...] = (
+    described: tuple[SQLColumnExpression[Any], ...] = (
         wanted.run_id,
         wanted.attempt,
         wanted.phase,
@@ -160,18 +170,21 @@ def _summaries(session: Session, groups: Select[GroupRow]) -> list[GroupSummary]
         TaskRow.task_id,
         TaskRow.goal,
         wanted.group_size,
-        wanted.superseded,
+        wanted.rolled_back,
     )
     rows = session.execute(
         select(
-            *described,
-            NUM_ENDED,
-            NUM_FAILED,
-            MEAN_RETURN,
-            func.min(EpisodeRow.episode_return),
-            func.max(EpisodeRow.episode_return),
-            SUCCESS_RATE,
-            func.max(largest_of_episode),
+            *columns(
+                GroupSummary,
+                **{column.key: column for column in described},
+                num_episodes=NUM_ENDED,
+                num_failed_episodes=NUM_FAILED,
+                mean_return=MEAN_RETURN,
+                min_return=func.min(EpisodeRow.episode_return),
+                max_return=func.max(EpisodeRow.episode_return),
+                success_rate=SUCCESS_RATE,
+                max_abs_advantage=func.max(largest_of_episode),
+            )
         )
         .join(TaskRow, TaskRow.hash == wanted.task_hash)
         .join(

@@ -1,21 +1,24 @@
 """What must be true of every store, as questions whose right answer is "nothing"."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from longhaul_core.store.queries.answers import Answer
+
 __all__ = ["INVARIANTS", "Violation", "violations"]
 
 
-class Violation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Violation(Answer):
     """Something that an invariant forbids."""
 
     invariant: str
     """Its name in `INVARIANTS`."""
     subject: str
-    """The episode, step or group that breaks it."""
+    """The episode, step, call or group that breaks it."""
 
 
 INVARIANTS: Mapping[str, str] = {
@@ -28,22 +31,46 @@ INVARIANTS: Mapping[str, str] = {
         HAVING count(s.step_index) <> e.num_steps
             OR coalesce(max(s.step_index), -1) <> e.num_steps - 1
     """,
-    "every_step_has_content": """
+    "every_step_has_its_observation": """
         SELECT s.episode_id || '#' || s.step_index FROM steps s
         JOIN episodes e ON e.id = s.episode_id
-        LEFT JOIN step_contents c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
-        WHERE e.run_id = :run_id AND c.id IS NULL
+        LEFT JOIN observations o ON o.episode_id = s.episode_id AND o.step_index = s.step_index
+        WHERE e.run_id = :run_id AND o.id IS NULL
+    """,
+    # The calls of a step are 0, 1, 2 … to its last, and the one that chose the action is there.
+    "calls_are_of_a_step_and_numbered": """
+        SELECT c.episode_id || '#' || c.step_index FROM calls c
+        JOIN episodes e ON e.id = c.episode_id
+        LEFT JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
+        WHERE e.run_id = :run_id
+        GROUP BY c.episode_id, c.step_index, s.step_index, s.act_call_index
+        HAVING s.step_index IS NULL OR count(*) <> max(c.call_index) + 1
+            OR coalesce(s.act_call_index, 0) >= count(*)
     """,
     # One float32 of four bytes per sampled token; pruned tokens are not asked about.
     "every_trained_token_has_a_logprob": """
-        SELECT s.episode_id || '#' || s.step_index FROM steps s
-        JOIN episodes e ON e.id = s.episode_id
-        JOIN step_contents c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
-        WHERE e.run_id = :run_id AND s.trained AND c.action_tokens IS NOT NULL
-            AND (length(c.action_tokens) <> 4 * s.num_action_tokens
-                 OR c.behavior_logprobs IS NULL
-                 OR length(c.behavior_logprobs) <> 4 * s.num_action_tokens
-                 OR length(c.policy_logprobs) <> 4 * s.num_action_tokens)
+        SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
+        JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
+        JOIN episodes e ON e.id = c.episode_id
+        WHERE e.run_id = :run_id AND c.trained AND s.trained
+            AND (c.num_action_tokens IS NULL
+                 OR (c.action_tokens IS NOT NULL
+                     AND (length(c.action_tokens) <> 4 * c.num_action_tokens
+                          OR c.behavior_logprobs IS NULL
+                          OR length(c.behavior_logprobs) <> 4 * c.num_action_tokens
+                          OR length(c.policy_logprobs) <> 4 * c.num_action_tokens)))
+    """,
+    "every_trained_call_has_credit": """
+        SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
+        JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
+        JOIN episodes e ON e.id = c.episode_id
+        WHERE e.run_id = :run_id AND c.trained AND s.trained
+            AND (c.advantage IS NULL OR c.loss_weight IS NULL)
+    """,
+    "only_trained_calls_have_credit": """
+        SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
+        JOIN episodes e ON e.id = c.episode_id
+        WHERE e.run_id = :run_id AND NOT c.trained AND c.advantage IS NOT NULL
     """,
     "every_trained_step_has_credit": """
         SELECT s.episode_id || '#' || s.step_index FROM steps s
@@ -59,7 +86,7 @@ INVARIANTS: Mapping[str, str] = {
         FROM groups g
         JOIN episodes e ON e.run_id = g.run_id AND e.attempt = g.attempt AND e.phase = g.phase
             AND e.training_step = g.training_step AND e.group_index = g.group_index
-        WHERE g.run_id = :run_id AND NOT g.superseded AND g.group_size IS NOT NULL
+        WHERE g.run_id = :run_id AND NOT g.rolled_back AND g.group_size IS NOT NULL
             AND (g.phase <> 'train' OR g.resolved_training_step IS NOT NULL)
         GROUP BY g.run_id, g.attempt, g.phase, g.training_step, g.group_index, g.group_size
         HAVING count(DISTINCT e.sample_index) <> g.group_size
@@ -71,9 +98,9 @@ INVARIANTS: Mapping[str, str] = {
                  OR e.failed <> (e.episode_return IS NULL)
                  OR (e.failed AND e.trained))
     """,
-    "surviving_places_hold_one_ended_episode": """
+    "a_place_of_the_lineage_holds_one_ended_episode": """
         SELECT min(e.id) FROM episodes e
-        WHERE e.run_id = :run_id AND NOT e.superseded AND NOT e.failed
+        WHERE e.run_id = :run_id AND NOT e.rolled_back AND NOT e.failed
         GROUP BY e.phase, e.training_step, e.group_index, e.sample_index
         HAVING count(*) > 1
     """,
@@ -87,8 +114,8 @@ INVARIANTS: Mapping[str, str] = {
                  OR (e.trained AND (g.update_index IS NULL
                                     OR g.resolved_training_step <> e.trained_training_step)))
     """,
-    "nothing_superseded_is_trained": """
-        SELECT e.id FROM episodes e WHERE e.run_id = :run_id AND e.superseded AND e.trained
+    "nothing_rolled_back_is_trained": """
+        SELECT e.id FROM episodes e WHERE e.run_id = :run_id AND e.rolled_back AND e.trained
     """,
 }
 """By name: SELECTs that give the offenders among a run's rows."""

@@ -1,12 +1,13 @@
 """Measurements over training: metrics, curves from the episodes, evaluations, token pieces."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow, EvaluationRow, MetricRow, TokenPieceRow
+from longhaul_core.store.queries.answers import Answer, columns
 from longhaul_core.store.queries.expressions import (
     INVALID_ACTION_RATE,
     MEAN_NUM_STEPS,
@@ -32,7 +33,8 @@ _IN_LIST = 500
 """Values per IN list; SQLite takes 32,766 in a statement, parsing them costs more than asking."""
 
 
-class MetricPoint(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MetricPoint(Answer):
     """One value of a series."""
 
     training_step: int
@@ -40,17 +42,20 @@ class MetricPoint(NamedTuple):
     """None where it was not a number."""
 
 
-class CurvePoint(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CurvePoint(Answer):
     """The episodes of one training step and phase, taken together."""
 
     phase: str
+    """`train`, `baseline`, `validation` or `test`."""
     training_step: int
     num_episodes: int
-    """That ended; means are over these."""
+    """Episodes that ended; the means are over these."""
     num_failed_episodes: int
     mean_return: float | None
-    """None if every episode failed."""
+    """Undiscounted; None if every episode failed."""
     success_rate: float | None
+    """In [0, 1]."""
     mean_num_steps: float | None
     num_steps: int
     num_action_tokens: int
@@ -58,15 +63,18 @@ class CurvePoint(NamedTuple):
     """Invalid actions per step, failed episodes included."""
 
 
-class EvaluationResult(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EvaluationResult(Answer):
     """Result on a panel."""
 
     training_step: int
+    """Training steps behind the weights; 0 before training."""
     panel: str
     split: str
     num_episodes: int
     mean_return: float
     success_rate: float
+    """In [0, 1]."""
 
 
 def metric_names(session: Session, *, run_id: str) -> list[str]:
@@ -80,7 +88,7 @@ def metric_names(session: Session, *, run_id: str) -> list[str]:
 def metric_series(
     session: Session, *, run_id: str, names: Sequence[str] | None = None
 ) -> dict[str, list[MetricPoint]]:
-    """The surviving line of each metric, by name, in order of training step.
+    """The lineage of each metric, by name, in order of training step.
 
     Args:
         session: Only read from.
@@ -89,7 +97,7 @@ def metric_series(
     """
     statement = (
         select(MetricRow.name, MetricRow.training_step, MetricRow.value)
-        .where(MetricRow.run_id == run_id, ~MetricRow.superseded)
+        .where(MetricRow.run_id == run_id, ~MetricRow.rolled_back)
         .order_by(MetricRow.name, MetricRow.training_step, MetricRow.attempt)
     )
     if names is not None:
@@ -101,7 +109,7 @@ def metric_series(
 
 
 def training_curve(session: Session, *, run_id: str, phase: str | None = None) -> list[CurvePoint]:
-    """Return, success and length by training step, computed from the surviving episodes.
+    """Return, success and length by training step, computed from the episodes of its lineage.
 
     Args:
         session: Only read from.
@@ -110,18 +118,21 @@ def training_curve(session: Session, *, run_id: str, phase: str | None = None) -
     """
     statement = (
         select(
-            EpisodeRow.phase,
-            EpisodeRow.training_step,
-            NUM_ENDED,
-            NUM_FAILED,
-            MEAN_RETURN,
-            SUCCESS_RATE,
-            MEAN_NUM_STEPS,
-            NUM_STEPS,
-            func.sum(EpisodeRow.num_action_tokens),
-            INVALID_ACTION_RATE,
+            *columns(
+                CurvePoint,
+                phase=EpisodeRow.phase,
+                training_step=EpisodeRow.training_step,
+                num_episodes=NUM_ENDED,
+                num_failed_episodes=NUM_FAILED,
+                mean_return=MEAN_RETURN,
+                success_rate=SUCCESS_RATE,
+                mean_num_steps=MEAN_NUM_STEPS,
+                num_steps=NUM_STEPS,
+                num_action_tokens=func.sum(EpisodeRow.num_action_tokens),
+                invalid_action_rate=INVALID_ACTION_RATE,
+            )
         )
-        .where(EpisodeRow.run_id == run_id, ~EpisodeRow.superseded)
+        .where(EpisodeRow.run_id == run_id, ~EpisodeRow.rolled_back)
         .group_by(EpisodeRow.phase, EpisodeRow.training_step)
         .order_by(EpisodeRow.phase, EpisodeRow.training_step)
     )
@@ -133,7 +144,7 @@ def training_curve(session: Session, *, run_id: str, phase: str | None = None) -
 def evaluations(
     session: Session, *, run_id: str, split: str | None = None
 ) -> list[EvaluationResult]:
-    """Results on the run's panels in order of training step, the surviving line.
+    """Results on the run's panels in order of training step, the lineage.
 
     Args:
         session: Only read from.
@@ -141,15 +152,8 @@ def evaluations(
         split: Only train, validation or test; None means all.
     """
     statement = (
-        select(
-            EvaluationRow.training_step,
-            EvaluationRow.panel,
-            EvaluationRow.split,
-            EvaluationRow.num_episodes,
-            EvaluationRow.mean_return,
-            EvaluationRow.success_rate,
-        )
-        .where(EvaluationRow.run_id == run_id, ~EvaluationRow.superseded)
+        select(*columns(EvaluationResult, EvaluationRow))
+        .where(EvaluationRow.run_id == run_id, ~EvaluationRow.rolled_back)
         .order_by(EvaluationRow.training_step, EvaluationRow.panel, EvaluationRow.attempt)
     )
     if split is not None:

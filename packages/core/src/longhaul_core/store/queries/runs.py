@@ -1,11 +1,13 @@
 """Runs: which there are, how far they are, whether they are alive."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import AttemptRow, EpisodeRow, MetricRow, RunRow
+from longhaul_core.store.queries.answers import Answer, columns
 from longhaul_core.store.queries.expressions import (
     MEAN_RETURN,
     NUM_ENDED,
@@ -20,52 +22,61 @@ __all__ = [
     "RunDetail",
     "RunSummary",
     "get_run",
+    "is_silent",
     "list_runs",
     "liveness",
     "newest_attempt",
 ]
 
 
-class RunSummary(NamedTuple):
-    """A run in a list. Counts are of the surviving line."""
+@dataclass(frozen=True, slots=True)
+class RunSummary(Answer):
+    """A run in a list. Counts are of the lineage."""
 
     run_id: str
     name: str
     kind: str
-    """train or evaluate."""
+    """`train` or `evaluate`."""
     attempt: int
     """0, or how often it was resumed."""
     status: str
-    """running, finished, failed or cancelled; a killed run says running, see `liveness`."""
+    """`running`, `finished`, `failed` or `cancelled`. A run that was killed still says `running`:
+    its heartbeat_at no longer moves."""
     message: str
     """Why it failed, else empty."""
     started_at: float
     """Unix time, as are all times here."""
     ended_at: float | None
     heartbeat_at: float
+    """Last sign of life."""
     host: str | None
     pid: int | None
     cancel_requested: bool
     num_training_steps: int | None
-    """Planned."""
+    """Planned; None where the run has none."""
     num_training_steps_done: int
     """Those whose metrics are there, the last that a training step leaves."""
     num_episodes: int
-    """That ended."""
+    """Episodes that ended; failed ones are counted apart."""
     num_failed_episodes: int
     num_steps: int
     num_prompt_tokens: int
+    """Read by our engine, over all calls."""
     num_action_tokens: int
+    """Sampled by our engine, over all calls."""
     last_mean_return: float | None
     """Over the episodes of the newest training step; None before the first."""
     last_success_rate: float | None
+    """In [0, 1]."""
 
 
-class Attempt(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Attempt(Answer):
     """One process's try at a run."""
 
     attempt: int
     resumes_after_training_step: int | None
+    """The checkpoint that it went on from; None for the first attempt."""
     status: str
     message: str
     started_at: float
@@ -73,17 +84,21 @@ class Attempt(NamedTuple):
     host: str | None
     pid: int | None
     provenance_json: str
+    """What is needed to repeat it, as JSON text."""
 
 
-class RunDetail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunDetail(Answer):
     """All about one run but its episodes."""
 
     summary: RunSummary
     config_json: str
+    """The resolved configuration as JSON text, without credentials."""
     attempts: tuple[Attempt, ...]
 
 
-class Liveness(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Liveness(Answer):
     """Whether the process of a run still gives signs of life."""
 
     status: str
@@ -132,17 +147,7 @@ def get_run(session: Session, *, run_id: str) -> RunDetail:
     if row is None:
         raise LookupError(f"there is no run {run_id!r} in the store")
     attempts = session.execute(
-        select(
-            AttemptRow.attempt,
-            AttemptRow.resumes_after_training_step,
-            AttemptRow.status,
-            AttemptRow.message,
-            AttemptRow.started_at,
-            AttemptRow.ended_at,
-            AttemptRow.host,
-            AttemptRow.pid,
-            AttemptRow.provenance_json,
-        )
+        select(*columns(Attempt, AttemptRow))
         .where(AttemptRow.run_id == run_id)
         .order_by(AttemptRow.attempt)
     )
@@ -179,13 +184,28 @@ def liveness(session: Session, *, run_id: str, now: float) -> Liveness:
     )
 
 
+SILENT_SECONDS = 120.0
+"""A running run beats every few seconds; one that is silent for longer was probably killed."""
+
+
+def is_silent(status: str, heartbeat_at: float, *, now: float) -> bool:
+    """Whether a run that should be running has given no sign of life for two minutes.
+
+    Args:
+        status: The run's.
+        heartbeat_at: Its last sign of life, Unix time.
+        now: Unix time.
+    """
+    return status == "running" and now - heartbeat_at > SILENT_SECONDS
+
+
 def newest_attempt(session: Session, *, run_id: str) -> int | None:
     """The number of a run's newest attempt; None if the run is not in the store."""
     return session.scalar(select(func.max(AttemptRow.attempt)).where(AttemptRow.run_id == run_id))
 
 
 def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
-    """Columns in the order of `RunSummary`'s fields.
+    """Rows of `RunSummary`.
 
     Args:
         only: Conditions on the episodes to count, so that one run does not count all runs'.
@@ -200,7 +220,7 @@ def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
             func.sum(EpisodeRow.num_prompt_tokens).label("num_prompt_tokens"),
             func.sum(EpisodeRow.num_action_tokens).label("num_action_tokens"),
         )
-        .where(~EpisodeRow.superseded, *only)
+        .where(~EpisodeRow.rolled_back, *only)
         .group_by(EpisodeRow.run_id)
         .subquery()
     )
@@ -208,39 +228,32 @@ def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
         EpisodeRow.run_id == RunRow.id,
         EpisodeRow.phase == "train",
         EpisodeRow.training_step == counts.c.newest,
-        ~EpisodeRow.superseded,
+        ~EpisodeRow.rolled_back,
     )
     # Of what stands, a later attempt has the later training steps.
     done = (
         select(MetricRow.training_step)
-        .where(MetricRow.run_id == RunRow.id, ~MetricRow.superseded)
+        .where(MetricRow.run_id == RunRow.id, ~MetricRow.rolled_back)
         .order_by(MetricRow.attempt.desc(), MetricRow.training_step.desc())
         .limit(1)
         .scalar_subquery()
     )
     return (
         select(
-            RunRow.id,
-            RunRow.name,
-            RunRow.kind,
-            RunRow.attempt,
-            RunRow.status,
-            RunRow.message,
-            RunRow.started_at,
-            RunRow.ended_at,
-            RunRow.heartbeat_at,
-            RunRow.host,
-            RunRow.pid,
-            RunRow.cancel_requested_at.is_not(None),
-            RunRow.num_training_steps,
-            func.coalesce(done, 0),
-            func.coalesce(counts.c.num_episodes, 0),
-            func.coalesce(counts.c.num_failed, 0),
-            func.coalesce(counts.c.num_steps, 0),
-            func.coalesce(counts.c.num_prompt_tokens, 0),
-            func.coalesce(counts.c.num_action_tokens, 0),
-            select(MEAN_RETURN).where(*newest).scalar_subquery(),
-            select(SUCCESS_RATE).where(*newest).scalar_subquery(),
+            *columns(
+                RunSummary,
+                RunRow,
+                run_id=RunRow.id,
+                cancel_requested=RunRow.cancel_requested_at.is_not(None),
+                num_training_steps_done=func.coalesce(done, 0),
+                num_episodes=func.coalesce(counts.c.num_episodes, 0),
+                num_failed_episodes=func.coalesce(counts.c.num_failed, 0),
+                num_steps=func.coalesce(counts.c.num_steps, 0),
+                num_prompt_tokens=func.coalesce(counts.c.num_prompt_tokens, 0),
+                num_action_tokens=func.coalesce(counts.c.num_action_tokens, 0),
+                last_mean_return=select(MEAN_RETURN).where(*newest).scalar_subquery(),
+                last_success_rate=select(SUCCESS_RATE).where(*newest).scalar_subquery(),
+            )
         )
         .select_from(RunRow)
         .outerjoin(counts, counts.c.run_id == RunRow.id)

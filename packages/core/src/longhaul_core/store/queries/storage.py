@@ -1,21 +1,23 @@
 """How big the store is, and how fast it grows."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow
+from longhaul_core.store.queries.answers import Answer
 
 __all__ = ["StorageStats", "storage_stats"]
 
 
-class StorageStats(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StorageStats(Answer):
     """Size of a store on disk and what is in it, all runs and attempts taken together."""
 
     num_runs: int
     num_episodes: int
-    """Failed and superseded ones included: they take space too."""
+    """Failed and rolled_back ones included: they take space too."""
     num_steps: int
     num_bytes: int
     """Of the database, indexes and free pages included."""

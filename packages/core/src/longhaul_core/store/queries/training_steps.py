@@ -1,29 +1,36 @@
 """Training steps: everything stored of one that says what was trained, for an audit of it.
 
 A training step here is its update: the groups it took, whichever training step played them.
-All of it is of the surviving line and, where no greedy ones are asked for, of training episodes.
+All of it is of the lineage and, where no greedy ones are asked for, of training episodes.
 """
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, CompoundSelect, case, func, literal, select
 from sqlalchemy.orm import Session, aliased
 
 from longhaul_core.store.models import (
+    CallRow,
     CriticLossInputRow,
+    EpisodeMediaRow,
     EpisodeRow,
     FailureRow,
     GroupRow,
     LossInputRow,
+    MessageRow,
     MetricRow,
-    StepContentRow,
+    ObservationRow,
     StepRow,
     TaskRow,
 )
-from longhaul_core.types import FailureCause
+from longhaul_core.store.queries.answers import columns
+from longhaul_core.types import FailureCause, Observation, Picture
 
 __all__ = [
+    "CallNumbers",
+    "CallPictures",
     "CriticLossInputNumbers",
     "DiscardedGroup",
     "EpisodeNumbers",
@@ -37,9 +44,12 @@ __all__ = [
     "StepNumbers",
     "TokenCredit",
     "anchor_texts",
+    "call_numbers",
+    "call_pictures",
     "critic_loss_input_numbers",
     "discarded_groups",
     "episode_numbers",
+    "final_anchor_texts",
     "first_replies",
     "group_numbers",
     "has_loss_inputs",
@@ -100,7 +110,7 @@ class EpisodeNumbers(NamedTuple):
     success: bool | None
     """None if failed."""
     final_anchor_hash: str | None
-    """Of the anchor state of the final observation; None if failed, and in old stores."""
+    """Of the anchor state of the final observation; None if failed."""
     num_steps: int
     num_action_tokens: int
     horizon: int
@@ -168,35 +178,67 @@ class StepNumbers(NamedTuple):
     advantage: float | None
     loss_weight: float | None
     trained: bool
-    split_reason: str | None
-    """None where the step continued a row, or has no credit."""
     anchor_hash: str
-    num_prompt_tokens: int
-    num_action_tokens: int
-    policy_version: int
     value: float | None
     """None without a critic."""
     value_target: float | None
     """None without a critic."""
 
 
-class TokenCredit(NamedTuple):
-    """What each token of a step's action was credited with, packed float32."""
+class CallNumbers(NamedTuple):
+    """A call of a model. Credit is None where none was given."""
 
     episode_id: str
     step_index: int
+    call_index: int
+    agent: str
+    purpose: str
+    trained: bool
+    """Whether it was to be trained if its step is."""
+    policy_version: int | None
+    """None where no engine of ours sampled it, as are the numbers of tokens."""
+    num_prompt_tokens: int | None
+    num_action_tokens: int | None
+    credit_share: float
+    advantage: float | None
+    loss_weight: float | None
+    split_reason: str | None
+    """None where it continued a row, or has no credit."""
+
+
+class CallPictures(NamedTuple):
+    """What pictures a call was shown, and where they may be from; hashes."""
+
+    episode_id: str
+    step_index: int
+    call_index: int
+    shown: frozenset[str]
+    """In messages that are no tool's."""
+    from_tools: frozenset[str]
+    """In messages of tools."""
+    observed: frozenset[str]
+    """In the observation of its step."""
+
+
+class TokenCredit(NamedTuple):
+    """What each token of a call was credited with, packed float32."""
+
+    episode_id: str
+    step_index: int
+    call_index: int
     token_values: bytes | None
     """None where values are by step, or were pruned."""
     token_advantages: bytes | None
 
 
 class ReplyLogprobs(NamedTuple):
-    """The reply of a trained step; all None once its tokens are pruned."""
+    """The reply of a trained call; all None once its tokens are pruned."""
 
     episode_id: str
     step_index: int
-    num_action_tokens: int
-    """As `steps` says."""
+    call_index: int
+    num_action_tokens: int | None
+    """As counted when it was sampled; None where no engine of ours did."""
     num_token_bytes: int | None
     """Four a token."""
     behavior_logprobs: bytes | None
@@ -206,20 +248,23 @@ class ReplyLogprobs(NamedTuple):
 
 
 class PromptTokens(NamedTuple):
-    """What was read and written in a trained step; tokens are packed int32, None once pruned."""
+    """What was read and written in a call; tokens are packed int32, None once pruned."""
 
     episode_id: str
     step_index: int
-    num_prompt_tokens: int
+    call_index: int
+    agent: str
+    purpose: str
+    trained: bool
     num_shared_prompt_tokens: int
-    """Leading tokens that equal those of the prompt before."""
+    """Leading tokens that equal those of the prompt before, of the same agent and purpose."""
     other_prompt_tokens: bytes | None
     """The rest of the prompt."""
     action_tokens: bytes | None
 
 
 class FirstReply(NamedTuple):
-    """The first step of an episode that did not fail; None where it was pruned."""
+    """What chose the first action of an episode that did not fail; None where it was pruned."""
 
     episode_id: str
     prompt_tokens: bytes | None
@@ -231,10 +276,11 @@ class FirstReply(NamedTuple):
 
 
 class CriticLossInputNumbers(NamedTuple):
-    """A step in one row of a micro-batch, as the critic's loss read it."""
+    """A call in one row of a micro-batch, as the critic's loss read it."""
 
     episode_id: str
     step_index: int
+    call_index: int
     training_step: int
     """Whose update read it."""
     optimizer_step_index: int
@@ -248,10 +294,11 @@ class CriticLossInputNumbers(NamedTuple):
 
 
 class LossInputNumbers(NamedTuple):
-    """A step in one row of a micro-batch, as the loss function read it."""
+    """A call in one row of a micro-batch, as the loss function read it."""
 
     episode_id: str
     step_index: int
+    call_index: int
     training_step: int
     """Whose update read it."""
     optimizer_step_index: int
@@ -271,7 +318,7 @@ def training_steps(session: Session, *, run_id: str) -> list[int]:
     """Numbers of the training steps that played groups or decided on some, rising."""
     rows = session.execute(
         select(GroupRow.training_step, GroupRow.resolved_training_step)
-        .where(GroupRow.run_id == run_id, GroupRow.phase == "train", ~GroupRow.superseded)
+        .where(GroupRow.run_id == run_id, GroupRow.phase == "train", ~GroupRow.rolled_back)
         .distinct()
     )
     return sorted({number for row in rows for number in row if number is not None})
@@ -306,7 +353,7 @@ def horizon_outcomes(
             GroupRow.run_id == run_id,
             GroupRow.phase == "train",
             counted,
-            ~GroupRow.superseded,
+            ~GroupRow.rolled_back,
             ~EpisodeRow.failed,
         )
         .group_by(training_step, EpisodeRow.horizon)
@@ -324,7 +371,7 @@ def group_numbers(session: Session, *, run_id: str, training_step: int) -> list[
             GroupRow.phase == "train",
             GroupRow.resolved_training_step == training_step,
             GroupRow.update_index.is_not(None),
-            ~GroupRow.superseded,
+            ~GroupRow.rolled_back,
         )
         .order_by(GroupRow.update_index)
     )
@@ -347,7 +394,7 @@ def discarded_groups(session: Session, *, run_id: str, training_step: int) -> li
             GroupRow.phase == "train",
             GroupRow.resolved_training_step == training_step,
             GroupRow.discard_reason.is_not(None),
-            ~GroupRow.superseded,
+            ~GroupRow.rolled_back,
         )
         .group_by(GroupRow.training_step, GroupRow.group_index, GroupRow.discard_reason)
         .order_by(GroupRow.training_step, GroupRow.group_index)
@@ -361,7 +408,7 @@ def played_groups(session: Session, *, run_id: str, training_step: int) -> list[
         EpisodeRow.run_id == run_id,
         EpisodeRow.phase == "train",
         EpisodeRow.training_step == training_step,
-        ~EpisodeRow.superseded,
+        ~EpisodeRow.rolled_back,
     )
     returns = (
         select(EpisodeRow.id.label("id"), func.sum(StepRow.reward).label("total"))
@@ -385,7 +432,7 @@ def played_groups(session: Session, *, run_id: str, training_step: int) -> list[
         .join(EpisodeRow, _IN_GROUP)
         .outerjoin(returns, returns.c.id == EpisodeRow.id)
         .outerjoin(FailureRow, FailureRow.episode_id == EpisodeRow.id)
-        .where(*of_step, ~GroupRow.superseded)
+        .where(*of_step, ~GroupRow.rolled_back)
         .group_by(
             GroupRow.group_index,
             GroupRow.resolved_training_step,
@@ -410,26 +457,14 @@ def episode_numbers(
     """
     rows = session.execute(
         select(
-            EpisodeRow.id,
-            EpisodeRow.task_hash,
-            EpisodeRow.training_step,
-            EpisodeRow.trained_training_step,
-            GroupRow.update_index,
-            EpisodeRow.sample_index,
-            EpisodeRow.retry,
-            EpisodeRow.failed,
-            EpisodeRow.stop_reason,
-            EpisodeRow.episode_return,
-            EpisodeRow.success,
-            EpisodeRow.final_anchor_hash,
-            EpisodeRow.num_steps,
-            EpisodeRow.num_action_tokens,
-            EpisodeRow.horizon,
-            EpisodeRow.trained,
-            EpisodeRow.episode_advantage,
-            EpisodeRow.optimizer_step_index,
-            EpisodeRow.final_value,
-            TaskRow.environment,
+            *columns(
+                EpisodeNumbers,
+                EpisodeRow,
+                episode_id=EpisodeRow.id,
+                played_training_step=EpisodeRow.training_step,
+                group_index=GroupRow.update_index,
+                environment=TaskRow.environment,
+            )
         )
         .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
         .join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
@@ -444,26 +479,7 @@ def step_numbers(
 ) -> list[StepNumbers]:
     """Steps of a training step's episodes, by episode and index; see `episode_numbers`."""
     rows = session.execute(
-        select(
-            StepRow.episode_id,
-            StepRow.step_index,
-            StepRow.action_valid,
-            StepRow.reward,
-            StepRow.shaped_reward,
-            StepRow.return_to_go,
-            StepRow.episode_advantage,
-            StepRow.step_advantage,
-            StepRow.advantage,
-            StepRow.loss_weight,
-            StepRow.trained,
-            StepRow.split_reason,
-            StepRow.anchor_hash,
-            StepRow.num_prompt_tokens,
-            StepRow.num_action_tokens,
-            StepRow.policy_version,
-            StepRow.value,
-            StepRow.value_target,
-        )
+        select(*columns(StepNumbers, StepRow))
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
         .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
         .where(*_of(run_id, training_step))
@@ -472,24 +488,96 @@ def step_numbers(
     return [StepNumbers(*row) for row in rows]
 
 
-def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[str, FirstReply]:
-    """The first reply of each sampled and each greedy episode of a training step, by episode."""
+def call_numbers(
+    session: Session, *, run_id: str, training_step: int, greedy: bool = False
+) -> list[CallNumbers]:
+    """Calls of a training step's episodes, by episode, step and place; see `episode_numbers`."""
+    rows = session.execute(
+        select(*columns(CallNumbers, CallRow))
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
+        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
+        .where(*_of(run_id, training_step))
+        .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
+    )
+    return [CallNumbers(*row) for row in rows]
+
+
+def call_pictures(
+    session: Session, *, run_id: str, training_step: int, greedy: bool = False
+) -> list[CallPictures]:
+    """Calls of those episodes that have pictures, by episode, step and place."""
     rows = session.execute(
         select(
-            EpisodeRow.id,
-            StepContentRow.prompt_tokens,
-            StepContentRow.action_tokens,
-            StepContentRow.behavior_logprobs,
+            CallRow.episode_id,
+            CallRow.step_index,
+            CallRow.call_index,
+            CallRow.message_hashes_json,
+            ObservationRow.picture_hashes_json,
         )
-        .join(GroupRow, _SAME_PLACE & EpisodeRow.phase.in_(("train", "baseline")))
-        .join(StepContentRow, StepContentRow.episode_id == EpisodeRow.id)
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
+        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
+        .outerjoin(
+            ObservationRow,
+            (ObservationRow.episode_id == CallRow.episode_id)
+            & (ObservationRow.step_index == CallRow.step_index),
+        )
         .where(
             *_of(run_id, training_step),
-            ~EpisodeRow.failed,
-            StepContentRow.step_index == 0,
+            select(EpisodeMediaRow.episode_id)
+            .where(EpisodeMediaRow.episode_id == EpisodeRow.id)
+            .exists(),
         )
+        .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
+    ).all()
+    prompts = [_strings(row.message_hashes_json) for row in rows]
+    messages = _messages_with_pictures(session, {each for prompt in prompts for each in prompt})
+    found: list[CallPictures] = []
+    for row, prompt in zip(rows, prompts, strict=True):
+        held = [messages[each] for each in prompt if each in messages]
+        found.append(
+            CallPictures(
+                *row[:3],
+                shown=frozenset(p for role, of in held for p in of if role != "tool"),
+                from_tools=frozenset(p for role, of in held for p in of if role == "tool"),
+                observed=frozenset(_strings(row.picture_hashes_json)),
+            )
+        )
+    return found
+
+
+def _messages_with_pictures(
+    session: Session, hashes: Collection[str]
+) -> dict[str, tuple[str, list[str]]]:
+    """Role and pictures of those of the messages that have several parts, by hash."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    wanted = sorted(hashes)
+    for start in range(0, len(wanted), 500):
+        for key, role, parts_json in session.execute(
+            select(MessageRow.hash, MessageRow.role, MessageRow.parts_json).where(
+                MessageRow.hash.in_(wanted[start : start + 500]),
+                MessageRow.parts_json.is_not(None),
+            )
+        ):
+            parts: list[str | dict[str, str]] = json.loads(parts_json or "[]")
+            found[key] = role, [part["picture"] for part in parts if isinstance(part, dict)]
+    return found
+
+
+def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[str, FirstReply]:
+    """What chose the first action of each sampled and each greedy episode of a training step."""
+    rows = session.execute(
+        select(*columns(FirstReply, CallRow))
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
+        .join(GroupRow, _SAME_PLACE & EpisodeRow.phase.in_(("train", "baseline")))
+        .join(
+            StepRow,
+            (StepRow.episode_id == CallRow.episode_id)
+            & (StepRow.step_index == CallRow.step_index)
+            & (StepRow.act_call_index == CallRow.call_index),
+        )
+        .where(*_of(run_id, training_step), ~EpisodeRow.failed, CallRow.step_index == 0)
     )
-    return {row.id: FirstReply(*row) for row in rows}
+    return {row.episode_id: FirstReply(*row) for row in rows}
 
 
 def anchor_texts(
@@ -498,49 +586,55 @@ def anchor_texts(
     """The anchor state of each step as text, by episode and index."""
     rows = session.execute(
         select(
-            StepContentRow.episode_id,
-            StepContentRow.step_index,
-            func.coalesce(StepContentRow.anchor_state, StepContentRow.observation),
+            ObservationRow.episode_id,
+            ObservationRow.step_index,
+            ObservationRow.anchor_state,
+            ObservationRow.text,
+            ObservationRow.picture_hashes_json,
         )
-        .join(EpisodeRow, EpisodeRow.id == StepContentRow.episode_id)
+        .join(EpisodeRow, EpisodeRow.id == ObservationRow.episode_id)
         .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step))
     )
-    return {(episode_id, index): text for episode_id, index, text in rows}
+    return {(row.episode_id, row.step_index): _anchor(*row[2:]) for row in rows}
 
 
 def final_anchor_texts(session: Session, *, run_id: str, training_step: int) -> dict[str, str]:
     """The anchor state that each episode ended in as text, by episode; failed ones have none."""
-    anchor = func.coalesce(EpisodeRow.final_anchor_state, EpisodeRow.final_observation)
     rows = session.execute(
-        select(EpisodeRow.id, anchor.label("anchor"))
+        select(
+            EpisodeRow.id,
+            EpisodeRow.final_anchor_state,
+            EpisodeRow.final_observation,
+            EpisodeRow.final_picture_hashes_json,
+        )
         .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step), EpisodeRow.final_observation.is_not(None))
     )
-    return {row.id: row.anchor for row in rows}
+    return {key: _anchor(state, shown or "", pictures) for key, state, shown, pictures in rows}
+
+
+def _anchor(anchor_state: str | None, shown: str, picture_hashes_json: str | None) -> str:
+    pictures = tuple(
+        Picture(media_type="image/png", content_hash=each)  # an anchor does not read the type
+        for each in _strings(picture_hashes_json)
+    )
+    return Observation(text=shown, pictures=pictures, anchor_state=anchor_state).anchor
+
+
+def _strings(list_json: str | None) -> Sequence[str]:
+    return [] if list_json is None else json.loads(list_json)
 
 
 def reply_logprobs(
     session: Session, *, run_id: str, training_step: int
 ) -> Iterator[list[ReplyLogprobs]]:
-    """Replies of the trained episodes of a training step, some thousand at a time."""
+    """Trained replies of the trained episodes of a training step, some thousand at a time."""
     rows = session.execute(
-        select(
-            StepRow.episode_id,
-            StepRow.step_index,
-            StepRow.num_action_tokens,
-            func.length(StepContentRow.action_tokens),
-            StepContentRow.behavior_logprobs,
-            StepContentRow.policy_logprobs,
-        )
-        .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        select(*columns(ReplyLogprobs, CallRow, num_token_bytes=func.length(CallRow.action_tokens)))
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
         .join(GroupRow, _IN_GROUP)
-        .join(
-            StepContentRow,
-            (StepContentRow.episode_id == StepRow.episode_id)
-            & (StepContentRow.step_index == StepRow.step_index),
-        )
-        .where(*_of(run_id, training_step), EpisodeRow.trained),
+        .where(*_of(run_id, training_step), EpisodeRow.trained, CallRow.trained),
         execution_options={"yield_per": _BATCH},
     )
     for batch in rows.partitions():
@@ -548,25 +642,20 @@ def reply_logprobs(
 
 
 def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Iterator[PromptTokens]:
-    """Tokens of the steps of the trained episodes of a training step, by episode and step."""
+    """Tokens of the calls of the trained episodes of a training step, by episode, step and place.
+
+    Calls that no engine of ours answered are left out.
+    """
     rows = session.execute(
-        select(
-            StepRow.episode_id,
-            StepRow.step_index,
-            StepRow.num_prompt_tokens,
-            StepContentRow.num_shared_prompt_tokens,
-            StepContentRow.prompt_tokens,
-            StepContentRow.action_tokens,
-        )
-        .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
+        select(*columns(PromptTokens, CallRow, other_prompt_tokens=CallRow.prompt_tokens))
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
         .join(GroupRow, _IN_GROUP)
-        .join(
-            StepContentRow,
-            (StepContentRow.episode_id == StepRow.episode_id)
-            & (StepContentRow.step_index == StepRow.step_index),
+        .where(
+            *_of(run_id, training_step),
+            EpisodeRow.trained,
+            CallRow.num_shared_prompt_tokens.is_not(None),
         )
-        .where(*_of(run_id, training_step), EpisodeRow.trained)
-        .order_by(StepRow.episode_id, StepRow.step_index),
+        .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index),
         execution_options={"yield_per": _BATCH},
     )
     for row in rows:
@@ -576,34 +665,17 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
 def loss_input_numbers(
     session: Session, *, run_id: str, training_step: int
 ) -> list[LossInputNumbers]:
-    """What the loss read of a training step's groups, by episode, step and time.
+    """What the loss read of a training step's groups, by episode, step, call and time.
 
     Its groups are those that it took or threw away, whichever update read them, and those that it
     played and that still wait.
     """
-    key = (
-        LossInputRow.episode_id,
-        LossInputRow.step_index,
-        LossInputRow.training_step,
-        LossInputRow.optimizer_step_index,
-        LossInputRow.rank,
-        LossInputRow.micro_batch,
-        LossInputRow.row_index,
-    )
     rows = session.execute(
-        select(
-            *key,
-            LossInputRow.num_tokens,
-            LossInputRow.advantage_low,
-            LossInputRow.advantage_high,
-            LossInputRow.weight_low,
-            LossInputRow.weight_high,
-            LossInputRow.old_logprob_sum,
-        )
+        select(*columns(LossInputNumbers, LossInputRow))
         .join(EpisodeRow, EpisodeRow.id == LossInputRow.episode_id)
         .join(GroupRow, _IN_GROUP)
         .where(*_settled(run_id, training_step))
-        .order_by(*key)
+        .order_by(*LossInputRow.__table__.primary_key)
     )
     return [LossInputNumbers(*row) for row in rows]
 
@@ -613,53 +685,29 @@ def critic_loss_input_numbers(
 ) -> list[CriticLossInputNumbers]:
     """What the critic's loss read of a training step's groups; see `loss_input_numbers`."""
     rows = session.execute(
-        select(
-            CriticLossInputRow.episode_id,
-            CriticLossInputRow.step_index,
-            CriticLossInputRow.training_step,
-            CriticLossInputRow.optimizer_step_index,
-            CriticLossInputRow.num_tokens,
-            CriticLossInputRow.first_token,
-            CriticLossInputRow.target_low,
-            CriticLossInputRow.target_high,
-            CriticLossInputRow.weight_low,
-            CriticLossInputRow.weight_high,
-        )
+        select(*columns(CriticLossInputNumbers, CriticLossInputRow))
         .join(EpisodeRow, EpisodeRow.id == CriticLossInputRow.episode_id)
         .join(GroupRow, _IN_GROUP)
         .where(*_settled(run_id, training_step))
-        .order_by(
-            CriticLossInputRow.episode_id,
-            CriticLossInputRow.step_index,
-            CriticLossInputRow.training_step,
-            CriticLossInputRow.optimizer_step_index,
-            CriticLossInputRow.rank,
-            CriticLossInputRow.micro_batch,
-            CriticLossInputRow.row_index,
-        )
+        .order_by(*CriticLossInputRow.__table__.primary_key)
     )
     return [CriticLossInputNumbers(*row) for row in rows]
 
 
 def token_credits(session: Session, *, run_id: str, training_step: int) -> list[TokenCredit]:
-    """Values and advantages of the tokens of a training step, by episode and index."""
+    """Values and advantages of the tokens of trained calls, by episode, step and place."""
     rows = session.execute(
-        select(
-            StepContentRow.episode_id,
-            StepContentRow.step_index,
-            StepContentRow.token_values,
-            StepContentRow.token_advantages,
-        )
-        .join(EpisodeRow, EpisodeRow.id == StepContentRow.episode_id)
+        select(*columns(TokenCredit, CallRow))
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
         .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step))
-        .order_by(StepContentRow.episode_id, StepContentRow.step_index)
+        .where(*_of(run_id, training_step), CallRow.trained)
+        .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
     )
     return [TokenCredit(*row) for row in rows]
 
 
 def has_loss_inputs(session: Session, *, run_id: str) -> bool:
-    """Whether the store says of any step of the run what the loss function read of it."""
+    """Whether the store says of any call of the run what the loss function read of it."""
     statement = (
         select(LossInputRow.step_index)
         .join(EpisodeRow, EpisodeRow.id == LossInputRow.episode_id)
@@ -683,7 +731,7 @@ def metrics_of_training_step(
     conditions = [
         MetricRow.run_id == run_id,
         MetricRow.training_step == training_step,
-        ~MetricRow.superseded,
+        ~MetricRow.rolled_back,
     ]
     if names is not None:
         conditions.append(MetricRow.name.in_(names))
@@ -698,7 +746,7 @@ def _of(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
         GroupRow.phase == "train",
         GroupRow.resolved_training_step == training_step,
         GroupRow.update_index.is_not(None),
-        ~GroupRow.superseded,
+        ~GroupRow.rolled_back,
         EpisodeRow.training_step.in_(_played_for(run_id, training_step)),
     )
 
@@ -710,7 +758,7 @@ def _settled(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]
         GroupRow.phase == "train",
         (GroupRow.resolved_training_step == training_step)
         | (GroupRow.resolved_training_step.is_(None) & (GroupRow.training_step == training_step)),
-        ~GroupRow.superseded,
+        ~GroupRow.rolled_back,
         EpisodeRow.training_step.in_(_played_for(run_id, training_step)),
     )
 

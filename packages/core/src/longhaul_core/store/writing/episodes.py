@@ -1,23 +1,26 @@
-"""Episodes, their steps, the credit that training gives them, and what it consumed of them."""
+"""Episodes, their steps and calls, the credit of training, and what its losses read of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
 from longhaul_core.store.models import (
+    Base,
+    CallRow,
     CriticLossInputRow,
+    EpisodeMediaRow,
     EpisodeRow,
     FailureRow,
     GroupRow,
     LossInputRow,
+    MediaRow,
     MessageRow,
-    StepContentRow,
+    ObservationRow,
     StepRow,
     TaskRow,
 )
-from longhaul_core.store.packing import pack_logprobs
 from longhaul_core.store.records import (
     CriticLossInputs,
     EpisodeCredit,
@@ -27,14 +30,21 @@ from longhaul_core.store.records import (
 )
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.limits import require_storable
-from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lines
+from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lineages
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
-from longhaul_core.types import FailedEpisode, Message, Task
+from longhaul_core.types import (
+    FailedEpisode,
+    Message,
+    Picture,
+    SampledTokens,
+    Step,
+    Task,
+    Trajectory,
+)
 
 __all__ = [
     "episode_lengths",
     "write_credit",
-    "write_critic_loss_inputs",
     "write_decisions",
     "write_episodes",
     "write_loss_inputs",
@@ -42,7 +52,9 @@ __all__ = [
 ]
 
 
-def write_episodes(connection: Connection, records: Sequence[EpisodeRecord], lines: Lines) -> None:
+def write_episodes(
+    connection: Connection, records: Sequence[EpisodeRecord], lineages: Lineages
+) -> None:
     """Put episodes in with their tasks, groups, steps, messages and failures.
 
     One that is there already is left as it is, and its steps are not even packed.
@@ -55,19 +67,23 @@ def write_episodes(connection: Connection, records: Sequence[EpisodeRecord], lin
     episodes: dict[str, EpisodeRecord] = {}
     for record in records:
         episodes.setdefault(record.episode_id, record)
-    superseded = {
-        # The decision on a group, which comes later, says whether its episodes survive.
-        key: lines.given_up(record) if record.phase in FATE_OF_GROUP else lines.superseded(record)
+    rolled_back = {
+        # The decision on a group, which comes later, says whether its episodes are kept.
+        key: lineages.given_up(record)
+        if record.phase in FATE_OF_GROUP
+        else lineages.rolled_back(record)
         for key, record in episodes.items()
     }
     write_tasks(connection, [record.outcome.task for record in episodes.values()])
     insert_new(
         connection,
         GroupRow,
-        [rows.group_row(record, superseded=superseded[key]) for key, record in episodes.items()],
+        [rows.group_row(record, rolled_back=rolled_back[key]) for key, record in episodes.items()],
         key=("run_id", "attempt", "phase", "training_step", "group_index"),
     )
-    new = [rows.episode_row(episodes[key], superseded=superseded[key]) for key in sorted(episodes)]
+    new = [
+        rows.episode_row(episodes[key], rolled_back=rolled_back[key]) for key in sorted(episodes)
+    ]
     require_storable(EpisodeRow, new)
     statement = insert(connection, EpisodeRow).on_conflict_do_nothing().returning(EpisodeRow.id)
     written = connection.scalars(statement, new).all()
@@ -83,33 +99,103 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
     """Write what hangs on episodes that are new to the store."""
     failures: list[Row] = []
     steps: list[Row] = []
-    contents: list[Row] = []
+    observations: list[Row] = []
+    calls: list[Row] = []
     messages: dict[Message, Row] = {}
     for record in records:
         key = record.episode_id
         if isinstance(record.outcome, FailedEpisode):
             failures.append(rows.failure_row(record, record.outcome))
-        previous = None
         for step in record.outcome.steps:
-            hashes: list[str] = []
-            for message in step.messages:
-                row = messages.get(message)
-                if row is None:
-                    row = messages[message] = rows.message_row(message)
-                hashes.append(str(row["hash"]))
             steps.append(rows.step_row(key, step))
-            contents.append(
-                rows.step_content_row(key, step, message_hashes=hashes, previous=previous)
-            )
-            previous = step
+            observations.append(rows.observation_row(key, step))
+        calls.extend(_call_rows(key, record.outcome.steps, messages))
+    _write_pictures(connection, records)
     insert_new(connection, MessageRow, list(messages.values()), key=("hash",))
-    for model, new in ((FailureRow, failures), (StepRow, steps), (StepContentRow, contents)):
+    for model, new in (
+        (FailureRow, failures),
+        (StepRow, steps),
+        (ObservationRow, observations),
+        (CallRow, calls),
+    ):
         if new:
             require_storable(model, new)
             connection.execute(insert(connection, model), new)
 
 
-def write_decisions(connection: Connection, records: Sequence[GroupDecision], lines: Lines) -> None:
+def _call_rows(
+    episode_id: str, steps: Sequence[Step], messages: dict[Message, Row]
+) -> Iterator[Row]:
+    """Rows of `calls` of an episode; puts the rows of their messages into `messages`."""
+    previous: dict[tuple[str, str], SampledTokens] = {}
+    for step in steps:
+        for place, call in enumerate(step.calls):
+            hashes: list[str] = []
+            for message in call.messages:
+                row = messages.get(message)
+                if row is None:
+                    row = messages[message] = rows.message_row(message)
+                hashes.append(str(row["hash"]))
+            program = (call.agent, call.purpose)
+            yield rows.call_row(
+                call,
+                place=(episode_id, step.index, place),
+                message_hashes=hashes,
+                previous=previous.get(program),
+            )
+            if call.sampled is not None:
+                previous[program] = call.sampled
+
+
+def _write_pictures(connection: Connection, records: Sequence[EpisodeRecord]) -> None:
+    """Write the pictures that episodes refer to.
+
+    Raises:
+        StoreError: One is of a type that is not kept, or neither given with its bytes nor there.
+    """
+    pictures: dict[str, Picture] = {}
+    references: list[Row] = []
+    for record in records:
+        shown = {picture.content_hash: picture for picture in _pictures(record)}
+        for content_hash, picture in shown.items():
+            known = pictures.get(content_hash)
+            if known is None or known.data is None:
+                pictures[content_hash] = picture
+            references.append({"episode_id": record.episode_id, "content_hash": content_hash})
+    hashes = sorted(pictures)
+    there: set[str] = set()
+    for start in range(0, len(hashes), 500):
+        chunk = hashes[start : start + 500]
+        there |= set(
+            connection.scalars(
+                select(MediaRow.content_hash).where(MediaRow.content_hash.in_(chunk))
+            )
+        )
+    new = [rows.media_row(pictures[each]) for each in hashes if each not in there]
+    insert_new(connection, MediaRow, new, key=("content_hash",))
+    insert_new(connection, EpisodeMediaRow, references, key=("episode_id", "content_hash"))
+
+
+def _pictures(record: EpisodeRecord) -> Iterator[Picture]:
+    """Those that the episode refers to; of equal ones, those with their bytes come last."""
+    outcome = record.outcome
+    found = [
+        *(
+            picture
+            for step in outcome.steps
+            for call in step.calls
+            for message in call.messages
+            for picture in message.pictures
+        ),
+        *(picture for step in outcome.steps for picture in step.observation.pictures),
+        *(outcome.final_observation.pictures if isinstance(outcome, Trajectory) else ()),
+    ]
+    yield from sorted(found, key=lambda picture: picture.data is not None)
+
+
+def write_decisions(
+    connection: Connection, records: Sequence[GroupDecision], lineages: Lineages
+) -> None:
     """Set what became of groups that are in the store.
 
     Raises:
@@ -120,12 +206,12 @@ def write_decisions(connection: Connection, records: Sequence[GroupDecision], li
         key = (record.run_id, record.attempt, record.training_step, record.group_index)
         decisions.setdefault(key, record)
     for key, decision in sorted(decisions.items()):
-        superseded = lines.superseded(decision, training_step=decision.resolved_training_step)
+        rolled_back = lineages.rolled_back(decision, training_step=decision.resolved_training_step)
         decided: Row = {
             "resolved_training_step": int(decision.resolved_training_step),
             "update_index": decision.update_index,
             "discard_reason": decision.discard_reason,
-            "superseded": superseded,
+            "rolled_back": rolled_back,
         }
         require_storable(GroupRow, [decided])
         written = connection.execute(
@@ -135,12 +221,12 @@ def write_decisions(connection: Connection, records: Sequence[GroupDecision], li
         )
         if written.rowcount != 1:
             raise StoreError(f"decision on a group that is not in the store: {key}")
-        if lines.given_up(decision):
+        if lineages.given_up(decision):
             for model in (EpisodeRow, GroupRow):
                 connection.execute(
                     update(model)
                     .where(*_group(model, decision), model.phase.in_(FATE_OF_GROUP))
-                    .values(superseded=superseded)
+                    .values(rolled_back=rolled_back)
                 )
 
 
@@ -155,7 +241,9 @@ def _group(
     )
 
 
-def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines: Lines) -> None:
+def write_credit(
+    connection: Connection, records: Sequence[EpisodeCredit], lineages: Lineages
+) -> None:
     """Set the credit of episodes that are in the store.
 
     Raises:
@@ -172,15 +260,20 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
             raise StoreError(
                 f"credit for {len(credit.advantages)} steps, but episode {key} {known}"
             )
+    _require_calls(
+        connection,
+        {(c.episode_id, e.step_index, e.call_index) for c in credits.values() for e in c.calls},
+    )
     episodes: list[Row] = []
     steps: list[Row] = []
-    logprobs: list[Row] = []
+    calls: list[Row] = []
     for key in sorted(credits):
         credit = credits[key]
-        trained = credit.trained and not lines.superseded(
+        trained = credit.trained and not lineages.rolled_back(
             credit, training_step=credit.trained_training_step
         )
-        steps.extend(rows.credit_rows(credit, trained=trained))
+        steps.extend(rows.step_credit_rows(credit, trained=trained))
+        calls.extend(rows.call_credit_rows(credit))
         episodes.append(
             {
                 "of_episode": key,
@@ -191,77 +284,58 @@ def write_credit(connection: Connection, records: Sequence[EpisodeCredit], lines
                 "new_optimizer_step_index": credit.optimizer_step_index,
             }
         )
-        for call in credit.calls:
-            if call.policy_logprobs is not None:
-                logprobs.append(
-                    {
-                        "of_episode": key,
-                        "of_step": call.step_index,
-                        "new_policy_logprobs": pack_logprobs(call.policy_logprobs),
-                    }
-                )
-    update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
-    tokens: list[Row] = [
-        {
-            "of_episode": key,
-            "of_step": call.step_index,
-            "new_token_values": pack_logprobs(call.token_values),
-            "new_token_advantages": pack_logprobs(call.token_advantages),
-        }
-        for key in sorted(credits)
-        for call in credits[key].calls
-        if call.token_values is not None and call.token_advantages is not None
-    ]
     one_step = {"episode_id": "of_episode", "step_index": "of_step"}
+    update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
     update_all(connection, StepRow, steps, where=one_step)
-    update_all(connection, StepContentRow, logprobs, where=one_step)
-    update_all(connection, StepContentRow, tokens, where=one_step)
+    update_all(connection, CallRow, calls, where=one_step | {"call_index": "of_call"})
 
 
-def write_loss_inputs(connection: Connection, records: Sequence[LossInputs]) -> None:
-    """Put in what the loss function read of steps that are in the store.
-
-    Raises:
-        StoreError: An episode is not there or has no such step, or a number is not finite.
-    """
-    new = [row for record in records for row in rows.loss_input_rows(record)]
-    steps = {(record.episode_id(row), row.step_index) for record in records for row in record.rows}
-    _require_steps(connection, steps)
-    insert_new(connection, LossInputRow, new, key=_CONSUMED_KEY)
-
-
-def write_critic_loss_inputs(connection: Connection, records: Sequence[CriticLossInputs]) -> None:
-    """Put in what the critic's loss read of steps that are in the store.
+def write_loss_inputs(
+    connection: Connection, records: Sequence[LossInputs] | Sequence[CriticLossInputs]
+) -> None:
+    """Put in what a loss read of calls that are in the store.
 
     Raises:
-        StoreError: An episode is not there or has no such step, or a number is not finite.
+        StoreError: An episode is not there or has no such call, or a number is not finite.
     """
-    new = [row for record in records for row in rows.critic_loss_input_rows(record)]
-    steps = {(record.episode_id(row), row.step_index) for record in records for row in record.rows}
-    _require_steps(connection, steps)
-    insert_new(connection, CriticLossInputRow, new, key=_CONSUMED_KEY)
+    new: dict[type[LossInputRow | CriticLossInputRow], list[Row]] = {}
+    calls: set[CallKey] = set()
+    for record in records:
+        model = LossInputRow if isinstance(record, LossInputs) else CriticLossInputRow
+        new.setdefault(model, []).extend(rows.loss_input_rows(record))
+        calls |= {(record.episode_id(row), row.step_index, row.call_index) for row in record.rows}
+    _require_calls(connection, calls)
+    for model, found in new.items():
+        key = tuple(column.name for column in Base.metadata.tables[model.__tablename__].primary_key)
+        insert_new(connection, model, found, key=key)
 
 
-_CONSUMED_KEY = (
-    "episode_id",
-    "step_index",
-    "training_step",
-    "optimizer_step_index",
-    "rank",
-    "micro_batch",
-    "row_index",
-)
+CallKey = tuple[str, int, int]
+"""Episode id, step and place in it."""
 
 
-def _require_steps(connection: Connection, steps: set[tuple[str, int]]) -> None:
-    lengths = episode_lengths(connection, sorted({key for key, _ in steps}))
-    for key, step_index in sorted(steps):
-        if key not in lengths:
-            raise StoreError(f"consumed step of an episode that is not in the store: {key}")
-        if not 0 <= step_index < lengths[key]:
-            raise StoreError(
-                f"consumed step {step_index}, but episode {key} has {lengths[key]} steps"
+def _require_calls(connection: Connection, calls: set[CallKey]) -> None:
+    """Check that calls are in the store; only an index is read."""
+    episode_ids = sorted({key for key, _, _ in calls})
+    lengths = episode_lengths(connection, episode_ids)
+    there: set[CallKey] = set()
+    for start in range(0, len(episode_ids), 500):
+        chunk = episode_ids[start : start + 500]
+        there |= {
+            (key, step_index, call_index)
+            for key, step_index, call_index in connection.execute(
+                select(CallRow.episode_id, CallRow.step_index, CallRow.call_index).where(
+                    CallRow.episode_id.in_(chunk)
+                )
             )
+        }
+    for key, step_index, call_index in sorted(calls - there):
+        if key not in lengths:
+            raise StoreError(f"training of an episode that is not in the store: {key}")
+        raise StoreError(
+            f"training of call {call_index} of step {step_index}, but episode {key} has no such "
+            f"call in its {lengths[key]} steps"
+        )
 
 
 def episode_lengths(connection: Connection, episode_ids: Sequence[str]) -> dict[str, int]:

@@ -32,7 +32,7 @@ from longhaul_core.store.records import (
 )
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.episodes import episode_lengths, write_tasks
-from longhaul_core.store.writing.runs import Lines
+from longhaul_core.store.writing.runs import Lineages
 from longhaul_core.store.writing.statements import insert_new
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-def write_metrics(connection: Connection, records: Sequence[Metrics], lines: Lines) -> None:
+def write_metrics(connection: Connection, records: Sequence[Metrics], lineages: Lineages) -> None:
     """Put metrics in; NaN becomes null."""
     new: list[Row] = [
         {
@@ -55,7 +55,7 @@ def write_metrics(connection: Connection, records: Sequence[Metrics], lines: Lin
             "training_step": int(record.training_step),
             "name": storable_text(name),
             "value": None if math.isnan(value) else float(value),
-            "superseded": lines.superseded(record),
+            "rolled_back": lineages.rolled_back(record),
         }
         for record in records
         for name, value in record.values.items()
@@ -63,7 +63,9 @@ def write_metrics(connection: Connection, records: Sequence[Metrics], lines: Lin
     insert_new(connection, MetricRow, new, key=("run_id", "attempt", "training_step", "name"))
 
 
-def write_evaluations(connection: Connection, records: Sequence[Evaluation], lines: Lines) -> None:
+def write_evaluations(
+    connection: Connection, records: Sequence[Evaluation], lineages: Lineages
+) -> None:
     """Put results on panels in."""
     new: list[Row] = [
         {
@@ -75,7 +77,7 @@ def write_evaluations(connection: Connection, records: Sequence[Evaluation], lin
             "num_episodes": int(record.num_episodes),
             "mean_return": float(record.mean_return),
             "success_rate": float(record.success_rate),
-            "superseded": lines.superseded(record),
+            "rolled_back": lineages.rolled_back(record),
         }
         for record in records
     ]
@@ -84,7 +86,7 @@ def write_evaluations(connection: Connection, records: Sequence[Evaluation], lin
 
 
 def write_policy_versions(
-    connection: Connection, records: Sequence[PolicyVersion], lines: Lines
+    connection: Connection, records: Sequence[PolicyVersion], lineages: Lineages
 ) -> None:
     """Put policy versions in."""
     new: list[Row] = [
@@ -94,7 +96,7 @@ def write_policy_versions(
             "version": int(record.version),
             "training_step": int(record.training_step),
             "created_at": float(record.created_at),
-            "superseded": lines.superseded(record),
+            "rolled_back": lineages.rolled_back(record),
         }
         for record in records
     ]
@@ -183,6 +185,7 @@ def write_audits(connection: Connection, records: Sequence[Audit]) -> None:
             "training_step": int(finding.training_step),
             "episode_id": finding.episode_id,
             "step_index": finding.step_index,
+            "call_index": finding.call_index,
             "found": storable_text(finding.found),
             "expected": storable_text(finding.expected),
         }

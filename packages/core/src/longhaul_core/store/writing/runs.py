@@ -26,21 +26,21 @@ from longhaul_core.store.writing.statements import insert_new
 
 __all__ = [
     "FATE_OF_GROUP",
-    "Lines",
+    "Lineages",
     "beat",
     "end_run",
-    "lock_lines",
+    "lock_lineages",
+    "read_lineages",
+    "roll_back",
     "start_run",
-    "supersede",
-    "surviving_lines",
 ]
 
-LINE_LOCK = 0x10D6_4A03
+LINEAGE_LOCK = 0x10D6_4A03
 """PostgreSQL: a run's id, hashed with it, is held together by those that write of the run, and
 alone by a start or a resume."""
 
 FATE_OF_GROUP = ("train", "baseline")
-"""Phases whose episodes survive by what a training step decided on their group: those that are
+"""Phases whose episodes are kept by what a training step decided on their group: those that are
 trained, and the greedy one beside them."""
 
 # Named in a query, they let the database go by training step in an index that has the phase first.
@@ -56,7 +56,7 @@ class _OfAnAttempt(Protocol):
     def attempt(self) -> int: ...
 
 
-class _OnALine(_OfAnAttempt, Protocol):
+class _OfATrainingStep(_OfAnAttempt, Protocol):
     """A record of one attempt and training step."""
 
     @property
@@ -68,13 +68,13 @@ class _Attempt(NamedTuple):
     resumes_after: int | None
 
 
-class Lines:
+class Lineages:
     """Which rows of each run a later attempt has taken back."""
 
     def __init__(self, attempts: dict[str, list[_Attempt]]) -> None:
         self._attempts = attempts
 
-    def superseded(self, record: _OnALine, *, training_step: int | None = None) -> bool:
+    def rolled_back(self, record: _OfATrainingStep, *, training_step: int | None = None) -> bool:
         """True for a late row of an attempt that was given up before its training step.
 
         Args:
@@ -109,10 +109,10 @@ class Lines:
         ]
 
 
-def lock_lines(
+def lock_lineages(
     connection: Connection, run_ids: Collection[str], *, to_change: Collection[str]
 ) -> None:
-    """Keep the runs' surviving lines as they are until the transaction ends.
+    """Keep the lineages of the runs as they are until the transaction ends.
 
     A resume that came between the reading of a line and the rows that are marked by it would leave
     those unmarked. In SQLite nobody else writes during a write transaction.
@@ -120,7 +120,7 @@ def lock_lines(
     Args:
         connection: In a write transaction that has locked no row yet.
         run_ids: Runs that rows are written of; other writers of them need not wait.
-        to_change: Those of them whose lines this transaction changes: all writers of them wait.
+        to_change: those of them whose lineages this transaction changes: all writers of them wait.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -128,12 +128,12 @@ def lock_lines(
         lock = "pg_advisory_xact_lock" + ("" if run_id in to_change else "_shared")
         connection.execute(
             text(f"SELECT {lock}(hashtextextended(:run_id, :seed))"),
-            {"run_id": run_id, "seed": LINE_LOCK},
+            {"run_id": run_id, "seed": LINEAGE_LOCK},
         )
 
 
-def surviving_lines(connection: Connection, run_ids: Collection[str]) -> Lines:
-    """Which rows of the runs survive.
+def read_lineages(connection: Connection, run_ids: Collection[str]) -> Lineages:
+    """Which rows of the runs are of their lineages.
 
     Raises:
         StoreError: A run is not in the store.
@@ -147,11 +147,11 @@ def surviving_lines(connection: Connection, run_ids: Collection[str]) -> Lines:
     unknown = sorted(run_id for run_id, known in attempts.items() if not known)
     if unknown:
         raise StoreError(f"run {unknown[0]!r} is not in the store: write its RunStarted first")
-    return Lines(attempts)
+    return Lineages(attempts)
 
 
 def start_run(connection: Connection, record: RunStarted) -> None:
-    """Put a run or a further attempt in; supersede what the checkpoint does not hold."""
+    """Put a run or a further attempt in; roll back what the checkpoint does not hold."""
     now: Row = {
         "attempt": record.attempt,
         "status": "running",
@@ -190,7 +190,7 @@ def start_run(connection: Connection, record: RunStarted) -> None:
     }
     insert_new(connection, AttemptRow, [attempt], key=("run_id", "attempt"))
     if record.resumes_after_training_step is not None:
-        supersede(
+        roll_back(
             connection,
             record.run_id,
             attempt=record.attempt,
@@ -198,7 +198,7 @@ def start_run(connection: Connection, record: RunStarted) -> None:
         )
 
 
-def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) -> None:
+def roll_back(connection: Connection, run_id: str, *, attempt: int, after: int) -> None:
     """Mark rows of attempts before `attempt` that are beyond training step `after`.
 
     A training episode is beyond it if no training step up to `after` decided on its group: one
@@ -213,7 +213,7 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
     """
     if attempt == 0:
         raise StoreError(
-            f"run {run_id!r} has no earlier attempt to supersede: write the RunStarted of the "
+            f"run {run_id!r} has no earlier attempt to roll back: write the RunStarted of the "
             "resumed attempt first, with attempt 1 or more"
         )
     require_storable(AttemptRow, [{"resumes_after_training_step": after}])
@@ -232,13 +232,13 @@ def supersede(connection: Connection, run_id: str, *, attempt: int, after: int) 
         connection.execute(
             update(model)
             .where(model.run_id == run_id, model.attempt.in_(earlier), model.training_step > after)
-            .values(superseded=True)
+            .values(rolled_back=True)
         )
-    _supersede_groups(connection, run_id, earlier=earlier, after=after)
-    _supersede_episodes(connection, run_id, earlier=earlier, after=after)
+    _roll_back_groups(connection, run_id, earlier=earlier, after=after)
+    _roll_back_episodes(connection, run_id, earlier=earlier, after=after)
 
 
-def _supersede_groups(
+def _roll_back_groups(
     connection: Connection, run_id: str, *, earlier: Select[int], after: int
 ) -> None:
     """Mark the groups, each kind of them through an index of its own."""
@@ -249,7 +249,7 @@ def _supersede_groups(
         sampled.phase == "train",
         sampled.training_step == GroupRow.training_step,
         sampled.group_index == GroupRow.group_index,
-        ~sampled.superseded,
+        ~sampled.rolled_back,
     )
     for beyond in (
         (GroupRow.phase.in_(_PHASES), GroupRow.training_step > after),
@@ -260,23 +260,23 @@ def _supersede_groups(
         connection.execute(
             update(GroupRow)
             .where(GroupRow.run_id == run_id, GroupRow.attempt.in_(earlier), *beyond)
-            .values(superseded=True)
+            .values(rolled_back=True)
         )
 
 
-def _supersede_episodes(
+def _roll_back_episodes(
     connection: Connection, run_id: str, *, earlier: Select[int], after: int
 ) -> None:
-    """Mark the episodes of superseded groups; none of them is trained any more."""
+    """Mark the episodes of rolled_back groups; none of them is trained any more."""
     group = aliased(GroupRow)
-    taken_back = (group.run_id == run_id, group.superseded)
+    taken_back = (group.run_id == run_id, group.rolled_back)
     played_ahead = union(
         select(group.training_step).where(*taken_back, group.resolved_training_step > after),
         select(group.training_step).where(
             *taken_back, group.resolved_training_step.is_(None), group.phase.in_(FATE_OF_GROUP)
         ),
     )
-    of_superseded_group = exists().where(
+    of_rolled_back_group = exists().where(
         *taken_back,
         group.attempt == EpisodeRow.attempt,
         group.phase == EpisodeRow.phase,
@@ -288,7 +288,7 @@ def _supersede_episodes(
         (
             EpisodeRow.phase.in_(FATE_OF_GROUP),
             EpisodeRow.training_step.in_(played_ahead),
-            of_superseded_group,
+            of_rolled_back_group,
         ),
     ):
         lost = (EpisodeRow.run_id == run_id, EpisodeRow.attempt.in_(earlier), *beyond)
@@ -299,7 +299,7 @@ def _supersede_episodes(
         connection.execute(
             update(EpisodeRow)
             .where(*lost)
-            .values(superseded=True, trained=False, trained_training_step=None)
+            .values(rolled_back=True, trained=False, trained_training_step=None)
         )
 
 

@@ -26,7 +26,7 @@ from longhaul_core.store import (
 )
 from longhaul_core.store.records import Phase
 from longhaul_core.store.session import write_transaction
-from longhaul_core.store.writing.runs import FATE_OF_GROUP, supersede
+from longhaul_core.store.writing.runs import FATE_OF_GROUP, roll_back
 from longhaul_core.types import Split
 from store_samples import (
     make_credit,
@@ -121,7 +121,7 @@ def history(draw: random.Random, run_id: str, attempt: int) -> list[list[Record]
 
 
 def rows(connection: Connection) -> dict[str, dict[tuple[Any, ...], RowMapping]]:
-    """All rows that can be superseded, by table and key."""
+    """All rows that can be rolled_back, by table and key."""
     return {
         table: {
             tuple(row[column] for column in key.split(", ")): row
@@ -142,12 +142,12 @@ def place(row: RowMapping) -> Place:
 def taken_back(
     tables: dict[str, dict[tuple[Any, ...], RowMapping]], *, attempt: int, after: int
 ) -> dict[str, set[tuple[Any, ...]]]:
-    """The definition: keys of the rows of `run` that are superseded once `attempt` has begun."""
+    """The definition: keys of the rows of `run` that are rolled_back once `attempt` has begun."""
     kept = {
         place(group)
         for group in tables["groups"].values()
         if group["phase"] == "train"
-        and not group["superseded"]
+        and not group["rolled_back"]
         and (group["resolved_training_step"] or after + 1) <= after
     }
 
@@ -162,7 +162,7 @@ def taken_back(
         )
 
     return {
-        table: {key for key, row in found.items() if row["superseded"] or lost(row)}
+        table: {key for key, row in found.items() if row["rolled_back"] or lost(row)}
         for table, found in tables.items()
     }
 
@@ -195,8 +195,8 @@ def resume_and_compare(writer: StoreWriter, engine: Engine, *, attempt: int, aft
         now, trained_now = rows(connection), trained_steps(connection)
     expected = taken_back(before, attempt=attempt, after=after)
     for table, keys in expected.items():
-        superseded = {key for key, row in now[table].items() if row["superseded"]}
-        assert not superseded ^ keys, table
+        rolled_back = {key for key, row in now[table].items() if row["rolled_back"]}
+        assert not rolled_back ^ keys, table
     assert not trained_now ^ {key for key in trained_before if (key,) not in expected["episodes"]}
     for key, row in now["episodes"].items():
         lost = key in expected["episodes"]
@@ -222,7 +222,7 @@ def plans(engine: Engine) -> list[str]:
 
     with write_transaction(engine) as connection:
         event.listen(connection, "before_cursor_execute", note)
-        supersede(connection, "run", attempt=1, after=1)
+        roll_back(connection, "run", attempt=1, after=1)
         event.remove(connection, "before_cursor_execute", note)
         return [
             row.detail

@@ -1,0 +1,1 @@
+"""Pictures of observations and messages."""
