@@ -19,7 +19,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longhaul_core.actions import ActionFormat, ActionParser
-from longhaul_core.memory import MEMORIES, build_memory
+from longhaul_core.memory import build_memory
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Observation, Split, Step, Task, Trajectory
@@ -37,6 +37,8 @@ from longhaul_trainer.training.merging import Row, cut_into_rows
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer
 
 NUM_STEPS = 50
+KINDS = ("none", "window", "full")
+"""Memories that ask the model nothing: the replies are recorded actions."""
 SHOWN = (1, 10, 25, 50)
 RUN = RunConfig.model_validate(
     {
@@ -121,9 +123,10 @@ def main() -> None:
     task = task_panel(RUN, Split.VALIDATION).tasks[0]
     actions = recorded_actions(task)
     print(f"{RUN.environment.id}, task {task.task_id}, {len(actions)} steps, SmolLM2's tokenizer")
-    for kind in MEMORIES:
+    for kind in KINDS:
         steps = asyncio.run(replayed(kind, task, actions, tokenizer))
-        prompts = [len(step.prompt_tokens) for step in steps]
+        calls = [call.sampled for step in steps for call in step.calls]
+        prompts = [len(sampled.prompt_tokens) for sampled in calls if sampled is not None]
         at = ", ".join(f"{step}: {prompts[step - 1]:,}" for step in SHOWN if step <= len(prompts))
         print(f"\n{kind}")
         print(f"  prompt tokens of step {at}")

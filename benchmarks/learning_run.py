@@ -243,7 +243,9 @@ class OneProcessRun:
             key: torch.tensor(tokens.behavior_logprobs, dtype=torch.float64)
             for key, (_, tokens) in calls.items()
         }
-        made = RunRecords(RunContext(run_id=self._id, attempt=0, recorder_name="", config=run))
+        made = RunRecords(
+            RunContext(run_id=self._id, attempt=0, recorder_name="", config=run, descriptions={})
+        )
         records: list[Record] = [
             *episodes,
             *made.decisions(training_step, taken=groups, thrown_away={}),

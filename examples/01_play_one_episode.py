@@ -74,7 +74,7 @@ def main() -> None:
     )
     assert isinstance(trajectory, Trajectory), trajectory
 
-    print(trajectory.steps[0].messages[-1].content, "\n")
+    print(trajectory.steps[0].calls[0].messages[-1].text, "\n")
     for step in trajectory.steps:
         print(f"{step.index:2}  {step.action:55} reward {step.reward}")
     print(f"\n{trajectory.stop_reason}: {task.goal}, return {trajectory.episode_return}")

@@ -38,6 +38,8 @@ from longhaul_core.types import (
     FailureCause,
     Message,
     Observation,
+    SampledTokens,
+    Step,
     StopReason,
     Task,
     Trajectory,
@@ -71,6 +73,17 @@ def trajectory_of(outcome: EpisodeOutcome) -> Trajectory:
     return outcome
 
 
+def sampled_of(step: Step) -> SampledTokens:
+    """The tokens of the step's only call."""
+    (call,) = step.calls
+    assert call.sampled is not None
+    return call.sampled
+
+
+def prompt_lengths(trajectory: Trajectory) -> list[int]:
+    return [len(sampled_of(step).prompt_tokens) for step in trajectory.steps]
+
+
 def failure_of(outcome: EpisodeOutcome) -> FailedEpisode:
     assert isinstance(outcome, FailedEpisode), outcome
     return outcome
@@ -84,10 +97,11 @@ def test_an_episode_leaves_what_was_read_written_and_paid_at_each_step() -> None
 
     first, last = trajectory.steps
     assert first.observation.text == "start 3"
-    assert first.messages == (Message(role="user", content="start 3"),)
-    assert bytes(first.prompt_tokens) == b"user: start 3"
-    assert (first.reply, first.action, bytes(first.action_tokens)) == ("left", "left", b"left")
-    assert first.behavior_logprobs == (-0.5, -0.625, -0.75, -0.875)
+    (call,), sampled = first.calls, sampled_of(first)
+    assert call.messages == (Message(role="user", content="start 3"),)
+    assert bytes(sampled.prompt_tokens) == b"user: start 3"
+    assert (call.reply, first.action, bytes(sampled.action_tokens)) == ("left", "left", b"left")
+    assert sampled.behavior_logprobs == (-0.5, -0.625, -0.75, -0.875)
     assert last.observation.text == "after 1"
     assert [step.reward for step in trajectory.steps] == [0.25, 1.0]
     assert trajectory.final_observation.text == "after 2"
@@ -155,7 +169,7 @@ def test_the_final_prompt_is_what_the_next_step_would_have_read() -> None:
         )
     )
 
-    assert cut.final_prompt_tokens == longer.steps[2].prompt_tokens
+    assert cut.final_prompt_tokens == sampled_of(longer.steps[2]).prompt_tokens
     assert longer.final_prompt_tokens is None  # nobody asked
 
 
@@ -188,9 +202,10 @@ def test_a_long_prompt_loses_its_oldest_exchanges_and_the_step_counts_them() -> 
     trajectory = trajectory_of(
         play(ScriptedEnvironment(rewards=[0.0] * 9), agent, horizon=5, max_prompt_tokens=69)
     )
-    assert [len(step.prompt_tokens) for step in trajectory.steps] == [13, 41, 69, 69, 69]
-    assert [step.dropped_exchanges for step in trajectory.steps] == [0, 0, 0, 1, 2]
-    assert trajectory.steps[4].messages[0].content == "after 2"
+    calls = [call for step in trajectory.steps for call in step.calls]
+    assert prompt_lengths(trajectory) == [13, 41, 69, 69, 69]
+    assert [call.dropped_exchanges for call in calls] == [0, 0, 0, 1, 2]
+    assert calls[4].messages[0].content == "after 2"
 
 
 def test_a_prompt_that_nothing_shortens_truncates_after_the_first_step() -> None:
@@ -487,7 +502,7 @@ def test_half_of_a_surrogate_pair_in_a_reply_is_no_failure_of_others() -> None:
     )
     environment = ScriptedEnvironment(rewards=[0.0] * 3)
     trajectory = trajectory_of(play(environment, agent, horizon=3))
-    assert [step.reply for step in trajectory.steps] == ["wave \ufffd"] * 3
+    assert [call.reply for step in trajectory.steps for call in step.calls] == ["wave \ufffd"] * 3
     assert environment.actions == ["wave \ufffd"] * 3
 
 
@@ -576,8 +591,7 @@ def test_prompts_of_a_window_stop_growing_while_full_history_does_not() -> None:
     def lengths(build_memory: Callable[[], Memory]) -> list[int]:
         agent = make_agent(build_memory=build_memory)
         environment = ScriptedEnvironment(rewards=[0.0] * 9)
-        steps = trajectory_of(play(environment, agent, horizon=9)).steps
-        return [len(step.prompt_tokens) for step in steps]
+        return prompt_lengths(trajectory_of(play(environment, agent, horizon=9)))
 
     template = PromptTemplate()
     assert len(set(lengths(lambda: NoMemory(template=template)))) == 1

@@ -332,49 +332,6 @@ class Step:
         """The call that chose the action: the last one for that purpose; None without one."""
         return next((call for call in reversed(self.calls) if call.purpose == "act"), None)
 
-    # BRIDGE: goes when rows, store and audit read `calls`.
-
-    @property
-    def _one(self) -> SampledTokens:
-        if self.act is None or self.act.sampled is None:
-            raise ValueError(f"step {self.index} has no tokens")
-        return self.act.sampled
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """Of the call that chose the action."""
-        return () if self.act is None else self.act.messages
-
-    @property
-    def reply(self) -> str:
-        """Of the call that chose the action."""
-        return "" if self.act is None else self.act.reply
-
-    @property
-    def prompt_tokens(self) -> tuple[int, ...]:
-        """Of the call that chose the action."""
-        return self._one.prompt_tokens
-
-    @property
-    def action_tokens(self) -> tuple[int, ...]:
-        """Of the call that chose the action."""
-        return self._one.action_tokens
-
-    @property
-    def behavior_logprobs(self) -> tuple[float, ...]:
-        """Of the call that chose the action."""
-        return self._one.behavior_logprobs
-
-    @property
-    def policy_version(self) -> int:
-        """Of the call that chose the action."""
-        return self._one.policy_version
-
-    @property
-    def dropped_exchanges(self) -> int:
-        """Of the call that chose the action."""
-        return 0 if self.act is None else self.act.dropped_exchanges
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
