@@ -97,7 +97,7 @@ def test_an_environment_is_made_as_the_run_says(isolation: str) -> None:
 
 def test_the_agent_loops_of_a_run_have_its_environments_together() -> None:
     run = run_with(environment=COUNTING | {"num_workers": 5})
-    tasks = task_panel(run_with(), Split.VALIDATION).tasks
+    tasks = task_panel(run, Split.VALIDATION).tasks
 
     async def opened_at_once(agent_loop: AgentLoop) -> int:
         """How many environments of the loop are open when no other one can be."""

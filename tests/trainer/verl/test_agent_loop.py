@@ -431,7 +431,7 @@ def test_an_episode_has_the_words_memory_and_limits_of_its_environment(
         return recorder.episodes
 
     crafting, pushing = (record.outcome for record in asyncio.run(played()))
-    words = [str(outcome.steps[0].messages[0].content) for outcome in (crafting, pushing)]
+    words = [str(outcome.steps[0].calls[0].messages[0].content) for outcome in (crafting, pushing)]
 
     assert words[0].startswith("You craft items.")
     assert words[1] == "Push."
