@@ -45,7 +45,7 @@ def test_a_finding_is_shown_stored_and_told_by_the_exit_code(
 ) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute(
-            "UPDATE steps SET policy_version = 9 "
+            "UPDATE calls SET policy_version = 9 "
             "WHERE episode_id = 'run/0/train/2/0/0/0' AND step_index = 0"
         )
 
@@ -54,7 +54,7 @@ def test_a_finding_is_shown_stored_and_told_by_the_exit_code(
 
     assert ending.value.exit_code == 1
     line = (
-        "found: policy_version: run/0/train/2/0/0/0, step 0: "
+        "found: policy_version: run/0/train/2/0/0/0, step 0, call 0: "
         "found policy version 9, expected policy version 2"
     )
     assert line in capfd.readouterr().out
@@ -68,7 +68,7 @@ def test_a_finding_is_shown_stored_and_told_by_the_exit_code(
 def test_another_training_step_than_the_wrong_one_is_clean(store: str) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute(
-            "UPDATE steps SET policy_version = 9 WHERE episode_id = 'run/0/train/2/0/0/0'"
+            "UPDATE calls SET policy_version = 9 WHERE episode_id = 'run/0/train/2/0/0/0'"
         )
 
     with pytest.raises(typer.Exit):
