@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ class Dice(gymnasium.Env[str, str]):
     Each construction leaves the number of its process in the file `constructions`.
     """
 
-    def __init__(self, *, sides: int = 10_000, constructions: str = "", dies: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        sides: int = 10_000,
+        constructions: str = "",
+        dies: bool = False,
+        hangs: bool = False,
+    ) -> None:
         self.observation_space = self.action_space = text_space()
         self.sides = sides
         if constructions:
@@ -24,6 +32,8 @@ class Dice(gymnasium.Env[str, str]):
                 file.write(f"{os.getpid()}\n")
         if dies:
             os._exit(7)
+        if hangs:
+            threading.Event().wait()
         sys.stdout.write("what an environment prints is no answer of the worker\n")
 
     def reset(

@@ -62,7 +62,31 @@ class Colours(gymnasium.Env[dict[str, Any], str]):
         return {"text": text, "picture": plain(self._colour)}
 
 
+class Shades(gymnasium.Env[dict[str, Any], str]):
+    """Shows a shade of grey, drawn by the seed, and has no list of tasks."""
+
+    def __init__(self) -> None:
+        self.observation_space = picture_space()
+        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        shade = self.np_random.integers(256)
+        pixels = np.full((2, 2, 3), shade, dtype=np.uint8)
+        return {"text": "How bright is it?", "picture": png(pixels)}, {}
+
+    def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        return {"text": "", "picture": None}, 0.0, True, False, {}
+
+
 if ENVIRONMENT_ID not in gymnasium.registry:
     gymnasium.register(  # pyright: ignore[reportUnknownMemberType] its `kwargs` is a bare dict
         ENVIRONMENT_ID, entry_point="picture_world:Colours"
+    )
+
+if "tests/Shades-v0" not in gymnasium.registry:
+    gymnasium.register(  # pyright: ignore[reportUnknownMemberType] its `kwargs` is a bare dict
+        "tests/Shades-v0", entry_point="picture_world:Shades"
     )

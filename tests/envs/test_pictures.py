@@ -29,6 +29,20 @@ def test_an_environment_that_shows_pictures_is_found_in_order() -> None:
     assert check_environment(ENVIRONMENT_ID, import_modules=["picture_world"], num_tasks=1) == []
 
 
+def test_tasks_without_a_list_are_shared_out_by_what_their_pictures_show() -> None:
+    shades = GymEnvironmentSpec(environment_id="tests/Shades-v0", import_modules=("picture_world",))
+    source = environment_source(shades)
+    environment: Any = shades.make()
+    seen: dict[Split, set[bytes]] = {
+        split: {environment.reset(seed=task.seed)[0]["picture"] for task in source.tasks(split)}
+        for split in Split
+    }
+
+    assert [len(seen[split]) for split in Split] == [len(source.tasks(split)) for split in Split]
+    shown = [picture for pictures in seen.values() for picture in pictures]
+    assert len(shown) == len(set(shown)) > 100
+
+
 def test_a_picture_goes_from_a_worker_process_into_the_messages_of_its_call() -> None:
     (task,) = environment_source(SPEC).tasks(Split.VALIDATION)
     agent = replace(

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,36 @@ def test_the_worker_ends_with_the_source_that_asked(tmp_path: Path) -> None:
     gc.collect()
 
     assert not worker.is_running()
+
+
+def test_the_worker_ends_when_everything_was_answered() -> None:
+    """A run keeps its sources to its end, and may have a thousand of them."""
+    source = environment_source(spec(sides=321))
+    source.describe()
+    for split in Split:
+        assert children_with("321")
+        source.tasks(split)
+
+    assert children_with("321") == []
+    assert source.describe().version == '3+{"sides": 321}'
+
+
+def test_a_constructor_that_hangs_is_told_each_time_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("longhaul_envs.asked._DESCRIBE_SECONDS", 0.2)
+    source = environment_source(spec(hangs=True))
+
+    for _ in range(2):
+        began = time.monotonic()
+        with pytest.raises(ConfigError, match=r"did not describe itself within 0\.2 s"):
+            source.describe()
+        assert time.monotonic() - began < 5  # it is not waited for either
+        assert children_with("hangs") == []
+
+
+def children_with(argument: str) -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if argument in str(child.cmdline())]
 
 
 def test_an_installed_environment_answers_without_an_instance_of_it(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longhaul_core.errors import ConfigError
-from longhaul_trainer.agent_loops import AgentLoop, most_agent_loops, shares
+from longhaul_trainer.agent_loops import AgentLoop, least_workers, most_agent_loops, shares
 from longhaul_trainer.config import RunConfig
 
 
@@ -34,3 +34,12 @@ def test_the_smaller_limit_bounds_the_agent_loops() -> None:
     assert most_agent_loops(run) == 3
     run = run_with(environment={"num_workers": 2}, rollout={"concurrent_episodes": 3})
     assert most_agent_loops(run) == 2
+
+
+def test_the_smallest_limit_of_a_mixture_is_named_with_its_environment() -> None:
+    environments = [{"id": "a/A-v0", "num_workers": 9}, {"id": "b/B-v0", "num_workers": 2}]
+    run = run_with(environments=environments, rollout={"concurrent_episodes": 5})
+
+    assert most_agent_loops(run) == 2
+    assert least_workers(run) == "environments: num_workers = 2 of 'b/B-v0'"
+    assert least_workers(run_with()) == "environment.num_workers = 8"

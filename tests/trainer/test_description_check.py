@@ -108,6 +108,25 @@ def test_parts_of_ones_own_that_are_not_there_are_told_all_at_once(
         require_named(run)
 
 
+@pytest.mark.parametrize("method", ["compose", "write"])
+def test_a_memory_of_ones_own_that_raises_is_told_by_its_setting(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    (tmp_path / f"memory_without_{method}.py").write_text(
+        "from longhaul_core.memory import WindowMemory\n"
+        "class Broken(WindowMemory):\n"
+        f"    def {method}(self, *args, **kwargs):\n"
+        "        raise KeyError('lost')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    kind = f"memory_without_{method}:Broken"
+
+    (problem,) = problems_of(run_with(model={"path": str(model)}, memory={"kind": kind}))
+
+    assert problem == f"memory.kind = '{kind}': {method}: KeyError: 'lost'"
+
+
 def test_extra_tasks_count_as_tasks_of_the_training_step() -> None:
     run = run_with(tasks_per_training_step=500, sampling={"extra_tasks": 75})
 

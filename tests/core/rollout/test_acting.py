@@ -15,10 +15,12 @@ from longhaul_core.memory import (
     PromptTemplate,
     SummaryMemory,
 )
+from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import (
     Agent,
     EpisodeLimits,
     EpisodeOutcome,
+    EpisodeSession,
     EpisodeSpec,
     PlanThenAct,
     SingleCall,
@@ -169,6 +171,17 @@ def test_an_agent_that_raises_fails_its_episode() -> None:
     assert isinstance(outcome, FailedEpisode)
     assert outcome.cause is FailureCause.POLICY_ERROR
     assert "agent.act: LookupError: no plan" in outcome.message
+
+
+def test_an_agent_that_returns_another_call_than_the_one_that_acts_fails_its_episode() -> None:
+    class Planner:
+        async def act(self, session: EpisodeSession, prompt: Shortenable) -> Call:
+            return await session.complete(prompt, purpose="plan")
+
+    outcome = play(replace(make_agent(), acting=Planner()))
+    assert isinstance(outcome, FailedEpisode)
+    assert outcome.cause is FailureCause.POLICY_ERROR
+    assert "it returned a call for the purpose 'plan'" in outcome.message
 
 
 def test_ways_of_acting_have_names() -> None:

@@ -287,6 +287,20 @@ def test_calls_that_overlap_do_not_spend_the_same_tokens() -> None:
     assert sorted(one.__name__ for one in run(both(35))) == ["Call", "TokensSpent"]
 
 
+def test_a_call_that_failed_or_was_given_up_spends_no_tokens() -> None:
+    async def again_after(failing: Policy, seconds: float) -> Call:
+        session = session_of(max_episode_tokens=18)
+        session.observe(Observation(text="room"))
+        broken = Responder(policy=failing, renderer=ByteRenderer(), max_reply_tokens=8)
+        with pytest.raises((PolicyFailure, TimeoutError)):
+            async with asyncio.timeout(seconds):
+                await session.complete(user("room"), responder=broken)
+        return await session.complete(user("room"))
+
+    assert run(again_after(FailingPolicy(turn=0), 60)).reply == "go"
+    assert run(again_after(ScriptedPolicy(delay_seconds=60), 0.1)).reply == "go"
+
+
 def test_a_prompt_that_is_too_long_is_refused_with_both_numbers() -> None:
     session = session_of(max_prompt_tokens=9)
     session.observe(Observation(text="room"))

@@ -105,6 +105,18 @@ def test_there_are_recipes() -> None:
             "memory.max_summary_tokens = 65 is more than rollout.max_reply_tokens = 64",
         ),
         (
+            {
+                "environments": [
+                    {"id": "one/One-v0"},
+                    {
+                        "id": "two/Two-v0",
+                        "memory": {"kind": "summary", "max_summary_tokens": 65},
+                    },
+                ]
+            },
+            "memory.max_summary_tokens = 65 is more than rollout.max_reply_tokens = 64",
+        ),
+        (
             {"memory": {"summarize_every": 3}},
             'memory.summarize_every = 3 means nothing to memory.kind = "window"; set memory',
         ),
@@ -415,6 +427,38 @@ def test_an_estimator_of_ones_own_gets_every_setting_and_a_free_table() -> None:
     assert config.algorithm.compares_episodes
     assert not config.algorithm.uses_critic
     assert not config.algorithm.needs_greedy_episode
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"memory": {"kind": "mine:Chat"}},
+        {"agent": {"kind": "mine:Turns"}},
+        {"environments": [{"id": "a/A-v0"}, {"id": "b/B-v0", "memory": {"kind": "mine:Chat"}}]},
+    ],
+)
+def test_rows_of_parts_of_ones_own_may_be_merged(sections: dict[str, object]) -> None:
+    """Whether their prompts repeat earlier replies is known when there are tokens."""
+    run = RunConfig.model_validate(SMALLEST | sections | {"optimizer": {"rows": "merged"}})
+
+    assert run.optimizer.rows == "merged"
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"agent": {"kind": "plan_then_act"}},
+        {"memory": {"kind": "summary", "train_summaries": True}},
+    ],
+)
+def test_a_step_of_several_trained_calls_may_be_longer_than_one_reply(
+    sections: dict[str, object],
+) -> None:
+    run = RunConfig.model_validate(
+        SMALLEST | sections | {"algorithm": OVERLONG, "rollout": {"max_reply_tokens": 63}}
+    )
+
+    assert run.algorithm.overlong_end_tokens == 64
 
 
 def test_contradictions_of_a_run_are_told_together() -> None:

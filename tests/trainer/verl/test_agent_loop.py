@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.agent_loop`: an episode's rows and its record in the store."""
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from longhaul_core.store.records import EpisodeRecord, Record
 from longhaul_core.types import Call, FailedEpisode, FailureCause, FinishReason, Split
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.episodes import AgentConfig
 from longhaul_trainer.environments import descriptions_of, task_panel
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.training.run_context import RunContext
@@ -244,6 +246,30 @@ def test_an_agent_that_plans_first_makes_two_calls_a_step(
     assert [[(call.purpose, call.agent, call.trained) for call in calls] for calls in steps] == [
         [("plan", "planner", True), ("act", "", True)]
     ] * 2
+
+
+def test_an_agent_of_ones_own_is_made_once_for_all_environments_and_phases(
+    tokenizer: Any,  # noqa: ANN401
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "counted_agent.py").write_text(
+        "from longhaul_core.rollout import SingleCall\n"
+        "made = []\n"
+        "def agent():\n"
+        "    made.append(SingleCall())\n"
+        "    return made[-1]\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run = RUN.model_copy(update={"agent": AgentConfig(kind="counted_agent:agent")})
+
+    async def make() -> None:
+        service_of(SlowRecorder(), tokenizer, run=run)
+
+    asyncio.run(make())
+
+    assert len(importlib.import_module("counted_agent").made) == 1
 
 
 @pytest.mark.parametrize("trained", [False, True])

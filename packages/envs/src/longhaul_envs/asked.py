@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from threading import Lock
+from typing import NamedTuple
 
 import gymnasium
 from gymnasium.spaces import Text
@@ -25,6 +26,7 @@ from pydantic import TypeAdapter
 from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.gym.convert import to_observation
 from longhaul_core.types import Split, Task
 from longhaul_envs.capabilities import HasPrompt, ListsTasks
 from longhaul_envs.pictures import is_observation_space
@@ -37,15 +39,20 @@ _TASKS = TypeAdapter(tuple[Task, ...])
 _DESCRIBE_SECONDS = 120
 """For the imports of the environment and for its constructor."""
 _END_SECONDS = 5
+_QUESTIONS = {"describe", *(split.value for split in Split)}
+"""All there are; the caller keeps what was answered (`GymSource`)."""
 
 
 class AskedEnvironment:
-    """A worker process that answers for an environment. It starts with the first question."""
+    """A worker process that answers for an environment.
+
+    It starts with a question, and ends when every question has been answered.
+    """
 
     def __init__(self, spec: GymEnvironmentSpec) -> None:
         self._spec = spec
-        self._connection: Connection | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._worker: _Worker | None = None
+        self._answered: set[str] = set()
         self._asking = Lock()
 
     def describe(self) -> EnvironmentDescription:
@@ -70,29 +77,37 @@ class AskedEnvironment:
     def _ask(self, question: str, *, deadline_seconds: float | None) -> str:
         name = self._spec.environment_id
         with self._asking:
-            if self._connection is None or self._process is None:
-                self._connection, self._process = self._start()
+            if self._worker is None:
+                self._worker = self._start()
+            worker = self._worker
             try:
-                self._connection.send_bytes(question.encode())
-                if not self._connection.poll(deadline_seconds):
-                    self._process.kill()
+                worker.connection.send_bytes(question.encode())
+                if not worker.connection.poll(deadline_seconds):
                     raise ConfigError(
                         f"{name!r} did not describe itself within {deadline_seconds:g} s; its "
                         "import or its constructor hangs"
                     )
-                kind, text = json.loads(self._connection.recv_bytes())
+                kind, text = json.loads(worker.connection.recv_bytes())
             except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-                code = self._process.wait(timeout=_END_SECONDS)
-                self._connection = self._process = None
+                self._worker = None
                 raise ConfigError(
-                    f"the process that was to describe {name!r} ended with exit code {code}; see "
-                    "what it wrote above"
+                    f"the process that was to describe {name!r} ended with exit code "
+                    f"{worker.end()}; see what it wrote above"
                 ) from error
+            except BaseException:  # an interrupt too: its next answer would be to this question
+                self._worker = None
+                worker.process.kill()
+                worker.end()
+                raise
+            self._answered.add(question)
+            if self._answered == _QUESTIONS:
+                self._worker = None
+                worker.end()
         if kind == "error":
             raise ConfigError(text)
         return text
 
-    def _start(self) -> tuple[Connection, subprocess.Popen[bytes]]:
+    def _start(self) -> "_Worker":
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
@@ -110,18 +125,24 @@ class AskedEnvironment:
                 pass_fds=(theirs.fileno(),),
             )
         connection = Connection(ours.detach())
-        weakref.finalize(self, _end, connection, process)
-        return connection, process
+        return _Worker(connection, process, weakref.finalize(self, _end, connection, process))
 
 
-def _end(connection: Connection, process: subprocess.Popen[bytes]) -> None:
+class _Worker(NamedTuple):
+    connection: Connection
+    process: subprocess.Popen[bytes]
+    end: Callable[[], object]
+    """Ends it, when nobody asks any more at the latest; returns its exit code."""
+
+
+def _end(connection: Connection, process: subprocess.Popen[bytes]) -> int:
     """Let the worker end by itself, and end it if it does not."""
     connection.close()
     try:
-        process.wait(timeout=_END_SECONDS)
+        return process.wait(timeout=_END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        return process.wait()
 
 
 # In the worker
@@ -220,8 +241,9 @@ class _Asked:
     def _start_of(self, environment: TextEnvironment) -> Callable[[int], str]:
         def start_of(seed: int) -> str:
             while len(self._starts) <= seed:
-                text, _ = environment.reset(seed=len(self._starts))
-                self._starts.append(text)
+                seen, info = environment.reset(seed=len(self._starts))
+                shown = replace(to_observation(seen, info), anchor_state=None)
+                self._starts.append(shown.anchor)  # the text, and its pictures' hashes
             return self._starts[seed]
 
         return start_of

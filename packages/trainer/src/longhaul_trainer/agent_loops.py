@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
 
-__all__ = ["AgentLoop", "most_agent_loops", "shares"]
+__all__ = ["AgentLoop", "least_workers", "most_agent_loops", "shares"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +48,11 @@ def most_agent_loops(run: RunConfig) -> int:
     """Most agent loops that leave each of them an episode and an environment."""
     workers = (entry.num_workers for entry in run.played_environments)
     return min(run.rollout.concurrent_episodes, *workers)
+
+
+def least_workers(run: RunConfig) -> str:
+    """The smallest `num_workers` of the run's environments, for messages, by its setting."""
+    least = min(run.played_environments, key=lambda entry: entry.num_workers)
+    if not run.environments:
+        return f"environment.num_workers = {least.num_workers}"
+    return f"environments: num_workers = {least.num_workers} of {least.id!r}"

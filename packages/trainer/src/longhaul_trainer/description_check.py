@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from longhaul_core.actions import build_parser
 from longhaul_core.components import is_own
-from longhaul_core.errors import ConfigError, RendererFailure, attributed_to
+from longhaul_core.errors import ConfigError, MemoryFailure, RendererFailure, attributed_to
 from longhaul_core.memory import MemoryContext, PromptTemplate, build_template
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import build_acting
@@ -149,7 +150,7 @@ def require_chat_template(config: RunConfig) -> None:
 
     Raises:
         ConfigError: If its folder has no tokenizer or template that load, or the template refuses
-            a prompt of the first steps.
+            a prompt of the first steps, or the memory cannot compose it.
     """
     path = config.model.path
     if path in BUILT_IN_MODELS:
@@ -158,11 +159,13 @@ def require_chat_template(config: RunConfig) -> None:
         with attributed_to(RendererFailure, "its tokenizer cannot be loaded"):
             from longhaul_trainer.verl.renderer import load_renderer  # imports transformers
 
-            renderers = [
-                load_renderer(Path(path).expanduser(), reply_prefix=entry.prompt.reply_prefix)
-                for entry in config.played_environments
-            ]
-        for entry, renderer in zip(config.played_environments, renderers, strict=True):
+            prefixes = {entry.prompt.reply_prefix for entry in config.played_environments}
+            renderers = {
+                prefix: load_renderer(Path(path).expanduser(), reply_prefix=prefix)
+                for prefix in prefixes
+            }
+        for entry in config.played_environments:
+            renderer = renderers[entry.prompt.reply_prefix]
             for prompt in _first_prompts(entry):
                 roles = ", ".join(message.role for message in prompt)
                 refused = f"its chat template refuses messages of {roles}"
@@ -176,11 +179,20 @@ def require_chat_template(config: RunConfig) -> None:
 
 
 def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]]:
-    """Prompts of the first and of the second step, as the environment's memory composes them."""
+    """Prompts of the first and of the second step, as the environment's memory composes them.
+
+    Raises:
+        ConfigError: If the memory, or the template that it writes with, raises.
+    """
     template = prompt_template(entry, source_of(entry).describe())
     memory = memory_builder(entry, template=template)()
     seen = Observation(text="You are in a room.", admissible_actions=("look", "wait"))
-    yield memory.compose(seen)
+
+    def composed() -> Sequence[Message]:
+        with _refused(f"memory.kind = {entry.memory.kind!r}: compose"):
+            return memory.compose(seen)
+
+    yield composed()
     asked: list[Sequence[Message]] = []
 
     async def complete(
@@ -203,9 +215,20 @@ def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]
         split=Split.TRAIN,
     )
     context = MemoryContext(task=task, complete=complete)
-    asyncio.run(memory.write(observation=seen, reply="look", action="look", context=context))
+    with _refused(f"memory.kind = {entry.memory.kind!r}: write"):
+        asyncio.run(memory.write(observation=seen, reply="look", action="look", context=context))
     yield from asked
-    yield memory.compose(seen)
+    yield composed()
+
+
+@contextmanager
+def _refused(action: str) -> Generator[None]:
+    """Turn what a part of the user's own raises into `ConfigError`."""
+    try:
+        with attributed_to(MemoryFailure, action):
+            yield
+    except MemoryFailure as error:
+        raise ConfigError(str(error)) from error
 
 
 def _is_there(tracker: str) -> bool:

@@ -162,6 +162,11 @@ class _Episode:
         observation = session.observation
         with awaited("agent.act", failure=PolicyFailure):
             call = await self._acting.act(session, self._prompt(memory))
+            if call.purpose != "act":
+                raise ValueError(
+                    f"it returned a call for the purpose {call.purpose!r}; return the one that "
+                    "chooses the action, made for the purpose 'act'"
+                )
         with attributed_to(PolicyFailure, "parsing the reply"):
             action = self._agent.parser.parse(call.reply, observation.admissible_actions)
 

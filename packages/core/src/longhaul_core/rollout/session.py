@@ -220,9 +220,12 @@ class EpisodeSession:
         reserved = len(asked.tokens) + longest
         self._num_tokens += reserved
         began = time.perf_counter()
-        completion = await self._sample(responder, asked, sampling)
+        try:
+            completion = await self._sample(responder, asked, sampling)
+            self._num_tokens += len(asked.tokens) + len(completion.action_tokens)
+        finally:
+            self._num_tokens -= reserved  # a call that failed, or was given up, is no part of it
         seconds = time.perf_counter() - began
-        self._num_tokens += len(asked.tokens) + len(completion.action_tokens) - reserved
         call = Call(
             messages=asked.messages,
             reply=well_formed(completion.text),

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.horizons import HorizonState
-from longhaul_trainer.agent_loops import most_agent_loops
+from longhaul_trainer.agent_loops import least_workers, most_agent_loops
 from longhaul_trainer.cli.arguments import Further, console_of
 from longhaul_trainer.cli.train import describe
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
@@ -134,7 +134,7 @@ def advice(config: RunConfig) -> list[str]:
         lines.append(
             f"on GPUs {most_agent_loops(config)} agent loops play the episodes, not "
             f"resources.num_workers = {config.resources.num_workers}: each needs a share of "
-            f"environment.num_workers = {workers} and "
+            f"{least_workers(config)} and "
             f"rollout.concurrent_episodes = {rollout.concurrent_episodes}"
         )
     if rollout.top_p < 1:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
+from longhaul_core.components import is_own
 from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
@@ -147,23 +148,14 @@ class RunConfig(Section):
                 "the best is taken of attempts in one group"
             )
         yield from self._critic_contradictions()
-        summary = self.memory.max_summary_tokens
-        if summary is not None and summary > self.rollout.max_reply_tokens:
-            yield (
-                f"memory.max_summary_tokens = {summary} is more than rollout.max_reply_tokens = "
-                f"{self.rollout.max_reply_tokens}, which bounds every reply; lower it to "
-                "that, or leave it out"
-            )
-        end, longest = self.algorithm.overlong_end_tokens, self.rollout.max_reply_tokens
-        replies = "rollout.max_reply_tokens"
-        if self.algorithm.overlong_unit == "episode":
-            longest *= self.rollout.horizon
-            replies = "rollout.horizon * rollout.max_reply_tokens"
-        if end is not None and end > longest:
-            yield (
-                f"algorithm.overlong_end_tokens = {end} is more than {replies} = {longest}; "
-                "no reply would ever pay the whole penalty"
-            )
+        for summary in {memory.max_summary_tokens for memory in self._memories}:
+            if summary is not None and summary > self.rollout.max_reply_tokens:
+                yield (
+                    f"memory.max_summary_tokens = {summary} is more than rollout.max_reply_tokens "
+                    f"= {self.rollout.max_reply_tokens}, which bounds every reply; lower it to "
+                    "that, or leave it out"
+                )
+        yield from self._penalty_that_is_never_whole()
         if self.optimizer.warmup_training_steps > self.num_training_steps:
             yield (
                 f"optimizer.warmup_training_steps = {self.optimizer.warmup_training_steps} is more "
@@ -236,6 +228,27 @@ class RunConfig(Section):
         unread = OF_ONE_ENVIRONMENT if self.environments else ("environments",)
         return {name: value for name, value in dump(self).items() if name not in unread}
 
+    @property
+    def _memories(self) -> tuple[MemoryConfig, ...]:
+        """Of the environments; `played_environments` are only there once the run is in order."""
+        return tuple(entry.memory for entry in self.environments) or (self.memory,)
+
+    def _penalty_that_is_never_whole(self) -> Generator[str]:
+        """Known where a step trains one reply; with several it may be longer than any of them."""
+        end, longest = self.algorithm.overlong_end_tokens, self.rollout.max_reply_tokens
+        trains_one = self.agent.kind == "single_call" and not any(
+            is_own(memory.kind) or memory.train_summaries for memory in self._memories
+        )
+        replies = "rollout.max_reply_tokens"
+        if self.algorithm.overlong_unit == "episode":
+            longest *= self.rollout.horizon
+            replies = "rollout.horizon * rollout.max_reply_tokens"
+        if end is not None and end > longest and trains_one:
+            yield (
+                f"algorithm.overlong_end_tokens = {end} is more than {replies} = {longest}; "
+                "no reply would ever pay the whole penalty"
+            )
+
     def _rows_that_cannot_be(self) -> Generator[str]:
         longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
         if self.optimizer.micro_batch_tokens < longest_row:
@@ -245,8 +258,10 @@ class RunConfig(Section):
                 f"{self.rollout.max_prompt_tokens} + {self.rollout.max_reply_tokens} = "
                 f"{longest_row}; raise it to at least {longest_row}"
             )
-        kinds = {entry.memory.kind for entry in self.environments} or {self.memory.kind}
-        if self.optimizer.rows == "merged" and "full" not in kinds:
+        kinds = {memory.kind for memory in self._memories}
+        # What parts of one's own compose is not known; rows are cut by the tokens all the same.
+        may_merge = is_own(self.agent.kind) or any(k == "full" or is_own(k) for k in kinds)
+        if self.optimizer.rows == "merged" and not may_merge:
             yield (
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
                 f'"{min(kinds)}", whose prompts do not repeat earlier replies; set '

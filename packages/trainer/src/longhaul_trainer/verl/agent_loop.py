@@ -125,6 +125,7 @@ class EpisodeService:
         self._known_tokens: set[int] = set()
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
+        self._acting = build_acting(run.agent.kind)
         self._entries = {entry.id: entry for entry in run.played_environments}
         self._agents = {
             (entry.id, phase): self._agent_for(entry, phase, server)
@@ -153,7 +154,7 @@ class EpisodeService:
                 reply_prefix=renderer.begun_thought + entry.prompt.reply_prefix,
             ),
             build_memory=memory_builder(entry, template=template),
-            acting=build_acting(run.agent.kind),
+            acting=self._acting,
             temperature=run.rollout.temperature if phase == "train" else 0.0,
             top_p=run.rollout.top_p if phase == "train" else 1.0,
             max_reply_tokens=run.rollout.max_reply_tokens,

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from longhaul_core.errors import ConfigError, MachineError
-from longhaul_trainer.agent_loops import most_agent_loops
+from longhaul_trainer.agent_loops import least_workers, most_agent_loops
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
@@ -409,8 +409,7 @@ def _gpu(run: RunConfig) -> dict[str, Value]:
         raise ConfigError(
             f"verl.{AGENT_LOOPS} = {asked}: each agent loop plays a share of "
             f"rollout.concurrent_episodes = {run.rollout.concurrent_episodes} in a share of "
-            f"environment.num_workers = {run.environment.num_workers}, at least one; ask for 1 to "
-            f"{most}, or raise both limits"
+            f"{least_workers(run)}, at least one; ask for 1 to {most}, or raise both limits"
         )
     derived: dict[str, Value] = {
         "trainer.device": "cuda",

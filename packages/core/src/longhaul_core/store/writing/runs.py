@@ -267,7 +267,7 @@ def _roll_back_groups(
 def _roll_back_episodes(
     connection: Connection, run_id: str, *, earlier: Select[int], after: int
 ) -> None:
-    """Mark the episodes of rolled_back groups; none of them is trained any more."""
+    """Mark the episodes of groups that were rolled back; none of them is trained any more."""
     group = aliased(GroupRow)
     taken_back = (group.run_id == run_id, group.rolled_back)
     played_ahead = union(
