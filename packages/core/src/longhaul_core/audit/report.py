@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from longhaul_core.store.records import Audit, AuditFinding, AuditRule, AuditSkip
 
-__all__ = ["AuditReport", "RuleResult", "Tally", "subject_of", "told"]
+__all__ = ["AuditReport", "RuleResult", "Tally", "one_line", "subject_of"]
 
 
 def subject_of(finding: AuditFinding) -> str:
@@ -16,7 +16,7 @@ def subject_of(finding: AuditFinding) -> str:
     return where if finding.call_index is None else f"{where}, call {finding.call_index}"
 
 
-def told(finding: AuditFinding) -> str:
+def one_line(finding: AuditFinding) -> str:
     """A finding in one line, for people."""
     return (
         f"{finding.rule}: {subject_of(finding)}: found {finding.found}, expected {finding.expected}"

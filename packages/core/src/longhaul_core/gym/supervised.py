@@ -280,12 +280,12 @@ class ForkServer:
         """
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
-        with theirs, tempfile.TemporaryFile() as told:
-            told.write(json.dumps([sys.path, target, argument]).encode())
-            told.seek(0)
+        with theirs, tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps([sys.path, target, argument]).encode())
+            stdin.seek(0)
             process = subprocess.Popen(  # noqa: ASYNC220 asyncio's own needs a child watcher
                 [sys.executable, "-c", f"from {__name__} import main; main({theirs.fileno()})"],
-                stdin=told,
+                stdin=stdin,
                 stdout=2,  # what an environment prints is for the log
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # the owner decides what Ctrl-C means

@@ -347,11 +347,13 @@ class _Launch:
 
     def _explained(self, error: BaseException) -> BaseException:
         """The error, or what to do about it where it says that a disk is full."""
-        told = as_full_disk(error, run=self.run, config=self.config, doing=self.stages.stage.name)
-        if told is None:
+        explained = as_full_disk(
+            error, run=self.run, config=self.config, doing=self.stages.stage.name
+        )
+        if explained is None:
             return error
         self.checkpoints.drop_unfinished()  # there is room then for the store to hear of it
-        return told
+        return explained
 
     def _wind_up(
         self,

@@ -124,10 +124,10 @@ class TcpCheckpointEngine(CheckpointEngine):
                 raise LonghaulError(_silence("the learner sent no weights")) from error
             if head == END:
                 return
-            told = json.loads(head)
-            dtype = getattr(torch, told["dtype"].removeprefix("torch."))
+            header = json.loads(head)
+            dtype = getattr(torch, header["dtype"].removeprefix("torch."))
             flat = torch.frombuffer(bytearray(body), dtype=dtype) if body else torch.empty(0)
-            yield told["name"], flat.to(dtype).reshape(told["shape"]).to(get_device_id())
+            yield header["name"], flat.to(dtype).reshape(header["shape"]).to(get_device_id())
 
 
 def _limit(socket: zmq.Socket[bytes]) -> None:

@@ -120,7 +120,7 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
     newest, updates = evidence.first_version, evidence.intent.optimizer_steps
     oldest = max(0, newest - evidence.intent.max_staleness * updates)
     allowed = range(oldest, newest + 1, updates)
-    told = f"policy version {newest}" + (f", or from {oldest} on" if oldest < newest else "")
+    expected = f"policy version {newest}" + (f", or from {oldest} on" if oldest < newest else "")
     for episode in (*evidence.ended, *evidence.greedy.ended.values()):
         sampled = [call for call in episode.calls if call.policy_version is not None]
         tally.checked(len(sampled))
@@ -128,7 +128,7 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
             if call.policy_version not in allowed:
                 tally.found(
                     f"policy version {call.policy_version}",
-                    expected=told,
+                    expected=expected,
                     training_step=evidence.training_step,
                     episode_id=call.episode_id,
                     step_index=call.step_index,
