@@ -1,4 +1,4 @@
-"""What an audit says: rules, how much each was checked on, and what broke them."""
+"""What an audit reports: rules, how much each was checked on, and its findings."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """Whether what was trained is what was meant, as far as the store can say."""
+    """Whether what was trained is what was configured, as far as the store shows."""
 
     run_id: str
     training_steps: tuple[int, ...]
@@ -85,7 +85,7 @@ class AuditReport:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What one rule has come to so far; grows with each training step."""
+    """Counts and findings of one rule so far; they grow with each training step."""
 
     rule: str
     max_listed: int
