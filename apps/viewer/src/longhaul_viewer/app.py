@@ -1,4 +1,4 @@
-"""The script that Streamlit runs: the style sheet, the list of pages, the page asked for."""
+"""The script that Streamlit runs: the style sheet, the list of pages, the requested page."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A disk that is full, in whatever words a library says so: which one, and what to do.
+"""A full disk, however a library reports it: which disk, and what to do.
 
 Python says it by a number. Torch, safetensors and Ray say it in texts of their own, and Ray
 wraps what a worker raised.

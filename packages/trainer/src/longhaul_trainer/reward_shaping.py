@@ -1,9 +1,9 @@
-"""The reward-shaping hook: a function of the user's that says what credit is given for.
+"""The reward-shaping hook: a function of the user's that returns the rewards for credit.
 
 The function is given an episode that ended, as the frozen `Trajectory` that the store keeps
 of it, and returns one reward for each of its steps. It must be pure: the same episode, the
-same rewards. It is called once an episode, in the process that played it. What the
-environment paid stays in the store beside what the function said.
+same rewards. It is called once an episode, in the process that played it. The
+store keeps both the environment's reward and the function's.
 """
 
 from __future__ import annotations
