@@ -147,7 +147,7 @@ def measure_loss_inputs(store: str, batches: list[list[EpisodeRecord]], num_step
         num_bytes = queries.storage_stats(session).num_bytes - before
     engine.dispose()
     print(
-        f"consumed:     {num_steps / wall:9,.0f} steps/s, "
+        f"loss inputs:  {num_steps / wall:9,.0f} steps/s, "
         f"{wall / len(micro_batches) * 1000:.1f} ms a micro-batch of {STEPS_PER_EPISODE} rows, "
         f"{num_bytes / num_steps:.0f} bytes a step"
     )

@@ -12,7 +12,7 @@ from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariable
 
 from longhaul_core.errors import MachineError, StoreError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.full_disk import FullDisksTold, as_full_disk
+from longhaul_trainer.full_disk import FullDisksExplained, as_full_disk
 from longhaul_trainer.run_directory import RunDirectory
 from small_disk import small_disk
 
@@ -76,7 +76,7 @@ def test_the_fullest_of_a_runs_places_is_told_where_the_stage_does_not_say(
     run: RunDirectory, tmp_path: Path
 ) -> None:
     with pytest.raises(MachineError, match=rf"the disk is full: {run.path}.* MiB free of 2"):
-        with FullDisksTold(run, config_of(tmp_path)):
+        with FullDisksExplained(run, config_of(tmp_path)):
             (run.path / "scratch").write_bytes(bytes(4_000_000))
 
 
@@ -85,7 +85,7 @@ def test_other_errors_and_errors_of_ours_pass_unchanged(tmp_path: Path) -> None:
 
     for error in (ValueError("no such column"), StoreError("database or disk is full")):
         with pytest.raises(type(error), match=str(error)):
-            with FullDisksTold(run, config_of(tmp_path)):
+            with FullDisksExplained(run, config_of(tmp_path)):
                 raise error
 
 

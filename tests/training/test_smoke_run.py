@@ -11,7 +11,7 @@ import struct
 import pytest
 from sqlalchemy.orm import Session
 
-from longhaul_core.audit import audit_run, told
+from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import read_only_engine
 from training.launching import Launched, processes_in
 from training.variety import assert_advantages_vary, assert_rewards_vary
@@ -74,7 +74,7 @@ def test_the_run_audited_its_first_training_step_and_all_of_it_is_as_it_was_mean
     with Session(engine) as session:
         report = audit_run(session, smoke.run_id)
     engine.dispose()
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     assert report.training_steps == (1, 2, 3, 4)
     assert report.not_checked == ()
 

@@ -62,8 +62,8 @@ def test_half_a_message_holds_up_nobody_but_who_waits_for_it() -> None:
     [
         ("00000000", "sent a message of 0 bytes; the limit is 16777216"),
         ("ff000000", "sent a message of 4278190080 bytes; the limit is 16777216"),
-        ("00000002 5a21", "sent what nobody asked for: b'Z!'"),
-        ("00000002 4121 00000002 4122", "sent what nobody asked for: b'A\"'"),
+        ("00000002 5a21", "sent an unrequested message: b'Z!'"),
+        ("00000002 4121 00000002 4122", "sent an unrequested message: b'A\"'"),
     ],
 )
 def test_a_worker_that_sends_nonsense_is_killed(sent: str, cause: str) -> None:

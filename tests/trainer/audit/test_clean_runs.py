@@ -23,7 +23,7 @@ from audited_run import (
     play_ahead,
     run_started,
 )
-from longhaul_core.audit import AuditReport, audit_run, told
+from longhaul_core.audit import AuditReport, audit_run, one_line
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
 from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
@@ -107,7 +107,7 @@ def test_what_the_pipeline_credits_is_clean(name: str, empty_store: Path) -> Non
 
         # Failures may leave an optimizer step without a group, which is told.
         few = len({credit.optimizer_step_index for credit in played.credits}) < 2
-        kept = [told(f) for f in report.findings if not (few and f.rule == "optimizer_steps")]
+        kept = [one_line(f) for f in report.findings if not (few and f.rule == "optimizer_steps")]
         assert kept == []
         assert report.num_episodes == len(played.credits)
 
@@ -137,7 +137,7 @@ def test_steps_of_several_calls_are_clean(
 
     report = audited(empty_store, config, [play(config, 1, program=True, failure_rate=0.1)])
 
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     counts = {rule.name: rule.num_checked for rule in report.rules}
     assert counts["pictures"] > 0
     assert counts["split_reasons"] > report.num_steps  # more calls than steps
@@ -176,7 +176,7 @@ def test_what_is_audited_differs_from_episode_to_episode_and_from_step_to_step(
 def test_every_rule_is_held_to_something(empty_store: Path) -> None:
     config = make_config(trainer=ONE_AHEAD)
     ahead = audited(empty_store, config, play_ahead(config))
-    assert [told(finding) for finding in ahead.findings] == []
+    assert [one_line(finding) for finding in ahead.findings] == []
     assert ahead.training_steps == (1, 2, 3)
     idle = {rule.name for rule in ahead.rules if rule.num_checked == 0}
     program = audited(empty_store, config, [play(make_config(), 1, program=True)])
@@ -204,7 +204,7 @@ def test_a_group_of_one_has_its_greedy_episode_to_be_compared_with(empty_store: 
 
     report = audited(empty_store, config, [play(config, 1)])
 
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     assert report.num_episodes == config.tasks_per_training_step
 
 
@@ -218,7 +218,7 @@ def test_greedy_episodes_are_checked_where_their_group_was_learned_from(
     report = audited(empty_store, config, played)
 
     assert len(late) >= 2
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     checked = {rule.name: rule.num_checked for rule in report.rules}
     taken = [d.group_index for one in played for d in one.decisions if not d.discard_reason]
     assert checked["greedy_untrained"] >= len(taken) == 12
@@ -230,7 +230,7 @@ def test_training_steps_of_the_critic_alone_are_known(empty_store: Path) -> None
 
     report = audited(empty_store, config, played)
 
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     assert report.num_episodes == len(played[2].credits)
     checked = {rule.name: rule.num_checked for rule in report.rules}
     assert checked["critic_loss_inputs"] == sum(
@@ -247,7 +247,7 @@ def test_what_was_played_ahead_is_checked_where_it_was_learned_from(empty_store:
 
     report = audited(empty_store, config, played)
 
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     stale = [c for one in played for c in one.credits if c.training_step < one.training_step]
     [skipped] = report.not_checked
     assert skipped.rule == "logprob_agreement"
@@ -269,7 +269,7 @@ def test_every_horizon_schedule_is_known(schedule: dict[str, object], empty_stor
 
     report = audited(empty_store, config, [play(config, k) for k in range(1, 7)])
 
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
 
 
 MERGED: dict[str, object] = {"memory__kind": "full", "optimizer__rows": "merged"}

@@ -855,7 +855,7 @@ def test_a_group_that_is_thrown_away_too_early_is_found(audit: Audit) -> None:
 
     assert rules_of(report) == {"discarded"}
     assert [f.found for f in report.findings] == [
-        f"group {group} of training step 1, thrown away as stale after 2 training steps"
+        f"group {group} of training step 1, discarded as stale after 2 training steps"
         for group in (6, 7)
     ]
 

@@ -23,7 +23,7 @@ from audited_run import (
     play_ahead,
     run_started,
 )
-from longhaul_core.audit import AuditReport, audit_run, told
+from longhaul_core.audit import AuditReport, audit_run, one_line
 from longhaul_core.store import (
     DiscardReason,
     EpisodeRecord,
@@ -211,7 +211,7 @@ def rules_broken(report: AuditReport) -> set[str]:
 
 
 def assert_clean(report: AuditReport) -> None:
-    assert report.clean, [told(finding) for finding in report.findings]
+    assert report.clean, [one_line(finding) for finding in report.findings]
     checked = {rule.name: rule.num_checked for rule in report.rules}
     assert checked["group_fate"] > 0
     assert checked["refills"] > 0
@@ -382,7 +382,7 @@ def test_a_group_that_was_played_ahead_and_left_out_is_looked_at(audit: Audit) -
 
     report = audit(config, steps)
 
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     checked = {rule.name: rule.num_checked for rule in report.rules}
     assert checked["group_fate"] == sum(len(step.decisions) for step in steps) == 14
     assert checked["refills"] == 3

@@ -22,7 +22,7 @@ class ApiSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
-    """Asked for in the `Authorization: Bearer` header; None: nothing is asked for."""
+    """Required in the `Authorization: Bearer` header; None: no token is required."""
     extra_hosts: tuple[str, ...] = ()
     """Names the server may be called by, besides its address and this machine's names."""
 

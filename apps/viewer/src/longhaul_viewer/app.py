@@ -1,4 +1,4 @@
-"""The script that Streamlit runs: the style sheet, the list of pages, the page asked for."""
+"""The script that Streamlit runs: the style sheet, the list of pages, the requested page."""
 
 from pathlib import Path
 
@@ -32,8 +32,8 @@ def app() -> None:
     try:
         page.run()
     except LookupError as error:
-        said = str(error.args[0] if error.args else error)
-        blocks.html(blocks.trail([Link("Runs", links.RUNS)]), blocks.alert(said))
+        message = str(error.args[0] if error.args else error)
+        blocks.html(blocks.trail([Link("Runs", links.RUNS)]), blocks.alert(message))
     except StoreError as error:
         blocks.html(blocks.alert(str(error)))
 

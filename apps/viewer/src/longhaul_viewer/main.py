@@ -1,6 +1,6 @@
 """The command `viewer`: open one store in a browser.
 
-Streamlit listens on every interface and reports usage unless told otherwise; here it
+Streamlit listens on every interface and reports usage by default; here it
 listens on this machine only, answers only to this machine's names, and reports nothing.
 """
 

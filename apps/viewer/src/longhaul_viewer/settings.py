@@ -1,4 +1,4 @@
-"""How the viewer is told which store to show.
+"""Which store the viewer shows.
 
 Streamlit runs pages as scripts, so the command line cannot hand them an object; it
 leaves the store's address in the environment, where each page's first read finds it.
@@ -12,5 +12,5 @@ STORE_VARIABLE = "LONGHAUL_STORE"
 
 
 def store_url() -> str:
-    """Path or URL of the store to show; `longhaul.db` in this folder unless told otherwise."""
+    """Path or URL of the store to show; `longhaul.db` in this folder by default."""
     return os.environ.get(STORE_VARIABLE, "longhaul.db")

@@ -66,16 +66,16 @@ def find_component(
     """
     if name in built_in:
         return built_in[name]
-    told = f"{setting} = {name!r}"
+    where = f"{setting} = {name!r}"
     if OWN.fullmatch(name) is None:
-        raise ConfigError(f"{told}: must be {known_components(built_in)}")
+        raise ConfigError(f"{where}: must be {known_components(built_in)}")
     module_name, _, attribute = name.partition(":")
-    module = import_module(module_name, setting=told)
+    module = import_module(module_name, setting=where)
     found: object = getattr(module, attribute, None)
     if found is None:
-        raise ConfigError(f"{told}: module {module_name} has no {attribute}")
+        raise ConfigError(f"{where}: module {module_name} has no {attribute}")
     if not callable(found) or inspect.iscoroutinefunction(found):
-        raise ConfigError(f"{told}: {attribute} is not a plain function or class")
+        raise ConfigError(f"{where}: {attribute} is not a plain function or class")
     by_keyword = {argument[:-1]: object() for argument in takes if argument.endswith("=")}
     in_order = [object() for argument in takes if not argument.endswith("=")]
     signature = inspect.signature(found)
@@ -83,7 +83,7 @@ def find_component(
         signature.bind(*in_order, **by_keyword)
     except TypeError as error:
         raise ConfigError(
-            f"{told}: is called as {attribute}({', '.join(takes)}), and takes {signature}: {error}"
+            f"{where}: is called as {attribute}({', '.join(takes)}), and takes {signature}: {error}"
         ) from error
     return cast("T", found)  # what it returns is looked at where it is called
 
@@ -115,15 +115,15 @@ def build_component(
     make = cast("type[object]", factory)
     if name in built_in:
         return make(**arguments)
-    told = f"{setting} = {name!r}"
+    where = f"{setting} = {name!r}"
     try:
-        with attributed_to(EnvironmentFailure, told):
+        with attributed_to(EnvironmentFailure, where):
             made = make(**arguments)
     except EnvironmentFailure as error:
         raise ConfigError(str(error)) from error
     lacking = [attribute for attribute in needs if not hasattr(made, attribute)]
     if lacking:
-        raise ConfigError(f"{told}: made a {type(made).__name__}, which has no {lacking[0]}")
+        raise ConfigError(f"{where}: made a {type(made).__name__}, which has no {lacking[0]}")
     return made
 
 

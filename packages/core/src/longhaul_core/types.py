@@ -52,16 +52,19 @@ class Split(StrEnum):
 
 
 class SplitReason(StrEnum):
-    """Why a step begins a new row of the learner instead of continuing the one before it."""
+    """Why a call begins a new row of the learner instead of continuing its stream's last one.
+
+    A stream is the calls of one agent for one purpose in an episode.
+    """
 
     FIRST_STEP = "first_step"
-    """There is nothing before it."""
+    """It is the first call of its stream in the episode."""
     ONE_ROW_PER_STEP = "one_row_per_step"
     """Rows are not merged in this run."""
     PROMPT_CHANGED = "prompt_changed"
-    """Its prompt does not begin with the tokens of the step before, prompt and reply."""
+    """Its prompt does not begin with the tokens of the previous call, prompt and reply."""
     POLICY_CHANGED = "policy_changed"
-    """It was sampled by other weights than the step before."""
+    """It was sampled by other weights than the previous call."""
     ROW_FULL = "row_full"
     """The row would have become longer than it may be."""
 
@@ -351,7 +354,7 @@ class Trajectory:
     final_observation: Observation
     """Seen after the last action; what a truncated episode is valued by."""
     final_prompt_tokens: tuple[int, ...] | None = None
-    """The prompt that the next step would have had. None unless it was asked for and a limit cut
+    """The prompt that the next step would have had. None unless it was requested and a limit cut
     the episode short."""
     started_at: float
     """Unix time, in seconds."""

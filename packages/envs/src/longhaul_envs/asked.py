@@ -56,7 +56,7 @@ class AskedEnvironment:
         self._asking = Lock()
 
     def describe(self) -> EnvironmentDescription:
-        """What the environment says of itself.
+        """The description that the environment gives of itself.
 
         Raises:
             ConfigError: If it is not registered, its constructor raises, it does not speak text,

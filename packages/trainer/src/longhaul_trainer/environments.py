@@ -88,7 +88,7 @@ class RunEnvironments:
 
 
 def descriptions_of(run: RunConfig) -> dict[str, EnvironmentDescription]:
-    """What each environment of the run says of itself, by its id.
+    """The description that each environment of the run gives of itself, keyed by its id.
 
     Raises:
         ConfigError: If one cannot be had as the run describes it.

@@ -1,4 +1,4 @@
-"""A disk that is full, in whatever words a library says so: which one, and what to do.
+"""A full disk, however a library reports it: which disk, and what to do.
 
 Python says it by a number. Torch, safetensors and Ray say it in texts of their own, and Ray
 wraps what a worker raised.
@@ -67,8 +67,8 @@ def as_full_disk(
     )
 
 
-class FullDisksTold:
-    """Raises what escapes its block and says that a disk is full as `as_full_disk` tells it."""
+class FullDisksExplained:
+    """Raises an error that escapes its block and reports a full disk as `as_full_disk` of it."""
 
     def __init__(self, run: RunDirectory, config: RunConfig) -> None:
         self._run = run
@@ -83,9 +83,11 @@ class FullDisksTold:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        told = None if error is None else as_full_disk(error, run=self._run, config=self._config)
-        if told is not None:
-            raise told from error
+        explained = (
+            None if error is None else as_full_disk(error, run=self._run, config=self._config)
+        )
+        if explained is not None:
+            raise explained from error
 
 
 def _is_sign(error: BaseException) -> bool:

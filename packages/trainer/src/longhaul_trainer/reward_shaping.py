@@ -1,9 +1,9 @@
-"""The reward-shaping hook: a function of the user's that says what credit is given for.
+"""The reward-shaping hook: a function of the user's that returns the rewards for credit.
 
 The function is given an episode that ended, as the frozen `Trajectory` that the store keeps
 of it, and returns one reward for each of its steps. It must be pure: the same episode, the
-same rewards. It is called once an episode, in the process that played it. What the
-environment paid stays in the store beside what the function said.
+same rewards. It is called once an episode, in the process that played it. The
+store keeps both the environment's reward and the function's.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tup
         ConfigError: If the function raises, or gives another number of rewards, or one that
             is not a finite number. The message names the function and the episode.
     """
-    told = f"{SETTING} = {name!r}, task {episode.task.task_id!r}, place {episode.sample_index}"
+    where = f"{SETTING} = {name!r}, task {episode.task.task_id!r}, place {episode.sample_index}"
     try:
-        with attributed_to(EnvironmentFailure, told):
+        with attributed_to(EnvironmentFailure, where):
             rewards = tuple(float(reward) for reward in function(episode))
     except EnvironmentFailure as error:
         raise ConfigError(str(error)) from error
     if len(rewards) != len(episode.steps):
         raise ConfigError(
-            f"{told}: gave {len(rewards)} rewards for an episode of {len(episode.steps)} steps; "
+            f"{where}: gave {len(rewards)} rewards for an episode of {len(episode.steps)} steps; "
             "each step needs one"
         )
     for step, reward in enumerate(rewards):
         if not math.isfinite(reward):
-            raise ConfigError(f"{told}: the reward of step {step} must be finite, got {reward}")
+            raise ConfigError(f"{where}: the reward of step {step} must be finite, got {reward}")
     return rewards

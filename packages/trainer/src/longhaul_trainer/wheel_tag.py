@@ -42,9 +42,9 @@ def mend_wheel_tag(name: str) -> bool:
         path = Path(str(file.locate()))
         if path.name != "WHEEL" or not path.parent.name.endswith(".dist-info"):
             continue
-        said = path.read_text(encoding="utf-8")
-        true = _TAG.sub(f"Tag: {python}-{python}-", said)
-        return true != said and _replaced(path, true)
+        recorded = path.read_text(encoding="utf-8")
+        true = _TAG.sub(f"Tag: {python}-{python}-", recorded)
+        return true != recorded and _replaced(path, true)
     return False
 
 

@@ -1,4 +1,4 @@
-"""What the list of episodes may be asked for."""
+"""Query parameters of the list of episodes."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

@@ -56,14 +56,14 @@ def _legend(reach: float) -> str:
 
 
 def _square(step: StripStep, address: str, reach: float) -> str:
-    said = f"advantage {number(step.advantage, signed=True)}, reward {number(step.reward)}"
+    numbers = f"advantage {number(step.advantage, signed=True)}, reward {number(step.reward)}"
     action = step.action if len(step.action) <= LONGEST_HINT else f"{step.action[:LONGEST_HINT]}…"
     sign = "×" if not step.valid else "★" if step.reward > 0 else ""
     known = step.advantage is not None
     style = f' style="{_colour(step.advantage, reach)}"' if step.advantage is not None else ""
     return (
         f'<a class="square {"known" if known else "unknown"}" target="_self"{style} '
-        f'href="{escape(address)}" title="{escape(f"step {step.step}: {action} ({said})")}" '
+        f'href="{escape(address)}" title="{escape(f"step {step.step}: {action} ({numbers})")}" '
         f'aria-label="step {step.step}">{sign}</a>'
     )
 

@@ -146,5 +146,5 @@ def _curve(values: Sequence[float]) -> str:
         f'<polyline points="{points}" fill="none" stroke="#6a66dc" stroke-width="1.5"/></svg>'
     )
     data = base64.b64encode(drawing.encode()).decode()
-    said = f"{number(low)} to {number(high)}, last {number(values[-1])}, of {len(values)}"
-    return f'<img src="data:image/svg+xml;base64,{data}" alt="{said}" title="{said}">'
+    summary = f"{number(low)} to {number(high)}, last {number(values[-1])}, of {len(values)}"
+    return f'<img src="data:image/svg+xml;base64,{data}" alt="{summary}" title="{summary}">'

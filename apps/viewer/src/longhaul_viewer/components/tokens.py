@@ -112,7 +112,7 @@ def token_view(tokens: Sequence[Token], scale: Scale) -> str:
 
 
 def legend(scale: Scale) -> str:
-    """HTML that says what the colours of `scale` mean."""
+    """HTML that explains the colours of `scale`."""
     swatches = "".join(
         f'<span class="swatch {scale.css_class}{level}">{escape(label)}</span>'
         for level, label in enumerate(scale.labels)

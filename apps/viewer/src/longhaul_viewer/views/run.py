@@ -92,7 +92,7 @@ def evaluations(run_id: str) -> None:
 
 
 def metrics(run_id: str) -> None:
-    """Any stored metric, chosen by name."""
+    """Any stored metric, selected from a list of names."""
     names = data.metric_names(run_id)
     if not names:
         return

@@ -47,9 +47,9 @@ class ParsedAction:
 
     text: str
     """What the environment is given: the admissible action in its own spelling if the
-    reply named one, else what the reply said, stripped."""
+    reply named one, else the reply's own text of it, stripped."""
     valid: bool
-    """True if the reply had the asked-for form and, if they are known, an admissible action."""
+    """True if the reply had the required format and, if they are known, an admissible action."""
     reason: str = ""
     """Why it is not valid, for people; empty if it is."""
 

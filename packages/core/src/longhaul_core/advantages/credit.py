@@ -1,4 +1,4 @@
-"""What an advantage function says about one episode, and the checks they share.
+"""What an advantage function returns for one episode, and the checks they share.
 
 The episode part and the step part are kept apart, because they are stored apart:
 a person who asks why an action was reinforced wants to see which of the two did it.
@@ -46,7 +46,7 @@ class EpisodeCredit:
     token_advantages: tuple[tuple[float, ...], ...] | None = None
     """What the loss uses of each token of each step's action; None where all have the step's."""
     value_targets: tuple[float, ...] | None = None
-    """What a critic should have said of each step, in the environment's units; None without one."""
+    """Lambda-return of each step, in the environment's units; None without a critic."""
 
 
 def check_group(step_rewards: Sequence[FloatArray]) -> None:

@@ -21,7 +21,7 @@ class StepCriticCredit:
 
     advantages: FloatArray
     value_targets: FloatArray
-    """What the critic should have said: advantage plus value, the lambda-return."""
+    """Lambda-returns, which the critic regresses to: value plus advantage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class TokenCriticCredit:
 
     advantages: tuple[FloatArray, ...]
     value_targets: tuple[FloatArray, ...]
-    """What the critic should have said: advantage plus value."""
+    """Lambda-returns of tokens, which the critic regresses to: value plus advantage."""
 
 
 def gae_over_steps(

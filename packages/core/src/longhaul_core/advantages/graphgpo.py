@@ -1,9 +1,9 @@
-"""GraphGPO: how near each action came to success, over all that the group's episodes saw.
+"""GraphGPO: credits an action by how much nearer to success it leads, on the group's graph.
 
 The episodes of a group are laid over each other as one directed graph: its nodes are the
 anchor states, its edges the steps, from the state a step was taken in to the state seen next.
 The last step of an episode that succeeded leads to the goal. The length of the shortest way
-from a state to the goal says what the state is worth, whichever episode took that way, so a
+from a state to the goal is the measure of the state, whichever episode took that way, so a
 good step of an episode that failed is rewarded, and a detour of one that succeeded is not.
 
 Shapes: G episodes of the group, N steps of all of them, K nodes of the graph.

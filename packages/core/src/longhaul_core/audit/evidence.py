@@ -90,7 +90,7 @@ class ReplyFacts(NamedTuple):
     step_index: int
     call_index: int
     pruned: bool
-    """The tokens were dropped from the store; the rest says nothing then."""
+    """The tokens were dropped from the store; the other fields mean nothing then."""
     num_action_tokens: int | None
     """As counted when it was sampled; None where no engine of ours did."""
     num_tokens: int
@@ -241,7 +241,7 @@ class Evidence:
 
     @cached_property
     def trained(self) -> tuple[AuditedEpisode, ...]:
-        """Episodes that the store says were trained."""
+        """Episodes that the store marks as trained."""
         return tuple(episode for episode in self.episodes if episode.numbers.trained)
 
     @cached_property
@@ -368,7 +368,8 @@ class Evidence:
     def rounding(self) -> float:
         """How far an advantage may be from its definition, absolutely.
 
-        Equal returns are told apart by their rounding, which is then divided by 1e-6.
+        Returns that should be equal may differ by rounding; scaling by their deviation divides
+        that by as little as 1e-6.
         """
         largest = max(
             (abs(step.return_to_go or 0.0) for e in self.meant for step in e.steps), default=0.0
@@ -533,7 +534,7 @@ def _read_episodes(
         session: Only read from.
         run_id: The run.
         training_step: Which.
-        by_text: Whether anchor states are told apart by their text, and not by its hash.
+        by_text: Whether anchor states are compared by their text, and not by its hash.
         greedy: See `queries.episode_numbers`.
     """
     steps: dict[str, list[StepNumbers]] = defaultdict(list)

@@ -62,7 +62,7 @@ class EpisodeFacts(NamedTuple):
     final_anchor: str | None = None
     """State seen after its last step; None for the goal, after an episode that succeeded."""
     final_value: float = 0.0
-    """What it said of a truncated episode's last observation; 0 after a terminated one."""
+    """The critic's value of a truncated episode's last observation; 0 after a terminated one."""
 
 
 class Credit(NamedTuple):
@@ -74,7 +74,7 @@ class Credit(NamedTuple):
     token_advantages: list[list[float]] | None = None
     """Of each action token; None where all tokens of a step have the step's."""
     value_targets: list[float] | None = None
-    """What the critic should have said of each step's prompt; None without one."""
+    """Lambda-return at each step's prompt; None without a critic."""
 
 
 def penalised_rewards(

@@ -16,7 +16,7 @@ def scheduled_horizons(
 
     Args:
         horizons: The schedule.
-        outcomes: What the training steps' episodes came to; only `success_gated` reads it.
+        outcomes: Outcomes of the training steps' episodes; only `success_gated` reads it.
         num_training_steps: At least 0.
 
     Raises:

@@ -61,8 +61,8 @@ class Intent:
     tasks_per_training_step: int
     group_size: int
     plays_ahead: bool
-    """Groups may be taken by a later training step than the one that asked for them, whichever
-    comes first."""
+    """Asynchronous rollout: a later training step than the one that requested a group may take it,
+    in the order in which groups finish."""
     max_staleness: int
     """Training steps that the weights which sampled may be behind those that learn."""
     optimizer_steps: int

@@ -1,11 +1,11 @@
-"""What an audit says: rules, how much each was checked on, and what broke them."""
+"""What an audit reports: rules, how much each was checked on, and its findings."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from longhaul_core.store.records import Audit, AuditFinding, AuditRule, AuditSkip
 
-__all__ = ["AuditReport", "RuleResult", "Tally", "subject_of", "told"]
+__all__ = ["AuditReport", "RuleResult", "Tally", "one_line", "subject_of"]
 
 
 def subject_of(finding: AuditFinding) -> str:
@@ -16,7 +16,7 @@ def subject_of(finding: AuditFinding) -> str:
     return where if finding.call_index is None else f"{where}, call {finding.call_index}"
 
 
-def told(finding: AuditFinding) -> str:
+def one_line(finding: AuditFinding) -> str:
     """A finding in one line, for people."""
     return (
         f"{finding.rule}: {subject_of(finding)}: found {finding.found}, expected {finding.expected}"
@@ -37,7 +37,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """Whether what was trained is what was meant, as far as the store can say."""
+    """Whether what was trained is what was configured, as far as the store shows."""
 
     run_id: str
     training_steps: tuple[int, ...]
@@ -85,7 +85,7 @@ class AuditReport:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What one rule has come to so far; grows with each training step."""
+    """Counts and findings of one rule so far; they grow with each training step."""
 
     rule: str
     max_listed: int

@@ -50,7 +50,7 @@ class ProcessEnvironment:
     """One episode, played in a worker process. Made by `ProcessPool`.
 
     Where several episodes share the process their calls are made one after the other. An episode
-    whose process is broken by another one fails, and its message says so.
+    whose process is broken by another one fails, and its message reports that.
     """
 
     def __init__(self, pool: "ProcessPool") -> None:

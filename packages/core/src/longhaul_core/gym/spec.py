@@ -1,4 +1,4 @@
-"""Which Gymnasium environment is meant, in a form that a worker process can be told."""
+"""Which Gymnasium environment to build, in a form that can be sent to a worker process."""
 
 import importlib
 import json

@@ -233,7 +233,7 @@ class WorkerProcess(asyncio.Protocol):
             self.kill(content.decode(errors="replace"))
             return
         if self._running is None or kind not in (Kind.ANSWER, Kind.ERROR):
-            self.kill(f"sent what nobody asked for: {kind + content[:40]!r}")
+            self.kill(f"sent an unrequested message: {kind + content[:40]!r}")
             return
         request, self._running = self._running, None
         self._cancel_overdue()
@@ -280,12 +280,12 @@ class ForkServer:
         """
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
-        with theirs, tempfile.TemporaryFile() as told:
-            told.write(json.dumps([sys.path, target, argument]).encode())
-            told.seek(0)
+        with theirs, tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps([sys.path, target, argument]).encode())
+            stdin.seek(0)
             process = subprocess.Popen(  # noqa: ASYNC220 asyncio's own needs a child watcher
                 [sys.executable, "-c", f"from {__name__} import main; main({theirs.fileno()})"],
-                stdin=told,
+                stdin=stdin,
                 stdout=2,  # what an environment prints is for the log
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # the owner decides what Ctrl-C means
@@ -358,7 +358,7 @@ class ForkServer:
 
 
 def main(control_fd: int) -> None:
-    """Fork workers for the owner at the other end of `control_fd`; stdin says what they are."""
+    """Fork workers for the owner at the other end of `control_fd`; stdin describes them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     owner_pid = os.getppid()
     sys_path, target, argument = json.load(sys.stdin)
@@ -461,7 +461,7 @@ class _Server:
             self._epoll.close()
             for inherited in (self._control, self._wakeup, self._waker, *self._workers.values()):
                 inherited.close()
-            if os.getppid() == server_pid:  # else it died before the signal was asked for
+            if os.getppid() == server_pid:  # else it died before the signal was requested
                 self._serve(Channel(connection))
                 status = 0
         except SystemExit as exit_asked_for:
@@ -529,7 +529,7 @@ def _kill_group(pid: int) -> None:
     """Kill a child that is not yet reaped, and its process group."""
     try:
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:  # it has not come to found its group
+    except ProcessLookupError:  # it has not yet created its process group
         os.kill(pid, signal.SIGKILL)
 
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRequest:
-    """What of a task an environment is told."""
+    """The fields of a task that are sent to an environment."""
 
     task_id: str
     seed: int

@@ -19,8 +19,8 @@ class SuccessGatedHorizon:
         sum of successes / sum of episodes >= threshold
 
     moves on by one stage, never back. The window must be full, and begins anew with each
-    stage: success within a shorter horizon says nothing of the longer one. For the same
-    reason an episode that was begun under another horizon is not counted.
+    stage: success within a shorter horizon does not predict that within the longer one. For
+    the same reason an episode that was begun under another horizon is not counted.
     """
 
     stages: tuple[int, ...]

@@ -36,7 +36,7 @@ class SummaryMemory:
         Args:
             size: Exchanges that are always shown as they were, at least 1.
             every: Exchanges that are summarised at a time, at least 1.
-            template: How prompts are laid out, and how a summary is asked for.
+            template: How prompts are laid out, and how a summary is requested.
             max_summary_tokens: Longest summary; None stands for the agent's longest reply.
             trained: Whether the tokens of summaries are in the loss.
 

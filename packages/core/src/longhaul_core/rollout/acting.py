@@ -46,8 +46,8 @@ class PlanThenAct:
         """See `Acting.act`."""
         asked = prompt.changed(lambda messages: _with_line(messages, self._request))
         plan = await session.complete(asked, purpose="plan", agent="planner")
-        _, said = split_thinking(plan.reply)
-        line = f"Plan: {said.strip()}"
+        _, text = split_thinking(plan.reply)
+        line = f"Plan: {text.strip()}"
         return await session.complete(prompt.changed(lambda messages: _with_line(messages, line)))
 
 

@@ -11,7 +11,7 @@ __all__ = ["awaited", "deadline"]
 
 @contextmanager
 def awaited(action: str, *, failure: type[EpisodeError]) -> Generator[None]:
-    """Turn what the block raises into `failure`, a cancellation that nobody asked for included.
+    """Turn what the block raises into `failure`, including a cancellation that nobody requested.
 
     Where the other side awaits something of its own that is cancelled, its `CancelledError`
     comes out here. Let through, it would end whatever awaits the episode; a cancellation of this

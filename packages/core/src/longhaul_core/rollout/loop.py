@@ -118,7 +118,7 @@ class _Episode:
         self._with_final_prompt = with_final_prompt
 
     async def play(self, make_environment: EnvironmentFactory) -> StopReason:
-        """Run to the end; `EpisodeError` says what broke."""
+        """Run to the end; `EpisodeError` reports what failed."""
         with attributed_to(MemoryFailure, "making the memory"):
             memory = self._agent.build_memory()
         with attributed_to(EnvironmentFailure, "making the environment"):

@@ -5,9 +5,9 @@ of a program that plays by itself, and learns of its reward later; a person acts
 The driver reports what is observed, done and paid, asks for calls, and ends the episode. The
 session renders and samples within the episode's limits, and keeps every step and call.
 
-A step is open from the observation that it begins with to the next one. Calls belong to the step
-that is open when they are asked for, so that a memory's, which come after the action, are of the
-step that was just played. All methods are called on one event loop; calls may overlap.
+A step is open from its observation to the next one. A call belongs to the step that is open when
+it is requested; so the calls of a memory, which follow the action, belong to the step just played.
+All methods are called on one event loop; calls may overlap.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class _Draft:
     index: int
     observation: Observation
     calls: dict[int, Call] = field(default_factory=dict[int, Call])
-    """By the order in which they were asked for; those in flight are not in it yet."""
+    """By the order in which they were requested; those in flight are not in it yet."""
     num_asked: int = 0
     action: str | None = None
     action_valid: bool = False

@@ -76,7 +76,7 @@ def describe_store(url: URL) -> str:
 
 @contextmanager
 def store_errors(where: str) -> Generator[None]:
-    """Turn the database's errors into a `StoreError` that says what to do.
+    """Turn the database's errors into a `StoreError` with what to do.
 
     Args:
         where: The store's address for people, see `describe_store`.

@@ -277,8 +277,8 @@ def _collect_messages(engine: Engine) -> None:
             with _short_transaction(engine) as connection:
                 _stop_writers(connection)
                 if not _is_there(connection, newest):
-                    # A run was deleted, and SQLite gives the highest ids out again: which calls
-                    # have come since cannot be told by them any more.
+                    # A run was deleted, and SQLite reuses the highest ids: they no longer
+                    # show which calls were written since.
                     there_may_be_more = True
                     break
                 later = text(f"SELECT {_held(connection)} AND c.id > :id")

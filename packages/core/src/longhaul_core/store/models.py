@@ -229,14 +229,14 @@ class GroupRow(Base):
     group_index: Mapped[int] = mapped_column(primary_key=True)
     task_hash: Mapped[str] = mapped_column(Hash, ForeignKey("tasks.hash"), index=True)
     group_size: Mapped[int | None]
-    """Episodes asked for; null if the trainer did not say."""
+    """Episodes requested; null if the trainer gave no number."""
     resolved_training_step: Mapped[int | None]
     """The training step that took the group for its update, or threw it away; null while it waits.
     `training_step` is the one that played it."""
     update_index: Mapped[int | None]
-    """0-based place in that update, which decides the optimizer step; null if thrown away."""
+    """0-based place in that update, which decides the optimizer step; null if discarded."""
     discard_reason: Mapped[str | None] = mapped_column(String(32))
-    """A `DiscardReason`; null if the group was not thrown away."""
+    """A `DiscardReason`; null if the group was not discarded."""
     rolled_back: Mapped[bool]
 
 
@@ -305,7 +305,7 @@ class EpisodeRow(Base):
     final_anchor_hash: Mapped[str | None] = mapped_column(Hash)
     """Of the anchor state of the final observation; null if failed."""
     final_value: Mapped[float | None]
-    """What the critic says of the final observation; null unless truncated, and without one."""
+    """The critic's value of the final observation; null unless truncated, and without a critic."""
 
 
 class FailureRow(Base):
@@ -341,9 +341,9 @@ class StepRow(Base):
     """What credit was given for: the environment's reward, or that of `algorithm.reward_shaping`,
     less penalties; null without credit."""
     value: Mapped[float | None]
-    """What the critic said of its prompt before the update; null without one."""
+    """The critic's value of its prompt before the update; null without a critic."""
     value_target: Mapped[float | None]
-    """What the critic should have said, at the first token of the action; null without one."""
+    """Lambda-return at the first token of the action; null without a critic."""
     return_to_go: Mapped[float | None]
     """Discounted sum of the shaped rewards from this step on."""
     episode_advantage: Mapped[float | None]
@@ -442,7 +442,7 @@ class CallRow(Base):
     policy_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, the learner's before the update."""
     token_values: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """float32, what the critic said before each action token; null unless it credits tokens."""
+    """float32, the critic's value before each action token; null unless it credits tokens."""
     token_advantages: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, of each action token; null where all have the call's."""
 
@@ -616,7 +616,7 @@ class TokenPieceRow(Base):
 
 
 class AuditRow(Base):
-    """An audit of a run: what was checked, and what it came to."""
+    """An audit of a run: what was checked, and the result."""
 
     __tablename__ = "audits"
 

@@ -51,7 +51,7 @@ Phase = Literal["train", "baseline", "validation", "test"]
 RunKind = Literal["train", "evaluate"]
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
 DiscardReason = Literal["stale", "no_signal", "too_small", "surplus", "stopped_early"]
-"""Why a training step threw a group away: `stale`, its weights are too old to learn from;
+"""Why a training step discarded a group: `stale`, its weights are too old to learn from;
 `no_signal`, its returns are all equal; `too_small`, too few of its episodes ended; `surplus`, the
 update was full; `stopped_early`, it was not waited for."""
 
@@ -168,7 +168,7 @@ class EpisodeRecord:
     """0 for the first try at this sample_index."""
     outcome: Trajectory | FailedEpisode
     group_size: int | None = None
-    """Episodes asked for per task; None if the caller does not say."""
+    """Episodes requested per task; None if the caller gives no number."""
 
     @property
     def episode_id(self) -> str:
@@ -201,9 +201,9 @@ class GroupDecision:
     resolved_training_step: int
     """That took it or threw it away: the one that played it, or a later one."""
     update_index: int | None
-    """0-based place in the update, which decides the optimizer step; None if thrown away."""
+    """0-based place in the update, which decides the optimizer step; None if discarded."""
     discard_reason: DiscardReason | None = None
-    """Why it was thrown away; None if it was not."""
+    """Why it was discarded; None if it was not."""
 
     def __post_init__(self) -> None:
         if (self.update_index is None) == (self.discard_reason is None):
@@ -274,7 +274,7 @@ class EpisodeCredit:
     values: tuple[float, ...] | None = None
     """The critic's value of each step's prompt; None without a critic."""
     value_targets: tuple[float, ...] | None = None
-    """What the critic should have said of each step's prompt; None without a critic."""
+    """Lambda-return at each step's prompt; None without a critic."""
     final_value: float | None = None
     """The critic's value of a truncated episode's final observation; None for a terminated one."""
     optimizer_step_index: int | None = None
@@ -488,7 +488,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRule:
-    """How far a rule of an audit was checked, and what it came to."""
+    """How much a rule of an audit was checked on, and how many findings it has."""
 
     name: str
     num_checked: int

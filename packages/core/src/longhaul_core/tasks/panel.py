@@ -65,7 +65,7 @@ class Panel:
             setting: What set `num_tasks`, for the message.
 
         Raises:
-            ConfigError: If fewer tasks than that exist, or none is asked for.
+            ConfigError: If fewer tasks than that exist, or none is requested.
         """
         if not 1 <= num_tasks <= len(tasks):
             raise ConfigError(

@@ -14,8 +14,8 @@ __all__ = ["TaskStream", "check_task_list", "refuse_other_tasks", "task_list_has
 class TaskStream(Protocol):
     """The endless stream of training tasks.
 
-    What it gives depends on its tasks, its seed and what it was told of its tasks, never on
-    time or machine, so a run that goes on from a checkpoint meets the tasks it would have met.
+    The tasks it yields depend on its list, its seed and the outcomes reported to it, never on
+    time or machine, so a run that resumes from a checkpoint gets the tasks it would have had.
     """
 
     def next(self, num_tasks: int) -> list[Task]:

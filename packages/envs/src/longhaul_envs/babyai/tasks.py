@@ -52,7 +52,7 @@ class BabyAIOptions:
 
     @property
     def version(self) -> str:
-        """What `Task.version` says, MiniGrid's own version included.
+        """The value of `Task.version`, MiniGrid's own version included.
 
         It builds the world of a seed and decides what a move does; another release may do
         either differently.

@@ -3,7 +3,7 @@
 This is the only file of the folder that touches MiniGrid's objects. Cells are (column, row)
 and directions 0 to 3 clockwise from east, as MiniGrid has them. An object's name is fixed at
 the start of the episode (`red ball 1`, numbered by row and column among its equals), so that
-it does not depend on the way by which the agent came to see it.
+it does not depend on the way by which the agent first saw it.
 
 Array axes: X columns and Y rows of the world; U cells across and V cells away in the view,
 C channels.

@@ -50,7 +50,7 @@ class SokobanOptions:
 
     @property
     def version(self) -> str:
-        """What `Task.version` says."""
+        """The value of `Task.version`."""
         return rules_version("1", self, rules=("observation", "box_reward", "step_penalty"))
 
 

@@ -191,7 +191,7 @@ class TextCraft(gymnasium.Env[str, str]):
             if all(i.count <= self._inventory.get(i.name, 0) for i in recipe.ingredients):
                 actions.add(str(recipe))
             actions.update(f"get {i}" for i in recipe.ingredients if self._book.is_base(i.name))
-        # In an order that says nothing: by name, what can be crafted would come first.
+        # In an order that gives nothing away: sorted by name, craftable items would come first.
         state = self._anchor_state(assignment)
         return sorted(actions, key=lambda action: content_hash(f"{state} {action}"))
 

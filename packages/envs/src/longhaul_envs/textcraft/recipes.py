@@ -68,7 +68,7 @@ class RecipeBook:
         return name in self.items and name not in self.recipes and name not in self.classes
 
     def goals(self, depth: int) -> list[str]:
-        """Items that take exactly `depth` craftings in a row, by name."""
+        """Items that take exactly `depth` craftings in a row, sorted by name."""
         return sorted(name for name in self.recipes if self.depths[name] == depth)
 
     def match(self, output: str, inputs: tuple[Ingredient, ...]) -> Recipe | None:

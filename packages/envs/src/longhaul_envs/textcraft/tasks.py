@@ -45,7 +45,7 @@ class TextCraftOptions:
     distractors: int = 2
     """Shown recipes that the goal does not need, 0 to 10. A rule."""
     show_inventory: bool = True
-    """Whether observations show it; otherwise `inventory` must be asked for. A rule."""
+    """Whether observations show it; otherwise the action `inventory` shows it. A rule."""
     subgoal_reward: float = 0.0
     """Paid the first time each part that the goal needs is crafted. A rule."""
 
@@ -63,7 +63,7 @@ class TextCraftOptions:
 
     @property
     def version(self) -> str:
-        """What `Task.version` says."""
+        """The value of `Task.version`."""
         rules = ("distractors", "show_inventory", "subgoal_reward")
         return rules_version("1", self, rules=rules)
 

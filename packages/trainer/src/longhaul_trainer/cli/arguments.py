@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 DEFAULT_RUN = "default"
-"""Stands for the run that the package carries, where a file is asked for."""
+"""Stands for the run that the package carries, where a file is required."""
 
 Overrides = Annotated[
     list[str] | None,

@@ -20,7 +20,7 @@ from rich.table import Table
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from longhaul_core.audit import AuditReport, audit_run, told
+from longhaul_core.audit import AuditReport, audit_run, one_line
 from longhaul_core.errors import ConfigError
 from longhaul_core.store.session import open_store
 from longhaul_core.store.writer import StoreWriter
@@ -76,7 +76,9 @@ def show_report(report: AuditReport, *, seconds: float) -> None:
             soft_wrap=True,
         )
     for finding in report.findings:
-        console.print(f"[red]found:[/] {escape(told(finding))}", highlight=False, soft_wrap=True)
+        console.print(
+            f"[red]found:[/] {escape(one_line(finding))}", highlight=False, soft_wrap=True
+        )
     unlisted = report.num_findings - len(report.findings)
     if unlisted:
         console.print(f"and {unlisted:,} more findings of the same rules")

@@ -28,7 +28,7 @@ from longhaul_trainer.cli.run_log import RunLog
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.load import Description, read_default, read_file
 from longhaul_trainer.description_check import require_named
-from longhaul_trainer.full_disk import FullDisksTold
+from longhaul_trainer.full_disk import FullDisksExplained
 from longhaul_trainer.models import hash_model, prepare_model
 from longhaul_trainer.provenance import collect_provenance
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
@@ -179,7 +179,7 @@ def carry_out(config: RunConfig, run: RunDirectory, work: Work) -> RunOutcome:
     """Do the work in a folder that this process holds, and show how it ended."""
     console = console_of("stdout")
     console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
-    with RunLog(run), FullDisksTold(run, config):
+    with RunLog(run), FullDisksExplained(run, config):
         logger.info("%s: %s", run.run_id, shlex.join(sys.argv))
         provenance = collect_provenance(
             model_sha256=hash_model(prepare_model(config.model.path)), command=sys.argv

@@ -206,13 +206,13 @@ class OptimizerConfig(Section):
     optimizer_steps_per_training_step: int = Field(default=1, ge=1)
     """Parameter updates from one training step's episodes; each takes whole groups."""
     rows: Literal["step", "merged"] = "step"
-    """Each call is a row of tokens by itself, or calls are merged into one wherever the next
-    prompt repeats the one before it and its reply token by token, as `memory.kind = "full"` lets
-    it, or a memory or an agent of your own: fewer tokens go through the model, and the gradient is
-    the same."""
+    """`step`: each trained call is a row of tokens of its own. `merged`: calls of one agent and
+    purpose share a row wherever the next prompt begins with the previous prompt and reply, token by
+    token, as with `memory.kind = "full"`, or a memory or an agent of your own: fewer tokens go
+    through the model, and the gradient is the same."""
     max_row_tokens: int | None = Field(default=None, ge=1)
-    """Longest row of several merged calls; a call that does not fit begins a new one. Left out,
-    a row ends with its last prompt and reply, as long as those two can be."""
+    """Longest row of several merged calls; a call that does not fit begins a new row. Left out,
+    only the longest prompt and reply limit a row."""
     micro_batch_tokens: int = Field(default=8192, ge=1)
     """Tokens that go through the model at once; memory, not mathematics, depends on it."""
 

@@ -1,6 +1,6 @@
 """From TOML files and overrides to a `RunConfig`, or one list of everything wrong.
 
-Files may lie over each other: what a later one says wins, key by key, so that one file can
+Files may be combined: a later one overrides an earlier one, key by key, so that one file can
 hold what makes an algorithm and another what makes a machine.
 
 Overrides are `dotted.key=value`, the value in TOML's syntax with bare strings allowed:
@@ -51,7 +51,7 @@ LIST_AND_TABLE = {"tuple_type": "must be a list", "dict_type": "must be a table"
 
 
 class Description(NamedTuple):
-    """What a description says as far as it is right, and what is wrong with it."""
+    """The values of a configuration as far as they are valid, and what is wrong with it."""
 
     source: str
     """Where it is from, for messages."""
@@ -217,7 +217,7 @@ def _warn_of_old_name(old: str, new: str, source: str) -> None:
 def _with_defaults(
     table: Mapping[str, object], doubtful: frozenset[str], found: Conflicts
 ) -> RunConfig | None:
-    """The run without the keys that are wrong, so that what else is wrong can be told too."""
+    """The run without the keys that are wrong, so that what else is wrong can be reported too."""
     rest = copy.deepcopy(dict(table))
     for key in doubtful:
         # Names inside a free table may be nested or dotted; the table goes as one.

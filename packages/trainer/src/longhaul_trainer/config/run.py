@@ -187,7 +187,7 @@ class RunConfig(Section):
         for environment_id in sorted({one for one in ids if ids.count(one) > 1}):
             yield (
                 f"environments: id {environment_id!r} is given {ids.count(environment_id)} times; "
-                "tasks are told apart by environment and task id, so name each once"
+                "a task is identified by environment and task id, so name each once"
             )
         for entry in self.environments:
             if entry.horizon is not None and entry.horizon > self.rollout.horizon:

@@ -31,9 +31,9 @@ def value_loss(
         L = sum w * max((V - G)^2, (V_c - G)^2) / 2     V_c = V_old + clip(V - V_old, -c, c)
 
     Args:
-        values_BT: What the critic says now (V).
-        old_values_BT: What it said before the training step (V_old).
-        targets_BT: What it should have said (G), in the environment's units.
+        values_BT: The critic's values now (V).
+        old_values_BT: Its values before the training step (V_old).
+        targets_BT: Value targets, the lambda-returns (G), in the environment's units.
         weights_BT: Weight of each token (w); 0 leaves it out, whatever it holds.
         clip_range: How far a value gains by going (c), above 0; None sets no limit.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from longhaul_core.audit import audit_run, told
+from longhaul_core.audit import audit_run, one_line
 from longhaul_core.errors import LonghaulError
 from longhaul_core.store.records import Record
 from longhaul_core.store.session import read_only_engine
@@ -54,7 +54,7 @@ def audit_training_step(
         warn(f"the audit was not possible: {error}")
         return
     for finding in report.findings:
-        warn(f"the audit found {told(finding)}")
+        warn(f"the audit found {one_line(finding)}")
     if not report.clean:
         warn(f"{report.num_findings:,} findings in all; `trainer audit {run_id}` lists them")
 

@@ -134,17 +134,17 @@ def smallest_group(settings: EstimatorSettings) -> int:
 
 def _refuse_other_credit(found: object, groups: Sequence[Group], *, name: str) -> None:
     """Refuse what a function of the user's own returned, unless it is one credit per episode."""
-    told = f"{SETTING} = {name!r}"
+    estimator = f"{SETTING} = {name!r}"
     credits = cast("Sequence[Sequence[object]]", found)
     num_episodes = [len(group.step_rewards) for group in groups]
     if not isinstance(found, list | tuple) or [*map(len, credits)] != num_episodes:
         raise ConfigError(
-            f"{told}: must return a list with one credit per episode of each group, for groups of "
-            f"{num_episodes} episodes, got {shortened(repr(credits), 200)}"
+            f"{estimator}: must return a list with one credit per episode of each group, for "
+            f"groups of {num_episodes} episodes, got {shortened(repr(credits), 200)}"
         )
     for group, of_group in zip(groups, credits, strict=True):
         for place, (rewards, credit) in enumerate(zip(group.step_rewards, of_group, strict=True)):
-            where = f"{told}, group {group.name!r}, episode {place}"
+            where = f"{estimator}, group {group.name!r}, episode {place}"
             if not isinstance(credit, EpisodeCredit):
                 raise ConfigError(
                     f"{where}: got a {type(credit).__name__}, expected a "

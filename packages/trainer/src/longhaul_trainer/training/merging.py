@@ -3,8 +3,8 @@
 A call continues the row of the last trained call of its stream (the same agent, for the same
 purpose) where its prompt begins with that call's prompt and reply, token by token. What the engine
 read and wrote is then one sequence, and the learner reads it once instead of once per call.
-Nothing is tokenised again: where the tokens differ, for whatever reason, a new row begins and says
-why. Calls that are not trained are in no row.
+Nothing is tokenised again: where the tokens differ, for whatever reason, a new row begins, with
+its `SplitReason`. Calls that are not trained are in no row.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ class RunContext:
     recorder_name: str
     config: RunConfig
     descriptions: Mapping[str, EnvironmentDescription]
-    """What each environment of the run says of itself, by its id: asked once, read by all."""
+    """The description that each environment of the run gives of itself, keyed by its id; requested
+    once, read by all."""
 
     def write(self, folder: Path) -> Path:
         """Leave the run_context in the run's folder and return its path."""

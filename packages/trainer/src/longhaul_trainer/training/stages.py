@@ -1,7 +1,7 @@
 """What a run is doing now: read by the progress display and by the watch over deadlines.
 
-verl waits without a word when one of its processes has died. So the trainer says at each
-stage what it is about to do, and a stage that outlasts its limit ends the run by name.
+verl waits silently when one of its processes has died. So the trainer records the stage that it
+enters, and a stage that exceeds its time limit ends the run with an error that names the stage.
 """
 
 from __future__ import annotations

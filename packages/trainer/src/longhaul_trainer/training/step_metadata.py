@@ -124,7 +124,7 @@ class Episode(NamedTuple):
 
 
 class GroupName(NamedTuple):
-    """What a group is called among the rows; sorts in the order that groups were asked for."""
+    """Key of a group among the rows; sorts in the order in which groups were requested."""
 
     training_step: int
     """That plays it."""

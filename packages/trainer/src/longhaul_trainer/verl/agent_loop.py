@@ -48,8 +48,8 @@ GREEDY_SESSION = "greedy_session"
 PHASES: tuple[Phase, ...] = ("train", "baseline", "validation", "test")
 
 LONGEST_UPDATE_SECONDS = 24 * 3600.0
-"""For how long a reply may wait for the learner where episodes are played ahead: an update takes
-its time, and is no failure of the episode."""
+"""How long a reply may wait for the learner in asynchronous rollout: an update takes its time, and
+is no failure of the episode."""
 
 
 class EnginePolicy:

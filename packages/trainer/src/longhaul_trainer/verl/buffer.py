@@ -1,8 +1,8 @@
 """Which groups an update takes from those that were played.
 
-verl's replay buffer decides which groups a training step is trained on, and which it throws
-away because they are too old. Here it also says which ones those were: a group whose
-episodes all failed has no row that could tell, and what is thrown away has none left.
+verl's replay buffer decides which groups a training step is trained on, and which it discards
+because they are too old. Here it also reports which groups those were: a group whose episodes
+all failed has no row that could show it, and a discarded group has none left.
 
 verl counts a group's age from the training step that played it, a limit of T training steps
 as T + 1 steps that a group may span. Its strategy `wait` lets the learner wait for groups
@@ -35,9 +35,9 @@ class GroupBuffer(ReplayBuffer):
     """verl's buffer of synchronous training, where no error is taken for an episode's failure."""
 
     taken: tuple[GroupName, ...] = ()
-    """Groups of the newest training batch, in the order that they were asked for."""
+    """Groups of the newest training batch, in the order in which they were requested."""
     thrown_away: Mapping[GroupName, DiscardReason] = MappingProxyType({})
-    """Groups that were thrown away, and not yet recorded, and why."""
+    """Groups that were discarded and not yet recorded, with the reason."""
 
     def _sync_metadata_from_transfer_queue(self) -> None:
         """See what became of every group.

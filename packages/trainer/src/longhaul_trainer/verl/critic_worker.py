@@ -1,6 +1,6 @@
 """verl's worker of the critic on GPUs, with the attention that the settings name.
 
-verl loads a critic with FlashAttention 2 whatever its configuration says, and draws its last
+verl loads a critic with FlashAttention 2 whatever its configuration, and draws its last
 layer at random. Here it is loaded as configured, and its last layer begins at zero on every
 device: until the critic has learnt something, nothing is expected, and the same run begins with
 the same critic. All else is verl's FSDP engine.

@@ -1,8 +1,8 @@
 """verl's replay buffer where more groups may be played than an update takes.
 
-`sampling` says what is to be done; here it is done: waves of tasks are started and waited
-for, episodes that are not waited for are stopped, and the rows of what is thrown away leave
-TransferQueue. Groups that wait for the next training step stay in it.
+`training/sampling.py` decides; this module carries the decisions out: it starts waves of tasks and
+waits for them, stops episodes that are not waited for, and removes the rows of discarded groups
+from TransferQueue. Groups that wait for the next training step stay in it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from longhaul_trainer.verl.buffer import PARTITION, GroupBuffer, ReadRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicSampling:
-    """What a choosing buffer is given beside what verl gives it."""
+    """Arguments of `DynamicSamplingBuffer` beside those that verl passes."""
 
     rules: SamplingRules
     read_rows: ReadRows

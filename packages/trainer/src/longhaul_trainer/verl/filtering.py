@@ -1,8 +1,8 @@
 """verl's asynchronous replay buffer where groups without a signal are left out.
 
-The tasks are played ahead, so no engine waits for a wave: while the learner waits for its
-groups, verl asks for a further task for each that turns out to be of no use. It would do so
-for ever where a policy always succeeds or always fails; here a training step's refills end.
+In asynchronous rollout no engine waits for a wave: while the learner waits for its groups, verl
+requests one further task for each group that is left out. It would do so for ever where a policy
+always succeeds or always fails; here the refills of a training step are limited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _LeftOut(NamedTuple):
 
 
 class FilteringBuffer(AsyncGroupBuffer):
-    """Takes groups that can be learned from, of those that were played ahead."""
+    """Takes the groups that can be trained on from those that asynchronous rollout has played."""
 
     def __init__(self, rules: SamplingRules, read_rows: ReadRows, verls: Mapping[str, Any]) -> None:
         """Begin with nothing played.

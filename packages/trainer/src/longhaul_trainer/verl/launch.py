@@ -59,7 +59,7 @@ def run_training(
     resume: bool,
     make_trainer: TrainerFactory | None = None,
 ) -> RunOutcome:
-    """Train as `config` says, from the start or from the run's last checkpoint.
+    """Train by `config`, from the start or from the run's last checkpoint.
 
     Args:
         config: With absolute paths.
@@ -71,7 +71,8 @@ def run_training(
         How it ended: finished, or cancelled by Ctrl-C or from another terminal.
 
     Raises:
-        LonghaulError: What went wrong, and what to do. The store then says `failed`.
+        LonghaulError: What went wrong, and what to do. The run's status in the store is then
+            `failed`.
     """
     checkpoints = CheckpointFolder(run.checkpoints)
     checkpoint = checkpoints.latest()
@@ -347,11 +348,13 @@ class _Launch:
 
     def _explained(self, error: BaseException) -> BaseException:
         """The error, or what to do about it where it says that a disk is full."""
-        told = as_full_disk(error, run=self.run, config=self.config, doing=self.stages.stage.name)
-        if told is None:
+        explained = as_full_disk(
+            error, run=self.run, config=self.config, doing=self.stages.stage.name
+        )
+        if explained is None:
             return error
-        self.checkpoints.drop_unfinished()  # there is room then for the store to hear of it
-        return told
+        self.checkpoints.drop_unfinished()  # makes room for the store to record it
+        return explained
 
     def _wind_up(
         self,

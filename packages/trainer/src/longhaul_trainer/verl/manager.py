@@ -26,7 +26,7 @@ _WorkerTQ: Any = _actor_class.__ray_metadata__.modified_class
 
 
 class StoppableWorker(_WorkerTQ):
-    """verl's worker, which can be told to stop groups."""
+    """verl's worker, with a method that stops groups."""
 
     async def become(self, agent_loop: AgentLoop) -> None:
         """See `longhaul_trainer.verl.agent_loop.become`."""
@@ -43,7 +43,7 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
     async def _init_agent_loop_workers(self) -> None:
         self.agent_loop_workers_class = ray.remote(StoppableWorker)
         await super()._init_agent_loop_workers()
-        # verl hands its workers all the same; each is told here which part of the run it plays.
+        # verl hands its workers all the same; here each gets the part of the run that it plays.
         num_workers = len(self.agent_loop_workers)
         await asyncio.gather(
             *(
@@ -53,7 +53,7 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
         )
 
     def stop_groups(self, groups: Sequence[str]) -> dict[str, Stopped]:
-        """Stop the episodes of `groups`; says what `EpisodesInFlight.stop` does."""
+        """Stop the episodes of `groups`; returns what `EpisodesInFlight.stop` does."""
         answers: list[dict[str, Stopped]] = ray.get(
             [worker.stop_groups.remote(groups) for worker in self.agent_loop_workers]
         )
@@ -102,7 +102,7 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
 
 
 def stop_agent_loops(manager: AgentLoopManagerTQ) -> None:
-    """Give up what is still being played ahead when a run has learned all it wants to."""
+    """Stop the episodes still in progress when a run has done its last update."""
     if isinstance(manager, InProcessAgentLoopManager):
         manager.stop()
         return

@@ -1,7 +1,7 @@
-"""Our trainer over each of verl's three.
+"""The trainer of each `trainer.mode`: `LonghaulTrainer` over one of verl's three trainers.
 
-verl's trainers differ in when playing stops and goes on; what is trained is ours in all of
-them. Each class here takes the first from verl and the second from `LonghaulTrainer`.
+verl's trainers differ in when rollout pauses and resumes; each class here inherits that from
+verl, and what is trained from `LonghaulTrainer`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from longhaul_trainer.verl.trainer import LonghaulTrainer
 
 
 class SyncTrainer(LonghaulTrainer, PPOTrainerSync):
-    """Plays a training step's episodes, then learns from them."""
+    """Synchronous: plays a training step's episodes, then learns from them."""
 
 
 class ColocateAsyncTrainer(LonghaulTrainer, PPOTrainerColocateAsync):
-    """Plays ahead on the learner's machines; replies pause while it learns."""
+    """Asynchronous rollout on the learner's machines; replies pause during an update."""
 
     def get_llm_client(self) -> LLMServerClient:
         """Of engines whose replies are interrupted."""
@@ -47,7 +47,7 @@ class ColocateAsyncTrainer(LonghaulTrainer, PPOTrainerColocateAsync):
 
 
 class SeparateAsyncTrainer(LonghaulTrainer, PPOTrainerSeparateAsync):
-    """Plays ahead on machines of its own; replies pause only while new weights arrive.
+    """Asynchronous rollout on machines of its own; replies pause only while new weights arrive.
 
     verl takes an optimizer step's groups as soon as they are there, and counts a training step
     as so many of those. Here a training step takes all of its groups at once, as in the other

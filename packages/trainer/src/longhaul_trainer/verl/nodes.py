@@ -51,7 +51,7 @@ class Node(NamedTuple):
 
 
 class NodeReport(NamedTuple):
-    """What a node says of itself."""
+    """What a node reports of itself."""
 
     versions: Mapping[str, str | None]
     """Of Python and of each package; None where it is not installed."""

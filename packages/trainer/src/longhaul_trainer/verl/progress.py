@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from longhaul_trainer.verl.run_recorder import EpisodeCounts, RunRecorder
 
 STAGE_LIMIT_SECONDS = {"episodes": 6 * 3600.0, "validation": 6 * 3600.0, "update": 6 * 3600.0}
-"""Longest that a stage may take before the run ends by name. The first two have deadlines of
-their own for each step and reply."""
+"""Longest that a stage may take before the run ends with an error that names it. The first two have
+deadlines of their own for each step and reply."""
 DEFAULT_STAGE_LIMIT_SECONDS = 1800.0
 
 logger = logging.getLogger(__name__)
 
 REDRAW_SECONDS = 1.0
 ASK_SECONDS = 3.0
-"""How often the store is asked whether to cancel, and told that the run is alive."""
+"""How often the store is read for a cancellation, and a heartbeat of the run is written to it."""
 
 
 class RunProgress:

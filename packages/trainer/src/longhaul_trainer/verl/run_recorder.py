@@ -40,7 +40,8 @@ MAX_PENDING = 64
 LONGEST_AWAY_SECONDS = 480.0
 """How long the writer tries again where another program holds the store, or its server is away.
 Deleting runs, `VACUUM` and a restart of the server take minutes. Ranks of an update wait ten
-minutes for one that waits here; the last try comes before that, so the run ends by name."""
+minutes for one that waits here; the last try comes before that, so the run ends with the store's
+error."""
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -260,7 +261,7 @@ class RunRecorder:
             self._asked = None
             status: WriterStatus = ray.get(done[0])
         except RayError as error:
-            # What lasts is raised by name for the next record.
+            # A lasting error is raised, with its cause, for the next record.
             if not self._silent:
                 reason = error.cause if isinstance(error, RayTaskError) else error
                 logger.warning("the run could not give a sign of life, trying again: %s", reason)

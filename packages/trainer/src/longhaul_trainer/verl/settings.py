@@ -1,8 +1,8 @@
 """verl's own configuration, derived from ours: the only writer of it.
 
 `verl_settings` starts from verl's defaults, so a key that verl renames or drops fails
-here, by name, before anything starts. The same function serves GPUs and the CPU; the
-CPU's differences stand together in `_cpu`.
+here, with the key in the error, before anything starts. The same function serves GPUs and the CPU;
+the CPU's differences stand together in `_cpu`.
 """
 
 from __future__ import annotations

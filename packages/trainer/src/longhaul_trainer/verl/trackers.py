@@ -3,8 +3,8 @@
 They get what the store gets of each training step, before its checkpoint is written, so they know
 every training step that a checkpoint stands for. A resumed run goes on in the same TensorBoard
 folder, MLflow run and W&B run. Training steps beyond the checkpoint are done again: TensorBoard
-drops what it had of them; MLflow and W&B cannot take back what they have, so they keep it and are
-not told again. Every tracker thus shows each training step once; the store has both.
+drops what it had of them; MLflow and W&B cannot delete logged values, so they keep theirs and get
+no second ones. Every tracker thus shows each training step once; the store has both.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Trackers:
                 os.environ["MLFLOW_RUN_ID"], is_known = _mlflow_run(project, run_id, folder)
             for name in dict.fromkeys(run.trackers):
                 # MLflow refuses parameters that have changed, as an edit of the run's file may do.
-                told = None if name == "mlflow" and is_known else config
-                self._trackers[name] = _started(name, project, run_id, told)
+                parameters = None if name == "mlflow" and is_known else config
+                self._trackers[name] = _started(name, project, run_id, parameters)
 
     def log(self, training_step: int, values: Mapping[str, float]) -> None:
-        """Hand over what was measured in a training step, finite numbers; each step is told once.
+        """Hand over what was measured in a training step, finite numbers; each step is sent once.
 
         Args:
             training_step: Later than all before it in this attempt; 0 is before training.

@@ -11,9 +11,9 @@ What is known of a training step between verl's hooks is one value, `self._step`
 trained, `_compute_values` adds the critic's values, `_compute_advantage` credits it, and the two
 updates read it.
 
-A training step plays groups, and it takes groups for its update. Where batches are played
-ahead those are not the same: a group's name says which training step played it, and what has
-been asked for and not been decided on waits. A checkpoint keeps the tasks that wait, and a
+A training step plays groups, and it takes groups for its update. In asynchronous
+rollout those differ: a group's name holds the training step that played it, and a group that
+was requested and has no decision waits. A checkpoint keeps the tasks that wait, and a
 resume plays them again, first.
 """
 
@@ -183,7 +183,8 @@ class LonghaulTrainer(PPOTrainer):
     def prepare_step(self) -> dict[str, Any]:
         """Start the training step's tasks: fewer than usual where groups wait for it.
 
-        More than usual where fewer are played ahead, since groups were left out and not replaced.
+        More than usual where less than `prefetch_batches` is in flight, since groups without a
+        signal were left out and not replaced.
         """
         if self._dynamic_sampling is None:
             ahead = self._run.trainer.prefetch_batches * self._run.tasks_per_training_step
@@ -274,7 +275,11 @@ class LonghaulTrainer(PPOTrainer):
     # One training step
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
-        """One training step; a batch of failures alone ends the run by name."""
+        """One training step. If no group has enough episodes that did not fail, the run ends.
+
+        Raises:
+            GroupError: The batch has no row to train on.
+        """
         try:
             return super().step(metrics, timing_raw)
         except RuntimeError as error:
@@ -593,7 +598,7 @@ class LonghaulTrainer(PPOTrainer):
         metrics["store/writer_seconds"] = self._context.recorder.processor_seconds
         record = self._records.metrics(self.global_steps, metrics)
         self._context.recorder.put([record])
-        # Before the checkpoint, which says that all of the training step is done.
+        # Before the checkpoint, which marks all of the training step as done.
         self._context.trackers.log(self.global_steps, dict(record.values))
         self._audit_the_first()
         self._learn_from_outcomes()
@@ -693,7 +698,7 @@ class LonghaulTrainer(PPOTrainer):
     def _save_checkpoint(self) -> None:
         """Verl calls this before it syncs weights, validates and measures; ours comes after.
 
-        So a checkpoint says that everything of its training step is done and stored, and a
+        So at a checkpoint everything of its training step is done and stored, and a
         resume has nothing to make up for.
         """
         self._checkpoint_is_due = True

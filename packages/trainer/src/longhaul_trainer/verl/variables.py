@@ -51,7 +51,7 @@ def prepare_environment(device: str, *, scratch: Path, num_workers: int = 1) -> 
         os.environ.setdefault(name, value)
     if device == "cpu":
         os.environ.update(CPU_ENVIRONMENT)
-        # Ray and vLLM give each of their processes one thread unless told otherwise. Learner and
+        # Ray and vLLM give each of their processes one thread by default. Learner and
         # engine take turns, so each may have every processor.
         threads = len(os.sched_getaffinity(0)) // num_workers
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))

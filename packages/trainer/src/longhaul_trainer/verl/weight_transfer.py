@@ -2,10 +2,10 @@
 
 verl's own ways need the same accelerator on both sides and a package for it; this one needs
 neither, at the price of a copy through the memory of the host. Every worker of the engines
-opens a socket and says where; the learner's rank 0 sends each of them every tensor, in
+opens a socket and reports its address; the learner's rank 0 sends each of them every tensor, in
 order, and an end mark. Names and numbers arrive as they were sent.
 
-verl imports this module by name (`custom_backend_module`) in every process that sends or
+verl imports this module by its path (`custom_backend_module`) in every process that sends or
 receives.
 """
 
@@ -124,10 +124,10 @@ class TcpCheckpointEngine(CheckpointEngine):
                 raise LonghaulError(_silence("the learner sent no weights")) from error
             if head == END:
                 return
-            told = json.loads(head)
-            dtype = getattr(torch, told["dtype"].removeprefix("torch."))
+            header = json.loads(head)
+            dtype = getattr(torch, header["dtype"].removeprefix("torch."))
             flat = torch.frombuffer(bytearray(body), dtype=dtype) if body else torch.empty(0)
-            yield told["name"], flat.to(dtype).reshape(told["shape"]).to(get_device_id())
+            yield header["name"], flat.to(dtype).reshape(header["shape"]).to(get_device_id())
 
 
 def _limit(socket: zmq.Socket[bytes]) -> None:

@@ -114,7 +114,7 @@ def check_step_part(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_advantage(evidence: Evidence, tally: Tally) -> None:
-    """The advantage is both parts, put together as the estimator says."""
+    """The advantage is both parts, combined as the estimator defines."""
     for episode, credit in _credited(evidence, tally):
         tally.checked(len(episode.steps))
         for step, expected in zip(episode.steps, credit.advantages, strict=True):

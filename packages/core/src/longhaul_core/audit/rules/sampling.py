@@ -43,8 +43,8 @@ def _equal(least: float | None, greatest: float | None) -> bool:
 def check_fates(evidence: Evidence, tally: Tally) -> None:
     """A group is taken if it can be learned from and the update has a place for it.
 
-    Where groups are played ahead the store does not say which were whole when an update began,
-    and so not which had a place.
+    In asynchronous rollout the store does not hold which groups were whole when an update began,
+    so it is not checked which of them had a place.
     """
     if not evidence.intent.chooses:
         return
@@ -73,7 +73,7 @@ def check_fates(evidence: Evidence, tally: Tally) -> None:
                     f"{evidence.intent.tasks_per_training_step}"
                 )
             elif any(group.group_index < index for index in taken_here):
-                expected = "taken before groups that were asked for later"
+                expected = "taken before groups that were requested later"
         if expected:
             tally.found(
                 f"group {group.group_index}: {fate}",

@@ -9,7 +9,7 @@ from longhaul_core.audit.rules.base import Rule
 __all__ = ["RULES"]
 
 STALE = "stale"
-"""Reason of a group that was thrown away because its weights are too old."""
+"""Reason of a group that was discarded because its weights are too old."""
 
 HORIZON_REACHED = "horizon_reached"
 """Stop reason of an episode that was cut at its horizon."""
@@ -49,7 +49,7 @@ def check_loss_weights(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
-    """The weights of all tokens of an optimizer step add up to 1, or to what `fixed_token` says."""
+    """The weights of all tokens of an optimizer step add up to 1, or as `fixed_token` defines."""
     for part, members in sorted(evidence.parts.items()):
         if not all(episode.complete for episode in members):
             tally.skip("steps of the optimizer step are not all there")
@@ -120,7 +120,7 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
     newest, updates = evidence.first_version, evidence.intent.optimizer_steps
     oldest = max(0, newest - evidence.intent.max_staleness * updates)
     allowed = range(oldest, newest + 1, updates)
-    told = f"policy version {newest}" + (f", or from {oldest} on" if oldest < newest else "")
+    expected = f"policy version {newest}" + (f", or from {oldest} on" if oldest < newest else "")
     for episode in (*evidence.ended, *evidence.greedy.ended.values()):
         sampled = [call for call in episode.calls if call.policy_version is not None]
         tally.checked(len(sampled))
@@ -128,7 +128,7 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
             if call.policy_version not in allowed:
                 tally.found(
                     f"policy version {call.policy_version}",
-                    expected=told,
+                    expected=expected,
                     training_step=evidence.training_step,
                     episode_id=call.episode_id,
                     step_index=call.step_index,
@@ -159,21 +159,21 @@ def check_trained_in(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_discarded(evidence: Evidence, tally: Tally) -> None:
-    """What is thrown away is untrained, and too old if that is the reason."""
+    """A discarded group is untrained, and too old if that is its reason."""
     for group in evidence.discarded:
         tally.checked()
         age = evidence.training_step - group.played_training_step
         name = f"group {group.group_index} of training step {group.played_training_step}"
         if group.num_trained:
             tally.found(
-                f"{name}, thrown away, with {group.num_trained} trained episodes",
+                f"{name}, discarded, with {group.num_trained} trained episodes",
                 expected="none",
                 training_step=evidence.training_step,
                 episode_id=group.first_episode_id,
             )
         if group.discard_reason == STALE and age <= evidence.intent.max_staleness:
             tally.found(
-                f"{name}, thrown away as stale after {age} training steps",
+                f"{name}, discarded as stale after {age} training steps",
                 expected=f"kept for {evidence.intent.max_staleness}",
                 training_step=evidence.training_step,
                 episode_id=group.first_episode_id,
@@ -238,7 +238,7 @@ RULES = (
     ),
     Rule(
         name="discarded",
-        claim="groups that were thrown away are untrained, and had a reason",
+        claim="discarded groups are untrained, and had a reason",
         check=check_discarded,
     ),
     Rule(name="horizon", claim="episodes are as long as the schedule allows", check=check_horizon),

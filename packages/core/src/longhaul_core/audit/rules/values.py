@@ -1,4 +1,4 @@
-"""Rules about a critic: what it said, what it should have said, and what its loss read."""
+"""Rules about a critic: its values, its value targets, and what its loss read."""
 
 from collections import Counter
 
@@ -38,7 +38,7 @@ def check_values(evidence: Evidence, tally: Tally) -> None:
             if step.value is None:
                 tally.found(
                     "no value",
-                    expected="what the critic said of its prompt",
+                    expected="the critic's value of its prompt",
                     training_step=evidence.training_step,
                     episode_id=step.episode_id,
                     step_index=step.step_index,
@@ -74,7 +74,7 @@ def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
     for episode in evidence.meant:
         credit = evidence.credit.get(episode.numbers.episode_id)
         if credit is None or credit.token_advantages is None:
-            continue  # told by value_targets
+            continue  # value_targets reports it
         for calls, of_step in zip(episode.trained_calls, credit.token_advantages, strict=True):
             rest = of_step  # the calls of a step follow each other as one reply
             for call in calls:

@@ -30,7 +30,7 @@ def columns(
     Args:
         answer: A dataclass or a named tuple.
         models: Tables; a field is the column of its name, in the first of them that has one.
-        given: Fields that are anything else, by name.
+        given: Values of the other fields; their names are the keys.
 
     Raises:
         TypeError: A field is no column of the models, and was not given either; or what was given

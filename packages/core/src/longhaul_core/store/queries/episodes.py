@@ -217,7 +217,7 @@ class CallDetail(Answer):
     """None where no engine of ours read them: no tokens were recorded."""
     num_action_tokens: int | None
     tokens: CallTokens | None
-    """None if none were recorded, if they were pruned, or if they were not asked for."""
+    """None if none were recorded, if they were pruned, or if they were not requested."""
     trained: bool
     """Whether its tokens are in the loss of a step that is trained."""
     credit_share: float

@@ -34,7 +34,7 @@ class GroupSummary(Answer):
     task_id: str
     goal: str
     group_size: int | None
-    """Episodes asked for."""
+    """Episodes requested."""
     rolled_back: bool
     """Whether a resume went on from before this group."""
     num_episodes: int

@@ -88,7 +88,7 @@ def metric_names(session: Session, *, run_id: str) -> list[str]:
 def metric_series(
     session: Session, *, run_id: str, names: Sequence[str] | None = None
 ) -> dict[str, list[MetricPoint]]:
-    """The lineage of each metric, by name, in order of training step.
+    """The lineage of each metric, keyed by its name, in order of training step.
 
     Args:
         session: Only read from.

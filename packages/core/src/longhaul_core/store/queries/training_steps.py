@@ -1,7 +1,7 @@
-"""Training steps: everything stored of one that says what was trained, for an audit of it.
+"""Training steps: everything stored of one about what was trained, for an audit of it.
 
 A training step here is its update: the groups it took, whichever training step played them.
-All of it is of the lineage and, where no greedy ones are asked for, of training episodes.
+All queries are over the lineage and, unless greedy episodes are requested, over training episodes.
 """
 
 import json
@@ -79,7 +79,7 @@ _BESIDE_GROUP = _SAME_PLACE & (EpisodeRow.phase == "baseline") & (GroupRow.phase
 
 
 _LEFT_OUT = ("no_signal", "too_small")
-"""Why groups are thrown away whose outcomes count all the same."""
+"""Discard reasons of groups whose outcomes count all the same."""
 
 
 class GroupNumbers(NamedTuple):
@@ -88,7 +88,7 @@ class GroupNumbers(NamedTuple):
     group_index: int
     """0-based place in the update."""
     group_size: int | None
-    """Episodes asked for; None if the trainer did not say."""
+    """Episodes requested; None if the trainer gave no number."""
 
 
 class EpisodeNumbers(NamedTuple):
@@ -123,7 +123,7 @@ class EpisodeNumbers(NamedTuple):
 
 
 class HorizonOutcomes(NamedTuple):
-    """What the episodes of a training step came to that were begun at one horizon."""
+    """Outcomes of the episodes of a training step that were begun at one horizon."""
 
     training_step: int
     horizon: int
@@ -403,7 +403,7 @@ def discarded_groups(session: Session, *, run_id: str, training_step: int) -> li
 
 
 def played_groups(session: Session, *, run_id: str, training_step: int) -> list[PlayedGroup]:
-    """Groups that a training step played, in the order that they were asked for."""
+    """Groups that a training step played, in the order in which they were requested."""
     of_step = (
         EpisodeRow.run_id == run_id,
         EpisodeRow.phase == "train",
@@ -707,7 +707,7 @@ def token_credits(session: Session, *, run_id: str, training_step: int) -> list[
 
 
 def has_loss_inputs(session: Session, *, run_id: str) -> bool:
-    """Whether the store says of any call of the run what the loss function read of it."""
+    """Whether the store holds a loss input of any call of the run."""
     statement = (
         select(LossInputRow.step_index)
         .join(EpisodeRow, EpisodeRow.id == LossInputRow.episode_id)
@@ -720,7 +720,7 @@ def has_loss_inputs(session: Session, *, run_id: str) -> bool:
 def metrics_of_training_step(
     session: Session, *, run_id: str, training_step: int, names: Collection[str] | None = None
 ) -> dict[str, float | None]:
-    """Metrics of a training step by name; empty until it is over.
+    """Metrics of a training step, keyed by name; empty until it is over.
 
     Args:
         session: Only read from.
@@ -766,8 +766,8 @@ def _settled(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]
 def _played_for(run_id: str, training_step: int) -> CompoundSelect[int]:
     """Training steps that played what `training_step` decided on, and itself.
 
-    They follow from what else is asked for. A database without statistics would begin with all
-    episodes of the run if it were not told.
+    They follow from the other conditions. Without these hints, a database without statistics would
+    begin with all episodes of the run.
     """
     group = aliased(GroupRow)
     return (

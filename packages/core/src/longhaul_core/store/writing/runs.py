@@ -201,9 +201,9 @@ def start_run(connection: Connection, record: RunStarted) -> None:
 def roll_back(connection: Connection, run_id: str, *, attempt: int, after: int) -> None:
     """Mark rows of attempts before `attempt` that are beyond training step `after`.
 
-    A training episode is beyond it if no training step up to `after` decided on its group: one
-    that was played ahead, and waited at the checkpoint, is played again. So is the greedy episode
-    beside the group.
+    A training episode is beyond it if no training step up to `after` decided on its group: a group
+    of asynchronous rollout that waited at the checkpoint is played again, and so is the greedy
+    episode beside it.
 
     What lies up to `after` is not read, but for the groups of greedy episodes: one that stands
     alone may be anywhere.

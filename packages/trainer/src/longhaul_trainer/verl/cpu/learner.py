@@ -7,7 +7,7 @@ result. Rows are padded on the left here, so that replies end in the same column
 model's head is asked only for columns that predict a sampled token of some row. The numbers
 of the sampled tokens are the same; those of other tokens are 0.
 
-Shapes: B rows, L tokens of the longest row, K columns that are asked for, V vocabulary,
+Shapes: B rows, L tokens of the longest row, K columns that are requested, V vocabulary,
 T sampled tokens of a row.
 """
 
@@ -82,7 +82,7 @@ class ResponseLogitsEngine(FSDPEngineWithLMHead):
         micro_batch: TensorDict,
         logits_processor_func: object,
     ) -> dict[str, torch.Tensor]:
-        """Log-probability, and entropy if asked for, of sampled tokens; 0 elsewhere."""
+        """Log-probability, and entropy if requested, of sampled tokens; 0 elsewhere."""
         assert output.logits is not None
         logits_BKV = output.logits.float() / float(micro_batch["temperature"])
         calculate_entropy = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)

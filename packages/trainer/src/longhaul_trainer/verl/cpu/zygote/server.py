@@ -251,7 +251,7 @@ def take(descriptors: dict[int, int]) -> None:
 def die_with(parent: int) -> None:
     """Be killed when the process that started this one ends, however it does."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the signal was asked for
+    if os.getppid() != parent:  # it ended before the signal was requested
         os._exit(1)
 
 
