@@ -171,11 +171,11 @@ def test_buttons_and_slider_move_the_step_in_the_address(sample: SampleStore) ->
     assert app.slider[0].value == 1
 
 
-def test_the_next_attempt_is_one_key_away(sample: SampleStore) -> None:
+def test_the_next_episode_of_the_group_is_one_key_away(sample: SampleStore) -> None:
     summary = sample.solved.summary
     first = f"{summary.run_id}/0/train/{summary.training_step}/{summary.group_index}/0/0"
     app = open_page("replay", episode=first, step="2")
-    app.button(key="later-attempt").click().run()
+    app.button(key="later-episode").click().run()
     assert not app.exception
     episode = app.query_params["episode"]
     assert "".join(episode) == f"{first[:-4]}/1/0"
@@ -204,7 +204,7 @@ def test_a_failed_episode_says_why_and_what_was_done_before(sample: SampleStore)
     assert "not trained" in page
 
 
-def test_a_group_shows_its_attempts(sample: SampleStore) -> None:
+def test_a_group_shows_its_episodes(sample: SampleStore) -> None:
     app = open_page(
         "group", run=sample.run_id, attempt="0", phase="train", training_step="3", group="0"
     )

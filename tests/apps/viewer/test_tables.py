@@ -21,7 +21,7 @@ def test_hostile_text_stays_text() -> None:
         addresses=[HOSTILE],
     )
     step = StripStep(step=0, reward=0.0, advantage=1.0, action=HOSTILE, valid=True)
-    html += group_map.group_map([group_map.Attempt(HOSTILE, [step], [HOSTILE])])
+    html += group_map.group_map([group_map.MappedEpisode(HOSTILE, [step], [HOSTILE])])
     assert "<script" not in html
     assert '" onclick=' not in html
     assert "&lt;script&gt;" in html
@@ -71,7 +71,7 @@ def test_the_map_tells_signs_zero_and_no_credit_apart() -> None:
         StripStep(step=2, reward=0.0, advantage=0.0, action="c", valid=True),
         StripStep(step=3, reward=0.0, advantage=None, action="d", valid=True),
     ]
-    html = group_map.group_map([group_map.Attempt("0", steps, list("wxyz"))])
+    html = group_map.group_map([group_map.MappedEpisode("0", steps, list("wxyz"))])
     squares = re.findall(r'<a class="square (\w+)"[^>]*?(?:style="([^"]+)")? href="(\w)"', html)
     assert squares == [
         ("known", "background:rgba(209, 52, 56, 0.90)", "w"),

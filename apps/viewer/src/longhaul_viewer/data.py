@@ -187,7 +187,7 @@ def episode(episode_id: str) -> EpisodeDetail:
 
 
 def group(key: GroupKey) -> GroupDetail:
-    """A group and its attempts by sample_index and retry; `LookupError` if there is none."""
+    """A group and its episodes by sample_index and retry; `LookupError` if there is none."""
     with _reading() as session:
         return queries.get_group(
             session,
@@ -199,7 +199,7 @@ def group(key: GroupKey) -> GroupDetail:
         )
 
 
-def attempt_name(episode: EpisodeSummary) -> str:
+def sample_name(episode: EpisodeSummary) -> str:
     """An episode's place in its group, and which try it is if an earlier one failed."""
     return (
         f"{episode.sample_index} retry {episode.retry}"

@@ -1,4 +1,4 @@
-"""The attempts of a group above each other: a square for each step, a link to its replay.
+"""The episodes of a group above each other: a square for each step, a link to its replay.
 
 Plain HTML, like the tables: a click is a link that Back undoes. Every function escapes
 what it is given.
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from longhaul_viewer.components.blocks import number
 from longhaul_viewer.components.charts import StripStep
 
-__all__ = ["Attempt", "group_map"]
+__all__ = ["MappedEpisode", "group_map"]
 
 LONGEST_HINT = 200
 GREEN, RED = "43, 154, 102", "209, 52, 56"
 
 
-class Attempt(NamedTuple):
+class MappedEpisode(NamedTuple):
     """One line of the map."""
 
     name: str
@@ -26,12 +26,12 @@ class Attempt(NamedTuple):
     """One for each step."""
 
 
-def group_map(attempts: Sequence[Attempt]) -> str:
+def group_map(episodes: Sequence[MappedEpisode]) -> str:
     """Green above zero, red below, the stronger the larger; a square without colour has no credit.
 
     A star was paid a reward, a cross was an invalid action.
     """
-    reach = max((abs(s.advantage or 0.0) for one in attempts for s in one.steps), default=0.0)
+    reach = max((abs(s.advantage or 0.0) for one in episodes for s in one.steps), default=0.0)
     lines = "".join(
         f'<tr><th dir="auto">{escape(one.name)}</th><td>'
         + "".join(
@@ -39,7 +39,7 @@ def group_map(attempts: Sequence[Attempt]) -> str:
             for step, address in zip(one.steps, one.addresses, strict=True)
         )
         + "</td></tr>"
-        for one in attempts
+        for one in episodes
     )
     return f'<div class="rows map"><table><tbody>{lines}</tbody></table></div>{_legend(reach)}'
 

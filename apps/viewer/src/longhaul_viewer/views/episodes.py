@@ -45,7 +45,7 @@ def episode_table(found: Sequence[EpisodeSummary]) -> str:
             tables.text("Phase", [row.phase for row in found]),
             tables.value("Training step", [row.training_step for row in found], form="d"),
             tables.value("Group", [row.group_index for row in found], form="d"),
-            tables.text("Episode", [data.attempt_name(row) for row in found]),
+            tables.text("Episode", [data.sample_name(row) for row in found]),
             tables.text("Outcome", [data.outcome(row) for row in found]),
             tables.value("Return", [row.episode_return for row in found]),
             tables.value("Steps", [row.num_steps for row in found], form="d"),

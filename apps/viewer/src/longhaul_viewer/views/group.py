@@ -1,4 +1,4 @@
-"""The attempts at one task side by side: what each did at every step, and what it earned."""
+"""The episodes of a group side by side: what each did at every step, and what it earned."""
 
 from longhaul_core.store.queries import EpisodeSummary, GroupSummary
 from longhaul_viewer import data, links
@@ -7,11 +7,11 @@ from longhaul_viewer.components.blocks import Badge, Link
 
 
 def page() -> None:
-    """A table of the attempts, and their steps above each other."""
+    """A table of the episodes, and their steps above each other."""
     key = links.group_key()
     group = data.group(key)
     header(key, group.summary, group.members)
-    blocks.html(attempts(group.members))
+    blocks.html(episodes_table(group.members))
     blocks.html(
         blocks.label("Step by step", "★ paid, × invalid action; a click replays the step"),
         group_map.group_map([steps(one) for one in group.members]),
@@ -33,7 +33,7 @@ def header(key: links.GroupKey, summary: GroupSummary, members: tuple[EpisodeSum
         blocks.title(summary.goal or summary.task_id),
         blocks.badges(
             [
-                Badge(f"{len(members)} attempts"),
+                Badge(f"{len(members)} episodes"),
                 Badge(f"{solved} solved", "good" if solved else "plain"),
                 Badge(signal(summary)),
                 Badge(f"{summary.environment} · {summary.task_id}"),
@@ -53,11 +53,11 @@ def signal(summary: GroupSummary) -> str:
             return f"largest |advantage| {blocks.number(largest)}"
 
 
-def attempts(members: tuple[EpisodeSummary, ...]) -> str:
+def episodes_table(members: tuple[EpisodeSummary, ...]) -> str:
     """One line an episode."""
     return tables.table(
         [
-            tables.text("Episode", [data.attempt_name(one) for one in members]),
+            tables.text("Episode", [data.sample_name(one) for one in members]),
             tables.text("Outcome", [data.outcome(one) for one in members]),
             tables.value("Return", [one.episode_return for one in members]),
             tables.value(
@@ -71,11 +71,11 @@ def attempts(members: tuple[EpisodeSummary, ...]) -> str:
     )
 
 
-def steps(member: EpisodeSummary) -> group_map.Attempt:
-    """The steps of an attempt, each with its replay."""
+def steps(member: EpisodeSummary) -> group_map.MappedEpisode:
+    """The steps of an episode, each with its replay."""
     strip = data.strip(data.episode(member.episode_id))
-    return group_map.Attempt(
-        name=f"{data.attempt_name(member)} · {data.outcome(member)}",
+    return group_map.MappedEpisode(
+        name=f"{data.sample_name(member)} · {data.outcome(member)}",
         steps=strip,
         addresses=[
             links.address(links.REPLAY, episode=member.episode_id, step=step.step) for step in strip

@@ -94,7 +94,7 @@ def header(episode: EpisodeDetail) -> None:
 
 
 def group_row(episode: EpisodeDetail) -> None:
-    """The other attempts at the same task."""
+    """The other episodes of the group."""
     summary = episode.summary
     group = data.group(data.group_of(summary)).members
     if len(group) < 2:
@@ -103,11 +103,11 @@ def group_row(episode: EpisodeDetail) -> None:
     row, earlier, later = st.columns([10, 2, 2], vertical_alignment="bottom", gap="small")
     with row:
         blocks.html(
-            blocks.label("Attempts at this task"),
+            blocks.label("Episodes of this group"),
             blocks.members(
                 [
                     blocks.MemberLink(
-                        text=attempt_text(member),
+                        text=episode_text(member),
                         address=links.address(links.REPLAY, episode=member.episode_id),
                         tone="failed" if member.failed else "good" if member.success else "plain",
                         here=member.episode_id == summary.episode_id,
@@ -118,8 +118,8 @@ def group_row(episode: EpisodeDetail) -> None:
         )
     with earlier:
         st.button(
-            "Attempt before",
-            key="earlier-attempt",
+            "Episode before",
+            key="earlier-episode",
             shortcut="k",
             disabled=here == 0,
             on_click=open_episode,
@@ -128,8 +128,8 @@ def group_row(episode: EpisodeDetail) -> None:
         )
     with later:
         st.button(
-            "Attempt after",
-            key="later-attempt",
+            "Episode after",
+            key="later-episode",
             shortcut="j",
             disabled=here == len(group) - 1,
             on_click=open_episode,
@@ -138,10 +138,10 @@ def group_row(episode: EpisodeDetail) -> None:
         )
 
 
-def attempt_text(member: EpisodeSummary) -> str:
+def episode_text(member: EpisodeSummary) -> str:
     """Position, and return or failure."""
     result = "failed" if member.failed else f"return {blocks.number(member.episode_return)}"
-    return f"{data.attempt_name(member)} · {result}"
+    return f"{data.sample_name(member)} · {result}"
 
 
 def open_episode(episode_id: str) -> None:
