@@ -35,7 +35,7 @@ class RunContext:
             "attempt": self.attempt,
             "recorder_name": self.recorder_name,
             "config": str(config),
-            "descriptions": [asked.to_json() for asked in self.descriptions.values()],
+            "descriptions": {name: asked.to_json() for name, asked in self.descriptions.items()},
         }
         path.write_text(json.dumps(content), encoding="utf-8")
         return path
@@ -44,11 +44,13 @@ class RunContext:
     def read(cls, path: Path) -> Self:
         """The run_context at `path`."""
         content = json.loads(path.read_text(encoding="utf-8"))
-        descriptions = map(EnvironmentDescription.from_json, content["descriptions"])
         return cls(
             **content
             | {
                 "config": load_config(Path(content["config"])),
-                "descriptions": {one.id: one for one in descriptions},
+                "descriptions": {
+                    name: EnvironmentDescription.from_json(text)
+                    for name, text in content["descriptions"].items()
+                },
             }
         )
