@@ -206,13 +206,13 @@ class OptimizerConfig(Section):
     optimizer_steps_per_training_step: int = Field(default=1, ge=1)
     """Parameter updates from one training step's episodes; each takes whole groups."""
     rows: Literal["step", "merged"] = "step"
-    """`step`: each trained call is a row of tokens of its own. `merged`: calls of one agent and purpose
-    share a row wherever the next prompt begins with the previous prompt and reply, token by token,
-    as with `memory.kind = "full"`: fewer tokens go through the model, and the gradient is the
-    same."""
+    """`step`: each trained call is a row of tokens of its own. `merged`: calls of one agent and
+    purpose share a row wherever the next prompt begins with the previous prompt and reply, token by
+    token, as with `memory.kind = "full"`: fewer tokens go through the model, and the gradient is
+    the same."""
     max_row_tokens: int | None = Field(default=None, ge=1)
-    """Longest row of several merged calls; a call that does not fit begins a new row. Left out, only
-    the longest prompt and reply limit a row."""
+    """Longest row of several merged calls; a call that does not fit begins a new row. Left out, a
+    row's only limit is that of a call: the longest prompt and reply."""
     micro_batch_tokens: int = Field(default=8192, ge=1)
     """Tokens that go through the model at once; memory, not mathematics, depends on it."""
 

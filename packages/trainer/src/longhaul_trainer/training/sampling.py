@@ -2,9 +2,9 @@
 
 A group whose episodes all have the same return has no signal: DAPO leaves it out and plays further
 tasks in its place. In `sync` that happens in waves, each begun when the one before is whole, so
-what is played depends on the seed and the outcomes, and on no clock. In asynchronous rollout groups are
-filtered one by one (`verl/filtering.py`). Oversampling starts more tasks than are needed, and stops
-the unfinished ones when enough groups are whole.
+what is played depends on the seed and the outcomes, and on no clock. In asynchronous rollout groups
+are filtered one by one (`verl/filtering.py`). Oversampling starts more tasks than are needed, and
+stops the unfinished ones when enough groups are whole.
 
 Everything here is a pure function of what was played.
 
