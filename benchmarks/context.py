@@ -106,7 +106,7 @@ async def replayed(
     return outcome.steps
 
 
-def told(rows: list[Row]) -> str:
+def summary_of(rows: list[Row]) -> str:
     """What the learner reads of some rows."""
     prompts = sum(len(row.prompt_tokens) for row in rows)
     responses = sum(len(row.response_tokens) for row in rows)
@@ -131,8 +131,8 @@ def main() -> None:
         print(f"\n{kind}")
         print(f"  prompt tokens of step {at}")
         print(f"  last prompt against the tenth: {prompts[-1] / prompts[9]:.2f} x")
-        print(f"  rows = step:   {told(cut_into_rows(steps, form='step'))}")
-        print(f"  rows = merged: {told(cut_into_rows(steps, form='merged'))}")
+        print(f"  rows = step:   {summary_of(cut_into_rows(steps, form='step'))}")
+        print(f"  rows = merged: {summary_of(cut_into_rows(steps, form='merged'))}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python benchmarks/learning.py report FOLDER    prints the tables and draws the plot
 
 A second `run` skips the runs that are finished and begins the others anew. The plan is the
-constants below, told in docs/learning.md; both were committed before the first run.
+constants below, described in docs/learning.md; both were committed before the first run.
 
 Each run is one process: episodes by `run_episode`, credit by `credit_training_step`, the loss by
 `ppo_loss`, the store by `StoreWriter`, and a plain torch sampler and AdamW in the place of vLLM

@@ -165,7 +165,7 @@ class TorchPolicy:
         self.version = 0
 
     def updated(self) -> None:
-        """Forget what the weights before the optimizer step said."""
+        """Clear what was computed with the weights before the optimizer step."""
         self._logprobs.clear()
         self.version += 1
 

@@ -32,7 +32,7 @@ from audited_run import (
     play,
     run_started,
 )
-from longhaul_core.audit import audit_run, told
+from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import Metrics, StoreWriter, open_store, read_only_engine
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import CLIP_RANGES
@@ -443,7 +443,7 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
         report = audit_run(session, RUN)
     engine.dispose()
 
-    assert [told(finding) for finding in report.findings] == []
+    assert [one_line(finding) for finding in report.findings] == []
     counts = {rule.name: rule.num_checked for rule in report.rules}
     assert {rule for rule in HELD if not counts[rule]} == set()
     assert len(seen.gradients) == 2

@@ -211,8 +211,8 @@ class OptimizerConfig(Section):
     token, as with `memory.kind = "full"`, or a memory or an agent of your own: fewer tokens go
     through the model, and the gradient is the same."""
     max_row_tokens: int | None = Field(default=None, ge=1)
-    """Longest row of several merged calls; a call that does not fit begins a new row. Left out,
-    only the longest prompt and reply limit a row."""
+    """Longest row of several merged calls; a call that does not fit begins a new row. Left out, a
+    row's only limit is that of a call: the longest prompt and reply."""
     micro_batch_tokens: int = Field(default=8192, ge=1)
     """Tokens that go through the model at once; memory, not mathematics, depends on it."""
 
