@@ -16,6 +16,7 @@ from longhaul_core.memory import (
     SummaryMemory,
 )
 from longhaul_core.rollout import (
+    ACTINGS,
     Agent,
     EpisodeLimits,
     EpisodeOutcome,
@@ -175,7 +176,7 @@ def test_ways_of_acting_have_names() -> None:
     assert isinstance(build_acting("single_call"), SingleCall)
     assert isinstance(build_acting("plan_then_act"), PlanThenAct)
     with pytest.raises(
-        ConfigError, match="'plan': must be one of single_call, plan_then_act, or package"
+        ConfigError, match=f"'plan': must be one of {', '.join(ACTINGS)}, or package"
     ):
         build_acting("plan")
 
