@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.memory import PromptTemplate, WindowMemory, build_memory
+from longhaul_core.memory import MEMORIES, PromptTemplate, WindowMemory, build_memory
 from longhaul_core.types import Message, Observation, Picture
 from memories import taken_in
 
@@ -67,7 +67,7 @@ def test_a_summary_stands_above_the_past_and_the_present() -> None:
         (
             "windw",
             1,
-            "'windw': must be one of none, window, full, summary, or package.module:name",
+            f"'windw': must be one of {', '.join(MEMORIES)}, or package.module:name",
         ),
         ("window", 0, "at least 1, got 0"),
         ("summary", 0, "size of at least 1, got 0"),

@@ -17,6 +17,7 @@ from longhaul_core.memory import (
 )
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import (
+    ACTINGS,
     Agent,
     EpisodeLimits,
     EpisodeOutcome,
@@ -188,7 +189,7 @@ def test_ways_of_acting_have_names() -> None:
     assert isinstance(build_acting("single_call"), SingleCall)
     assert isinstance(build_acting("plan_then_act"), PlanThenAct)
     with pytest.raises(
-        ConfigError, match="'plan': must be one of single_call, plan_then_act, or package"
+        ConfigError, match=f"'plan': must be one of {', '.join(ACTINGS)}, or package"
     ):
         build_acting("plan")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.memory import MEMORIES
 from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig, load_config, load_default_config, parse_config
 from longhaul_trainer.config.fields import FREE_TABLES, config_fields
@@ -61,9 +62,8 @@ def test_every_problem_is_told_at_once_with_key_value_and_limit() -> None:
     assert "did you mean 'critic.learning_rate' or 'optimizer.learning_rate'?" in told[1]
     assert "must be greater than or equal to 1" in told[4]
     assert "a group of one has no comparison" in told[4]
-    assert (
-        "must be one of none, window, full, summary, or package.module:name of your own" in told[6]
-    )
+    built_in = ", ".join(MEMORIES)
+    assert f"must be one of {built_in}, or package.module:name of your own" in told[6]
 
 
 def test_what_is_wrong_between_fields_is_told_beside_what_is_wrong_in_one() -> None:
