@@ -20,7 +20,7 @@ def assert_a_critic_learned(launched: Launched, *, num_training_steps: int, wher
         f"WHERE episode_id IN (SELECT id FROM episodes WHERE {where})"
     )[0]
     norms = launched.query(
-        "SELECT value FROM metrics WHERE name = 'critic/grad_norm' AND NOT superseded"
+        "SELECT value FROM metrics WHERE name = 'critic/grad_norm' AND NOT rolled_back"
     )
 
     assert 0 < episodes[1] == episodes[2] < episodes[0] == episodes[3]

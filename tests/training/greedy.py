@@ -11,7 +11,7 @@ def assert_each_group_is_compared_with_its_greedy_episode(launched: Launched) ->
         "sampled.episode_advantage - (sampled.episode_return - greedy.episode_return) "
         "FROM groups JOIN episodes AS sampled USING (run_id, attempt, training_step, group_index) "
         "JOIN episodes AS greedy USING (run_id, attempt, training_step, group_index) "
-        "WHERE groups.phase = 'train' AND update_index IS NOT NULL AND NOT groups.superseded "
+        "WHERE groups.phase = 'train' AND update_index IS NOT NULL AND NOT groups.rolled_back "
         "AND sampled.phase = 'train' AND greedy.phase = 'baseline'"
     )
     trained = launched.value("SELECT count(*) FROM episodes WHERE trained")

@@ -143,14 +143,14 @@ def came(happened: Moment, process: "subprocess.Popen[str]", folder: Path) -> bo
         pytest.param(
             "SELECT update_training_step, optimizer_step_index, group_index, sample_index, "
             "step_index, num_tokens, advantage_low, advantage_high, weight_low, weight_high "
-            "FROM step_loss_inputs WHERE update_training_step IS NOT NULL "
+            "FROM call_loss_inputs WHERE update_training_step IS NOT NULL "
             "ORDER BY 1, 2, 3, 4, 5",
             id="what the loss read",
         ),
         pytest.param("SELECT status, num_training_steps FROM runs", id="the run's end"),
     ],
 )
-def test_the_surviving_line_is_that_of_an_undisturbed_run(
+def test_the_lineage_is_that_of_an_undisturbed_run(
     killed: Launched, smoke: Launched, question: str
 ) -> None:
     assert_rewards_vary(smoke)

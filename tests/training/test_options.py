@@ -104,17 +104,21 @@ def test_episodes_were_told_apart_and_moved_the_weights(trained: Launched) -> No
     assert trained.value("SELECT max(training_step) FROM policy_versions") == 2
 
 
-def test_the_store_says_of_every_trained_step_why_a_row_began_with_it(
+def test_the_store_says_of_every_trained_call_why_a_row_began_with_it(
     trained: Launched, options: str
 ) -> None:
-    found = trained.query("SELECT DISTINCT split_reason FROM steps WHERE trained")
+    found = trained.query(
+        "SELECT DISTINCT split_reason FROM calls WHERE trained AND advantage IS NOT NULL"
+    )
 
     assert {reason for (reason,) in found} == SPLIT_REASONS[options]
     rows = trained.value(
         "SELECT sum(value) FROM metrics WHERE name = 'rows/count' AND training_step IN "
         "(SELECT trained_training_step FROM episodes WHERE trained)"
     )
-    assert rows == trained.value("SELECT count(split_reason) FROM steps WHERE trained")
+    assert rows == trained.value(
+        "SELECT count(split_reason) FROM calls WHERE trained AND advantage IS NOT NULL"
+    )
 
 
 def test_the_final_weights_have_plain_names_and_are_not_the_first(

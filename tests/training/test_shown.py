@@ -46,6 +46,9 @@ def test_every_address_of_the_api_answers_with_what_is_in_the_store(
     }
     paths = client.get("/openapi.json").json()["paths"]
 
+    picture = paths.pop(
+        "/media/{content_hash}"
+    )  # this run shows none; `test_calls.py` looks at one
     answers: dict[str, Any] = {}
     for path in paths:
         query = {"name": "actor/grad_norm"} if path.endswith("/series") else {}
@@ -53,6 +56,7 @@ def test_every_address_of_the_api_answers_with_what_is_in_the_store(
         assert answer.status_code == 200, (path, answer.text)
         answers[path] = answer.json()
 
+    assert picture["get"]
     (run,) = answers["/runs"]
     assert (run["run_id"], run["status"]) == (smoke.run_id, "finished")
     episode, step = answers["/episodes/{episode_id}"], "/episodes/{episode_id}/steps/{step_index}"

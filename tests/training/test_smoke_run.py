@@ -180,7 +180,7 @@ def test_each_step_with_an_advantage_went_through_the_loss_once_as_it_was_credit
     rows = smoke.query(
         "SELECT advantage, loss_weight, num_action_tokens, count(num_tokens), sum(num_tokens), "
         "min(advantage_low), max(advantage_high), min(weight_low), max(weight_high) "
-        "FROM step_loss_inputs WHERE trained AND advantage <> 0 GROUP BY episode_id, step_index"
+        "FROM call_loss_inputs WHERE trained AND advantage <> 0 GROUP BY episode_id, step_index"
     )
 
     assert_both_signs(row[0] for row in rows)

@@ -94,7 +94,7 @@ def test_a_cluster_that_is_too_small_is_refused_by_its_numbers(
 
 def test_a_rank_on_each_node_trains(trained: Launched) -> None:
     rows = trained.query(
-        "SELECT training_step, rank, count(*) FROM step_loss_inputs WHERE trained GROUP BY 1, 2"
+        "SELECT training_step, rank, count(*) FROM call_loss_inputs WHERE trained GROUP BY 1, 2"
     )
 
     assert [row[:2] for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
@@ -105,7 +105,7 @@ def test_the_episodes_of_both_nodes_are_credited_by_what_they_earned(trained: La
     assert_rewards_vary(trained)
     assert_advantages_vary(trained, training_steps=(1, 2))
     for rank in (0, 1):
-        read = trained.query("SELECT advantage_low FROM step_loss_inputs WHERE rank = ?", rank)
+        read = trained.query("SELECT advantage_low FROM call_loss_inputs WHERE rank = ?", rank)
         assert_both_signs(advantage for (advantage,) in read)
 
 

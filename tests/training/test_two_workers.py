@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 def test_each_optimizer_step_is_shared_out_to_both_ranks(trained: Launched) -> None:
     rows = trained.query(
         "SELECT training_step, optimizer_step_index, "
-        "sum(rank = 0), sum(rank = 1), count(*) FROM step_loss_inputs "
+        "sum(rank = 0), sum(rank = 1), count(*) FROM call_loss_inputs "
         "WHERE trained GROUP BY 1, 2"
     )
 
@@ -100,11 +100,11 @@ def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_i
     assert_each_group_is_compared_with_its_greedy_episode(trained)
     played = trained.query(
         "SELECT training_step, count(*), sum(num_prompt_tokens) FROM episodes "
-        "WHERE phase = 'baseline' AND NOT superseded GROUP BY 1 ORDER BY 1"
+        "WHERE phase = 'baseline' AND NOT rolled_back GROUP BY 1 ORDER BY 1"
     )
     cost = trained.query(
         "SELECT training_step, 4, value FROM metrics "
-        "WHERE name = 'baseline/prompt_tokens' AND NOT superseded ORDER BY 1"
+        "WHERE name = 'baseline/prompt_tokens' AND NOT rolled_back ORDER BY 1"
     )
     assert [step for step, _, _ in played] == [1, 2, 3]
     assert played == cost

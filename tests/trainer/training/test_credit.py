@@ -57,7 +57,7 @@ def greedy_of(rows: Rows) -> Rows:
         if row.episode is not None:
             first = row.episode.steps[0].reward
             group = GroupName.parse(RowKey.parse(key).group)
-            greedy |= rows_of(group, 0, rewards(first), session=9, greedy=True)
+            greedy |= rows_of(group, 0, rewards(first), session=99, greedy=True)
     return greedy
 
 
