@@ -337,6 +337,10 @@ def test_there_are_recipes() -> None:
             {"actions": {"require_thinking": True}, "prompt": {"reply_prefix": "<action>"}},
             "prompt.reply_prefix = '<action>' opens the action before",
         ),
+        (
+            {"agent": {"kind": "plan_then_act"}, "algorithm": {"name": "gae"}},
+            'agent.kind = "plan_then_act" with a critic (algorithm.name = "gae")',
+        ),
     ],
 )
 def test_parts_that_contradict_each_other_are_told_with_both_names_and_the_arithmetic(

@@ -305,6 +305,13 @@ class RunConfig(Section):
                     f'algorithm.name = "{self.algorithm.name}", which has no critic; set it to '
                     '"gae", or leave it out'
                 )
+        elif self.agent.kind == "plan_then_act":
+            yield (
+                'agent.kind = "plan_then_act" with a critic (algorithm.name = '
+                f'"{self.algorithm.name}") would value steps by prompts with a plan, and the end of a '
+                "truncated episode by one without; choose an estimator without a critic, or "
+                'agent.kind = "single_call"'
+            )
         warmup = self.critic.warmup_training_steps
         if warmup >= self.num_training_steps:
             yield (
