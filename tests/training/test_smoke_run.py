@@ -165,8 +165,8 @@ def test_the_step_parts_of_an_anchor_group_cancel(smoke: Launched) -> None:
 
 def test_the_loss_weights_of_an_optimizer_step_add_up_to_one(smoke: Launched) -> None:
     rows = smoke.query(
-        "SELECT sum(s.loss_weight * s.num_action_tokens) FROM steps s "
-        "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.rolled_back "
+        "SELECT sum(c.loss_weight * c.num_action_tokens) FROM calls c "
+        "JOIN episodes e ON e.id = c.episode_id WHERE e.trained AND NOT e.rolled_back "
         "GROUP BY e.training_step, e.optimizer_step_index"
     )
 

@@ -308,8 +308,8 @@ class RunConfig(Section):
         elif self.agent.kind == "plan_then_act":
             yield (
                 'agent.kind = "plan_then_act" with a critic (algorithm.name = '
-                f'"{self.algorithm.name}") would value steps by prompts with a plan, and the end of a '
-                "truncated episode by one without; choose an estimator without a critic, or "
+                f'"{self.algorithm.name}") would value steps by prompts with a plan, and the end '
+                "of a truncated episode by one without; choose an estimator without a critic, or "
                 'agent.kind = "single_call"'
             )
         warmup = self.critic.warmup_training_steps
