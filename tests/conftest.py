@@ -5,12 +5,15 @@ and for their processes most of the time, and the other with the rest.
 """
 
 import contextlib
+import gc
 import os
 import signal
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -79,3 +82,13 @@ def postgresql_server() -> Iterator[URL]:
         server.cleanup()
     with contextlib.suppress(psutil.NoSuchProcess):  # it has gone already
         psutil.Process(pid).wait(timeout=60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_that_describes_an_environment_outlives_its_module() -> Iterator[None]:
+    """Such a process lives as long as its source, which is kept for the next question."""
+    yield
+    sources: Any = sys.modules.get("longhaul_envs.sources")
+    if sources is not None:
+        sources._source.cache_clear()
+        gc.collect()

@@ -74,7 +74,7 @@ def test_an_entry_laid_over_a_run_of_one_environment_is_refused() -> None:
     ("entry", "message"),
     [
         ("weight = 0", "environments[2].weight = 0: must be greater than 0"),
-        ("weigth = 3", "environments[2].weigth: unknown key; did you mean 'weight'?"),
+        ("weighr = 3", "environments[2].weighr: unknown key; did you mean 'weight'?"),
         ("memory = { knid = 1 }", "environments[2].memory.knid: unknown key; did you mean 'kind'?"),
         ('memory = { kind = "x" }', 'environments[2].memory.kind = "x": must be one of none'),
         ("num_workers = 0", "environments[2].num_workers = 0: must be greater than or equal to 1"),
