@@ -78,7 +78,7 @@ def test_a_built_in_name_and_a_path_are_found(mine: str) -> None:
 @pytest.mark.parametrize(
     ("name", r"message"),
     [
-        ("negatives", r"'negatives': must be one of same, negative, or package.module:name of your"),
+        ("negates", r"'negates': must be one of same, negative, or package.module:name of your"),
         ("a-b:c", r"'a-b:c': must be one of same"),
         ("parts_of_mine:", r"must be one of same"),
         ("no_such_place:f", r"importing no_such_place: ModuleNotFoundError: No module named 'no_s"),
