@@ -357,7 +357,9 @@ def test_an_error_of_the_store_ends_the_update(
     unknown = [replace(rows[0], sample_index=1, step=3), *rows[1:]]
     with (
         StoreWriter(store) as writer,
-        pytest.raises(StoreError, match=r"consumed step 3, but episode .* has 3 steps"),
+        pytest.raises(
+            StoreError, match=r"call 0 of step 3, but episode .* has no such call in its 3 steps"
+        ),
     ):
         update(worker, unknown, LOSSES["clipped"], writer=writer)
 
