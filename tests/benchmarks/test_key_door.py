@@ -8,13 +8,17 @@ import pytest
 from key_door import ACTIONS, ID, MOVES, WORDS, KeyDoor
 from learning_policy import distracted_examples
 
+from longhaul_core.environment import EnvironmentSource
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
 from longhaul_envs.sources import environment_source
 
-SOURCE = environment_source(
-    GymEnvironmentSpec(environment_id=ID, options={}, import_modules=("key_door",))
-)
+
+@pytest.fixture
+def source() -> EnvironmentSource:
+    return environment_source(
+        GymEnvironmentSpec(environment_id=ID, options={}, import_modules=("key_door",))
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -47,17 +51,17 @@ def test_nothing_opens_the_door_but_the_key() -> None:
     assert world.at == (row, column - 1)
 
 
-def test_splits_share_no_layout() -> None:
+def test_splits_share_no_layout(source: EnvironmentSource) -> None:
     starts = [
-        {KeyDoor().reset(seed=task.seed)[0] for task in SOURCE.tasks(split)} for split in Split
+        {KeyDoor().reset(seed=task.seed)[0] for task in source.tasks(split)} for split in Split
     ]
 
     assert [len(start) for start in starts] == [1024, 256, 256]
     assert len(set().union(*starts)) == 1536
 
 
-def test_the_distracted_expert_is_shown_in_known_words() -> None:
-    examples = list(distracted_examples(SOURCE))
+def test_the_distracted_expert_is_shown_in_known_words(source: EnvironmentSource) -> None:
+    examples = list(distracted_examples(source))
 
     words = len(WORDS) + len(ACTIONS) + 3
     assert all(len(prompt) == 17 and max(prompt) < words for prompt, _ in examples)
