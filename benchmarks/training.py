@@ -1,7 +1,8 @@
 """Prints what a training run costs besides learning: start-up, overhead of a step, memory.
 
-Run: `python benchmarks/training.py [FILE.toml] [--cold]`. Without a file the default run is
-trained. `--cold` drops the disk cache first, which needs root. Everything is read from the
+Run: `python benchmarks/training.py [FILE.toml] [--cold] [--keep FOLDER]`. Without a file the
+default run is trained. `--cold` drops the disk cache first, which needs root; `--keep` leaves the
+run and its store in a folder. Everything is read from the
 run's own store and from the processes it starts; the run is real.
 """
 
@@ -12,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 
 from longhaul_trainer.provenance import describe_host
 
-SAMPLE_SECONDS = 0.5
+SAMPLE_SECONDS = 2.0
 NAMED = ("gen", "old_log_prob", "update_actor", "update_weights")
 """verl's timers of generation, log-probabilities, update and weight sync."""
 
@@ -28,16 +30,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", nargs="?", default="default")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--keep", type=Path, help="folder for the run and its store")
     arguments = parser.parse_args()
     target = arguments.file if arguments.file == "default" else str(Path(arguments.file).absolute())
     if arguments.cold:
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
     print(f"machine: {describe_host()}")
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
         started = time.time()
-        peak_bytes = train(target, Path(folder))
-        report(Path(folder), started=started, peak_bytes=peak_bytes, cold=arguments.cold)
+        peak_bytes = train(target, folder)
+        report(folder, started=started, peak_bytes=peak_bytes, cold=arguments.cold)
 
 
 def train(target: str, folder: Path) -> int:
@@ -89,8 +94,8 @@ def report(folder: Path, *, started: float, peak_bytes: int, cold: bool) -> None
     ended = time.time()
     connection = sqlite3.connect(folder / "longhaul.db")
     ((first_reply,),) = connection.execute(
-        "SELECT min(e.started_at + s.queue_seconds + s.generate_seconds) "
-        "FROM steps s JOIN episodes e ON e.id = s.episode_id WHERE s.step_index = 0"
+        "SELECT min(e.started_at + c.queue_seconds + c.generate_seconds) FROM calls c "
+        "JOIN episodes e ON e.id = c.episode_id WHERE c.step_index = 0 AND c.call_index = 0"
     )
     print(
         f"start to the first reply of an episode: {first_reply - started:.1f} s "
