@@ -1,13 +1,23 @@
 """Tests for `longhaul_trainer.device`, with drivers of our own on the path."""
 
+import importlib.util
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.device import choose_device, usable_gpus, visible_gpus, wanted_device
-from longhaul_trainer.provenance import Gpu
+from longhaul_trainer.device import (
+    choose_device,
+    least_driver,
+    torch_cuda_version,
+    usable_gpus,
+    visible_gpus,
+    wanted_device,
+)
+from longhaul_trainer.provenance import Gpu, driver_version
 
 
 def run_on(device: str, *, num_workers: int = 1, ray_address: str | None = None) -> RunConfig:
@@ -120,3 +130,56 @@ def test_auto_means_gpus_where_this_machine_or_the_cluster_may_have_them() -> No
     assert wanted_device(run_on("auto"), num_gpus=1, cuda_engine=False) == "cpu"
     on_cluster = run_on("auto", ray_address="10.0.0.1:6379")
     assert wanted_device(on_cluster, num_gpus=0, cuda_engine=True) == "gpu"
+
+
+def test_the_driver_s_version_is_asked_of_it(driver: Path) -> None:
+    driver.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in *driver_version*) echo 580.65.06; echo 580.65.06;; *) exit 1;; esac\n',
+        encoding="utf-8",
+    )
+
+    assert driver_version() == "580.65.06"
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_without_a_driver_it_has_no_version() -> None:
+    assert driver_version() is None
+
+
+def test_the_cuda_of_torch_is_read_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    (torch / "__init__.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
+    version = torch / "version.py"
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+    def written(lines: str) -> str | None:
+        version.write_text(f"__version__ = '2.11.0'\n{lines}\nhip = None\n", encoding="utf-8")
+        return torch_cuda_version()
+
+    assert written("cuda: Optional[str] = '13.0'") == "13.0"
+    assert written('cuda = "12.8"') == "12.8"
+    assert written("cuda: Optional[str] = None") is None
+
+
+def test_the_installed_torch_is_read_as_its_file_says() -> None:
+    found = importlib.util.find_spec("torch")
+    assert found is not None
+    assert found.origin is not None
+
+    version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+
+    assert torch_cuda_version() == version["cuda"]
+
+
+def test_each_cuda_has_its_oldest_driver() -> None:
+    assert [least_driver(cuda) for cuda in ("13.0", "12.8", "11.8", "10.2")] == [
+        580,
+        525,
+        450,
+        None,
+    ]

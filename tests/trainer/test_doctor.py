@@ -1,10 +1,9 @@
 """Tests for `longhaul_trainer.doctor`."""
 
-import json
 import socket
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,9 +11,13 @@ from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.store.session import open_store
 from longhaul_trainer import doctor
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.doctor import Finding, ModelSize, Status
+from longhaul_trainer.device import Device
+from longhaul_trainer.doctor import Finding, Status
 from longhaul_trainer.provenance import Gpu
+from longhaul_trainer.resources import Needs, needs_of
+from model_headers import QWEN2_5_1_5B, QWEN2_5_7B, write_headers, write_qwen
 
+GIB = 2**30
 H200 = Gpu(name="H200", memory_gib=140.0, free_gib=139.0)
 
 
@@ -30,18 +33,8 @@ def a_run(folder: Path, **sections: object) -> RunConfig:
     return RunConfig.model_validate(smallest | sections)
 
 
-def a_model(folder: Path, shapes: dict[str, list[int]], vocabulary_size: int = 100) -> Path:
-    """A Hugging Face folder whose weights file has a true header and no weights."""
-    folder.mkdir()
-    header = {name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}
-    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
-    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
-    (folder / "config.json").write_text(
-        json.dumps({"vocab_size": vocabulary_size, "num_hidden_layers": 2, "hidden_size": 512}),
-        "utf-8",
-    )
-    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
-    return folder
+def needs(run: RunConfig, device: Device = "cpu") -> Needs:
+    return needs_of(run, device=device)
 
 
 def statuses(findings: list[Finding]) -> dict[str, Status]:
@@ -49,68 +42,27 @@ def statuses(findings: list[Finding]) -> dict[str, Status]:
     return {finding.name: finding.status for finding in findings}
 
 
-def test_parameters_are_counted_from_the_headers_of_the_files(tmp_path: Path) -> None:
-    model = a_model(tmp_path / "m", {"a": [10, 20], "b": [7], "scalar": []}, vocabulary_size=321)
-
-    assert doctor.model_size(str(model)) == ModelSize(10 * 20 + 7 + 1, 321, 2, 512)
-
-
-def test_the_sizes_of_the_built_in_models_are_those_of_their_files() -> None:
-    from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
-
-    assert doctor.BUILT_IN_SIZES.keys() == BUILT_IN_MODELS.keys()
-    for name in BUILT_IN_MODELS:
-        assert doctor.BUILT_IN_SIZES[name] == doctor.model_size(str(prepare_model(name)))
-
-
-@pytest.mark.parametrize(
-    "reference", [{"loss": {"kl_coefficient": 0.1}}, {"algorithm": {"reward_kl_coefficient": 0.1}}]
-)
-def test_host_memory_is_the_sum_that_the_docstring_says(
-    tmp_path: Path, reference: dict[str, Any]
-) -> None:
-    million = a_model(tmp_path / "m", {"a": [1000, 1024 * 1024]}, vocabulary_size=1024)
-    config = a_run(
-        tmp_path,
-        model={"path": str(million), "engine_dtype": "bfloat16"},
-        optimizer={"micro_batch_tokens": 131072},
-        rollout={"max_prompt_tokens": 96, "max_reply_tokens": 32},
-        engine={"memory_gib": 3.0},
-        **reference,
-    )
-    # 1000 MiB of parameters, (16 + 4 + 2 + 4) bytes each: 26000 MiB
-    # activations: 160 bytes x 2 layers x 512 x 131072 = 20480 MiB
-    # logits and gradient of a quarter of the tokens: 8 bytes x 32768 x 1024 = 256 MiB
-    expected = doctor.PROCESSES_GIB + (26000 + 20480 + 256) / 1024 + 3.0
-
-    assert doctor.memory_needed_gib(config, "cpu") == pytest.approx(expected)
-
-
-def test_two_workers_share_the_training_state_and_little_else(tmp_path: Path) -> None:
-    million = a_model(tmp_path / "m", {"a": [1000, 1024 * 1024]}, vocabulary_size=1024)
-    config = a_run(
-        tmp_path,
-        model={"path": str(million), "engine_dtype": "bfloat16"},
-        optimizer={"micro_batch_tokens": 131072},
-        rollout={"max_prompt_tokens": 96, "max_reply_tokens": 32},
-        engine={"memory_gib": 3.0},
-        resources={"num_workers": 2},
-    )
-    # 1000 MiB of parameters: 16 bytes each, and (4 + 2 + 8) for each worker: 44000 MiB
-    # twice the activations and logits of one: 2 x (20480 + 256) MiB
-    expected = doctor.PROCESSES_GIB + doctor.WORKER_GIB + (44000 + 2 * 20736) / 1024 + 2 * 3.0
-
-    assert doctor.memory_needed_gib(config, "cpu") == pytest.approx(expected)
-
-
 def test_a_run_that_needs_more_memory_than_there_is_is_refused(tmp_path: Path) -> None:
-    config = a_run(tmp_path, engine={"memory_gib": 1e6})
+    wanted = needs(a_run(tmp_path, engine={"memory_gib": 1e6}))
 
-    finding = doctor.check_memory(config, ())
+    finding = doctor.check_memory(wanted)
 
     assert finding.status is Status.BAD
-    assert f"about {doctor.memory_needed_gib(config, 'cpu'):.1f} GiB needed" in finding.found
+    assert f"about {wanted.host.total / GIB:.1f} GiB needed" in finding.found
     assert "engine.memory_gib" in finding.advice
+    assert doctor.check_memory(needs(a_run(tmp_path))).status is not Status.BAD
+
+
+def test_memory_that_is_nearly_used_up_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = needs(a_run(tmp_path))
+    found = list[Status]()
+    for free in (0.99, 1.05, 1.2):
+        monkeypatch.setattr(doctor, "memory_available", lambda f=free: int(f * wanted.host.total))
+        found.append(doctor.check_memory(wanted).status)
+
+    assert found == [Status.BAD, Status.WARNING, Status.GOOD]
 
 
 def test_nothing_is_estimated_for_a_model_that_cannot_be_found(tmp_path: Path) -> None:
@@ -119,48 +71,116 @@ def test_nothing_is_estimated_for_a_model_that_cannot_be_found(tmp_path: Path) -
     of_critic = a_run(tmp_path, algorithm={"name": "gae"}, critic={"path": gone})
 
     for config, setting in ((of_policy, "model.path"), (of_critic, "critic.path")):
-        for finding in (doctor.check_memory(config, ()), doctor.check_disk(config)):
+        wanted = needs(config)
+        for finding in (doctor.check_memory(wanted), doctor.check_disk(config, wanted)):
             assert finding.status is Status.WARNING
             assert f"what is needed is not known without {setting} = '{gone}'" in finding.found
 
 
 def test_a_run_whose_checkpoints_fit_on_no_disk_is_refused(tmp_path: Path) -> None:
-    config = a_run(tmp_path, model={"path": str(a_model(tmp_path / "m", {"a": [10**9, 10**6]}))})
+    shapes = {"a": [10**9, 10**6]}
+    sizes = {"vocab_size": 100, "num_hidden_layers": 2, "hidden_size": 512}
+    large = a_run(tmp_path, model={"path": str(write_headers(tmp_path / "m", shapes, sizes))})
+    small = a_run(tmp_path)
 
-    assert doctor.check_disk(config).status is Status.BAD
-    assert doctor.check_disk(a_run(tmp_path)).status is Status.GOOD
+    assert doctor.check_disk(large, needs(large)).status is Status.BAD
+    assert doctor.check_disk(small, needs(small)).status is Status.GOOD
 
 
-def test_an_adapter_s_checkpoints_hold_the_optimizer_s_state_of_the_adapter_alone(
+def test_a_gpu_that_is_too_small_is_told_with_the_size_that_would_do(tmp_path: Path) -> None:
+    large = write_qwen(tmp_path / "m", QWEN2_5_7B)
+    run = a_run(tmp_path, model={"path": str(large)}, resources={"device": "gpu"})
+    wanted = needs(run, "gpu")
+    assert wanted.gpu is not None
+    gib = wanted.gpu.smallest / GIB
+
+    def status(memory: float | None) -> Status:
+        gpu = Gpu(name="some", memory_gib=memory, free_gib=memory)
+        return doctor.check_gpu_memory(wanted, (replace(H200, memory_gib=1e3), gpu)).status
+
+    finding = doctor.check_gpu_memory(wanted, (replace(H200, memory_gib=80.0),))
+    assert gib > 100  # all weights of 7 billion parameters, on one GPU
+    assert finding.status is Status.BAD
+    assert f"a GPU of {gib:.0f} GiB would do" in finding.found
+    assert [status(m) for m in (gib - 1, gib + 1, gib / 0.8)] == [
+        Status.BAD,
+        Status.WARNING,
+        Status.GOOD,
+    ]
+    assert doctor.check_gpu_memory(wanted, ()).status is Status.WARNING
+
+
+def test_a_model_of_1_5_billion_fits_a_card_of_80_gigabytes(tmp_path: Path) -> None:
+    small = write_qwen(tmp_path / "m", QWEN2_5_1_5B)
+    run = a_run(tmp_path, model={"path": str(small)}, resources={"device": "gpu"})
+
+    h100 = replace(H200, memory_gib=79.6)
+    assert doctor.check_gpu_memory(needs(run, "gpu"), (h100,)).status is Status.GOOD
+
+
+def test_an_engine_whose_weights_do_not_fit_its_share_of_the_gpu_is_refused(
     tmp_path: Path,
 ) -> None:
-    shapes = {"model.embed_tokens.weight": [1000, 2**20], "model.layers.0.q.weight": [512, 512]}
-    model = {"path": str(a_model(tmp_path / "m", shapes)), "dtype": "bfloat16"}
-    whole = a_run(tmp_path, model=model, checkpoint={"keep_last": 2, "keep_best": True})
-    adapter = a_run(
-        tmp_path, model=model | {"lora_rank": 1024}, checkpoint={"keep_last": 2, "keep_best": True}
-    )
-    base, trained = 1000 * 2**20 + 512 * 512, 1024 * (512 + 512)
-
-    # Four checkpoints of the weights twice and two moments, and two models, 2 bytes a number.
-    assert doctor.disk_needed_gib(whole) == pytest.approx(
-        2 * (4 * 4 * base + 2 * base) / doctor.GIB + 1
-    )
-    assert doctor.disk_needed_gib(adapter) == pytest.approx(
-        2 * (4 * (2 * base + 4 * trained) + 2 * (base + trained)) / doctor.GIB + 1
+    large = write_qwen(tmp_path / "m", QWEN2_5_7B)
+    run = a_run(
+        tmp_path,
+        model={"path": str(large), "lora_rank": 8, "dtype": "bfloat16"},
+        engine={"gpu_memory_utilization": 0.1},
+        resources={"device": "gpu"},
     )
 
+    finding = doctor.check_gpu_memory(needs(run, "gpu"), (H200,))
 
-def test_an_adapter_needs_memory_for_its_own_gradient_and_moments(tmp_path: Path) -> None:
-    shapes = {"model.embed_tokens.weight": [1000, 2**20], "model.layers.0.q.weight": [512, 512]}
-    path = str(a_model(tmp_path / "m", shapes))
-    whole = a_run(tmp_path, model={"path": path})
-    adapter = a_run(tmp_path, model={"path": path, "lora_rank": 1024})
-    base, trained = 1000 * 2**20 + 512 * 512, 1024 * (512 + 512)
+    assert finding.status is Status.BAD
+    assert "10% for the engine, which needs 15." in finding.found
 
-    saved = doctor.memory_needed_gib(whole, "cpu") - doctor.memory_needed_gib(adapter, "cpu")
 
-    assert saved == pytest.approx(12 * (base - trained) / doctor.GIB)
+def test_processors_that_would_wait_for_each_other_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = needs(a_run(tmp_path, resources={"device": "gpu"}), "gpu")
+    # the trainer, an agent loop, and the engine's server, scheduler and worker
+    found = dict[float, Status]()
+    for count in (4.0, 5.0):
+        monkeypatch.setattr(doctor, "num_processors", lambda c=count: c)
+        finding = doctor.check_processors(wanted)
+        found[count] = finding.status
+        assert finding.found == f"{count:g}, 5 wanted; 7 by Ray's count"
+
+    assert found == {4.0: Status.WARNING, 5.0: Status.GOOD}
+
+
+def test_a_driver_that_is_too_old_for_torch_is_refused_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finding_with(driver: str | None, cuda: str | None, **resources: object) -> Finding:
+        monkeypatch.setattr(doctor, "driver_version", lambda: driver)
+        monkeypatch.setattr(doctor, "torch_cuda_version", lambda: cuda)
+        run = a_run(tmp_path, resources={"device": "gpu"} | resources)
+        return doctor.check_driver(run, (H200,))
+
+    old, new = finding_with("570.86.15", "13.0"), finding_with("580.65.06", "13.0")
+
+    assert (old.status, new.status) == (Status.BAD, Status.GOOD)
+    assert old.found == "570.86.15, and torch for CUDA 13.0, which needs 580 or newer"
+    assert finding_with("570.86.15", "12.8").status is Status.GOOD
+    assert finding_with("999.1", "99.0").status is Status.GOOD
+    assert "no driver answers" in finding_with(None, "13.0").found
+    assert finding_with(None, "13.0").status is Status.BAD
+    assert finding_with("580.65.06", None).found == "driver 580.65.06, and torch without CUDA"
+    assert finding_with(None, "13.0", ray_address="auto").status is Status.WARNING
+    on_cpu = a_run(tmp_path, resources={"device": "cpu"})
+    assert doctor.check_driver(on_cpu, (H200,)).status is Status.GOOD
+
+
+def test_settings_of_verl_that_cannot_be_are_told_in_place_of_what_follows_from_them(
+    tmp_path: Path,
+) -> None:
+    (finding,) = doctor.check_needs(a_run(tmp_path, verl={"trainer.nnnodes": 2}), ())
+
+    assert finding.status is Status.BAD
+    assert "verl.trainer.nnnodes: verl has no such setting" in finding.found
+    assert finding.error is ConfigError
 
 
 def test_the_attention_of_the_learner_is_told_and_what_would_be_faster(
@@ -196,23 +216,11 @@ def test_a_run_without_a_gpu_that_asks_for_one_is_refused(tmp_path: Path) -> Non
     assert "none; resources.num_workers = 1 needs 1" in finding.found
 
 
-def test_as_many_gpus_as_workers_with_room_for_the_engine_are_enough(tmp_path: Path) -> None:
+def test_as_many_gpus_as_workers_are_enough(tmp_path: Path) -> None:
     sections: dict[str, object] = {"resources": {"device": "gpu", "num_workers": 2}}
 
     assert doctor.check_gpus(a_run(tmp_path, **sections), (H200, H200)).status is Status.GOOD
     assert doctor.check_gpus(a_run(tmp_path, **sections), (H200,)).status is Status.BAD
-
-
-def test_an_engine_whose_weights_do_not_fit_its_share_of_the_gpu_is_refused(
-    tmp_path: Path,
-) -> None:
-    seventy_billion = a_model(tmp_path / "m", {"a": [70_000, 1_000_000]})
-    config = a_run(tmp_path, model={"path": str(seventy_billion)}, resources={"device": "gpu"})
-
-    finding = doctor.check_gpus(config, (H200,))
-
-    assert finding.status is Status.BAD
-    assert "130.4 of its 70.0 GiB" in finding.found
 
 
 def test_a_ray_cluster_that_nobody_has_started_is_told_before_anything_starts(
@@ -297,4 +305,4 @@ def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path
 
     assert found["model"] is Status.BAD
     assert found["store"] is Status.GOOD
-    assert len(found) == 13
+    assert len(found) == 15

@@ -89,7 +89,7 @@ def test_a_cluster_that_is_too_small_is_refused_by_its_numbers(
     )
 
     assert refused.returncode == 3
-    assert "needs 3 Ray nodes with 1 GPUs and 4 CPUs" in " ".join(refused.output.split())
+    assert "needs 3 Ray nodes with 1 GPUs and 6 CPUs" in " ".join(refused.output.split())
 
 
 def test_a_rank_on_each_node_trains(trained: Launched) -> None:

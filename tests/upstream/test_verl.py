@@ -440,6 +440,75 @@ def test_transfer_queue_is_called_as_ours_call_it() -> None:
     assert kept.keys == ["b"]
 
 
+def test_rows_are_divided_among_storage_units_by_their_number() -> None:
+    from transfer_queue.storage.bootstrap import simple_storage_bootstrap
+    from transfer_queue.storage.managers.simple_storage_manager import AsyncSimpleStorageManager
+    from transfer_queue.storage.simple_storage import SimpleStorageUnit
+    from transfer_queue.utils.common import get_node_round_robin_scheduling_strategies
+
+    # resources/rows.py: each unit takes its share of the limit, or anything without one
+    manager: Any = AsyncSimpleStorageManager
+    unit_class: Any = SimpleStorageUnit
+    unit = source(unit_class.__ray_metadata__.modified_class.__init__)
+    assert "math.ceil(total_storage_size / num_data_storage_units)" in unit
+    assert "if total_storage_size is not None else None" in unit
+    assert "global_idx % num_units" in source(manager._group_by_hash)
+    # verl/nodes.py: units go to all living nodes in turn, and nowhere else
+    started = inspect.getsource(simple_storage_bootstrap)
+    assert "get_node_round_robin_scheduling_strategies(" in started
+    assert "alive_node_ids[i % len(alive_node_ids)], soft=False" in source(
+        get_node_round_robin_scheduling_strategies
+    )
+
+
+# resources/
+
+
+def test_pools_reserve_processors_by_the_processes_that_may_share_a_gpu() -> None:
+    from verl.single_controller.ray.base import RayResourcePool, ResourcePoolManager
+    from verl.workers.rollout.replica import RolloutReplica
+    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
+
+    from longhaul_trainer.resources.processors import OF_A_LEARNER_GPU, OF_AN_ENGINE_GPU
+
+    fields = {field.name: field.default for field in dataclasses.fields(ResourcePoolManager)}
+    assert fields["max_colocate_count"] == OF_A_LEARNER_GPU
+    assert 'bundle = {"CPU": self.max_colocate_count}' in source(
+        RayResourcePool.get_placement_groups
+    )
+    assert f"max_colocate_count={OF_AN_ENGINE_GPU}," in source(RolloutReplica.init_standalone)
+    # an engine's server asks for nothing, and is placed on the node of its workers
+    assert "ray.remote(vLLMHttpServer)" in source(vLLMReplica.__init__)
+    assert "num_cpus" not in source(vLLMReplica.launch_servers)
+
+
+def test_what_the_sums_of_memory_and_disk_say_of_the_learner_is_so() -> None:
+    from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+    from verl.utils.experimental.torch_functional import FusedLinearForPPOFunction
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+
+    from longhaul_trainer.resources.gpu_memory import CHUNK_TOKENS
+
+    chunk = inspect.signature(FusedLinearForPPOFunction.forward).parameters["chunk_size"]
+    assert chunk.default == CHUNK_TOKENS
+    # every worker loads the model where it is tied, and one else
+    assert "use_meta_tensor=not self.model_config.hf_config.tie_word_embeddings" in source(
+        FSDPEngine._build_module
+    )
+    # the reference lies in the machine's memory
+    built = source(FSDPEngine._build_fsdp_module)
+    assert "self.engine_config.offload_policy or self.engine_config.forward_only" in built
+    assert "offload_policy = CPUOffloadPolicy(pin_memory=True)" in built
+    # an adapter's engine keeps its weights there while it sleeps
+    assert "self.lora_as_adapter or" in source(vLLMHttpServer._resolve_sleep_level)
+    # a checkpoint is shards, moments, and whole weights from one worker
+    saved = source(FSDPCheckpointManager.save_checkpoint)
+    for what in ("model", "optimizer", "extra", "hf_model"):
+        assert f"if self.should_save_{what}:" in saved
+    assert "get_fsdp_full_state_dict(self.model, offload_to_cpu=True, rank0_only=True)" in saved
+
+
 def test_ray_wraps_a_class_so_that_it_can_be_taken_out_again() -> None:
     import ray
 

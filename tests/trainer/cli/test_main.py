@@ -41,12 +41,12 @@ class Ended:
     stderr: str
 
 
-def trainer(*arguments: str, folder: Path) -> Ended:
+def trainer(*arguments: str, folder: Path, columns: int = 300) -> Ended:
     """What `trainer ARGUMENTS` says when it is called in `folder`; in this process."""
     stdout, stderr, returncode = io.StringIO(), io.StringIO(), None
     with process_variables(), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("COLUMNS", "300")
+        patch.setenv("COLUMNS", str(columns))
         patch.setattr(sys, "argv", ["trainer", *arguments])
         console_of.cache_clear()  # a console reads its width when it is made
         with redirect_stdout(stdout), redirect_stderr(stderr):
@@ -294,6 +294,37 @@ def test_the_doctor_says_all_and_exits_with_3_where_the_machine_is_too_small(
     for name in ("packages", "memory", "processors", "disk", "shared memory", "open files"):
         assert name in done.stdout
     assert "→ end other programs" in done.stdout
+
+
+def test_what_a_run_takes_is_told_by_check_and_before_training_begins(tmp_path: Path) -> None:
+    shutil.copytree(prepare_model("tiny"), tmp_path / "model")
+    recipe = str(ROOT / "configs" / "qwen2.5-1.5b-1gpu.toml")
+
+    checked = trainer("check", recipe, "model.path=model", folder=tmp_path)
+    # this machine has no GPU that could carry it
+    refused = trainer("train", recipe, "model.path=model", folder=tmp_path)
+
+    told = words(checked.stdout)
+    assert checked.returncode == 0, checked.stderr
+    for part in ("GPUs 1 of about", "7 by Ray's count", "checkpoints of", "4096 open files"):
+        assert part in told
+    assert "time a training step about" in told
+    assert "on 1 × H100 (assumed)" in told
+    assert refused.returncode == 3
+    assert "takes 1 GPUs of" in words(refused.stdout)
+    assert refused.stdout.rstrip().endswith("a training step")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_summary_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
+    shutil.copytree(prepare_model("tiny"), tmp_path / "model")
+    recipe = str(ROOT / "configs" / "qwen2.5-7b-8gpu.toml")
+
+    done = trainer("check", recipe, "model.path=model", folder=tmp_path, columns=80)
+
+    lines = done.stdout.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert any(line.startswith("time ") for line in lines)
 
 
 def test_the_doctor_sees_a_low_limit_of_open_files(tmp_path: Path) -> None:

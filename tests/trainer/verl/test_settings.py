@@ -17,6 +17,7 @@ pytestmark = IMPORTS_VERL
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+QUEUE = "transfer_queue.backend.SimpleStorage"
 
 
 def settings_of(
@@ -190,6 +191,7 @@ def test_every_overridable_name_reaches_verl_as_the_run_says(device: str) -> Non
         "trainer.project_name": "mine",
         "trainer.logger": ["console", "swanlab"],
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 1024,
+        f"{QUEUE}.total_storage_size": 123_456,
     }
     loops = {f"{ROLLOUT}.agent.num_workers": 8}
     assert table.keys() | loops.keys() == OVERRIDABLE
@@ -214,6 +216,36 @@ def test_there_are_no_more_agent_loops_than_episodes_and_environments_at_once() 
         assert value(settings_of(run, device="gpu"), loops) == num_loops
     with pytest.raises(ConfigError, match=r"agent.num_workers = 4: .*_episodes = 3 .* for 1 to 3"):
         settings_of(small_run(**small, verl={loops: 4}), device="gpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "nodes", "asked", "units"),
+    [("gpu", 1, None, 2), ("gpu", 3, None, 6), ("gpu", 3, 4, 4), ("cpu", 2, None, 1)],
+)
+def test_the_queue_has_as_many_processes_as_the_run_says_or_two_on_a_node_with_gpus(
+    device: str, nodes: int, asked: int | None, units: int
+) -> None:
+    run = small_run(resources={"num_nodes": nodes, "ray_address": "auto", "storage_units": asked})
+
+    assert value(settings_of(run, device=device), f"{QUEUE}.num_data_storage_units") == units
+    table = small_run(verl={f"{QUEUE}.num_data_storage_units": 8})
+    with pytest.raises(ConfigError, match=r"num_data_storage_units: set by the run's own sections"):
+        settings_of(table, device=device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_queue_has_room_for_the_rows_of_the_run_and_no_limit_where_they_are_not_known(
+    device: str,
+) -> None:
+    large = small_run(tasks_per_training_step=256, rollout={"group_size": 8, "horizon": 50})
+    own = small_run(agent={"kind": "mine:Agent"})
+
+    rows = value(settings_of(large, device=device), f"{QUEUE}.total_storage_size")
+    assert isinstance(rows, int)
+    assert rows >= 256 * 8 * 50
+    queue = value(settings_of(own, device=device), QUEUE)
+    assert isinstance(queue, DictConfig)
+    assert queue.total_storage_size is None
 
 
 def test_a_tracker_of_ours_is_not_started_a_second_time_by_verl() -> None:

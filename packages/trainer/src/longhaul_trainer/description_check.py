@@ -25,6 +25,7 @@ from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.environments import memory_builder, prompt_template, source_of, task_stream
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
+from longhaul_trainer.resources.model_size import model_size
 from longhaul_trainer.reward_shaping import load_reward_shaping
 from longhaul_trainer.training.estimators import own_estimator
 
@@ -139,8 +140,6 @@ def require_model(path: str, *, setting: str) -> None:
     """
     if path in BUILT_IN_MODELS:
         return
-    from longhaul_trainer.doctor import model_size  # half a second that other models need not wait
-
     prepare_model(path, setting=setting)
     model_size(path, setting=setting)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
+import re
 from itertools import takewhile
+from pathlib import Path
 from typing import Literal
 
 from longhaul_core.errors import MachineError
@@ -12,6 +15,10 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.provenance import Gpu, find_gpus
 
 Device = Literal["cpu", "gpu"]
+
+LEAST_DRIVERS = {11: 450, 12: 525, 13: 580}
+"""Oldest driver, by its first number, for each of CUDA's versions; by NVIDIA's table of minor
+version compatibility."""
 
 
 def usable_gpus() -> tuple[Gpu, ...]:
@@ -42,6 +49,24 @@ def has_cuda_engine() -> bool:
         return "cpu" not in importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
         return False
+
+
+def torch_cuda_version() -> str | None:
+    """CUDA that the installed torch was built for, e.g. `13.0`; None without torch or CUDA.
+
+    Read from its file `version.py`; torch is not imported.
+    """
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    text = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+    named = re.search(r"^cuda\b[^=]*= *['\"]([\d.]+)['\"]", text, flags=re.MULTILINE)
+    return None if named is None else named[1]
+
+
+def least_driver(cuda: str) -> int | None:
+    """First number of the oldest driver that runs a version of CUDA; None of an unknown version."""
+    return LEAST_DRIVERS.get(int(cuda.partition(".")[0]))
 
 
 def wanted_device(run: RunConfig, *, num_gpus: int, cuda_engine: bool | None = None) -> Device:

@@ -1,35 +1,32 @@
 """Whether this machine can carry a run, and what to do where it cannot.
 
 The same checks serve `trainer doctor`, which shows all of them, and the start of a run,
-which `require_ready` refuses before anything expensive. Needs are estimates from the
-model's size, written out in the functions that make them; a run may be started against
-them (`trainer train --skip-doctor`). Nothing here imports torch, verl, vllm or ray.
+which `require_ready` refuses before anything expensive. What a run takes is computed in
+`longhaul_trainer.resources`; much of it is an estimate, and a run may be started against it
+(`trainer train --skip-doctor`). Nothing here imports torch, verl, vllm or ray.
 """
 
 import importlib.metadata
-import json
-import math
 import os
 import re
 import resource
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, NamedTuple
-
-import psutil
 
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
 from longhaul_core.store.session import check_store
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.description_check import require_chat_template, require_environments
-from longhaul_trainer.device import usable_gpus, wanted_device
-from longhaul_trainer.models import prepare_model
-from longhaul_trainer.provenance import Gpu
+from longhaul_trainer.device import least_driver, torch_cuda_version, usable_gpus, wanted_device
+from longhaul_trainer.machine import memory_available, num_processors
+from longhaul_trainer.provenance import Gpu, driver_version
+from longhaul_trainer.resources import Needs, model_size, needs_of
+from longhaul_trainer.resources.processors import busy_processes
 from longhaul_trainer.verl.attention import (
     ATTENTION,
     FLASH,
@@ -39,19 +36,6 @@ from longhaul_trainer.verl.attention import (
 )
 
 GIB = 2**30
-PROCESSES_GIB = 5.5
-"""What Ray's, verl's and vLLM's processes hold around a model of no size; measured on the smoke
-run, which takes 5.7 GiB in all."""
-WORKER_GIB = 1.0
-"""What each further worker of the learner and its engine hold beside them; measured on the smoke
-run with two workers."""
-ACTIVATION_BYTES = 160
-"""What a token leaves for the backward pass in each layer, per hidden unit: 40 numbers of 4 bytes,
-with what the allocator keeps beside them; measured on the default run, 14.9 GiB in all."""
-SHARED_MEMORY_GIB = 1.0
-"""Weights travel to the engine through `/dev/shm` in buckets of half a GiB."""
-OPEN_FILES = 4096
-"""Ray's own recommendation is 65536; below this, workers fail to start."""
 CONNECTION_SECONDS = 3.0
 TEMPORARY_GIB = 2.0
 """Ray's session folder, with its logs and spilled objects."""
@@ -80,31 +64,6 @@ class Finding:
     """Raised by `require_ready` where the status is bad."""
 
 
-class ModelSize(NamedTuple):
-    """What memory follows from."""
-
-    num_parameters: int
-    vocabulary_size: int
-    num_layers: int = 0
-    hidden_size: int = 0
-    linear_width: int = 0
-    """Inputs and outputs of the layers' matrices, summed: what a rank of an adapter costs."""
-
-    def num_trained(self, lora_rank: int) -> int:
-        """Parameters that an optimizer moves: an adapter's, or all of them at rank 0."""
-        return lora_rank * self.linear_width if lora_rank else self.num_parameters
-
-
-BUILT_IN_SIZES = {
-    "smollm2": ModelSize(134_515_008, 49_152, 30, 576, 305_280),
-    "tiny": ModelSize(336_192, 4_096, 2, 64, 2_048),
-    "tiny-moves": ModelSize(336_192, 4_096, 2, 64, 2_048),
-}
-"""Of the models that are names and may not be written yet."""
-
-WEIGHT_BYTES = {"float32": 4, "bfloat16": 2}
-
-
 def examine(config: RunConfig) -> list[Finding]:
     """Every check, worst news included; raises nothing.
 
@@ -115,19 +74,43 @@ def examine(config: RunConfig) -> list[Finding]:
     checks: list[Callable[[], Finding]] = [
         lambda: check_packages(config, gpus),
         lambda: check_gpus(config, gpus),
+        lambda: check_driver(config, gpus),
         lambda: check_attention(config, gpus),
         lambda: check_cluster(config),
         lambda: check_model(config),
         lambda: check_environment(config),
-        lambda: check_memory(config, gpus),
-        check_processors,
-        lambda: check_disk(config),
         check_temporary_space,
-        check_shared_memory,
-        check_open_files,
         lambda: check_store_access(config),
     ]
-    return [check() for check in checks]
+    return [check() for check in checks] + check_needs(config, gpus)
+
+
+def check_needs(config: RunConfig, gpus: Sequence[Gpu]) -> list[Finding]:
+    """What the run takes against what this machine has, by kind.
+
+    One finding alone where verl's settings cannot be composed, on which all of it depends.
+    """
+    device = wanted_device(config, num_gpus=len(gpus))
+    try:
+        needs = needs_of(config, device=device, gpu=gpus[0].name if gpus else None)
+    except (ConfigError, MachineError) as error:
+        return [
+            Finding(
+                name="settings",
+                status=Status.BAD,
+                found=str(error),
+                advice="mend them, and look again",
+                error=type(error),
+            )
+        ]
+    return [
+        check_gpu_memory(needs, gpus),
+        check_memory(needs),
+        check_processors(needs),
+        check_disk(config, needs),
+        check_shared_memory(needs),
+        check_open_files(needs),
+    ]
 
 
 def require_ready(config: RunConfig) -> list[Finding]:
@@ -147,76 +130,16 @@ def require_ready(config: RunConfig) -> list[Finding]:
     return [finding for finding in findings if finding.status is Status.WARNING]
 
 
-def model_size(path: str, *, setting: str = "model.path") -> ModelSize:
-    """Parameters and shape of a model, from the headers of its files.
-
-    Raises:
-        ConfigError: If `path` is no built-in model and no folder with weights.
-    """
-    if path in BUILT_IN_SIZES:
-        return BUILT_IN_SIZES[path]
-    folder = prepare_model(path, setting=setting)
-    weights = sorted(folder.glob("*.safetensors"))
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-        shapes = [shape for file in weights for shape in _shapes(file).items()]
-        return ModelSize(
-            num_parameters=sum(math.prod(shape) for _, shape in shapes),
-            vocabulary_size=int(config["vocab_size"]),
-            num_layers=int(config["num_hidden_layers"]),
-            hidden_size=int(config["hidden_size"]),
-            linear_width=sum(
-                sum(shape) for name, shape in shapes if ".layers." in name and len(shape) == 2
-            ),
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{setting} = {path!r} cannot be read: {error!r}") from error
-
-
-def _known_size(config: RunConfig) -> ModelSize:
-    """The model's size; nothing where it is not known, which `check_model` reports."""
-    return _size_or_nothing(config.model.path)
-
-
-def _critic_size(config: RunConfig) -> ModelSize:
-    """The critic's size; nothing without one, and where it is not known."""
-    if not config.algorithm.uses_critic:
-        return ModelSize(0, 0)
-    return _size_or_nothing(config.critic.path or config.model.path)
-
-
-def _unknown_size(name: str, config: RunConfig, free: str) -> Finding | None:
+def _unknown_size(name: str, needs: Needs, free: str) -> Finding | None:
     """A finding that says that nothing was estimated; None where all models' sizes are known."""
-    needed = {"model.path": config.model.path}
-    if config.algorithm.uses_critic and config.critic.path is not None:
-        needed["critic.path"] = config.critic.path
-    for setting, path in needed.items():
-        if _size_or_nothing(path).num_parameters == 0:
-            return Finding(
-                name=name,
-                status=Status.WARNING,
-                found=f"{free}; what is needed is not known without {setting} = {path!r}",
-                advice=f"mend {setting}, and look again",
-            )
+    for setting, path in needs.unknown:
+        return Finding(
+            name=name,
+            status=Status.WARNING,
+            found=f"{free}; what is needed is not known without {setting} = {path!r}",
+            advice=f"mend {setting}, and look again",
+        )
     return None
-
-
-def _size_or_nothing(path: str) -> ModelSize:
-    try:
-        return model_size(path)
-    except ConfigError:
-        return ModelSize(0, 0)
-
-
-def _shapes(file: Path) -> dict[str, list[int]]:
-    """Of all tensors of a safetensors file: its header is JSON after its length."""
-    with file.open("rb") as opened:
-        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    return {
-        name: [int(length) for length in entry["shape"]]
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
 
 
 def check_model(config: RunConfig) -> Finding:
@@ -258,68 +181,49 @@ def check_environment(config: RunConfig) -> Finding:
     )
 
 
-def memory_needed_gib(config: RunConfig, device: Literal["cpu", "gpu"]) -> float:
-    """Host memory of a run on this machine, estimated.
-
-    On a CPU: the processes; per parameter 4 bytes of weights, 4 of the copy that travels to the
-    engine, the engine's own 4 or 2, and 4 of a reference model if loss or reward needs one; per
-    parameter that is trained 4 each of gradient and two AdamW moments; weights, gradient and
-    moments of a critic; the key-value cache; and for the tokens of one micro-batch
-    `ACTIVATION_BYTES` a layer and hidden unit, and for those of its replies logits and their
-    gradient, 4 bytes each, over the vocabulary. Several workers share the weights' training
-    state; each of them has whole weights and gradients for a moment, 4 bytes each, and copy,
-    engine, cache and micro-batch of its own. On a GPU: the processes, and one copy of the weights
-    on its way.
-    """
-    size = _known_size(config)
-    if device == "gpu":
-        return PROCESSES_GIB + 4 * size.num_parameters / GIB
-    trained = size.num_trained(config.model.lora_rank)
-    engine_bytes = WEIGHT_BYTES[config.model.engine_dtype]
-    keeps_reference = config.loss.kl_coefficient > 0 or config.algorithm.reward_kl_coefficient > 0
-    reference_bytes = 4 if keeps_reference else 0
-    workers = config.resources.num_workers
-    whole_bytes = 4 if workers > 1 else 0
-    parameter_bytes = 4 + reference_bytes + workers * (4 + engine_bytes + whole_bytes)
-    trained_bytes = 12 + workers * whole_bytes
-    tokens, rollout = config.optimizer.micro_batch_tokens, config.rollout
-    row_tokens = rollout.max_prompt_tokens + rollout.max_reply_tokens
-    reply_tokens = tokens * rollout.max_reply_tokens / row_tokens
-    activation_bytes = ACTIVATION_BYTES * size.num_layers * size.hidden_size * tokens
-    logit_bytes = 8 * reply_tokens * size.vocabulary_size
-    batch_bytes = workers * (activation_bytes + logit_bytes)
-    critic_bytes = 16 * _critic_size(config).num_parameters
-    policy_bytes = parameter_bytes * size.num_parameters + trained_bytes * trained
-    model_gib = (policy_bytes + critic_bytes + batch_bytes) / GIB
-    processes_gib = PROCESSES_GIB + (workers - 1) * WORKER_GIB
-    return processes_gib + model_gib + workers * config.engine.memory_gib
-
-
-def memory_available_gib() -> float:
-    """Memory that is free now, within the limit of the container, if there is one."""
-    available = psutil.virtual_memory().available
-    for limit_file, usage_file in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        try:
-            limit = Path(limit_file).read_text(encoding="ascii").strip()
-            usage = Path(usage_file).read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if limit.isdigit() and usage.isdigit():
-            available = min(available, int(limit) - int(usage))
-    return available / GIB
+def check_gpu_memory(needs: Needs, gpus: Sequence[Gpu]) -> Finding:
+    """The smallest GPU here holds the learner, and the engine in its share."""
+    if needs.composed.device == "cpu":
+        return Finding(name="GPU memory", status=Status.GOOD, found="none is used")
+    sizes = [gpu.memory_gib for gpu in gpus if gpu.memory_gib is not None]
+    has = f"{min(sizes):.1f} GiB" if sizes else "of a size that no driver reports here"
+    memory = needs.gpu
+    if memory is None:
+        return _unknown_size("GPU memory", needs, has) or Finding(
+            name="GPU memory",
+            status=Status.WARNING,
+            found=f"{has}; what is needed is estimated for FSDP alone",
+            advice="watch the first training step",
+        )
+    found = (
+        f"{has} each; about {memory.learning / GIB:.1f} to learn, {memory.resident / GIB:.1f} of "
+        "which stay while episodes are played"
+    )
+    if memory.engine_share:
+        found += (
+            f" beside {memory.engine_share:.0%} for the engine, which needs "
+            f"{memory.engine / GIB:.1f} at least"
+        )
+    status = Status.WARNING if not sizes else Status.GOOD
+    if sizes and memory.smallest > min(sizes) * GIB:
+        status = Status.BAD
+        found += f"; a GPU of {memory.smallest / GIB:.0f} GiB would do"
+    elif sizes and memory.smallest > 0.9 * min(sizes) * GIB:
+        status = Status.WARNING
+    return Finding(
+        name="GPU memory",
+        status=status,
+        found=found,
+        advice="lower optimizer.micro_batch_tokens, set model.gradient_checkpointing = true, "
+        "change engine.gpu_memory_utilization, raise engine.tensor_parallel_size or "
+        "resources.num_workers, or train an adapter (model.lora_rank)",
+    )
 
 
-def check_memory(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+def check_memory(needs: Needs) -> Finding:
     """The estimate fits into what is free; without the model's size there is none."""
-    needed = memory_needed_gib(config, wanted_device(config, num_gpus=len(gpus)))
-    available = memory_available_gib()
-    unknown = _unknown_size("memory", config, f"{available:.1f} GiB free")
+    needed, available = needs.host.total / GIB, memory_available() / GIB
+    unknown = _unknown_size("memory", needs, f"{available:.1f} GiB free")
     if unknown is not None and needed <= available:
         return unknown
     status = Status.GOOD
@@ -327,70 +231,47 @@ def check_memory(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
         status = Status.BAD
     elif needed > 0.9 * available:
         status = Status.WARNING
+    advice = "end other programs, or lower engine.memory_gib and optimizer.micro_batch_tokens"
+    if needs.composed.device == "gpu":
+        advice = "end other programs, or take a machine with more memory"
     return Finding(
         name="memory",
         status=status,
         found=f"{available:.1f} GiB free, about {needed:.1f} GiB needed",
-        advice="end other programs, or lower engine.memory_gib and optimizer.micro_batch_tokens",
+        advice=advice,
     )
 
 
-def num_processors() -> float:
-    """Processors that this process may use, within the container's quota."""
-    count = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return count
-    return min(count, int(quota) / int(period)) if quota.isdigit() else count
-
-
-def check_processors() -> Finding:
-    """At least two processors: one for the learner or engine, one for everything else.
+def check_processors(needs: Needs) -> Finding:
+    """A processor for each process that may compute at the same moment.
 
     Ray's *logical* processors are another matter: too few of them and verl waits without a
     word, so a Ray of the run's own is started with as many as the run needs, whatever the
-    machine has.
+    machine has, and a cluster's nodes are asked when the run has joined it.
     """
-    count = num_processors()
+    count, wanted = num_processors(), busy_processes(needs.composed)
     return Finding(
         name="processors",
-        status=Status.GOOD if count >= 2 else Status.WARNING,
-        found=f"{count:g}",
-        advice="give the container at least 2 processors; with fewer every stage waits for others",
+        status=Status.GOOD if count >= wanted else Status.WARNING,
+        found=f"{count:g}, {wanted} wanted; {needs.ray.total} by Ray's count",
+        advice=f"give the container {wanted} processors; with fewer every stage waits for others",
     )
 
 
-def disk_needed_gib(config: RunConfig) -> float:
-    """Disk below the runs folder, estimated.
-
-    A checkpoint has the weights twice (as verl's shards, and as a Hugging Face folder) and two
-    moments of each parameter that is trained, all in `model.dtype`; an adapter's parameters come
-    on top of the model's. A critic's has its weights and two moments. `keep_last` of them and the
-    best one stay while the next is written. The final and the best model take the weights once
-    more each, where the disk cannot link files. One GiB is left to logs and the store.
-    """
-    size, critic, rank = _known_size(config), _critic_size(config), config.model.lora_rank
-    trained = size.num_trained(rank)
-    parameters = size.num_parameters + (trained if rank else 0)
-    numbers = 2 * parameters + 2 * trained + 3 * critic.num_parameters
-    num_best = 1 if config.checkpoint.keep_best else 0
-    weight_bytes = WEIGHT_BYTES[config.model.dtype]
-    checkpoints = (config.checkpoint.keep_last + num_best + 1) * weight_bytes * numbers
-    models = weight_bytes * (1 + num_best) * parameters
-    return (checkpoints + models) / GIB + 1.0
-
-
-def check_disk(config: RunConfig) -> Finding:
+def check_disk(config: RunConfig, needs: Needs) -> Finding:
     """Checkpoints fit where they go; how large they are follows from the model's size."""
-    needed = disk_needed_gib(config)
+    needed = needs.disk.folder / GIB
     folder = _nearest_folder(Path(config.runs_directory))
     free = shutil.disk_usage(folder).free / GIB
-    unknown = _unknown_size("disk", config, f"{free:.1f} GiB free at {folder}")
+    unknown = _unknown_size("disk", needs, f"{free:.1f} GiB free at {folder}")
     writable = os.access(folder, os.W_OK | os.X_OK)
     if unknown is not None and needed <= free and writable:
         return unknown
-    found = f"{free:.1f} GiB free at {folder}, about {needed:.1f} GiB needed"
+    found = (
+        f"{free:.1f} GiB free at {folder}, about {needed:.1f} GiB needed by "
+        f"{needs.disk.num_checkpoints} checkpoints of {needs.disk.checkpoint / GIB:.1f} GiB and "
+        "the models"
+    )
     return Finding(
         name="disk",
         status=Status.GOOD if free >= needed and writable else Status.BAD,
@@ -417,29 +298,36 @@ def check_temporary_space() -> Finding:
     )
 
 
-def check_shared_memory() -> Finding:
+def check_shared_memory(needs: Needs) -> Finding:
     """`/dev/shm` carries weights between processes."""
     folder = Path("/dev/shm")
     free = shutil.disk_usage(folder).free / GIB if folder.is_dir() else 0.0
+    needed = needs.shared_memory / GIB
     return Finding(
         name="shared memory",
-        status=Status.GOOD if free >= SHARED_MEMORY_GIB else Status.BAD,
-        found=f"{free:.1f} GiB free at {folder}, {SHARED_MEMORY_GIB:.1f} GiB needed",
-        advice="start the container with --shm-size=4g, or: mount -o remount,size=4g /dev/shm",
+        status=Status.GOOD if free >= needed else Status.BAD,
+        found=f"{free:.1f} GiB free at {folder}, {needed:.1f} GiB needed",
+        advice=f"start the container with --shm-size={_whole(needed)}g, or: "
+        f"mount -o remount,size={_whole(needed)}g /dev/shm",
     )
 
 
-def check_open_files() -> Finding:
-    """Ray's processes hold many sockets."""
+def _whole(gib: float) -> int:
+    """GiB to ask for: with room, and at least 4."""
+    return max(4, int(gib) + 1)
+
+
+def check_open_files(needs: Needs) -> Finding:
+    """Ray's processes hold many sockets, and an agent loop one to each process of environments."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
+    unlimited, needed = resource.RLIM_INFINITY, needs.open_files
     return Finding(
         name="open files",
-        status=Status.GOOD if soft == unlimited or soft >= OPEN_FILES else Status.BAD,
-        found="unlimited" if soft == unlimited else f"limit {soft}, {OPEN_FILES} needed",
-        advice=f"ulimit -n {OPEN_FILES}"
-        if hard == unlimited or hard >= OPEN_FILES
-        else f"raise the hard limit, now {hard}, to {OPEN_FILES}",
+        status=Status.GOOD if soft == unlimited or soft >= needed else Status.BAD,
+        found="unlimited" if soft == unlimited else f"limit {soft}, {needed} needed",
+        advice=f"ulimit -n {needed}"
+        if hard == unlimited or hard >= needed
+        else f"raise the hard limit, now {hard}, to {needed}",
     )
 
 
@@ -465,7 +353,7 @@ def check_packages(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
 
 
 def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
-    """As many GPUs as the run asks for, each with room for the engine's weights."""
+    """As many GPUs as the run asks for."""
     device = wanted_device(config, num_gpus=len(gpus))
     found = ", ".join(f"{gpu.name} ({gpu.memory_gib or '?'} GiB)" for gpu in gpus) or "none"
     if device == "cpu":
@@ -486,7 +374,36 @@ def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
             + (" with the engines' own" if resources.num_engine_workers else ""),
             advice="lower resources.num_workers, or say resources.device=cpu",
         )
-    return _engine_weights_fit(config, gpus, found)
+    return Finding(name="GPU", status=Status.GOOD, found=found)
+
+
+def check_driver(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """The driver is new enough for the CUDA that the installed torch was built for."""
+    cuda = torch_cuda_version()
+    built_for = f"torch for CUDA {cuda}" if cuda else "torch without CUDA"
+    if wanted_device(config, num_gpus=len(gpus)) == "cpu":
+        return Finding(name="driver", status=Status.GOOD, found="none is used")
+    driver = driver_version()
+    if cuda is None or driver is None:
+        here = "no driver answers" if driver is None else f"driver {driver}"
+        return Finding(
+            name="driver",
+            # On a cluster the GPUs may all be other machines'.
+            status=Status.WARNING if config.resources.ray_address is not None else Status.BAD,
+            found=f"{here}, and {built_for}",
+            advice="install NVIDIA's driver, and torch's CUDA build",
+        )
+    least = least_driver(cuda)
+    major = driver.partition(".")[0]
+    too_old = least is not None and major.isdigit() and int(major) < least
+    return Finding(
+        name="driver",
+        status=Status.BAD if too_old else Status.GOOD,
+        found=f"{driver}, and {built_for}"
+        + (f", which needs {least} or newer" * (least is not None)),
+        advice=f"update NVIDIA's driver to {least} or newer; where CUDA's forward compatibility "
+        "package takes its place, start with --skip-doctor",
+    )
 
 
 def check_attention(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
@@ -543,20 +460,6 @@ def check_cluster(config: RunConfig) -> Finding:
             f"`ray start --address={address}`",
         )
     return Finding(name="Ray", status=Status.GOOD, found=f"a cluster at {address}")
-
-
-def _engine_weights_fit(config: RunConfig, gpus: tuple[Gpu, ...], found: str) -> Finding:
-    engine = config.engine
-    bytes_each = 4 if config.model.engine_dtype == "float32" else 2
-    weights = bytes_each * _known_size(config).num_parameters / GIB / engine.tensor_parallel_size
-    sizes = [gpu.memory_gib for gpu in gpus if gpu.memory_gib is not None]
-    share = engine.gpu_memory_utilization * min(sizes, default=float("inf"))
-    return Finding(
-        name="GPU",
-        status=Status.GOOD if weights < share else Status.BAD,
-        found=f"{found}; the engine's weights take {weights:.1f} of its {share:.1f} GiB a GPU",
-        advice="raise engine.gpu_memory_utilization or engine.tensor_parallel_size",
-    )
 
 
 def check_store_access(config: RunConfig) -> Finding:

@@ -162,15 +162,8 @@ def describe_host() -> Host:
 
 def find_gpus() -> tuple[Gpu, ...]:
     """NVIDIA accelerators that the driver reports; empty without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    query = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-    except (subprocess.SubprocessError, OSError):
-        return ()
-    rows = [line.rsplit(",", 2) for line in answer.stdout.splitlines() if line.count(",") >= 2]
+    lines = _ask_driver("name,memory.total,memory.free")
+    rows = [line.rsplit(",", 2) for line in lines if line.count(",") >= 2]
     return tuple(
         Gpu(
             name=name.strip(),
@@ -179,6 +172,25 @@ def find_gpus() -> tuple[Gpu, ...]:
         )
         for name, total, free in rows
     )
+
+
+def driver_version() -> str | None:
+    """Of NVIDIA's driver, e.g. `580.65.06`; None without one."""
+    lines = _ask_driver("driver_version")
+    return lines[0].strip() if lines else None
+
+
+def _ask_driver(columns: str) -> list[str]:
+    """A line for each GPU; none without a driver, or from one that fails."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = [program, f"--query-gpu={columns}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (subprocess.SubprocessError, OSError):
+        return []
+    return answer.stdout.splitlines()
 
 
 def _gib(mebibytes: str) -> float | None:

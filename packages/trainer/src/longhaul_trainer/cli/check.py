@@ -14,6 +14,8 @@ from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.load import problem_list
 from longhaul_trainer.description_check import problems_of
 from longhaul_trainer.horizons import horizon_schedule
+from longhaul_trainer.resources import needs_here
+from longhaul_trainer.resources.words import needs_in_words
 
 
 def check(
@@ -37,7 +39,8 @@ def check(
         console.print(config.to_toml(), end="", markup=False, highlight=False, soft_wrap=True)
         return
     table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in summary(config).items():
+    lines = summary(config) | needs_in_words(config, needs_here(config))
+    for name, value in lines.items():
         table.add_row(f"[dim]{name}[/]", value)
     console.print(f"[green]{file} describes a run[/]", highlight=False)
     console.print(table)

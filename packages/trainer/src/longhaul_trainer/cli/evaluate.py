@@ -68,7 +68,7 @@ def evaluate(
         update={"name": split, "runs_directory": str(folder), "trackers": ()}
     )
     config = config.with_absolute_paths(Path.cwd())
-    check_machine(config, skip=skip_doctor)
+    check_machine(config, skip=skip_doctor, trains=False)
     run = RunDirectory.create(config)
     with run.locked():
         outcome = carry_out(config, run, evaluation(Split(split)))

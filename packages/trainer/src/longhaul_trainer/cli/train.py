@@ -31,6 +31,8 @@ from longhaul_trainer.description_check import require_named
 from longhaul_trainer.full_disk import FullDisksExplained
 from longhaul_trainer.models import hash_model, prepare_model
 from longhaul_trainer.provenance import collect_provenance
+from longhaul_trainer.resources import needs_here
+from longhaul_trainer.resources.words import needs_in_a_line
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 
 logger = logging.getLogger(__name__)
@@ -157,8 +159,8 @@ def say_goodbye(outcome: RunOutcome, run: RunDirectory) -> None:
     raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
 
 
-def check_machine(config: RunConfig, *, skip: bool) -> None:
-    """Show the doctor's warnings; what the description names is looked up in any case.
+def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None:
+    """Show what a training takes, and the doctor's warnings; names are looked up in any case.
 
     Raises:
         LonghaulError: If the machine cannot carry the run, unless that is to be skipped.
@@ -166,6 +168,9 @@ def check_machine(config: RunConfig, *, skip: bool) -> None:
     from longhaul_trainer.doctor import require_ready
 
     require_named(config)
+    if trains:
+        line = needs_in_a_line(needs_here(config))
+        console_of("stdout").print(f"[dim]takes[/]   {line}", highlight=False)
     if skip:
         return
     for warning in require_ready(config):

@@ -63,6 +63,9 @@ class ResourcesConfig(Section):
     """Further GPUs on each engine node, for engines alone; of trainer.mode = "separate_async"."""
     num_engine_nodes: int = Field(default=1, ge=1)
     """Machines that have those."""
+    storage_units: int | None = Field(default=None, ge=1)
+    """Processes of TransferQueue, which hold the rows of a training step; each takes one of Ray's
+    logical processors. Left out, 2 for each of `num_nodes` on GPUs, and 1 on a CPU."""
     ray_address: str | None = Field(default=None, min_length=1)
     """Cluster to join, such as `auto` or `10.0.0.1:6379`, with a node on this machine; left out, a
     Ray of the run's own."""

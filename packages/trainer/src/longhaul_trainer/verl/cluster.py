@@ -2,7 +2,8 @@
 
 Ray schedules by logical processors. verl asks for more of them than a small machine has
 and waits for ever, silently, if they are not there, so a Ray of our own is started with
-as many as a run needs; the real ones are shared by the operating system.
+as many as a run needs (`longhaul_trainer.resources`), on GPUs as on a CPU; the real ones are
+shared by the operating system. A cluster's nodes were started by somebody else, so they are asked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import ray
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.device import Device
+from longhaul_trainer.resources import ray_processors
+from longhaul_trainer.resources.composed import compose
 from longhaul_trainer.verl.nodes import (
     living_nodes,
     require_alike,
@@ -24,15 +28,12 @@ from longhaul_trainer.verl.nodes import (
 )
 from longhaul_trainer.verl.variables import worker_variables
 
-LOGICAL_CPUS = 16
-"""More than the training worker, the storage unit, the router and verl's pools ask for."""
-
 OBJECT_STORE_BYTES = 1 << 30
 
 
 @contextmanager
 def connected(
-    run: RunConfig, *, device: str, python: Path | None, files: Sequence[Path] = ()
+    run: RunConfig, *, device: Device, python: Path | None, files: Sequence[Path] = ()
 ) -> Generator[None]:
     """Join or start Ray while the block runs; a Ray of our own ends with it.
 
@@ -46,15 +47,13 @@ def connected(
         MachineError: If the cluster cannot be reached, lacks what the run asks for, or is not
             the same on every node.
     """
-    resources = run.resources
+    resources, composed = run.resources, compose(run, device)
     if resources.ray_address is not None:
         _join(resources.ray_address, device=device)
     else:
         ray.init(
             address="local",
-            num_cpus=LOGICAL_CPUS + 4 * (resources.num_workers + resources.num_engine_workers)
-            if device == "cpu"
-            else None,
+            num_cpus=ray_processors(composed).total,
             num_gpus=resources.num_workers + resources.num_engine_workers
             if device == "cpu"
             else None,
@@ -66,7 +65,7 @@ def connected(
         )
     try:
         nodes = living_nodes()
-        require_size(nodes, resources, device=device)
+        require_size(nodes, composed)
         if resources.ray_address is not None:
             require_free_cluster()
             require_alike(nodes, files=files)

@@ -20,7 +20,9 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from longhaul_core.errors import MachineError
-from longhaul_trainer.config import ResourcesConfig
+from longhaul_trainer.resources import ray_processors
+from longhaul_trainer.resources.composed import Composed
+from longhaul_trainer.resources.processors import of_a_learner_node
 
 PACKAGES = (
     "verl",
@@ -33,8 +35,6 @@ PACKAGES = (
     "flash-attn",  # decides the attention of all of them
 )
 OWN_PACKAGES = ("longhaul_core", "longhaul_envs", "longhaul_trainer")
-CPUS_PER_WORKER = 4
-"""Logical processors that verl's pool, the storage of its rows and the rest ask for."""
 ANSWER_SECONDS = 120.0
 """How long a node may take to answer: it starts a process for it."""
 FREED_SECONDS = 30.0
@@ -75,47 +75,69 @@ def living_nodes() -> list[Node]:
     ]
 
 
-def require_size(nodes: Sequence[Node], resources: ResourcesConfig, *, device: str) -> None:
+def require_size(nodes: Sequence[Node], composed: Composed) -> None:
     """Refuse a cluster that a run would wait on for ever.
 
     Args:
         nodes: Of the cluster.
-        resources: What the run asks for.
-        device: `"cpu"` or `"gpu"`.
+        composed: What the run asks verl for.
 
     Raises:
-        MachineError: If fewer than `num_nodes` nodes have room for `num_workers` workers.
+        MachineError: If fewer than `num_nodes` nodes have room for their part of the learner, one
+            has none for its part of the rows, or the engines have too few GPUs or processors.
     """
-    workers = resources.num_workers
-    cpus = CPUS_PER_WORKER * workers
+    workers, cpus = composed.workers_of_a_node, of_a_learner_node(composed)
     fit = [node for node in nodes if node.num_gpus >= workers and node.num_cpus >= cpus]
-    if len(fit) >= resources.num_nodes:
-        _require_engines(nodes, resources)
-        return
-    seen = ", ".join(f"{n.address} has {n.num_gpus:g} and {n.num_cpus:g}" for n in nodes)
-    advice = "add nodes, or lower resources.num_nodes or resources.num_workers"
-    if device == "cpu":
-        advice += (
-            f"; on CPUs a node is started with `ray start --num-gpus={workers} "
-            f"--num-cpus={4 * cpus}`, where a GPU stands for a worker"
-        )
-    raise MachineError(
-        f"the run needs {resources.num_nodes} Ray nodes with {workers} GPUs and {cpus} CPUs by "
-        f"Ray's count (resources.num_nodes, resources.num_workers), and {len(fit)} of "
-        f"{len(nodes)} have them: {seen}; {advice}"
+    declared = f"--num-gpus={workers} " if composed.device == "cpu" else ""
+    advice = (
+        "Ray's CPUs are a count that `ray start` is given, and may be more than the machine has: "
+        f"`ray start {declared}--num-cpus={cpus}`"
     )
+    if composed.device == "cpu":
+        advice += ", where a GPU stands for a worker"
+    if len(fit) < composed.num_nodes:
+        seen = ", ".join(f"{n.address} has {n.num_gpus:g} and {n.num_cpus:g}" for n in nodes)
+        raise MachineError(
+            f"the run needs {composed.num_nodes} Ray nodes with {workers} GPUs and {cpus} CPUs by "
+            f"Ray's count (resources.num_nodes, resources.num_workers), and {len(fit)} of "
+            f"{len(nodes)} have them: {seen}; add nodes, or lower resources.num_nodes or "
+            f"resources.num_workers; {advice}"
+        )
+    _require_storage(nodes, composed)
+    _require_engines(nodes, composed, advice=advice)
 
 
-def _require_engines(nodes: Sequence[Node], resources: ResourcesConfig) -> None:
-    """Refuse a cluster without GPUs left for the engines beside the learner."""
-    engines = resources.num_engine_workers * resources.num_engine_nodes
-    wanted = resources.num_workers * resources.num_nodes + engines
+def _require_storage(nodes: Sequence[Node], composed: Composed) -> None:
+    """Refuse a node, such as a head without CPUs, that TransferQueue would wait for."""
+    units = -(-composed.storage_units // len(nodes))
+    for node in nodes:
+        if node.num_cpus < units:
+            raise MachineError(
+                f"each node of the cluster gets {units} of {composed.storage_units} processes that "
+                f"hold rows (resources.storage_units), and {node.address} has {node.num_cpus:g} "
+                f"CPUs by Ray's count; start it with `ray start --num-cpus={units}`"
+            )
+
+
+def _require_engines(nodes: Sequence[Node], composed: Composed, *, advice: str) -> None:
+    """Refuse a cluster without GPUs and processors left for the engines beside the learner."""
+    engines = composed.num_engine_workers
+    if not engines:
+        return
+    wanted = composed.num_workers + engines
     found = sum(node.num_gpus for node in nodes)
-    if engines and found < wanted:
+    if found < wanted:
         raise MachineError(
             f"the run needs {wanted} GPUs by Ray's count, {engines} of them for engines alone "
             "(resources.num_engine_workers, resources.num_engine_nodes), and the cluster has "
             f"{found:g}; add nodes, or lower one of the settings"
+        )
+    cpus, counted = ray_processors(composed).total, sum(node.num_cpus for node in nodes)
+    if counted < cpus:
+        raise MachineError(
+            f"the run needs {cpus} CPUs by Ray's count, those of {engines} GPUs for engines alone "
+            f"among them, and the cluster has {counted:g}; {advice} on each node, and more on "
+            "those of engines"
         )
 
 

@@ -24,6 +24,7 @@ from longhaul_trainer.agent_loops import least_workers, most_agent_loops
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
+from longhaul_trainer.resources.rows import most_rows
 from longhaul_trainer.verl.attention import ATTENTION, SDPA, gpu_attention
 
 Value = bool | int | float | str | list[str] | list[float] | None
@@ -61,9 +62,12 @@ SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
 """Last part of the settings that share a row out among GPUs: of the actor, reference and critic."""
 
 AGENT_LOOPS = "actor_rollout_ref.rollout.agent.num_workers"
+QUEUE = "transfer_queue.backend.SimpleStorage"
+QUEUE_ROWS = f"{QUEUE}.total_storage_size"
 
 OVERRIDABLE = frozenset(
     {
+        QUEUE_ROWS,
         "trainer.project_name",
         "trainer.logger",
         AGENT_LOOPS,
@@ -166,6 +170,7 @@ def verl_settings(
         derived |= _critic(run, paths, device)
     if only_validate:
         derived |= {"trainer.val_only": True, "trainer.val_before_train": True}
+    derived |= _queue(run, device)
     of_device = _cpu(run) if device == "cpu" else _gpu(run)
     derived |= of_device
     _refuse_missing(config, derived)
@@ -199,8 +204,18 @@ def require_known_settings(run: RunConfig, *, device: str) -> None:
     Raises:
         ConfigError: As `verl_settings`.
     """
+    settings_without_files(run, device=device)
+
+
+def settings_without_files(run: RunConfig, *, device: str) -> DictConfig:
+    """As `verl_settings`, for who asks before the run has files: their paths are empty.
+
+    Raises:
+        ConfigError: As `verl_settings`.
+        MachineError: As `verl_settings`.
+    """
     nowhere = Path()
-    verl_settings(
+    return verl_settings(
         run,
         paths=Paths(model=nowhere, checkpoints=nowhere, agent_loops=nowhere, critic=nowhere),
         device=device,
@@ -305,6 +320,18 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "trainer.val_before_train": run.validation.before,
         "transfer_queue.enable": True,
     } | _turns(run)
+
+
+def _queue(run: RunConfig, device: str) -> dict[str, Value]:
+    """TransferQueue: as many processes as the run asks for, with room for all its rows.
+
+    verl's eight processes would each reserve a processor of Ray's, and its limit of 100,000 rows
+    ends a run that has more of them at once.
+    """
+    units = run.resources.storage_units
+    if units is None:
+        units = 1 if device == "cpu" else 2 * run.resources.num_nodes
+    return {f"{QUEUE}.num_data_storage_units": units, QUEUE_ROWS: most_rows(run)}
 
 
 def _turns(run: RunConfig) -> dict[str, Value]:
@@ -463,7 +490,6 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
         f"{engine}.worker_extension_cls": "longhaul_trainer.verl.cpu.engine.CpuWorkerExtension",
         f"{engine}.distributed_executor_backend": "uni",
         f"{engine}.kv_cache_memory_bytes": int(run.engine.memory_gib * 2**30),
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
 
 

@@ -1,0 +1,162 @@
+"""Parameters and shape of a model, from the headers of its files."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.models import prepare_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSize:
+    """What memory, disk and time follow from."""
+
+    num_parameters: int
+    vocabulary_size: int
+    num_layers: int
+    hidden_size: int
+    mlp_width: int
+    """Hidden units of a layer's perceptron."""
+    key_value_width: int
+    """Numbers in the keys of a token in a layer; as many in the values."""
+    tied: bool
+    """Whether the output shares its matrix with the embedding."""
+    linear_widths: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Inputs and outputs of the layers' matrices, summed by the matrix's name (`q_proj`): what a
+    rank of an adapter costs there."""
+
+    def num_trained(self, lora_rank: int, targets: Iterable[str] | None = None) -> int:
+        """Parameters that an optimizer moves: an adapter's, or all of them at rank 0.
+
+        Args:
+            lora_rank: Of the adapter.
+            targets: Names of the matrices that have one; None for all of the layers'.
+        """
+        if not lora_rank:
+            return self.num_parameters
+        widths = self.linear_widths
+        names = widths if targets is None else widths.keys() & set(targets)
+        return lora_rank * sum(widths[name] for name in names)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Of the embedding and the output together."""
+        return self.vocabulary_size * self.hidden_size * (1 if self.tied else 2)
+
+    @property
+    def multiplied_parameters(self) -> int:
+        """Parameters that each token is multiplied with: an embedding that is only read is none."""
+        return self.num_parameters - (0 if self.tied else self.embedding_parameters // 2)
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of one layer, rounded down."""
+        return max(0, self.num_parameters - self.embedding_parameters) // max(1, self.num_layers)
+
+
+_TINY = ModelSize(
+    num_parameters=336_192,
+    vocabulary_size=4_096,
+    num_layers=2,
+    hidden_size=64,
+    mlp_width=128,
+    key_value_width=32,
+    tied=True,
+    linear_widths={
+        **dict.fromkeys(("q_proj", "o_proj"), 256),
+        **dict.fromkeys(("k_proj", "v_proj"), 192),
+        **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), 384),
+    },
+)
+BUILT_IN_SIZES = {
+    "smollm2": ModelSize(
+        num_parameters=134_515_008,
+        vocabulary_size=49_152,
+        num_layers=30,
+        hidden_size=576,
+        mlp_width=1_536,
+        key_value_width=192,
+        tied=True,
+        linear_widths={
+            **dict.fromkeys(("q_proj", "o_proj"), 34_560),
+            **dict.fromkeys(("k_proj", "v_proj"), 23_040),
+            **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), 63_360),
+        },
+    ),
+    "tiny": _TINY,
+    "tiny-moves": _TINY,
+}
+"""Of the models that are names and may not be written yet."""
+
+
+def model_size(path: str, *, setting: str = "model.path") -> ModelSize:
+    """Parameters and shape of a model, from the headers of its files.
+
+    Args:
+        path: A built-in model's name, or a Hugging Face folder.
+        setting: That names it, for messages.
+
+    Raises:
+        ConfigError: If `path` is no built-in model and no folder with weights.
+    """
+    if path in BUILT_IN_SIZES:
+        return BUILT_IN_SIZES[path]
+    folder = prepare_model(path, setting=setting)
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+        shapes = [
+            shape
+            for file in sorted(folder.glob("*.safetensors"))
+            for shape in _shapes(file).items()
+        ]
+        return _size_of(config, shapes)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{setting} = {path!r} cannot be read: {error!r}") from error
+
+
+def size_or_none(path: str) -> ModelSize | None:
+    """As `model_size`; None where the model cannot be read, which other checks report."""
+    try:
+        return model_size(path)
+    except ConfigError:
+        return None
+
+
+def _size_of(config: Mapping[str, object], shapes: list[tuple[str, list[int]]]) -> ModelSize:
+    """Keys that a model of another form lacks stand for the usual: four hidden sizes, own keys."""
+
+    def number(key: str, default: int | None = None) -> int:
+        return int(cast("int", config[key] if default is None else config.get(key) or default))
+
+    hidden, heads = number("hidden_size"), number("num_attention_heads", 1)
+    key_value_heads = number("num_key_value_heads", heads)
+    widths: dict[str, int] = {}
+    for name, shape in shapes:
+        if ".layers." in name and len(shape) == 2:
+            matrix = name.removesuffix(".weight").rpartition(".")[2]
+            widths[matrix] = widths.get(matrix, 0) + sum(shape)
+    return ModelSize(
+        num_parameters=sum(math.prod(shape) for _, shape in shapes),
+        vocabulary_size=number("vocab_size"),
+        num_layers=number("num_hidden_layers"),
+        hidden_size=hidden,
+        mlp_width=number("intermediate_size", 4 * hidden),
+        key_value_width=key_value_heads * number("head_dim", hidden // heads),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        linear_widths=widths,
+    )
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Of all tensors of a safetensors file: its header is JSON after its length."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return {
+        name: [int(length) for length in entry["shape"]]
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }

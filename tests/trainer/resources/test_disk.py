@@ -1,0 +1,71 @@
+"""Tests for `longhaul_trainer.resources.disk`."""
+
+from dataclasses import replace
+
+import pytest
+
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.resources.composed import Composed, compose
+from longhaul_trainer.resources.disk import LOGS_BYTES, Disk, disk
+from trainer.resources.runs import MIB, ROUND, a_run
+
+BASE = 1000 * MIB
+CHECKPOINT = {"keep_last": 2, "keep_best": True}
+
+
+def disk_of(run: RunConfig, composed: Composed | None = None) -> Disk:
+    composed = composed or compose(run, "gpu")
+    return disk(run, composed, ROUND, ROUND if composed.has_critic else None)
+
+
+def saving(run: RunConfig, *contents: str) -> Disk:
+    """What is written if verl is told to save that."""
+    return disk_of(run, replace(compose(run, "gpu"), saved=frozenset(contents)))
+
+
+def test_a_checkpoint_has_the_weights_twice_and_two_moments() -> None:
+    whole = disk_of(a_run(checkpoint=CHECKPOINT))
+
+    assert whole.checkpoint == 4 * 4 * BASE
+    assert whole.num_checkpoints == 4
+    assert whole.models == 4 * 2 * BASE
+    assert whole.folder == 4 * whole.checkpoint + whole.models + LOGS_BYTES
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("bfloat16", 2), ("float32", 4)])
+def test_an_adapter_s_checkpoint_has_moments_of_the_adapter_alone(dtype: str, number: int) -> None:
+    run = a_run(model={"lora_rank": 1024, "dtype": dtype}, checkpoint=CHECKPOINT)
+    composed, trained = compose(run, "gpu"), 1024 * 2048
+
+    found = disk(run, composed, ROUND, None)
+
+    assert composed.parameter_bytes == number
+    assert found.checkpoint == number * (2 * (BASE + trained) + 2 * trained)
+    assert found.models == number * 2 * (BASE + trained)
+
+
+def test_what_verl_is_not_told_to_save_takes_no_room() -> None:
+    run = a_run()
+
+    assert saving(run, "model", "optimizer").checkpoint == 4 * 3 * BASE
+    assert saving(run, "model", "hf_model").checkpoint == 4 * 2 * BASE
+    assert saving(run, "model", "extra").checkpoint == 4 * BASE
+    adapter = a_run(model={"lora_rank": 1})
+    alone = replace(compose(adapter, "gpu"), saved=frozenset({"model"}), saves_adapter_alone=True)
+    assert disk_of(adapter, alone).checkpoint == 4 * 2048
+
+
+def test_a_critic_s_checkpoint_has_its_weights_and_moments() -> None:
+    with_critic = disk_of(a_run(algorithm={"name": "gae"}))
+
+    assert with_critic.checkpoint - disk_of(a_run()).checkpoint == 4 * 3 * BASE
+
+
+def test_the_store_grows_with_tokens() -> None:
+    run = a_run(
+        num_training_steps=10,
+        tasks_per_training_step=4,
+        rollout={"group_size": 8, "horizon": 5, "max_prompt_tokens": 100, "max_reply_tokens": 20},
+    )
+
+    assert disk_of(run).most_stored == 9 * 10 * 4 * 8 * 5 * 120

@@ -1,0 +1,162 @@
+"""Tests for `longhaul_trainer.resources`: the sum of a run, and of each recipe."""
+
+from pathlib import Path
+
+import pytest
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.config import RunConfig, load_config
+from longhaul_trainer.device import Device
+from longhaul_trainer.resources import Needs, needs_of
+from longhaul_trainer.resources.needs import environment_processes
+from longhaul_trainer.resources.words import needs_in_a_line, needs_in_words, span_in_words
+from model_headers import OF_RECIPES, QWEN2_5_1_5B, write_qwen
+from trainer.resources.runs import GIB, a_run
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+RECIPES = sorted(CONFIGS.glob("*.toml"))
+
+
+GIGPO: dict[str, object] = {
+    "num_training_steps": 150,
+    "tasks_per_training_step": 16,
+    "rollout": {
+        "group_size": 8,
+        "horizon": 50,
+        "max_prompt_tokens": 2048,
+        "max_reply_tokens": 512,
+        "concurrent_episodes": 128,
+    },
+    "environment": {"num_workers": 128},
+    "loss": {"kl_coefficient": 0.01, "entropy_coefficient": 0.001},
+    "optimizer": {"micro_batch_tokens": 32768},
+    "engine": {"max_sequences": 128},
+    "resources": {"num_workers": 4},
+}
+"""GiGPO's sizes on four GPUs."""
+
+
+def needs_of_recipe(file: Path, folder: Path) -> tuple[RunConfig, Needs]:
+    """Of a recipe with its model's headers in place of the model."""
+    run = load_config(file)
+    device: Device = "cpu" if run.resources.device == "cpu" else "gpu"
+    if device == "gpu":
+        model = write_qwen(folder / "model", OF_RECIPES[Path(run.model.path).name])
+        run = load_config(file, [f"model.path={model}"])
+    return run, needs_of(run, device=device)
+
+
+def gigpo(folder: Path) -> tuple[RunConfig, Needs]:
+    model = {
+        "path": str(write_qwen(folder / "model", QWEN2_5_1_5B)),
+        "gradient_checkpointing": True,
+    }
+    run = a_run(**GIGPO, model=model)
+    return run, needs_of(run, device="gpu")
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
+def test_every_recipe_gives_a_sum_that_its_machine_has(file: Path, tmp_path: Path) -> None:
+    run, needs = needs_of_recipe(file, tmp_path)
+    workers = run.resources.num_workers + run.resources.num_engine_workers
+
+    assert needs.unknown == ()
+    assert needs.ray.total <= 4 + 3 * workers
+    assert 0 < needs.host.total < (24 + 24 * workers) * GIB
+    assert needs.disk.folder < 600 * GIB
+    assert needs.open_files == 4096
+    if needs.composed.device == "gpu":
+        assert needs.gpu is not None
+        assert needs.gpu.smallest < 80e9
+        assert needs.time is not None
+        assert needs.time.seconds[0] > 10
+
+
+def test_one_gpu_with_eight_processors_is_enough_for_the_recipe_of_one_gpu(tmp_path: Path) -> None:
+    _, needs = needs_of_recipe(CONFIGS / "qwen2.5-1.5b-1gpu.toml", tmp_path)
+
+    assert needs.ray.total == 7
+
+
+def test_a_training_step_of_gigpo_s_sizes_takes_minutes(tmp_path: Path) -> None:
+    _, needs = gigpo(tmp_path)
+
+    # 3,840 rows of 900 tokens, twelve operations a parameter, at 40 % of 4 x 989 TFLOP/s
+    assert needs.time is not None
+    assert needs.time.learned_tokens[0] == pytest.approx(3840 * 900, rel=0.01)
+    by_hand = 3840 * 900 * 12 * 1.543714304e9 / (4 * 0.4 * 989e12)
+    assert by_hand == pytest.approx(40, rel=0.02)
+    assert needs.time.learn_seconds[0] == pytest.approx(by_hand, rel=0.05)
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_summed() -> None:
+    run = a_run(model={"path": "gone"}, algorithm={"name": "gae"}, critic={"path": "lost"})
+
+    needs = needs_of(run, device="gpu")
+
+    assert needs.unknown == (("model.path", "gone"), ("critic.path", "lost"))
+    assert (needs.gpu, needs.time) == (None, None)
+    assert needs.ray.total == 7
+    assert "and what model.path and critic.path adds" in needs_in_a_line(needs)
+
+
+def test_memory_of_another_training_engine_than_fsdp_is_not_estimated() -> None:
+    needs = needs_of(a_run(model={"path": "tiny"}, verl={"model_engine": "megatron"}), device="gpu")
+
+    assert needs.gpu is None
+    assert needs.time is not None
+
+
+def test_a_table_of_verl_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ConfigError, match="verl has no such setting"):
+        needs_of(a_run(verl={"trainer.nnnodes": 2}), device="cpu")
+
+
+def test_environments_of_a_class_that_shares_processes_are_counted_by_process() -> None:
+    shared = {"id": "longhaul/BabyAI-v0", "num_workers": 40}
+
+    assert environment_processes(a_run(environment=shared)) == 3  # sixteen in each
+    assert environment_processes(a_run(environment=shared | {"isolation": "thread"})) == 0
+    assert environment_processes(a_run(environment=shared | {"id": "nobody/Knows-v0"})) == 40
+    both = [shared, {"id": "longhaul/TextCraft-v0", "num_workers": 17}]
+    assert environment_processes(a_run(environments=both)) == 3 + 2
+
+
+def test_a_sum_is_put_into_words(tmp_path: Path) -> None:
+    run, needs = gigpo(tmp_path)
+
+    words = needs_in_words(run, needs)
+
+    assert words["GPUs"].startswith("4 of about 19 GiB or more: 19 to learn; 6 stay beside the")
+    assert words["processors"] == "16 by Ray's count"
+    assert words["disk"].startswith("about 105 GiB: 4 checkpoints of 23.0, and the models")
+    assert "on 4 × H100 (assumed): play" in words["time"]
+    assert "learn 3.4 to 16 million tokens" in words["time"]
+    assert needs.time is not None
+    line = needs_in_a_line(needs)
+    assert line.startswith("4 GPUs of 19 GiB, about ")
+    assert line.endswith(f"{span_in_words(needs.time.seconds)} a training step")
+
+
+def test_a_cpu_has_no_estimate_of_time() -> None:
+    run = a_run(model={"path": "tiny"})
+    needs = needs_of(run, device="cpu")
+
+    assert needs.time is None
+    assert needs_in_words(run, needs).keys() == {"memory", "processors", "disk", "limits"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        ((0.51, 3.27), "0.51 to 3.3 s"),
+        ((30.0, 119.0), "30 to 120 s"),
+        ((61.0, 1790.0), "1 to 30 min"),
+        ((3600.0, 36_000.0), "1 to 10 h"),
+        ((36_000.0, 446_400.0), "10 to 120 h"),
+    ],
+)
+def test_a_span_is_in_the_unit_of_its_end_and_no_more_precise(
+    seconds: tuple[float, float], words: str
+) -> None:
+    assert span_in_words(seconds) == words

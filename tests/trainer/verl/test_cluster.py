@@ -1,0 +1,128 @@
+"""Tests for `longhaul_trainer.verl.cluster`: Ray has what verl will ask it for, and no more."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longhaul_core.errors import MachineError
+from longhaul_trainer.config import RunConfig, load_config
+from longhaul_trainer.device import Device
+from longhaul_trainer.resources import most_rows, ray_processors
+from longhaul_trainer.resources.composed import compose
+from longhaul_trainer.verl.settings import settings_without_files
+from verl_process import IMPORTS_VERL
+
+pytestmark = IMPORTS_VERL
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+MODES = sorted((CONFIGS / "modes").glob("*.toml"))
+RUNS: list[tuple[Path, Path | None]] = [
+    *((file, None) for file in sorted(CONFIGS.glob("*.toml"))),
+    *((CONFIGS / "qwen2.5-1.5b-4gpu.toml", mode) for mode in MODES),
+]
+
+
+def loaded(file: Path, mode: Path | None) -> tuple[RunConfig, Device]:
+    run = load_config(file, layers=[] if mode is None else [mode])
+    return run, "cpu" if run.resources.device == "cpu" else "gpu"
+
+
+def processors_of(actor_class: Any) -> int:  # noqa: ANN401  Ray's own
+    """That an actor of a class asks for by its decorator."""
+    return int(actor_class._default_options["num_cpus"])
+
+
+@pytest.mark.parametrize(("file", "mode"), RUNS)
+def test_the_sum_is_what_verl_s_and_transfer_queue_s_own_classes_ask_for(
+    file: Path, mode: Path | None
+) -> None:
+    from ray._private import ray_constants
+    from transfer_queue.controller import TransferQueueController
+    from transfer_queue.storage.simple_storage import SimpleStorageUnit
+    from verl.single_controller.ray import ResourcePoolManager
+
+    run, device = loaded(file, mode)
+    settings = settings_without_files(run, device=device)
+    units = settings.transfer_queue.backend.SimpleStorage.num_data_storage_units
+    pools = [([settings.trainer.n_gpus_per_node] * settings.trainer.nnodes, {})]
+    if not settings.actor_rollout_ref.hybrid_engine:
+        engines = settings.actor_rollout_ref.rollout
+        # `RolloutReplica.init_standalone`, pinned in tests/upstream
+        pools.append(([engines.n_gpus_per_node] * engines.nnodes, {"max_colocate_count": 2}))
+    asked = processors_of(TransferQueueController) + units * processors_of(SimpleStorageUnit)
+    for gpus_of_nodes, colocated in pools:
+        manager = ResourcePoolManager(
+            resource_pool_spec={"pool": gpus_of_nodes}, mapping={}, **colocated
+        )
+        asked += sum(gpus_of_nodes) * manager.max_colocate_count
+    # an actor without a request holds nothing, and is placed where one processor is free
+    assert ray_constants.DEFAULT_ACTOR_CREATION_CPU_SIMPLE == 0
+    asked += 1
+
+    assert ray_processors(compose(run, device)).total == asked
+
+
+def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ray
+    import transfer_queue
+    from verl.single_controller.ray import RayResourcePool
+
+    from longhaul_trainer.verl.cluster import connected
+
+    class Engine:
+        def answer(self) -> str:
+            return "placed"
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    run = load_config(CONFIGS / "smoke.toml")
+    settings = settings_without_files(run, device="cpu")
+
+    with connected(run, device="cpu", python=None):
+        assert ray.cluster_resources()["CPU"] == ray_processors(compose(run, "cpu")).total
+        transfer_queue.init(settings.transfer_queue)
+        try:
+            pool = RayResourcePool([run.resources.num_workers], max_colocate_count=3)
+            pool.get_placement_groups(device_name="cpu")  # waits until it is there
+            actor: Any = ray.remote(Engine)
+            assert ray.get(actor.remote().answer.remote(), timeout=60) == "placed"
+            # what is left is what an actor is placed with
+            assert ray.available_resources()["CPU"] == ray_processors(compose(run, "cpu")).placing
+        finally:
+            transfer_queue.close()
+
+
+def test_on_gpus_too_whatever_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    from longhaul_trainer.verl.cluster import connected
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run = load_config(CONFIGS / "qwen2.5-7b-8gpu.toml")
+
+    with (
+        pytest.raises(MachineError, match=r"8 GPUs and 28 CPUs by .* has 0 and 28;"),
+        connected(run, device="gpu", python=None),
+    ):
+        pass
+
+
+def test_transfer_queue_takes_every_row_of_a_run_of_256_times_8_episodes_of_50_steps() -> None:
+    from transfer_queue.storage.simple_storage import StorageUnitData
+
+    run = load_config(
+        CONFIGS / "qwen2.5-1.5b-1gpu.toml",
+        ["tasks_per_training_step=256", "rollout.group_size=8", "rollout.horizon=50"],
+    )
+    queue = settings_without_files(run, device="gpu").transfer_queue.backend.SimpleStorage
+    units, rows = queue.num_data_storage_units, 256 * 8 * 50
+    assert queue.total_storage_size == most_rows(run)
+
+    for unit in range(units):
+        # as `SimpleStorageUnit` and `_group_by_hash` divide them
+        data = StorageUnitData(math.ceil(queue.total_storage_size / units))
+        indexes = list(range(unit, rows, units))
+        data.put_data({"field": indexes}, indexes)
+        assert len(data._active_keys) == len(indexes)
