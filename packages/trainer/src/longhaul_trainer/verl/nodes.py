@@ -31,6 +31,7 @@ PACKAGES = (
     "ray",
     "TransferQueue",
     "flash-attn",  # decides the attention of all of them
+    "cupy-cuda13x",  # and this one how weights reach separate engines
 )
 OWN_PACKAGES = ("longhaul_core", "longhaul_envs", "longhaul_trainer")
 CPUS_PER_WORKER = 4
