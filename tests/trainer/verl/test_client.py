@@ -55,7 +55,7 @@ def test_a_reply_without_a_seed_stays_without_and_its_waits_add_up(
     asked: list[dict[str, Any]] = []
 
     async def generate(self: LLMServerClient, request_id: str, **request: Any) -> TokenOutput:  # noqa: ANN401
-        asked.append(request["sampling_params"])
+        asked.append(dict(request["sampling_params"]))
         reply, reason = ([7], "aborted") if len(asked) == 1 else ([9], "completed")
         waited = {"queue_seconds": 0.5, "num_cached_tokens": 2 * len(asked)}
         return TokenOutput(
