@@ -2,8 +2,10 @@
 
 One episode of random admissible actions is recorded; its actions are then played again with each
 memory, through the real episode loop, chat template and tokenizer. Prints the prompt tokens of
-single steps, and what the learner reads: prompts, gaps and trained tokens of one row per step,
-and of the rows that the trainer merges where a prompt goes on from the step before it.
+single steps, how many of them a prompt begins with like the one before, with the instruction in
+either place (what an engine that keeps earlier prompts need not read again), and what the learner
+reads: prompts, gaps and trained tokens of one row per step, and of the rows that the trainer merges
+where a prompt goes on from the step before it.
 
     uv run python benchmarks/context.py
 """
@@ -14,12 +16,15 @@ and of the rows that the trainer merges where a prompt goes on from the step bef
 
 import asyncio
 import random
-from typing import Any
+from dataclasses import replace
+from itertools import pairwise
+from statistics import mean
+from typing import Any, get_args
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from longhaul_core.actions import ActionFormat, ActionParser
-from longhaul_core.memory import build_memory
+from longhaul_core.memory import InstructionPlace, build_memory
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Observation, Split, Step, Task, Trajectory
@@ -86,11 +91,17 @@ def recorded_actions(task: Task) -> tuple[str, ...]:
 
 
 async def replayed(
-    kind: str, task: Task, actions: tuple[str, ...], tokenizer: PreTrainedTokenizerBase
+    kind: str,
+    task: Task,
+    actions: tuple[str, ...],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    place: InstructionPlace = "user",
 ) -> tuple[Step, ...]:
     """The steps of the episode under one memory."""
     (played,) = RUN.played_environments
     template = prompt_template(played, source_of(played).describe())
+    template = replace(template, instruction_place=place)
     outcome = await run_episode(
         EpisodeSpec(task=task, seed=0),
         agent=Agent(
@@ -104,6 +115,21 @@ async def replayed(
     )
     assert isinstance(outcome, Trajectory), outcome
     return outcome.steps
+
+
+def prompts_of(steps: tuple[Step, ...]) -> list[tuple[int, ...]]:
+    """The prompt tokens of each step's one call."""
+    calls = [call.sampled for step in steps for call in step.calls]
+    return [sampled.prompt_tokens for sampled in calls if sampled is not None]
+
+
+def share_begun_alike(prompts: list[tuple[int, ...]]) -> tuple[float, float]:
+    """Leading tokens that a prompt shares with the one before: their mean, and their share."""
+    alike = [
+        next((n for n, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), len(pair[0]))
+        for pair in pairwise(prompts)
+    ]
+    return mean(alike), sum(alike) / sum(map(len, prompts[1:]))
 
 
 def summary_of(rows: list[Row]) -> str:
@@ -125,12 +151,18 @@ def main() -> None:
     print(f"{RUN.environment.id}, task {task.task_id}, {len(actions)} steps, SmolLM2's tokenizer")
     for kind in KINDS:
         steps = asyncio.run(replayed(kind, task, actions, tokenizer))
-        calls = [call.sampled for step in steps for call in step.calls]
-        prompts = [len(sampled.prompt_tokens) for sampled in calls if sampled is not None]
+        prompts = [len(prompt) for prompt in prompts_of(steps)]
         at = ", ".join(f"{step}: {prompts[step - 1]:,}" for step in SHOWN if step <= len(prompts))
         print(f"\n{kind}")
         print(f"  prompt tokens of step {at}")
         print(f"  last prompt against the tenth: {prompts[-1] / prompts[9]:.2f} x")
+        for place in get_args(InstructionPlace):
+            placed = asyncio.run(replayed(kind, task, actions, tokenizer, place=place))
+            tokens, share = share_begun_alike(prompts_of(placed))
+            print(
+                f"  begins like the prompt before: {tokens:.0f} tokens, {share:.0%}, with "
+                f'prompt.instruction_place = "{place}"'
+            )
         print(f"  rows = step:   {summary_of(cut_into_rows(steps, form='step'))}")
         print(f"  rows = merged: {summary_of(cut_into_rows(steps, form='merged'))}")
 

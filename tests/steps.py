@@ -27,6 +27,7 @@ def one_call_step(
     reward: float = 0.0,
     policy_version: int = 0,
     finish_reason: FinishReason = FinishReason.STOP,
+    num_cached_tokens: int | None = None,
     queue_seconds: float = 0.0,
     generate_seconds: float = 0.0,
     environment_seconds: float = 0.0,
@@ -42,6 +43,7 @@ def one_call_step(
             policy_version=policy_version,
         ),
         finish_reason=finish_reason,
+        num_cached_tokens=num_cached_tokens,
         queue_seconds=queue_seconds,
         generate_seconds=generate_seconds,
     )

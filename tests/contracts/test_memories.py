@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,18 @@ def test_a_prompt_is_a_system_message_and_turns_that_end_with_the_observation(bu
         roles = [message.role for message in messages[1:]]
         assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
         assert messages[-1].text.endswith("room 099\nActions: left | right\nWrite one action.")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_instruction_in_the_system_message_is_in_no_other(kind: str) -> None:
+    template = replace(TEMPLATE, instruction_place="system")
+    memory = build_memory(kind, size=3, summarize_every=2, template=template)
+
+    for num_exchanges in range(6):
+        messages = after(memory, num_exchanges).compose(seen(99))
+        assert messages[0] == Message(role="system", content="You craft.\nWrite one action.")
+        assert not any("Write one action." in message.text for message in messages[1:])
+        assert messages[-1].text.endswith("room 099\nActions: left | right")
 
 
 def test_composing_changes_nothing(build: Build) -> None:

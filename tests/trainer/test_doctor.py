@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longhaul_core.errors import ConfigError, StoreError
+from longhaul_core.errors import ConfigError, MachineError, StoreError
 from longhaul_core.store.session import open_store
 from longhaul_trainer import doctor
 from longhaul_trainer.config import RunConfig
@@ -209,6 +209,39 @@ def test_the_attention_of_the_learner_is_told_and_what_would_be_faster(
     assert (on_cpu.status, on_cpu.found) == (Status.GOOD, "sdpa")
 
 
+def test_nccl_without_cupy_is_refused_by_name_and_tcp_between_gpus_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart: dict[str, object] = {
+        "trainer": {"mode": "separate_async", "prefetch_batches": 1, "max_staleness": 1},
+    }
+
+    def finding_with(way: str, *, cupy: bool, device: str = "gpu") -> Finding:
+        for module in ("longhaul_trainer.doctor", "longhaul_trainer.verl.weight_choice"):
+            monkeypatch.setattr(f"{module}.has_cupy", lambda: cupy)
+        resources = {"device": device, "num_engine_workers": 1}
+        run = a_run(tmp_path, resources=resources, engine={"weight_transfer": way}, **apart)
+        return doctor.check_weight_transfer(run, (H200, H200) if device == "gpu" else ())
+
+    missing = finding_with("nccl", cupy=False)
+    assert (missing.status, missing.error) == (Status.BAD, MachineError)
+    assert "nccl, which needs the package cupy" in missing.found
+    assert "cupy-cuda13x" in missing.advice
+    assert (finding_with("auto", cupy=True).status, finding_with("auto", cupy=True).found) == (
+        Status.GOOD,
+        "nccl",
+    )
+    slow = finding_with("auto", cupy=False)
+    assert slow.status is Status.WARNING
+    assert slow.found.startswith("tcp")
+    on_cpu = finding_with("nccl", cupy=True, device="cpu")
+    assert (on_cpu.status, on_cpu.error) == (Status.BAD, ConfigError)
+    assert 'engine.weight_transfer = "nccl" needs GPUs' in on_cpu.found
+    assert finding_with("auto", cupy=False, device="cpu").status is Status.GOOD
+    beside = doctor.check_weight_transfer(a_run(tmp_path), ())
+    assert (beside.status, beside.found) == (Status.GOOD, "the engines are beside the learner")
+
+
 def test_a_run_without_a_gpu_that_asks_for_one_is_refused(tmp_path: Path) -> None:
     finding = doctor.check_gpus(a_run(tmp_path, resources={"device": "gpu"}), ())
 
@@ -305,4 +338,4 @@ def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path
 
     assert found["model"] is Status.BAD
     assert found["store"] is Status.GOOD
-    assert len(found) == 15
+    assert len(found) == 16

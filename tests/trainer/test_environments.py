@@ -5,6 +5,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +51,37 @@ def run_with(**sections: object) -> RunConfig:
 def template_of(run: RunConfig) -> PromptTemplate:
     (entry,) = run.played_environments
     return prompt_template(entry, source_of(entry).describe())
+
+
+def test_the_instruction_is_placed_as_the_run_says() -> None:
+    by_default = template_of(run_with())
+    in_front = template_of(run_with(prompt={"instruction_place": "system"}))
+
+    assert by_default.instruction_place == "user"
+    assert in_front == replace(by_default, instruction_place="system")
+    assert in_front.instruction in in_front.system_messages()[0].text
+
+
+def test_a_template_of_ones_own_that_knows_no_place_serves_all_but_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_template.py").write_text(
+        "from longhaul_core.memory import PromptTemplate\n"
+        "class Terse(PromptTemplate): pass\n"
+        "def plain(*, system, instruction, list_actions, reply_prefix):\n"
+        "    return PromptTemplate(system=system, instruction=instruction)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def template(name: str, place: str) -> PromptTemplate:
+        prompt = {"template": f"own_template:{name}", "instruction_place": place}
+        return template_of(run_with(prompt=prompt))
+
+    assert template("plain", "user").instruction
+    assert template("Terse", "system").instruction_place == "system"
+    with pytest.raises(ConfigError, match=r"is called as plain\(.*instruction_place=\), and takes"):
+        template("plain", "system")
 
 
 def panel_of(run: RunConfig) -> Panel:

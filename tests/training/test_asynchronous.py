@@ -120,9 +120,13 @@ def waited(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """A greedy episode beside each group."""
+    """A greedy episode beside each group; replies are drawn without seeds."""
     folder = tmp_path_factory.mktemp("separate")
-    options = (*SEPARATE, *MERGED, 'algorithm.name="remax"')
+    options = (
+        *(*SEPARATE, *MERGED, 'algorithm.name="remax"'),
+        *('prompt.instruction="Write."', 'prompt.instruction_place="system"'),
+        'rollout.reproducibility="fast"',
+    )
     launched = run(folder, *arguments(folder, wordy_world.ID, *options))
     assert launched.returncode == 0, launched.output
     return launched
@@ -260,6 +264,20 @@ def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_i
         "SELECT trained_training_step, count(*) FROM episodes WHERE trained GROUP BY 1 ORDER BY 1"
     )
     assert updates == [(1, 8), (2, 8), (3, 8)]
+
+
+def test_replies_without_seeds_differ_within_a_group_and_rows_are_merged_all_the_same(
+    separate: Launched,
+) -> None:
+    """The greedy one among them is drawn by none either way."""
+    replies = separate.query(
+        "SELECT training_step, group_index, count(DISTINCT reply) FROM call_detail "
+        "WHERE phase = 'train' AND step_index = 0 GROUP BY 1, 2"
+    )
+    assert sum(number == 2 for *_, number in replies) > len(replies) / 2
+    rows = separate.query("SELECT value FROM metrics WHERE name = 'rows/per_episode'")
+    assert min(value for (value,) in rows) < 2
+    assert separate.query("SELECT content FROM messages WHERE role = 'system'") == [("Write.",)]
 
 
 def test_a_critic_beside_an_adapter_learns_from_engines_of_their_own(waited: Launched) -> None:

@@ -132,6 +132,24 @@ def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
         assert tokens == behavior == policy == 4 * count > 0
 
 
+def test_each_call_has_what_the_engine_had_kept_of_its_prompt_and_how_long_it_waited(
+    smoke: Launched,
+) -> None:
+    (counts,) = smoke.query(
+        "SELECT count(*), count(num_cached_tokens), min(num_cached_tokens) >= 0, "
+        "max(num_cached_tokens - num_prompt_tokens) < 0, min(queue_seconds) >= 0, "
+        "sum(queue_seconds > 0), sum(num_cached_tokens) FROM call_detail"
+    )
+    calls, known, at_least_none, not_all, no_wait_below_0, waited, cached = counts
+
+    assert calls == known > 0
+    assert (at_least_none, not_all, no_wait_below_0) == (1, 1, 1)
+    assert waited > calls / 2  # for the engine's present pass at least
+    rates = smoke.query("SELECT value FROM metrics WHERE name = 'engine/prefix_cache_hit_rate'")
+    assert len(rates) == 4
+    assert (max(rate for (rate,) in rates) > 0) == (cached > 0)
+
+
 def test_each_group_has_all_its_episodes_or_a_recorded_failure(smoke: Launched) -> None:
     rows = smoke.query(
         "SELECT g.training_step, g.group_index, g.group_size, count(DISTINCT e.sample_index) "

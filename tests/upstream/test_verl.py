@@ -403,6 +403,32 @@ def test_the_rollout_server_is_asked_with_tokens_and_answers_with_logprobs() -> 
     assert fields >= {"token_ids", "log_probs", "stop_reason", "extra_fields"}
 
 
+# verl/engine_server.py
+
+
+def test_the_rollout_server_has_the_places_that_ours_puts_itself_in() -> None:
+    from verl.workers.rollout.replica import RolloutReplicaRegistry, get_rollout_replica_class
+    from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+
+    server: Any = vLLMHttpServer
+    assert parameters(server.generate)[:3] == ["prompt_ids", "sampling_params", "request_id"]
+    generate = source(server.generate)
+    # a reply's first output says that the engine has it, and the last one is what is returned
+    assert "self._admitting -= 1" in generate
+    assert "final_res = output" in generate
+    assert "SamplingParams(max_tokens=max_tokens, **sampling_params)" in generate
+    assert "rejected = await self._park_until_admitted(request_id)" in generate
+    assert 'extra_fields["num_cached_tokens"]' in generate
+    assert "while self._admitting > 0:" in source(server.abort_all_requests)
+    assert "self.engine = engine_client" in source(server.run_server)
+    launch = source(server.launch_server)
+    assert "self._preprocess_engine_kwargs(engine_kwargs)" in launch
+    assert launch.index("self._preprocess_engine_kwargs") < launch.index("**engine_kwargs")
+    assert "self.server_class = ray.remote(vLLMHttpServer)" in source(vLLMReplica.__init__)
+    assert "RolloutReplicaRegistry.get(rollout)" in source(get_rollout_replica_class)
+    assert parameters(RolloutReplicaRegistry.register) == ["name", "loader"]
+
+
 # verl/cpu/engine.py
 
 

@@ -96,8 +96,6 @@ def test_descriptions_of_fields_are_in_the_openapi_text(client: TestClient) -> N
     ]
     assert undescribed == [
         "CallDetail.reply",
-        "CallDetail.queue_seconds",
-        "CallDetail.generate_seconds",
         "CallDetail.num_action_tokens",
         "PromptMessage.role",
         "StoredPicture.media_type",

@@ -60,6 +60,17 @@ def test_an_auxiliary_call_shows_its_share_of_the_credit(program: ProgramStore) 
     assert ">+0.25<" in page
 
 
+def test_a_call_shows_what_the_engine_had_kept_and_its_own_times(program: ProgramStore) -> None:
+    acting = replay(program, step="0", call="1")
+    assert "Prompt tokens cached" in acting
+    assert ">2 of 3<" in acting
+    assert ">0.500 s<" in acting  # its queue, and all there was of the step's
+    assert ">0.250 s<" in acting
+    planning = replay(program, step="0", call="0")
+    assert "Prompt tokens cached" not in planning
+    assert ">0.000 s<" in planning
+
+
 def test_markup_of_a_model_stays_text_in_messages_and_tool_calls(program: ProgramStore) -> None:
     page = replay(program, step="0", call="0")
     assert "<script" not in page

@@ -49,6 +49,25 @@ def test_pictures_follow_the_text_which_stays_as_it_is_without_them() -> None:
     assert template.past_line(shown, "left") == template.past_line(ROOM, "left")
 
 
+def test_the_instruction_may_be_the_end_of_the_system_message() -> None:
+    template = PromptTemplate(system="You walk.", instruction="Act.", instruction_place="system")
+    assert build_memory("none", template=template).compose(Observation(text="A room.")) == (
+        Message(role="system", content="You walk.\nAct."),
+        Message(role="user", content="A room."),
+    )
+    alone = PromptTemplate(instruction="Act.", instruction_place="system")
+    assert alone.system_messages() == (Message(role="system", content="Act."),)
+    assert PromptTemplate(instruction_place="system").system_messages() == ()
+
+
+def test_a_summary_is_asked_for_without_the_instruction_of_actions() -> None:
+    template = PromptTemplate(
+        system="You walk.", instruction="Act.", instruction_place="system", summary_request="Sum."
+    )
+    system, asked = template.summary_messages(["Hall.\n> left"])
+    assert (system.content, asked.content) == ("You walk.", "Past:\nHall.\n> left\nSum.")
+
+
 def test_a_summary_stands_above_the_past_and_the_present() -> None:
     template = PromptTemplate(system="You walk.", instruction="Act.", summary_request="Sum up.")
     asked = template.user_message(Observation(text="A room."), ["Hall.\n> left"], summary="Lost.")

@@ -148,6 +148,7 @@ def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session)
         assert call.tokens.behavior_logprobs == pytest.approx(tokens.behavior_logprobs, abs=1e-7)
         assert call.policy_version == tokens.policy_version
         assert call.reply == made_call.reply
+        assert call.num_cached_tokens == made_call.num_cached_tokens
         assert call.queue_seconds == made_call.queue_seconds
         assert call.generate_seconds == made_call.generate_seconds
         assert stored.observation == step.observation.text

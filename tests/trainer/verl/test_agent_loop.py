@@ -49,15 +49,20 @@ class Server:
 
     def __init__(self, tokens: Sequence[int] = (5, 6, 7)) -> None:
         self._tokens = list(tokens)
-        self.max_tokens: list[int] = []
+        self.asked: list[dict[str, Any]] = []
+        self.reported: dict[str, object] = {}
+
+    @property
+    def max_tokens(self) -> list[int]:
+        return [asked["max_tokens"] for asked in self.asked]
 
     async def generate(self, request_id: str, **asked: Any) -> SimpleNamespace:  # noqa: ANN401
-        self.max_tokens.append(asked["sampling_params"]["max_tokens"])
+        self.asked.append(asked["sampling_params"])
         return SimpleNamespace(
             token_ids=self._tokens,
             log_probs=[-1.0] * len(self._tokens),
             stop_reason="completed",
-            extra_fields={"min_global_steps": 0},
+            extra_fields={"min_global_steps": 0} | self.reported,
         )
 
 
@@ -313,6 +318,98 @@ def test_a_reply_is_cut_at_its_own_limit_and_stops_at_an_end_token(
     assert reasons([5, 6]) == [FinishReason.STOP]  # a stop word
     assert reasons([5, 6, end]) == [FinishReason.STOP]
     assert reasons([5, 6, 7]) == [FinishReason.LENGTH]
+
+
+def test_a_reply_is_drawn_by_a_seed_of_its_own_or_by_the_engines_generator(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    def seeds(reproducibility: str) -> list[object]:
+        server = Server()
+        rollout = RUN.rollout.model_dump() | {"reproducibility": reproducibility}
+        stored_calls(tokenizer, server=server, rollout=rollout)
+        return [asked.get("seed") for asked in server.asked]
+
+    exact, fast = seeds("exact"), seeds("fast")
+
+    assert len({*exact} - {None}) == 2
+    assert seeds("exact") == exact
+    assert fast == [None, None]
+
+
+def test_what_the_engine_reports_of_a_call_is_recorded_with_it(
+    tokenizer: Any,  # noqa: ANN401
+) -> None:
+    def engine_line(**reported: object) -> list[tuple[int | None, float]]:
+        server = Server()
+        server.reported = reported
+        steps = stored_calls(tokenizer, horizon=1, server=server)
+        return [(call.num_cached_tokens, call.queue_seconds) for calls in steps for call in calls]
+
+    assert engine_line(num_cached_tokens=48, queue_seconds=0.25) == [(48, 0.25)]
+    assert engine_line() == [(None, 0.0)]
+
+
+def test_an_episodes_rows_are_made_beside_the_event_loop(
+    tokenizer: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from longhaul_trainer.verl import agent_loop
+
+    to_rows: Any = agent_loop.to_rows
+
+    async def other_work_went_on() -> bool:
+        loop, recorder, went_on = asyncio.get_running_loop(), SlowRecorder(), threading.Event()
+        recorder.committed.set()
+        answers: list[bool] = []
+
+        def slow(*arguments: object, **options: object) -> object:
+            loop.call_soon_threadsafe(went_on.set)
+            answers.append(went_on.wait(timeout=5))
+            return to_rows(*arguments, **options)
+
+        monkeypatch.setattr(agent_loop, "to_rows", slow)
+        await begin(service_of(recorder, tokenizer))
+        return all(answers)
+
+    assert asyncio.run(other_work_went_on())
+
+
+def test_environments_with_the_same_reply_prefix_share_a_renderer(
+    tokenizer: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from longhaul_trainer.verl import agent_loop
+
+    made: list[str] = []
+
+    class Counted(agent_loop.ChatTemplateRenderer):
+        def __init__(self, tokenizer: Any, *, reply_prefix: str = "") -> None:  # noqa: ANN401
+            super().__init__(tokenizer, reply_prefix=reply_prefix)
+            made.append(reply_prefix)
+
+    monkeypatch.setattr(agent_loop, "ChatTemplateRenderer", Counted)
+    prefixes = {"TextCraft": "", "BabyAI": "", "Sokoban": "<action>"}
+    of_one = {"environment", "memory", "prompt", "actions", "environments"}
+    run = RunConfig.model_validate(
+        {name: value for name, value in RUN.model_dump().items() if name not in of_one}
+        | {
+            "environments": [
+                {
+                    "id": f"longhaul/{name}-v0",
+                    "isolation": "thread",
+                    "prompt": {"reply_prefix": prefix},
+                }
+                for name, prefix in prefixes.items()
+            ]
+        }
+    )
+
+    async def make() -> None:
+        service_of(SlowRecorder(), tokenizer, run=run)
+
+    asyncio.run(make())
+
+    assert sorted(made) == ["", "<action>"]
 
 
 class RefusingServer(Server):

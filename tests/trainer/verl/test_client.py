@@ -44,6 +44,37 @@ def test_the_rest_of_an_interrupted_reply_is_drawn_by_a_seed_of_its_own(
     ]
 
 
+def test_a_reply_without_a_seed_stays_without_and_its_waits_add_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from verl.workers.rollout.llm_server import LLMServerClient
+    from verl.workers.rollout.replica import TokenOutput
+
+    from longhaul_trainer.verl.client import InterruptibleClient
+
+    asked: list[dict[str, Any]] = []
+
+    async def generate(self: LLMServerClient, request_id: str, **request: Any) -> TokenOutput:  # noqa: ANN401
+        asked.append(dict(request["sampling_params"]))
+        reply, reason = ([7], "aborted") if len(asked) == 1 else ([9], "completed")
+        waited = {"queue_seconds": 0.5, "num_cached_tokens": 2 * len(asked)}
+        return TokenOutput(
+            token_ids=reply, log_probs=[-1.0], stop_reason=reason, extra_fields=waited
+        )
+
+    monkeypatch.setattr(LLMServerClient, "generate", generate)  # the door to the engine
+
+    reply = asyncio.run(
+        InterruptibleClient(DictConfig({})).generate(
+            "episode", prompt_ids=[1, 2, 3], sampling_params={"max_tokens": 10}
+        )
+    )
+
+    assert asked == [{"max_tokens": 10}, {"max_tokens": 9}]
+    assert reply.extra_fields["queue_seconds"] == 1.0
+    assert reply.extra_fields["num_cached_tokens"] == 2  # of the prompt, when it was first read
+
+
 def test_both_asynchronous_trainers_take_it() -> None:
     from longhaul_trainer.verl.client import InterruptibleClient
     from longhaul_trainer.verl.modes import ColocateAsyncTrainer, SeparateAsyncTrainer

@@ -2,12 +2,13 @@
 
 import copy
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from typing import get_args
 
 import pytest
 from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
-from longhaul_core.memory import PromptTemplate, build_memory
+from longhaul_core.memory import InstructionPlace, PromptTemplate, build_memory
 from longhaul_core.types import Call, Message, Observation, Picture, SampledTokens, Step
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
@@ -143,12 +144,12 @@ def played(
     *,
     prefix: str = "",
     kind: str = "full",
+    template: PromptTemplate | None = None,
 ) -> list[Step]:
     """Steps as the episode loop makes them of sampled replies."""
     renderer = ChatTemplateRenderer(tokenizer, reply_prefix=prefix)
-    memory = build_memory(
-        kind, size=2, template=PromptTemplate(system="Be brief.", reply_prefix=prefix)
-    )
+    template = template or PromptTemplate(system="Be brief.", reply_prefix=prefix)
+    memory = build_memory(kind, size=2, template=template)
     steps: list[Step] = []
     calls: list[Call] = []
     for index, tokens in enumerate(replies):
@@ -252,6 +253,41 @@ def test_a_prompt_that_does_not_go_on_is_made_by_the_template(
 
     for step in steps:
         assert prompt_of(step) == ChatTemplateRenderer(tokenizer).render(step.calls[0].messages)
+
+
+ANSWER = "Write one action in <action></action>, and nothing else."
+
+
+def leading(before: Step, step: Step) -> int:
+    """How many leading tokens two prompts have in common."""
+    pairs = zip(prompt_of(before), prompt_of(step), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def test_prompts_of_a_window_begin_alike_for_as_long_as_the_instruction_is_in_front(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    """What begins alike, an engine that keeps earlier prompts reads once."""
+    reply = sampled(tokenizer, "go north<|im_end|>")
+    shared: dict[str, int] = {}
+    for place in get_args(InstructionPlace):
+        template = PromptTemplate(system="Hi.", instruction=ANSWER, instruction_place=place)
+        steps = played(tokenizer, [reply] * 6, kind="window", template=template)
+        shared[place] = min(leading(before, step) for before, step in pairwise(steps[2:]))
+
+    num_words = len(tokenizer.encode(ANSWER, add_special_tokens=False))
+    assert shared["system"] - shared["user"] >= num_words
+
+
+def test_a_whole_history_goes_on_wherever_the_instruction_is(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    template = PromptTemplate(system="Hi.", instruction=ANSWER, instruction_place="system")
+    steps = played(tokenizer, [sampled(tokenizer, "go north")] * 3, template=template)
+
+    for before, step in pairwise(steps):
+        known = read_and_written(before)
+        assert prompt_of(step)[: len(known)] == known
 
 
 def test_another_reply_than_the_one_that_was_written_is_made_into_tokens_anew(

@@ -70,6 +70,7 @@ def test_what_is_known_of_the_episode_travels_with_its_first_row_alone() -> None
         trained_calls=(0,),
         prompt_tokens=len(tokens.prompt_tokens),
         action_tokens=len(tokens.action_tokens),
+        cached_tokens=step.calls[0].num_cached_tokens,
     )
     assert first.episode.final_anchor == content_hash(trajectory.final_observation.anchor)
 

@@ -67,7 +67,7 @@ _TWO_RUNS = (
             validation={"every": 2, "before": False},
             checkpoint={"every": 3},
             engine={"max_sequences": 8, "max_batched_tokens": 5000, "memory_gib": 3.0,
-                    "gpu_memory_utilization": 0.7},
+                    "gpu_memory_utilization": 0.7, "weight_bucket_megabytes": 256},
             resources={"num_workers": 2, "num_nodes": 2, "ray_address": "auto"},
             trainer={"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1,
                      "on_stale": "wait"},
@@ -190,8 +190,8 @@ def test_every_overridable_name_reaches_verl_as_the_run_says(device: str) -> Non
     table |= {
         "trainer.project_name": "mine",
         "trainer.logger": ["console", "swanlab"],
-        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 1024,
         f"{QUEUE}.total_storage_size": 123_456,
+        f"{ROLLOUT}.disable_log_stats": True,
     }
     loops = {f"{ROLLOUT}.agent.num_workers": 8}
     assert table.keys() | loops.keys() == OVERRIDABLE
@@ -436,6 +436,8 @@ def test_the_engines_beside_the_learner_are_as_verl_demands() -> None:
     assert value(config, f"{ROLLOUT}.n_gpus_per_node") == 2
     assert value(config, f"{ROLLOUT}.nnodes") == 1
     assert value(config, f"{ROLLOUT}.checkpoint_engine.backend") == "longhaul_tcp"
+    sent_in = f"{ROLLOUT}.checkpoint_engine.engine_kwargs.longhaul_tcp.dtype"
+    assert value(config, sent_in) == run.model.engine_dtype
     module = value(config, f"{ROLLOUT}.checkpoint_engine.custom_backend_module")
     assert importlib.util.find_spec(str(module)) is not None
 
@@ -449,6 +451,45 @@ def test_another_way_for_weights_is_one_setting_away() -> None:
     )
 
     assert value(settings_of(run, device="gpu"), name) == "nccl"
+
+
+@pytest.mark.parametrize(
+    ("way", "device", "cupy", "backend"),
+    [
+        ("auto", "gpu", True, "nccl"),
+        ("auto", "gpu", False, "longhaul_tcp"),
+        ("auto", "cpu", True, "longhaul_tcp"),
+        ("tcp", "gpu", True, "longhaul_tcp"),
+        ("nccl", "gpu", True, "nccl"),
+    ],
+)
+def test_weights_travel_by_nccl_where_gpus_and_cupy_are(
+    way: str, device: str, cupy: bool, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longhaul_trainer.verl.weight_choice.has_cupy", lambda: cupy)
+    run = small_run(
+        trainer=PLAYS_AHEAD | {"mode": "separate_async"},
+        resources={"num_engine_workers": 1},
+        engine={"weight_transfer": way, "weight_bucket_megabytes": 300},
+    )
+    config = settings_of(run, device=device)
+    transfer = f"{ROLLOUT}.checkpoint_engine"
+
+    assert value(config, f"{transfer}.backend") == backend
+    assert value(config, f"{transfer}.update_weights_bucket_megabytes") == 300
+    ours = OmegaConf.select(config, f"{transfer}.custom_backend_module") is not None
+    assert ours == (backend == "longhaul_tcp")
+
+
+def test_nccl_on_a_cpu_is_refused() -> None:
+    run = small_run(
+        trainer=PLAYS_AHEAD | {"mode": "separate_async"},
+        resources={"num_engine_workers": 1},
+        engine={"weight_transfer": "nccl"},
+    )
+
+    with pytest.raises(ConfigError, match=r'engine.weight_transfer = "nccl" needs GPUs'):
+        settings_of(run, device="cpu")
 
 
 def test_what_one_run_sets_is_not_set_in_the_next() -> None:

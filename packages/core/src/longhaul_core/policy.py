@@ -40,7 +40,7 @@ class Sampling:
     """How one reply is drawn."""
 
     seed: int
-    """Fixes the draw together with the prompt and the weights."""
+    """Fixes the draw together with the prompt and the weights, where the policy draws by it."""
     temperature: float = 1.0
     """0 means greedy."""
     top_p: float = 1.0
@@ -60,7 +60,10 @@ class Completion:
     """An `aborted` reply fails its episode: it is not what the policy would have written."""
     tool_calls: tuple[ToolCall, ...] = ()
     """What the reply asks for, where whoever samples it reads tool calls."""
+    num_cached_tokens: int | None = None
+    """See `Call`."""
     queue_seconds: float = 0.0
+    """See `Call`."""
 
 
 class Policy(Protocol):

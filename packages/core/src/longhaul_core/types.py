@@ -300,9 +300,13 @@ class Call:
     """What the step's advantage is multiplied by for this call's tokens; finite."""
     dropped_exchanges: int = 0
     """Remembered exchanges that the memory left out to make the prompt fit."""
+    num_cached_tokens: int | None = None
+    """Leading prompt tokens that the engine had kept of earlier prompts, and did not read again;
+    None where it does not say."""
     queue_seconds: float = 0.0
     """Between asking the engine and its beginning on the request; 0 where it does not say."""
     generate_seconds: float = 0.0
+    """The rest of the time until the reply was there."""
 
     def __post_init__(self) -> None:
         if self.trained and self.sampled is None:

@@ -99,6 +99,7 @@ def _problems_of_own_parts_of(entry: MixedEnvironmentConfig, sure_of: SureOf) ->
                 instruction=prompt.instruction or "",
                 list_actions=prompt.list_actions,
                 reply_prefix=prompt.reply_prefix,
+                instruction_place=prompt.instruction_place,
             )
         )
     return problems

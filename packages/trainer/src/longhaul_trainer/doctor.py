@@ -34,6 +34,8 @@ from longhaul_trainer.verl.attention import (
     flash_attention_version,
     gpu_attention,
 )
+from longhaul_trainer.verl.weight_choice import SETTING as WEIGHT_TRANSFER
+from longhaul_trainer.verl.weight_choice import has_cupy, weight_transfer
 
 GIB = 2**30
 CONNECTION_SECONDS = 3.0
@@ -76,6 +78,7 @@ def examine(config: RunConfig) -> list[Finding]:
         lambda: check_gpus(config, gpus),
         lambda: check_driver(config, gpus),
         lambda: check_attention(config, gpus),
+        lambda: check_weight_transfer(config, gpus),
         lambda: check_cluster(config),
         lambda: check_model(config),
         lambda: check_environment(config),
@@ -434,6 +437,39 @@ def check_attention(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
         found=found if attention == SDPA else attention,
         advice=advice,
     )
+
+
+def check_weight_transfer(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """How weights reach separate engines, and that what it takes is installed."""
+    name = "weight transfer"
+    if config.trainer.mode != "separate_async":
+        return Finding(name=name, status=Status.GOOD, found="the engines are beside the learner")
+    device = wanted_device(config, num_gpus=len(gpus))
+    try:
+        way = weight_transfer(config, device=device)
+    except ConfigError as error:
+        return Finding(
+            name=name,
+            status=Status.BAD,
+            found=str(error),
+            advice=f"leave {WEIGHT_TRANSFER} out",
+            error=ConfigError,
+        )
+    if way == "nccl" and not has_cupy():
+        return Finding(
+            name=name,
+            status=Status.BAD,
+            found="nccl, which needs the package cupy, and it is not installed",
+            advice=f'install cupy-cuda13x on every node, or say {WEIGHT_TRANSFER} = "tcp"',
+        )
+    if way == "tcp" and device == "gpu":
+        return Finding(
+            name=name,
+            status=Status.WARNING,
+            found="tcp, through the memory of the host",
+            advice="install cupy-cuda13x on every node for NCCL, from GPU to GPU",
+        )
+    return Finding(name=name, status=Status.GOOD, found=way or "as [verl] says")
 
 
 def check_cluster(config: RunConfig) -> Finding:

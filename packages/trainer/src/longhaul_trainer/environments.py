@@ -117,6 +117,7 @@ def prompt_template(
         instruction=instruction,
         list_actions=entry.prompt.list_actions,
         reply_prefix=entry.prompt.reply_prefix,
+        instruction_place=entry.prompt.instruction_place,
     )
 
 

@@ -411,7 +411,7 @@ def credit(step: StepDetail) -> None:
 
 
 def call_facts(step: StepDetail, call: CallDetail) -> None:
-    """Which weights wrote the call, and what credit it has of the step's."""
+    """Which weights wrote the call, what the engine spent, and what credit it has of the step's."""
     lines: list[Fact] = []
     if call.policy_version is not None:
         lines.append(
@@ -421,6 +421,19 @@ def call_facts(step: StepDetail, call: CallDetail) -> None:
                 explanation="Optimizer steps behind the weights that sampled the reply",
             )
         )
+    if call.num_cached_tokens is not None and call.num_prompt_tokens is not None:
+        lines.append(
+            Fact(
+                "Prompt tokens cached",
+                f"{call.num_cached_tokens} of {call.num_prompt_tokens}",
+                explanation="Leading tokens that the engine had kept of earlier prompts",
+            )
+        )
+    if call.num_prompt_tokens is not None and len(step.calls) > 1:
+        lines += [
+            Fact("Its queue", f"{call.queue_seconds:.3f} s"),
+            Fact("Its generation", f"{call.generate_seconds:.3f} s"),
+        ]
     if call.trained and (call.credit_share != 1 or len(step.calls) > 1):
         lines += [
             Fact(

@@ -5,7 +5,12 @@ from longhaul_core.memory.build import MEMORIES, build_memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.none import NoMemory
 from longhaul_core.memory.summary import SummaryMemory
-from longhaul_core.memory.template import DEFAULT_TEMPLATE, PromptTemplate, build_template
+from longhaul_core.memory.template import (
+    DEFAULT_TEMPLATE,
+    InstructionPlace,
+    PromptTemplate,
+    build_template,
+)
 from longhaul_core.memory.window import WindowMemory
 
 __all__ = [
@@ -13,6 +18,7 @@ __all__ = [
     "MEMORIES",
     "Complete",
     "FullHistory",
+    "InstructionPlace",
     "Memory",
     "MemoryContext",
     "NoMemory",

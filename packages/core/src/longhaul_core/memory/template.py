@@ -6,15 +6,19 @@ every token of a prompt is paid for at every step of every episode.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from longhaul_core.components import build_component
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Message, Observation
 
-__all__ = ["DEFAULT_TEMPLATE", "PromptTemplate", "build_template"]
+__all__ = ["DEFAULT_TEMPLATE", "InstructionPlace", "PromptTemplate", "build_template"]
 
 DEFAULT_TEMPLATE = "default"
 """Name of `PromptTemplate` in a configuration."""
+
+InstructionPlace = Literal["user", "system"]
+"""Which message the instruction is a part of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,10 @@ class PromptTemplate:
     system: str = ""
     """The system message; none is sent if it is empty."""
     instruction: str = ""
-    """Last line of the user message: how to answer, see `actions.default_instruction`."""
+    """How to answer: last line of the message that `instruction_place` names."""
+    instruction_place: InstructionPlace = "user"
+    """`system`: every prompt of an episode then begins with it, and an engine that keeps what it
+    has read of earlier prompts reads it once."""
     list_actions: bool = True
     """Whether admissible actions are listed where the environment knows them."""
     reply_prefix: str = ""
@@ -40,8 +47,10 @@ class PromptTemplate:
     """Last line of the prompt in which `SummaryMemory` asks for a summary."""
 
     def system_messages(self) -> tuple[Message, ...]:
-        """The system message, or nothing."""
-        return (Message(role="system", content=self.system),) if self.system else ()
+        """The system message, with the instruction where that is its place; or nothing."""
+        if self.instruction_place == "user":
+            return _system_message(self.system)
+        return _system_message("\n".join(filter(None, (self.system, self.instruction))))
 
     def user_message(
         self, observation: Observation, past: Sequence[str] = (), *, summary: str = ""
@@ -59,20 +68,27 @@ class PromptTemplate:
         lines.append(observation.text)
         if self.list_actions and observation.admissible_actions is not None:
             lines.append("Actions: " + " | ".join(observation.admissible_actions))
-        if self.instruction:
+        if self.instruction and self.instruction_place == "user":
             lines.append(self.instruction)
         text = "\n".join(lines)
         pictures = observation.pictures
         return Message(role="user", content=(text, *pictures) if pictures else text)
 
     def summary_messages(self, past: Sequence[str], *, summary: str = "") -> tuple[Message, ...]:
-        """The prompt that asks for a summary of finished exchanges, and of the summary before."""
+        """The prompt that asks for a summary of finished exchanges, and of the summary before.
+
+        The instruction is no part of it: it says how to write an action.
+        """
         lines = [*_story(past, summary=summary), self.summary_request]
-        return (*self.system_messages(), Message(role="user", content="\n".join(lines)))
+        return (*_system_message(self.system), Message(role="user", content="\n".join(lines)))
 
     def past_line(self, observation: Observation, action: str) -> str:
         """One finished exchange, as a later prompt shows it: its text, without its pictures."""
         return f"{observation.text}\n> {action}"
+
+
+def _system_message(text: str) -> tuple[Message, ...]:
+    return (Message(role="system", content=text),) if text else ()
 
 
 def _story(past: Sequence[str], *, summary: str) -> list[str]:
@@ -81,7 +97,13 @@ def _story(past: Sequence[str], *, summary: str) -> list[str]:
 
 
 def build_template(
-    name: str, *, system: str, instruction: str, list_actions: bool, reply_prefix: str
+    name: str,
+    *,
+    system: str,
+    instruction: str,
+    list_actions: bool,
+    reply_prefix: str,
+    instruction_place: InstructionPlace = "user",
 ) -> PromptTemplate:
     """A prompt template by its name in a configuration; its arguments are the fields.
 
@@ -89,26 +111,25 @@ def build_template(
         name: `DEFAULT_TEMPLATE`, or `package.module:name` of a subclass of `PromptTemplate`, or of
             a function that returns an instance.
         system: See `PromptTemplate`, as for the others.
-        instruction: Last line of the user message.
+        instruction: How to answer.
         list_actions: Whether admissible actions are listed.
         reply_prefix: What the renderer writes of every reply beforehand.
+        instruction_place: Where the instruction is. A function of one's own is given it where it is
+            not `user`, and may do without it otherwise.
 
     Raises:
         ConfigError: If it cannot be imported or made, or is no `PromptTemplate`.
     """
     built_in: Mapping[str, type[PromptTemplate]] = {DEFAULT_TEMPLATE: PromptTemplate}
-    made = build_component(
-        name,
-        built_in,
-        setting="prompt.template",
-        needs=(),
-        arguments={
-            "system": system,
-            "instruction": instruction,
-            "list_actions": list_actions,
-            "reply_prefix": reply_prefix,
-        },
-    )
+    arguments: dict[str, object] = {
+        "system": system,
+        "instruction": instruction,
+        "list_actions": list_actions,
+        "reply_prefix": reply_prefix,
+    }
+    if instruction_place != "user":
+        arguments["instruction_place"] = instruction_place
+    made = build_component(name, built_in, setting="prompt.template", needs=(), arguments=arguments)
     if not isinstance(made, PromptTemplate):
         raise ConfigError(
             f"prompt.template = {name!r}: made a {type(made).__name__}, and must make a "

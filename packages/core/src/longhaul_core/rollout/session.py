@@ -242,6 +242,7 @@ class EpisodeSession:
             trained=trained,
             credit_share=credit_share,
             dropped_exchanges=dropped,
+            num_cached_tokens=completion.num_cached_tokens,
             queue_seconds=completion.queue_seconds,
             generate_seconds=max(0.0, seconds - completion.queue_seconds),
         )

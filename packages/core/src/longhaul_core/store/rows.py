@@ -242,6 +242,7 @@ def call_row(
         "dropped_exchanges": int(call.dropped_exchanges),
         "queue_seconds": float(call.queue_seconds),
         "generate_seconds": float(call.generate_seconds),
+        "num_cached_tokens": call.num_cached_tokens,
         "trained": bool(call.trained),
         "credit_share": float(call.credit_share),
         **_sampled(call.sampled, previous),

@@ -70,7 +70,7 @@ SELECT c.episode_id, c.step_index, c.call_index, e.run_id, e.phase, e.training_s
        e.group_index, e.sample_index, t.environment, t.task_id,
        c.purpose, c.agent, c.model, c.policy_version, c.reply, c.tool_calls_json, c.finish_reason,
        c.dropped_exchanges, c.num_prompt_tokens, c.num_action_tokens,
-       c.queue_seconds, c.generate_seconds,
+       c.num_cached_tokens, c.queue_seconds, c.generate_seconds,
        c.trained AND s.trained AS trained, e.trained_training_step,
        c.credit_share, c.advantage, c.loss_weight, c.split_reason
 FROM calls c

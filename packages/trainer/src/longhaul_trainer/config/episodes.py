@@ -7,7 +7,7 @@ from pydantic import Field
 
 from longhaul_core.actions import ActionFormat
 from longhaul_core.horizons import stage_problems
-from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES
+from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES, InstructionPlace
 from longhaul_core.rollout import ACTINGS
 from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 from longhaul_trainer.config.section import Section
@@ -65,6 +65,10 @@ class RolloutConfig(Section):
     concurrent_episodes: int = Field(default=64, ge=1)
     """Episodes in flight at once, in the whole run; each goes at its own pace. Agent loops divide
     it among themselves, as `environment.num_workers`."""
+    reproducibility: Literal["exact", "fast"] = "exact"
+    """How replies are drawn: `exact`, each by a seed of its own, so that a run that is repeated or
+    resumed draws with the same random numbers; `fast`, all by the engine's one generator, which a
+    GPU does several times faster, and never the same way twice."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
     """A reply that takes longer fails its episode. With asynchronous rollout the limit is a day
     longer, because a reply may wait for an update."""
@@ -174,7 +178,11 @@ class PromptConfig(Section):
     system: str | None = None
     """System message; left out, the environment's own."""
     instruction: str | None = None
-    """Line at the end of each prompt; left out, the environment's own."""
+    """How to answer; left out, the environment's own."""
+    instruction_place: InstructionPlace = "user"
+    """Where the instruction is: `user`, the last line of each prompt's last message; `system`, the
+    end of the system message, so that prompts of an episode begin alike for longer and the engine
+    reads less of each anew."""
     list_actions: bool = True
     """Show the admissible actions where the environment names them."""
     reply_prefix: str = ""

@@ -39,6 +39,12 @@ class EngineConfig(Section):
     """Share of a GPU's memory that the engine takes; on a GPU."""
     tensor_parallel_size: int = Field(default=1, ge=1)
     """GPUs that one engine spans."""
+    weight_transfer: Literal["auto", "nccl", "tcp"] = "auto"
+    """How new weights reach the engines of trainer.mode = "separate_async": `nccl`, broadcast from
+    GPU to GPU by verl, which needs cupy; `tcp`, through host memory, in the engine's precision.
+    `auto` takes `nccl` on GPUs where cupy is installed, else `tcp`."""
+    weight_bucket_megabytes: int = Field(default=512, ge=1)
+    """Weights on their way at once; without a GPU it must hold the largest tensor in float32."""
 
     def conflicts(self) -> Generator[str]:
         """One pass must hold a token of each sequence."""

@@ -54,7 +54,8 @@ class RunConfig(Section):
     name: str = Field(default="run", pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")
     """Part of the run's id: lower-case letters, digits, `.`, `_` and `-`, at most 40."""
     seed: int = Field(default=0, ge=0, lt=2**31)
-    """Of the task order, the sampled tokens and everything else that is drawn."""
+    """Of the task order, everything else that is drawn and, as `rollout.reproducibility` says, the
+    sampled tokens."""
     num_training_steps: int = Field(ge=1)
     """Batches of episodes that are played and learned from."""
     tasks_per_training_step: int = Field(ge=1)
@@ -289,6 +290,12 @@ class RunConfig(Section):
                 f"resources.num_engine_workers = {engines} is for trainer.mode = "
                 f'"separate_async", got trainer.mode = "{mode}", whose engines share the '
                 "learner's GPUs"
+            )
+        if mode != "separate_async" and self.engine.weight_transfer != "auto":
+            yield (
+                f'engine.weight_transfer = "{self.engine.weight_transfer}" means nothing to '
+                f'trainer.mode = "{mode}", whose engines have their weights from beside them; '
+                "leave it out"
             )
         if engines % self.engine.tensor_parallel_size:
             yield (

@@ -238,9 +238,16 @@ def metadata_of(
                 trained_calls=tuple(place for place, call in enumerate(step.calls) if call.trained),
                 prompt_tokens=sum(len(c.sampled.prompt_tokens) for c in step.calls if c.sampled),
                 action_tokens=sum(len(c.sampled.action_tokens) for c in step.calls if c.sampled),
+                cached_tokens=_cached_tokens(step),
                 hook_reward=hook,
             )
             for step, hook in zip(trajectory.steps, hooks, strict=True)
         ),
         hook_error=hook_error,
     )
+
+
+def _cached_tokens(step: Step) -> int | None:
+    counts = [call.num_cached_tokens for call in step.calls if call.sampled is not None]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

@@ -18,6 +18,7 @@ from longhaul_trainer.training.step_metadata import (
     EpisodeMetadata,
     GroupName,
     PlayedEpisode,
+    StepMetadata,
 )
 
 
@@ -29,17 +30,29 @@ def episode_metrics(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
     """
     steps = [step for episode in episodes for step in episode.steps]
     groups = {GroupName(episode.training_step, episode.group_index) for episode in episodes}
-    return _of_each_environment(episodes) | {
-        "episodes/mean_return": float(np.mean([e.episode_return for e in episodes])),
-        "episodes/success_rate": float(np.mean([e.success for e in episodes])),
-        "episodes/mean_steps": float(np.mean([len(e.steps) for e in episodes])),
-        "episodes/horizon": float(np.mean([e.horizon for e in episodes])),
-        "episodes/count": len(episodes),
-        "episodes/invalid_action_rate": float(np.mean([not s.action_valid for s in steps])),
-        "episodes/prompt_tokens_mean": float(np.mean([s.prompt_tokens for s in steps])),
-        "episodes/action_tokens_mean": float(np.mean([s.action_tokens for s in steps])),
-        "groups/count": len(groups),
-    }
+    return (
+        _of_each_environment(episodes)
+        | _prefix_cache(steps)
+        | {
+            "episodes/mean_return": float(np.mean([e.episode_return for e in episodes])),
+            "episodes/success_rate": float(np.mean([e.success for e in episodes])),
+            "episodes/mean_steps": float(np.mean([len(e.steps) for e in episodes])),
+            "episodes/horizon": float(np.mean([e.horizon for e in episodes])),
+            "episodes/count": len(episodes),
+            "episodes/invalid_action_rate": float(np.mean([not s.action_valid for s in steps])),
+            "episodes/prompt_tokens_mean": float(np.mean([s.prompt_tokens for s in steps])),
+            "episodes/action_tokens_mean": float(np.mean([s.action_tokens for s in steps])),
+            "groups/count": len(groups),
+        }
+    )
+
+
+def _prefix_cache(steps: Sequence[StepMetadata]) -> dict[str, float]:
+    """Share of the prompt tokens that the engine did not read again, where it says."""
+    known = [(step.cached_tokens, step.prompt_tokens) for step in steps]
+    cached = [count for count, _ in known if count is not None]
+    read = sum(tokens for count, tokens in known if count is not None)
+    return {"engine/prefix_cache_hit_rate": sum(cached) / read} if read else {}
 
 
 def _of_each_environment(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:

@@ -37,6 +37,8 @@ class StepMetadata:
     """That the engine read in all calls of the step, those that are not trained included."""
     action_tokens: int
     """That it wrote in them."""
+    cached_tokens: int | None = None
+    """Prompt tokens that it did not read again; None where it does not say of every call."""
     hook_reward: float | None = None
     """What `algorithm.reward_shaping` returned for the step; None without such a function."""
 

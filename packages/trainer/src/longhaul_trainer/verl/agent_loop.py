@@ -8,7 +8,8 @@ built once, by `EpisodeService`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from longhaul_core.rollout import (
     EpisodeResult,
     EpisodeRunner,
     EpisodeSpec,
+    Responder,
     build_acting,
     episode_seed,
 )
@@ -38,6 +40,7 @@ from longhaul_trainer.training.merging import metadata_of
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
+from longhaul_trainer.verl.client import QUEUE_SECONDS
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
 from longhaul_trainer.verl.rows import to_rows
 from longhaul_trainer.verl.run_recorder import RunRecorder
@@ -62,26 +65,37 @@ class EnginePolicy:
         *,
         end_token: int | None,
         policy_version: Callable[[int], int],
+        seeded: bool = True,
     ) -> None:
+        """A policy that samples nothing yet.
+
+        Args:
+            server: Answers requests.
+            renderer: Makes text of replies.
+            end_token: By which the model ends a reply.
+            policy_version: Optimizer steps behind the weights that came out of a training step.
+            seeded: Whether each reply is drawn by its own seed, or by the engine's generator.
+        """
         self._server = server
         self._renderer = renderer
         self._end_token = end_token
         self._policy_version = policy_version
+        self._seeded = seeded
 
     async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
         """See `Policy.act`."""
+        asked: dict[str, object] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": -1,
+            "repetition_penalty": 1.0,
+            "logprobs": True,
+            "max_tokens": sampling.max_tokens,
+        }
+        if self._seeded:
+            asked["seed"] = sampling.seed
         output = await self._server.generate(
-            episode_id,
-            prompt_ids=list(prompt.tokens),
-            sampling_params={
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "top_k": -1,
-                "repetition_penalty": 1.0,
-                "logprobs": True,
-                "max_tokens": sampling.max_tokens,
-                "seed": sampling.seed,
-            },
+            episode_id, prompt_ids=list(prompt.tokens), sampling_params=asked
         )
         tokens, logprobs = tuple(output.token_ids), output.log_probs
         if output.stop_reason == "aborted" or not tokens or logprobs is None:
@@ -96,6 +110,8 @@ class EnginePolicy:
             finish_reason=FinishReason.LENGTH
             if len(tokens) >= sampling.max_tokens and tokens[-1] != self._end_token
             else FinishReason.STOP,
+            num_cached_tokens=output.extra_fields.get("num_cached_tokens"),
+            queue_seconds=output.extra_fields.get(QUEUE_SECONDS, 0.0),
         )
 
 
@@ -127,38 +143,58 @@ class EpisodeService:
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
         self._acting = build_acting(run.agent.kind)
         self._entries = {entry.id: entry for entry in run.played_environments}
+        prefixes = {entry.prompt.reply_prefix for entry in run.played_environments}
+        # Environments may be a thousand; what they are rendered with knows the whole vocabulary.
+        responders = {prefix: self._responder_for(prefix, server) for prefix in prefixes}
         self._agents = {
-            (entry.id, phase): self._agent_for(entry, phase, server)
+            (entry.id, phase): agent
             for entry in run.played_environments
-            for phase in PHASES
+            for phase, agent in self._agents_for(entry, responders[entry.prompt.reply_prefix])
         }
 
-    def _agent_for(
-        self, entry: MixedEnvironmentConfig, phase: Phase, server: LLMServerClient
-    ) -> Agent:
-        """Who plays an environment: its renderer, parser and memory, by the run's one policy."""
+    def _responder_for(self, reply_prefix: str, server: LLMServerClient) -> Responder:
+        """Who replies to prompts that end with this prefix, as it does while training."""
         run, tokenizer = self.run, self._tokenizer
-        renderer = ChatTemplateRenderer(tokenizer, reply_prefix=entry.prompt.reply_prefix)
-        template = prompt_template(entry, self.run_context.descriptions[entry.id])
-        return Agent(
+        renderer = ChatTemplateRenderer(tokenizer, reply_prefix=reply_prefix)
+        return Responder(
             policy=EnginePolicy(
                 server,
                 renderer,
                 end_token=cast("int | None", tokenizer.eos_token_id),
                 policy_version=run.policy_version,
+                seeded=run.rollout.reproducibility == "exact",
             ),
             renderer=renderer,
-            parser=build_parser(
-                entry.actions.format,
-                require_thinking=entry.actions.require_thinking,
-                reply_prefix=renderer.begun_thought + entry.prompt.reply_prefix,
-            ),
-            build_memory=memory_builder(entry, template=template),
-            acting=self._acting,
-            temperature=run.rollout.temperature if phase == "train" else 0.0,
-            top_p=run.rollout.top_p if phase == "train" else 1.0,
+            temperature=run.rollout.temperature,
+            top_p=run.rollout.top_p,
             max_reply_tokens=run.rollout.max_reply_tokens,
         )
+
+    def _agents_for(
+        self, entry: MixedEnvironmentConfig, responder: Responder
+    ) -> Generator[tuple[Phase, Agent]]:
+        """Who plays an environment in each phase: with its parser and memory, by one policy."""
+        renderer = cast("ChatTemplateRenderer", responder.renderer)
+        parser = build_parser(
+            entry.actions.format,
+            require_thinking=entry.actions.require_thinking,
+            reply_prefix=renderer.begun_thought + entry.prompt.reply_prefix,
+        )
+        template = prompt_template(entry, self.run_context.descriptions[entry.id])
+        for phase in PHASES:
+            yield (
+                phase,
+                Agent(
+                    policy=responder.policy,
+                    renderer=renderer,
+                    parser=parser,
+                    build_memory=memory_builder(entry, template=template),
+                    acting=self._acting,
+                    temperature=responder.temperature if phase == "train" else 0.0,
+                    top_p=responder.top_p if phase == "train" else 1.0,
+                    max_reply_tokens=responder.max_reply_tokens,
+                ),
+            )
 
     def limits(self, environment_id: str, horizon: int) -> EpisodeLimits:
         """Limits of an episode of this environment with this horizon."""
@@ -219,17 +255,20 @@ class EpisodeService:
         if isinstance(last.outcome, FailedEpisode):
             return []
         rewards, problem = self._shaped(last.outcome) if phase == "train" else (None, "")
-        return to_rows(
+        metadata = metadata_of(
             last.outcome,
-            metadata=metadata_of(
-                last.outcome,
-                group=GroupName(training_step, group_index),
-                retry=last.spec.retry,
-                greedy=phase == "baseline",
-                anchor_texts=run.algorithm.anchor_similarity is not None,
-                hook_rewards=rewards,
-                hook_error=problem,
-            ),
+            group=GroupName(training_step, group_index),
+            retry=last.spec.retry,
+            greedy=phase == "baseline",
+            anchor_texts=run.algorithm.anchor_similarity is not None,
+            hook_rewards=rewards,
+            hook_error=problem,
+        )
+        # Beside the event loop, as all that goes through every token of an episode.
+        return await asyncio.to_thread(
+            to_rows,
+            last.outcome,
+            metadata=metadata,
             training_step_of=run.training_step_of,
             form=run.optimizer.rows,
             max_row_tokens=run.optimizer.max_row_tokens,
@@ -252,13 +291,7 @@ class EpisodeService:
             outcome=result.outcome,
             group_size=run.rollout.group_size if phase == "train" else 1,
         )
-        tokens = {
-            token
-            for step in result.outcome.steps
-            for call in step.calls
-            if call.sampled is not None
-            for token in (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
-        }
+        tokens = await asyncio.to_thread(_tokens_of, result.outcome)
         await self.recorder.commit([*self._new_pieces(tokens), record])
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
@@ -281,6 +314,17 @@ class EpisodeService:
         self._known_tokens |= new
         pieces = token_pieces(self._tokenizer, sorted(new))
         return [TokenPieces(run_id=self.run_context.run_id, pieces=pieces)]
+
+
+def _tokens_of(outcome: Trajectory | FailedEpisode) -> set[int]:
+    """Every token that an episode's calls read or wrote."""
+    return {
+        token
+        for step in outcome.steps
+        for call in step.calls
+        if call.sampled is not None
+        for token in (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
+    }
 
 
 _services: dict[str, EpisodeService] = {}

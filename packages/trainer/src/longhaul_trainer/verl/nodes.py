@@ -33,6 +33,7 @@ PACKAGES = (
     "ray",
     "TransferQueue",
     "flash-attn",  # decides the attention of all of them
+    "cupy-cuda13x",  # and this one how weights reach separate engines
 )
 OWN_PACKAGES = ("longhaul_core", "longhaul_envs", "longhaul_trainer")
 ANSWER_SECONDS = 120.0

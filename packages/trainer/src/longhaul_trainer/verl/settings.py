@@ -26,6 +26,7 @@ from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.resources.rows import most_rows
 from longhaul_trainer.verl.attention import ATTENTION, SDPA, gpu_attention
+from longhaul_trainer.verl.weight_choice import BACKEND, weight_transfer
 
 Value = bool | int | float | str | list[str] | list[float] | None
 
@@ -64,6 +65,7 @@ SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
 AGENT_LOOPS = "actor_rollout_ref.rollout.agent.num_workers"
 QUEUE = "transfer_queue.backend.SimpleStorage"
 QUEUE_ROWS = f"{QUEUE}.total_storage_size"
+LOG_STATS = "actor_rollout_ref.rollout.disable_log_stats"
 
 OVERRIDABLE = frozenset(
     {
@@ -71,7 +73,7 @@ OVERRIDABLE = frozenset(
         "trainer.project_name",
         "trainer.logger",
         AGENT_LOOPS,
-        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
+        LOG_STATS,
         *(
             f"{engine}.mixed_precision.{name}"
             for engine in (
@@ -129,9 +131,6 @@ CRITIC_ON_CPU: Mapping[str, Value] = {
 }
 """What the critic needs there."""
 
-WEIGHT_BUCKET_MEGABYTES = 512
-"""Buffer that weights travel in; on the CPU it must hold the largest tensor in float32."""
-
 
 class Paths(NamedTuple):
     """Where a run's files are."""
@@ -163,7 +162,7 @@ def verl_settings(
         MachineError: If this verl lacks a setting that is derived.
     """
     config = copy.deepcopy(_defaults(_engine(run, device)))
-    derived = _derived(run, paths)
+    derived = _derived(run, paths) | _weights(run, device)
     if _engine(run, device) == FSDP:
         derived |= _fsdp(run)
     if run.algorithm.uses_critic and not only_validate:
@@ -295,7 +294,11 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         f"{sampler}.tensor_model_parallel_size": run.engine.tensor_parallel_size,
         f"{sampler}.calculate_log_probs": True,
         f"{sampler}.seed": run.seed,
-        f"{sampler}.checkpoint_engine.update_weights_bucket_megabytes": WEIGHT_BUCKET_MEGABYTES,
+        f"{sampler}.checkpoint_engine.update_weights_bucket_megabytes": (
+            run.engine.weight_bucket_megabytes
+        ),
+        # How long a request waited for the engine is among them.
+        LOG_STATS: False,
         f"{sampler}.agent.default_agent_loop": AGENT_LOOP,
         f"{sampler}.agent.agent_loop_config_path": str(paths.agent_loops),
         "reward.num_workers": 0,
@@ -357,14 +360,24 @@ def _turns(run: RunConfig) -> dict[str, Value]:
             # The engine gets whole weights: an adapter is merged into them on the way.
             "actor_rollout_ref.model.lora.merge": True,
         }
-        if f"{rollout}.checkpoint_engine.backend" not in run.verl:
-            derived |= {
-                f"{rollout}.checkpoint_engine.backend": "longhaul_tcp",
-                f"{rollout}.checkpoint_engine.custom_backend_module": (
-                    "longhaul_trainer.verl.weight_transfer"
-                ),
-            }
     return derived
+
+
+def _weights(run: RunConfig, device: str) -> dict[str, Value]:
+    """How weights reach separate engines, unless `[verl]` says it."""
+    if run.trainer.mode != "separate_async":
+        return {}
+    way = weight_transfer(run, device=device)
+    if way is None or BACKEND in run.verl:
+        return {}
+    if way == "nccl":
+        return {BACKEND: "nccl"}
+    transfer = "actor_rollout_ref.rollout.checkpoint_engine"
+    return {
+        BACKEND: "longhaul_tcp",
+        f"{transfer}.custom_backend_module": "longhaul_trainer.verl.weight_transfer",
+        f"{transfer}.engine_kwargs.longhaul_tcp.dtype": run.model.engine_dtype,
+    }
 
 
 def _fsdp(run: RunConfig) -> dict[str, Value]:

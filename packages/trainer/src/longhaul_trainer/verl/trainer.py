@@ -42,6 +42,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from longhaul_core.errors import GroupError, LonghaulError
 from longhaul_core.horizons import HorizonState
@@ -248,6 +249,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
+        RolloutReplicaRegistry.register("vllm", _vllm_replica)
         if self.config.trainer.device == "cpu":
             from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker, CpuTrainingWorker
 
@@ -766,6 +768,13 @@ class LonghaulTrainer(PPOTrainer):
         self._again = [
             Task(**task | {"split": Split(task["split"])}) for task in state.get("waiting", [])
         ]
+
+
+def _vllm_replica() -> type[RolloutReplica]:
+    """The engine behind our server; the first to ask imports vLLM."""
+    from longhaul_trainer.verl.engine_server import EngineReplica
+
+    return EngineReplica
 
 
 def _score_of(episodes: Sequence[EpisodeMetadata]) -> PanelScore:

@@ -212,7 +212,11 @@ class CallDetail(Answer):
     dropped_exchanges: int
     """Left out by the memory to make the prompt fit."""
     queue_seconds: float
+    """Between asking the engine and its beginning on the request; 0 where it does not say."""
     generate_seconds: float
+    """The rest of the time until the reply was there."""
+    num_cached_tokens: int | None
+    """Leading prompt tokens that the engine did not read again; None where it does not say."""
     num_prompt_tokens: int | None
     """None where no engine of ours read them: no tokens were recorded."""
     num_action_tokens: int | None

@@ -22,8 +22,8 @@ SHARED_ZYGOTE = "LONGHAUL_ZYGOTE"
 """Variable: the stand-in of a zygote that is there already. One run after another uses it, and
 none starts its own; whoever started it ends it."""
 
-OWN = ("longhaul_trainer.verl.trainer", "verl.workers.rollout.vllm_rollout.vllm_async_server")
-"""What the trainer's process needs: verl imports vLLM in it when it launches the server."""
+OWN = ("longhaul_trainer.verl.trainer", "longhaul_trainer.verl.engine_server")
+"""What the trainer's process needs: vLLM is imported in it when it launches the server."""
 
 LIBRARIES = (
     "torch._dynamo",

@@ -326,6 +326,7 @@ def upgrade() -> None:
         sa.Column("dropped_exchanges", sa.Integer(), nullable=False),
         sa.Column("queue_seconds", DOUBLE, nullable=False),
         sa.Column("generate_seconds", DOUBLE, nullable=False),
+        sa.Column("num_cached_tokens", sa.Integer(), nullable=True),
         sa.Column("num_prompt_tokens", sa.Integer(), nullable=True),
         sa.Column("num_action_tokens", sa.Integer(), nullable=True),
         sa.Column("num_shared_prompt_tokens", sa.Integer(), nullable=True),

@@ -1,0 +1,34 @@
+"""Tests for `longhaul_trainer.training.metrics`."""
+
+from dataclasses import replace
+
+import pytest
+
+from longhaul_trainer.training.metrics import episode_metrics
+from longhaul_trainer.training.step_metadata import EpisodeMetadata, GroupName, episodes_in
+from row_metadata import rows_of
+
+HIT_RATE = "engine/prefix_cache_hit_rate"
+
+
+def episode(*cached: int | None, prompt_tokens: int = 50) -> EpisodeMetadata:
+    """One with a step for each number of cached tokens."""
+    rows = rows_of(GroupName(1, 0), 0, [{"reward": 0.0} for _ in cached])
+    (made,) = episodes_in(rows)
+    return replace(
+        made,
+        steps=tuple(
+            replace(step, prompt_tokens=prompt_tokens, cached_tokens=count)
+            for step, count in zip(made.steps, cached, strict=True)
+        ),
+    )
+
+
+def test_the_hit_rate_is_of_all_prompt_tokens_of_which_the_engine_says() -> None:
+    played = [episode(0, 40), episode(10, None, prompt_tokens=100)]
+
+    assert episode_metrics(played)[HIT_RATE] == pytest.approx((0 + 40 + 10) / (50 + 50 + 100))
+
+
+def test_an_engine_that_does_not_say_has_no_hit_rate() -> None:
+    assert HIT_RATE not in episode_metrics([episode(None, None)])
