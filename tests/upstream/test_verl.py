@@ -283,7 +283,8 @@ def test_ranks_read_equally_many_rows_in_the_order_of_the_batch() -> None:
     assert "BatchData(arg).chunk(chunks=chunks)" in dispatched
     assert "data = kv_batch_meta2batch_meta(data)" in source(BatchData.chunk)
     assert parameters(BatchMeta.chunk) == parameters(KVBatchMeta.chunk) == ["chunks"]
-    given = KVBatchMeta(keys=list("abcdef"), tags=[{} for _ in range(6)], partition_id="train")
+    given = KVBatchMeta(keys=list("fbcdea"), tags=[{} for _ in range(6)], partition_id="train")
+    given.reorder([5, 1, 2, 3, 4, 0])
     assert [part.keys for part in given.chunk(3)] == [["a", "b"], ["c", "d"], ["e", "f"]]
     assert '"seq_len": prompt_len + response_len' in inspect.getsource(agent_loop_tq)
     assert "seq_len=SYNTHETIC_PADDING_SEQ_LEN" in source(

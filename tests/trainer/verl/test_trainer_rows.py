@@ -242,6 +242,46 @@ def test_ranks_read_nearly_equally_many_tokens_of_the_rows_that_have_a_gradient(
     assert max(tokens) <= 1.05 * sum(tokens) / NUM_RANKS
 
 
+def test_the_shortest_rows_without_a_gradient_make_up_the_number_that_ranks_need() -> None:
+    from transfer_queue import KVBatchMeta
+
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    moving = {
+        key: row
+        for sample_index in range(6)
+        for key, row in rows_of(
+            GroupName(1, 0), sample_index, [{"reward": float(sample_index % 2)}]
+        ).items()
+    }
+    flat = {
+        key: row
+        for sample_index in range(4)
+        for key, row in rows_of(GroupName(1, 1), sample_index, [{"reward": 1.0}]).items()
+    }
+    rows = moving | flat
+
+    class Given(LonghaulTrainer):
+        def __init__(self) -> None:
+            workers: Any = Learner()
+            self.actor_rollout_wg = workers
+            self._run = run(algorithm={"name": "grpo"}, tasks_per_training_step=2)
+            self._step = TrainingStep.of(
+                rows,
+                number=1,
+                algorithm=self._run.algorithm,
+                num_optimizer_steps=1,
+                groups=["train-1-0", "train-1-1"],
+            ).credited()
+
+    tags = [{"seq_len": tokens} for tokens in (*[500] * len(moving), 9000, 60, 8000, 40)]
+    kept = Given()._rows_with_gradient(
+        KVBatchMeta(keys=list(rows), tags=tags, partition_id="train")
+    )
+
+    assert set(kept.keys) == {*moving, "train-1-1_1_0", "train-1-1_3_0"}
+
+
 @pytest.mark.parametrize(("num_waiting", "further"), [(6, []), (4, [2]), (0, [6])])
 def test_what_is_missing_of_the_prefetched_batches_is_asked_for(
     num_waiting: int, further: list[int]

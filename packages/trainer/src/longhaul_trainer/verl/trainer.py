@@ -353,9 +353,10 @@ class LonghaulTrainer(PPOTrainer):
         return rows
 
     def _balanced(self, rows: KVBatchMeta) -> KVBatchMeta:
-        """The same rows, in an order that verl cuts into parts of nearly equally many tokens."""
+        """`rows`, put into an order that verl cuts into parts of nearly equally many tokens."""
         ranks = shared_out(_tokens_of(rows), num_ranks=self._num_ranks())
-        return rows.select_keys([rows.keys[place] for places in ranks for place in places])
+        rows.reorder([place for places in ranks for place in places])
+        return rows
 
     def _imbalance(self, updates: Sequence[KVBatchMeta]) -> float:
         """How much more the rank with the most tokens reads than the mean; see `imbalance`."""
@@ -572,7 +573,8 @@ class LonghaulTrainer(PPOTrainer):
         """`part` without rows that add nothing: an advantage of zero and no other loss term.
 
         The weights were shared out over the whole part before, so the gradient is the same.
-        One row stays, so that the optimizer takes the step it was configured to take.
+        One row stays, so that the optimizer takes the step it was configured to take. Where ranks
+        need rows to have equally many, the shortest that add nothing are those.
         """
         ranks = self._num_ranks()
         loss = self._run.loss
@@ -580,7 +582,8 @@ class LonghaulTrainer(PPOTrainer):
             return part
         moving = self._current.rows_with_advantage()
         kept = [key for key in part.keys if key in moving]
-        others = [key for key in part.keys if key not in moving]
+        tokens = dict(zip(part.keys, _tokens_of(part), strict=True))
+        others = sorted((key for key in part.keys if key not in moving), key=tokens.__getitem__)
         num_filling = -len(kept) % ranks if kept else ranks
         return self._balanced(part.select_keys([*kept, *others[:num_filling]]))
 
