@@ -58,8 +58,8 @@ def test_no_rank_has_a_twentieth_more_than_the_mean_though_rows_differ_much(
 
 
 def test_the_longest_row_goes_first_to_the_rank_that_has_least_and_has_room() -> None:
-    # 9 | 8, then 8 + 7 | 9 + 2, then what is left of the rows where there is room
-    assert shared_out([1, 9, 7, 2, 8, 1], num_ranks=2) == [[1, 3, 5], [0, 2, 4]]
+    assert shared_out([1, 9, 7, 2, 8, 1], num_ranks=2) == [[0, 1, 3], [2, 4, 5]]  # 9+2+1, 8+7+1
+    assert shared_out([1, 9, 1, 1], num_ranks=2) == [[1, 3], [0, 2]]  # 1+1 is less and is full
 
 
 def test_one_rank_reads_all_rows_in_their_order() -> None:
