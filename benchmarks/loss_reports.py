@@ -2,11 +2,11 @@
 
     uv run python benchmarks/loss_reports.py [--commit-milliseconds N] [--micro-batches N]
 
-verl's worker with the tiny model updates in this process; the store is the run's own writer, in a
-process of its own, whose commits take so many milliseconds more than SQLite's. Updates that report
-to nobody, that wait for each micro-batch's report, and that wait once take turns, so that whatever
-else the machine does meets all three. On a CPU the model is busy all the while; a GPU is idle
-while its process waits.
+verl's worker with the tiny model updates in this process; the store has a writer in a process of
+its own, as a run's has, whose commits take so many milliseconds more than SQLite's. Updates that
+report to nobody, that wait for each micro-batch's report, and that wait once take turns, so that
+whatever else the machine does meets all three. On a CPU the model is busy all the while; a GPU is
+idle while its process waits.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from store_writer import describe_machine
 
-from longhaul_core.store import Record
+from longhaul_core.store import Record, StoreWriter
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.variables import prepare_environment
 from store_samples import make_record, make_trajectory, run_started
@@ -72,21 +72,21 @@ def main() -> None:
 
 
 def slow_recorder(store: Path, *, commit_seconds: float, num_steps: int) -> "RunRecorder":
-    """A run's recorder on a store whose commits take `commit_seconds` more.
+    """A run's recorder before a store whose commits take `commit_seconds` more.
 
     The store has the two episodes whose `num_steps` steps are the rows of an update.
     """
     import ray
 
-    from longhaul_trainer.verl.run_recorder import RunRecorder, _Writer
+    from longhaul_trainer.verl.run_recorder import RunRecorder
 
-    class SlowWriter(_Writer):
-        def write(self, records: Sequence[Record]) -> None:
+    class SlowWriter(StoreWriter):
+        def write(self, records: Iterable[Record]) -> None:
             super().write(records)
             time.sleep(commit_seconds)
 
     actor: Any = ray.remote(SlowWriter).options(max_concurrency=1)
-    recorder = RunRecorder(actor.remote(str(store), "run", 0))
+    recorder = RunRecorder(actor.remote(str(store)))
     episodes = [
         make_record(make_trajectory(sample_index=sample_index, rewards=(0.0,) * number))
         for sample_index, number in enumerate((LENGTHS[0], num_steps - LENGTHS[0]))
@@ -100,11 +100,10 @@ def measure(recorder: "RunRecorder", folder: Path, *, num_micro_batches: int) ->
     import torch
     from transformers import AutoModelForCausalLM
 
+    models: Any = AutoModelForCausalLM  # typed in part
     torch.set_num_threads(1)
     model = prepare_model("tiny", folder / "models")
-    plain = AutoModelForCausalLM.from_pretrained(
-        model, dtype=torch.float32, attn_implementation="sdpa"
-    )
+    plain = models.from_pretrained(model, dtype=torch.float32, attn_implementation="sdpa")
     rows = make_rows(plain, lengths=[(PROMPT_TOKENS, REPLY_TOKENS)] * num_micro_batches)
     ways = {"reported nowhere": Reports(), "each awaited": Awaited(recorder), "behind": recorder}
     seconds: dict[str, list[float]] = {name: [] for name in ways}

@@ -113,7 +113,7 @@ class Reports:
 class WriterBehind(StoreWriter):
     """Writes in a thread of its own what it is handed, as the run's recorder does in a process."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: str | Path) -> None:
         super().__init__(store)
         self._thread = ThreadPoolExecutor(1)
         self._pending: list[Future[None]] = []
