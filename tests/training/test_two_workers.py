@@ -1,6 +1,7 @@
 """A whole run with two workers of the learner, killed once: two gloo ranks and two engines.
 
-Each group is compared with a greedy episode, in the mode in which playing and learning take turns.
+Prompts grow along an episode, so that rows differ in length. Each group is compared with a greedy
+episode, in the mode in which playing and learning take turns.
 """
 
 from pathlib import Path
@@ -34,9 +35,12 @@ SETTINGS = (
     "validation.num_tasks=2",
     "validation.before=false",
     "validation.every=0",
-    "rollout.group_size=2",
+    "rollout.group_size=4",
     'algorithm.name="remax"',
+    'memory.kind="full"',
 )
+PADDING_TOKENS = 128
+"""Of a row that verl fills an update up with."""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +68,36 @@ def test_each_optimizer_step_is_shared_out_to_both_ranks(trained: Launched) -> N
     assert [row[:2] for row in rows] == [(step, part) for step in (1, 2, 3) for part in (0, 1)]
     assert all(abs(first - second) <= 1 for *_, first, second, _ in rows), rows
     assert any(number % 2 for *_, number in rows), "a padding row was never needed"
+
+
+def test_both_ranks_read_nearly_equally_many_tokens(trained: Launched) -> None:
+    rows = trained.query(
+        "SELECT i.training_step, optimizer_step_index, rank, "
+        "c.num_prompt_tokens + c.num_action_tokens "
+        "FROM call_loss_inputs AS i JOIN calls AS c USING (episode_id, step_index, call_index) "
+        "WHERE i.trained"
+    )
+    stored = trained.query(
+        "SELECT training_step, value FROM metrics WHERE name = 'perf/rank_imbalance/actor' "
+        "AND NOT rolled_back ORDER BY training_step"
+    )
+
+    lengths = [length for *_, length in rows]
+    assert max(lengths) > 2 * min(lengths)
+    found: list[tuple[int, float]] = []
+    for step in (1, 2, 3):
+        updates = [
+            [[length for *place, length in rows if place == [step, part, rank]] for rank in (0, 1)]
+            for part in (0, 1)
+        ]
+        for first, second in updates:  # the store has no padding rows; verl's are 128 tokens long
+            shorter = min(first, second, key=len)
+            shorter += [PADDING_TOKENS] * abs(len(first) - len(second))
+        most = sum(max(map(sum, ranks)) for ranks in updates)
+        total = sum(sum(map(sum, ranks)) for ranks in updates)
+        found.append((step, 2 * most / total))
+    assert stored == [(step, pytest.approx(imbalance)) for step, imbalance in found]
+    assert all(imbalance <= 1.05 for _, imbalance in found), found
 
 
 def test_both_ranks_left_their_part_of_each_checkpoint_and_the_run_went_on_from_one(

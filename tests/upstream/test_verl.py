@@ -271,6 +271,36 @@ def test_padding_rows_are_marked_and_their_keys_parse() -> None:
     assert "loss_mask=response_mask" in template
 
 
+def test_ranks_read_equally_many_rows_in_the_order_of_the_batch() -> None:
+    """What `training/rank_balance.py` counts on, and where it has the tokens of a row from."""
+    from transfer_queue import BatchMeta, KVBatchMeta
+    from verl.protocol import BatchData
+    from verl.single_controller.base import decorator
+    from verl.trainer.ppo import padding_utils
+    from verl.trainer.ppo.v1 import agent_loop_tq
+
+    dispatched = source(decorator._split_args_kwargs_data_proto)
+    assert "BatchData(arg).chunk(chunks=chunks)" in dispatched
+    assert "data = kv_batch_meta2batch_meta(data)" in source(BatchData.chunk)
+    assert parameters(BatchMeta.chunk) == parameters(KVBatchMeta.chunk) == ["chunks"]
+    given = KVBatchMeta(keys=list("fbcdea"), tags=[{} for _ in range(6)], partition_id="train")
+    given.reorder([5, 1, 2, 3, 4, 0])
+    assert [part.keys for part in given.chunk(3)] == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert '"seq_len": prompt_len + response_len' in inspect.getsource(agent_loop_tq)
+    assert "seq_len=SYNTHETIC_PADDING_SEQ_LEN" in source(
+        padding_utils.construct_minimal_padding_template
+    )
+
+
+def test_the_loss_knows_how_many_rows_its_rank_reads_in_an_update() -> None:
+    """`MicroBatchReports` waits with the last; verl reads the loss off the device after each."""
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
+
+    assert "dp_size=self.get_data_parallel_size()" in source(FSDPEngine.forward_backward_batch)
+    engine: Any = FSDPEngineWithLMHead
+    assert '"loss": loss.detach().item()' in source(engine.forward_step)
+
+
 def test_an_update_reads_the_keys_that_ours_sends() -> None:
     from verl.workers.engine_workers import TrainingWorker
 

@@ -152,7 +152,7 @@ class Queue:
         self.tags: dict[str, dict[str, Any]] = {}
         self.rows: dict[str, dict[str, Any]] = {}
 
-    def kv_list(self) -> dict[str, dict[str, dict[str, Any]]]:
+    def kv_list(self, partition_id: str = "train") -> dict[str, dict[str, dict[str, Any]]]:
         return {"train": {key: dict(tag) for key, tag in self.tags.items()}}
 
     def kv_clear(self, *, keys: Sequence[str], partition_id: str) -> None:
@@ -215,8 +215,7 @@ class Records:
     def put(self, records: Sequence[Record]) -> None:
         self.written += records
 
-    def write(self, records: Sequence[Record]) -> None:
-        self.written += records
+    def settle(self) -> None: ...
 
 
 class Updates:
@@ -250,13 +249,15 @@ class Updates:
         from verl.utils import tensordict_utils as tu
 
         place = f"{self._name} {len(self.gradients)}"
-        rows = [self._queue.rows[key] for key in asked.keys]
+        # One process reads what ranks would share out by its order, in the order of the recordings.
+        keys = sorted(asked.keys, key=list(self._queue.rows).index)
+        rows = [self._queue.rows[key] for key in keys]
         self.rows[place] = [
             {name: row[name].tolist() for name in COLUMNS[self._name] if name in row}
             for row in rows
         ]
         fields = [name for name in rows[0] if name not in ("uid", "num_turns")]
-        batch = self._queue.table(asked.keys, fields, asked.extra_info)
+        batch = self._queue.table(keys, fields, asked.extra_info)
 
         def keep(*_: object) -> None:
             self.gradients[place] = {
@@ -347,7 +348,10 @@ class Recorded:
             )
             keys = [f"{uid}_{sample_index}_{number}" for number in range(len(rows))]
             for key, row in zip(keys, rows, strict=True):
-                self._queue.tags[key] = {"status": "success"}
+                self._queue.tags[key] = {
+                    "status": "success",
+                    "seq_len": len(row.prompt_ids) + len(row.response_ids),
+                }
                 self._queue.rows[key] = columns_of(row)
             self._compute(keys, episode)
             return

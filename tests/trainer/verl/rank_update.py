@@ -1,8 +1,10 @@
 """Run by `test_two_ranks.py`, once for each rank: an update with this rank's share of the rows.
 
-Rank 0 writes the gradients of each loss, whole, as a torch file.
+Rank 0 writes the gradients of each loss, whole, as a torch file. Each rank writes how often its
+reports were waited for, and after how many of them.
 """
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +12,14 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
+from longhaul_trainer.training.rank_balance import shared_out
 from longhaul_trainer.verl.variables import prepare_environment
-from trainer.verl.updates import LOSSES, PADDING, make_rows, still_run, update
+from trainer.verl.updates import LOSSES, PADDING, SKEWED, Reports, make_rows, still_run, update
 from verl_process import one_worker
 
 NUM_RANKS = 2
 WRONG = "clipped, with a wrong weight on one row"
+BALANCED = "clipped, where ranks share out rows of very different lengths by tokens"
 
 
 def main(rank: int, port: int, model: Path, folder: Path) -> None:
@@ -29,11 +33,23 @@ def main(rank: int, port: int, model: Path, folder: Path) -> None:
     run = still_run(num_ranks=NUM_RANKS)
     updates = {name: (rows, loss) for name, loss in LOSSES.items()}
     updates[WRONG] = (wrong, LOSSES["clipped"])
+    skewed = make_rows(plain, lengths=SKEWED)
+    own = shared_out([sum(lengths) for lengths in SKEWED], num_ranks=NUM_RANKS)[rank]
+    reports = Reports()
     with one_worker(run, model, rank=rank, num_ranks=NUM_RANKS, port=port) as worker:
         found = {
             name: update(worker, given[rank::NUM_RANKS], loss, num_ranks=NUM_RANKS)[0]
             for name, (given, loss) in updates.items()
         }
+        found[BALANCED], _ = update(
+            worker,
+            [skewed[place] for place in own],
+            LOSSES["clipped"],
+            micro_batch_tokens=320,
+            num_ranks=NUM_RANKS,
+            writer=reports,
+        )
+    (folder / f"settled-{rank}.json").write_text(json.dumps(reports.settled), encoding="utf-8")
     if rank == 0:
         torch.save(found, folder / "gradients.pt")
 

@@ -16,13 +16,13 @@ import torch
 from sqlalchemy import text
 from transformers import AutoModelForTokenClassification
 
-from longhaul_core.store import StoreWriter, read_only_engine
+from longhaul_core.store import read_only_engine
 from longhaul_trainer.config import CriticConfig, RunConfig
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.training.step_metadata import METADATA, RowMetadata, packed
 from row_metadata import beside, span
 from store_samples import make_record, make_trajectory, run_started
-from trainer.verl.updates import Gradients, Reports, error
+from trainer.verl.updates import Gradients, Reports, WriterBehind, error
 from variation import assert_several
 from verl_process import IMPORTS_VERL, one_critic
 
@@ -290,7 +290,7 @@ def test_values_are_those_before_each_token(worker: Any, plain: Any) -> None:  #
 def test_what_the_loss_read_is_in_the_store(worker: Any, tmp_path: Path) -> None:  # noqa: ANN401
     rows = make_rows()
     store = tmp_path / "store.db"
-    with StoreWriter(store) as writer:
+    with WriterBehind(store) as writer:
         writer.write(
             [
                 run_started(),

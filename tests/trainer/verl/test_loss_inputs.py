@@ -15,13 +15,14 @@ from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.training.step_metadata import METADATA, GroupName, RowMetadata, packed
 from row_metadata import beside, rows_of, span
 from store_samples import make_record, make_trajectory, run_started
+from trainer.verl.updates import Reports, WriterBehind
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
     from torch.distributed import ProcessGroup
 
-    from longhaul_trainer.verl.loss_inputs import ReportedLoss
+    from longhaul_trainer.verl.loss_inputs import RecordWriter, ReportedLoss
 
 
 pytestmark = IMPORTS_VERL
@@ -178,21 +179,28 @@ def report_one_row(
     row: RowMetadata,
     *,
     optimizer_step: int = 0,
+    num_rows: int = 1,
     dp_group: "ProcessGroup | None" = None,
 ) -> None:
-    """A micro-batch of one row through the loss."""
+    """A micro-batch of one row through the loss; each of 2 ranks has `num_rows` of the update."""
     from longhaul_trainer.verl.loss_inputs import OPTIMIZER_STEP, TRAINING_STEP
 
     data = micro_batch(
         [row], advantages=[[1.0, 1.0]], weights=[[0.5, 0.5]], old_logprobs=[[-1.0, -2.0]]
     )
-    for name, value in ((TRAINING_STEP, 1), (OPTIMIZER_STEP, optimizer_step), ("dp_size", 2)):
+    sent = {
+        TRAINING_STEP: 1,
+        OPTIMIZER_STEP: optimizer_step,
+        "dp_size": 2,
+        "global_batch_size": 2 * num_rows,
+    }
+    for name, value in sent.items():
         data.set_non_tensor(name, value)
     logprobs = torch.nested.as_nested_tensor([torch.zeros(3)], layout=torch.jagged)
     loss({"log_probs": logprobs}, data, dp_group)
 
 
-def reported_loss(writer: StoreWriter) -> "ReportedLoss":
+def reported_loss(writer: "RecordWriter") -> "ReportedLoss":
     from longhaul_trainer.verl.loss_inputs import MicroBatchReports, ReportedLoss
 
     return ReportedLoss(
@@ -210,12 +218,13 @@ def stored(store: Path, columns: str) -> list[tuple[Any, ...]]:
 
 
 def test_every_rank_reports_its_own_rows(store: Path) -> None:
-    with StoreWriter(store) as writer:
+    with WriterBehind(store) as writer:
         for rank in (0, 1):
             with member_of_two(rank):
                 loss = reported_loss(writer)
                 for step in range(rank + 1):
-                    report_one_row(loss, beside(span(step=step), sample_index=rank))
+                    row = beside(span(step=step), sample_index=rank)
+                    report_one_row(loss, row, num_rows=rank + 1)
 
     assert stored(store, "rank, micro_batch, episode_id, step_index") == [
         (0, 0, "run/0/train/1/0/0/0", 0),
@@ -226,7 +235,7 @@ def test_every_rank_reports_its_own_rows(store: Path) -> None:
 
 def test_ranks_that_compute_the_same_rows_make_one_report(store: Path) -> None:
     """Tensor and sequence parallelism: each rank has data-parallel ranks of its own."""
-    with StoreWriter(store) as writer:
+    with WriterBehind(store) as writer:
         for rank in (0, 1):
             with member_of_two(rank):
                 alone = torch.distributed.new_group([rank])
@@ -237,14 +246,24 @@ def test_ranks_that_compute_the_same_rows_make_one_report(store: Path) -> None:
 
 
 def test_micro_batches_are_counted_within_an_optimizer_step(store: Path) -> None:
-    with StoreWriter(store) as writer, member_of_two(0):
+    with WriterBehind(store) as writer, member_of_two(0):
         loss = reported_loss(writer)
-        for optimizer_step in (0, 0, 1, 1, 1):
-            report_one_row(loss, beside(span()), optimizer_step=optimizer_step)
+        for optimizer_step, num_rows in ((0, 2), (0, 2), (1, 3), (1, 3), (1, 3)):
+            report_one_row(loss, beside(span()), optimizer_step=optimizer_step, num_rows=num_rows)
 
     assert stored(store, "optimizer_step_index, micro_batch") == [
         (0, 0), (0, 1), (1, 0), (1, 1), (1, 2)
     ]  # fmt: skip
+
+
+def test_each_update_waits_for_its_reports_with_its_last_row() -> None:
+    reports = Reports()
+    with member_of_two(0):
+        loss = reported_loss(reports)
+        for optimizer_step, num_rows in ((0, 2), (0, 2), (1, 1), (2, 3), (2, 3), (2, 3)):
+            report_one_row(loss, beside(span()), optimizer_step=optimizer_step, num_rows=num_rows)
+
+    assert reports.settled == [2, 3, 6]
 
 
 class Workers:
@@ -303,7 +322,7 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
         def _rows_of(self, keys: Sequence[str], partition: str = "train") -> dict[str, RowMetadata]:
             return rows
 
-    batch = KVBatchMeta(keys=list(rows), tags=[{}] * 4, partition_id="train")
+    batch = KVBatchMeta(keys=list(rows), tags=[{"seq_len": 52}] * 4, partition_id="train")
     trainer = Given()
     given = trainer._balance_batch(batch, {})
     trainer._step = trainer._current.credited()

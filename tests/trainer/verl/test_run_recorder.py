@@ -129,6 +129,31 @@ class TestRunRecorder:
         assert answer is not None
         assert recorder.processor_seconds == answer.processor_seconds > 0
 
+    def test_what_was_put_is_on_its_way_until_it_is_settled(
+        self, path: Path, recorder: RunRecorder
+    ) -> None:
+        first, second = make_training_step(1), make_training_step(2)
+        with held(path) as let_go:
+            recorder.put(first)
+            recorder.put(second)
+            assert num_episodes(path) == 0
+            let_go()
+            recorder.settle()
+
+        assert num_episodes(path) == len(first) + len(second)
+
+    def test_a_batch_that_was_put_and_fails_is_named_when_it_is_settled(
+        self, path: Path, recorder: RunRecorder
+    ) -> None:
+        first, second = make_training_step(1), make_training_step(2)
+        recorder.put(first)
+        recorder.put([*make_decisions(second)])
+        with pytest.raises(StoreError, match="decision on a group that is not in the store"):
+            recorder.settle()
+
+        assert num_episodes(path) == len(first)
+        recorder.settle()
+
     def test_a_batch_is_waited_for_while_the_event_loop_goes_on(
         self, path: Path, recorder: RunRecorder
     ) -> None:

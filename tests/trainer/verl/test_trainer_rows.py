@@ -105,9 +105,181 @@ def test_a_row_stays_in_the_update_if_one_of_its_calls_has_an_advantage(
             self._run = run(loss=loss)
             self._step = credited()
 
-    part = KVBatchMeta(keys=list(ROWS), tags=[{}] * 3, partition_id="train")
+    part = KVBatchMeta(
+        keys=list(ROWS),
+        tags=[{"seq_len": 12}, {"seq_len": 11}, {"seq_len": 11}],
+        partition_id="train",
+    )
 
     assert Given()._rows_with_gradient(part).keys == kept
+
+
+NUM_RANKS = 4
+TOKENS = (3000, 2800, 700, 650, 900, 400, 20, 90, 60, 1500, 75, 310, 45, 520, 2400, 330)
+"""Of rows, in the order that their episodes have; the first ones are long."""
+
+
+class Learner:
+    """The worker group of four ranks; it notes the rows of each update."""
+
+    _dispatch_info: dict[str, list[int]] = {"actor": [*range(NUM_RANKS)]}  # noqa: RUF012  # verl's
+
+    def __init__(self) -> None:
+        self.updates: list[Any] = []
+
+    def update_actor(self, rows: Any) -> dict[str, Any]:  # noqa: ANN401
+        self.updates.append(rows)
+        return {"metrics": {"trained_weight": [1.0], "clip_fraction": [0.0], "mfu": [0.0]}}
+
+
+def skewed_rows(*, num_groups: int) -> dict[str, RowMetadata]:
+    """Rows of one step, eight episodes a group; each third episode is paid."""
+    return {
+        key: row
+        for group in range(num_groups)
+        for sample_index in range(8)
+        for key, row in rows_of(
+            GroupName(1, group), sample_index, [{"reward": float(sample_index % 3 == 0)}]
+        ).items()
+    }
+
+
+def tokens_of_ranks(rows: Any) -> list[int]:  # noqa: ANN401
+    """What each rank gets of a batch, by verl's own cut of one."""
+    return [sum(tag["seq_len"] for tag in part.tags) for part in rows.chunk(NUM_RANKS)]
+
+
+@pytest.mark.parametrize("num_optimizer_steps", [1, 2])
+def test_ranks_read_nearly_equally_many_tokens_in_every_pass(num_optimizer_steps: int) -> None:
+    from transfer_queue import KVBatchMeta
+
+    from longhaul_trainer.verl.buffer import GroupBuffer
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    learner = Learner()
+    rows = skewed_rows(num_groups=8)
+
+    class Given(LonghaulTrainer):
+        def __init__(self) -> None:
+            self._run = run(
+                optimizer={"optimizer_steps_per_training_step": num_optimizer_steps},
+                algorithm={"name": "grpo"},
+                tasks_per_training_step=8,
+            )
+            self._dynamic_sampling = None
+            self.replay_buffer = GroupBuffer.__new__(GroupBuffer)
+            self.replay_buffer.taken = tuple(GroupName(1, group) for group in range(8))
+            self.global_steps = 1
+            workers: Any = learner
+            self.actor_rollout_wg = workers
+            self.tokenizer = SimpleNamespace(eos_token_id=2)
+
+        def _record_decisions(self, metrics: dict[str, object]) -> None: ...
+
+        def _rows_of(self, keys: Sequence[str], partition: str = "train") -> dict[str, RowMetadata]:
+            return rows
+
+    tags = [{"seq_len": tokens} for tokens in sorted(4 * TOKENS)]  # tasks differ in length
+    played = KVBatchMeta(keys=list(rows), tags=tags, partition_id="train")
+    metrics: dict[str, float] = {}
+    trainer = Given()
+    batch = trainer._balance_batch(played, metrics)
+    trainer._step = trainer._current.credited()
+    updates = trainer._current.updates
+    trainer._update_actor(batch, metrics)
+
+    assert max(tokens_of_ranks(played)) > 1.3 * sum(TOKENS)  # the mean of a rank is one of the 4
+    assert sorted(batch.keys) == sorted(played.keys)
+    assert sorted(key for keys in updates.values() for key in keys) == sorted(played.keys)
+    for part, keys in updates.items():
+        assert set(keys) == set(trainer._current.selection.keys_of(part))
+    assert [set(update.keys) for update in learner.updates] == [set(k) for k in updates.values()]
+    for read in (batch, *learner.updates, *(batch.select_keys([*k]) for k in updates.values())):
+        tokens = tokens_of_ranks(read)
+        assert max(tokens) <= 1.05 * sum(tokens) / NUM_RANKS
+    waited_for = sum(max(tokens_of_ranks(update)) for update in learner.updates)
+    assert metrics["perf/rank_imbalance/actor"] == pytest.approx(
+        waited_for * NUM_RANKS / sum(4 * TOKENS)
+    )
+    assert 1 <= metrics["perf/rank_imbalance/log_probs"] <= 1.05
+
+
+def test_ranks_read_nearly_equally_many_tokens_of_the_rows_that_have_a_gradient() -> None:
+    from transfer_queue import KVBatchMeta
+
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    rows = skewed_rows(num_groups=4)
+    # In the second and the third group all are paid alike, so that no advantage is left there.
+    flat = {
+        key: row
+        for group in (1, 2)
+        for sample_index in range(8)
+        for key, row in rows_of(GroupName(1, group), sample_index, [{"reward": 1.0}]).items()
+    }
+    rows |= flat
+
+    class Given(LonghaulTrainer):
+        def __init__(self) -> None:
+            workers: Any = Learner()
+            self.actor_rollout_wg = workers
+            self._run = run(algorithm={"name": "grpo"}, tasks_per_training_step=4)
+            self._step = TrainingStep.of(
+                rows,
+                number=1,
+                algorithm=self._run.algorithm,
+                num_optimizer_steps=1,
+                groups=[f"train-1-{group}" for group in range(4)],
+            ).credited()
+
+    tags = [{"seq_len": tokens} for tokens in 2 * TOKENS]
+    kept = Given()._rows_with_gradient(
+        KVBatchMeta(keys=list(rows), tags=tags, partition_id="train")
+    )
+
+    assert set(kept.keys) == rows.keys() - flat.keys()
+    tokens = tokens_of_ranks(kept)
+    assert max(tokens) <= 1.05 * sum(tokens) / NUM_RANKS
+
+
+def test_the_shortest_rows_without_a_gradient_make_up_the_number_that_ranks_need() -> None:
+    from transfer_queue import KVBatchMeta
+
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    moving = {
+        key: row
+        for sample_index in range(6)
+        for key, row in rows_of(
+            GroupName(1, 0), sample_index, [{"reward": float(sample_index % 2)}]
+        ).items()
+    }
+    flat = {
+        key: row
+        for sample_index in range(4)
+        for key, row in rows_of(GroupName(1, 1), sample_index, [{"reward": 1.0}]).items()
+    }
+    rows = moving | flat
+
+    class Given(LonghaulTrainer):
+        def __init__(self) -> None:
+            workers: Any = Learner()
+            self.actor_rollout_wg = workers
+            self._run = run(algorithm={"name": "grpo"}, tasks_per_training_step=2)
+            self._step = TrainingStep.of(
+                rows,
+                number=1,
+                algorithm=self._run.algorithm,
+                num_optimizer_steps=1,
+                groups=["train-1-0", "train-1-1"],
+            ).credited()
+
+    tags = [{"seq_len": tokens} for tokens in (*[500] * len(moving), 9000, 60, 8000, 40)]
+    kept = Given()._rows_with_gradient(
+        KVBatchMeta(keys=list(rows), tags=tags, partition_id="train")
+    )
+
+    assert set(kept.keys) == {*moving, "train-1-1_1_0", "train-1-1_3_0"}
 
 
 @pytest.mark.parametrize(("num_waiting", "further"), [(6, []), (4, [2]), (0, [6])])

@@ -33,7 +33,7 @@ from audited_run import (
     run_started,
 )
 from longhaul_core.audit import audit_run, one_line
-from longhaul_core.store import Metrics, StoreWriter, open_store, read_only_engine
+from longhaul_core.store import Metrics, open_store, read_only_engine
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import CLIP_RANGES
 from longhaul_trainer.models import prepare_model
@@ -48,6 +48,7 @@ from trainer.verl.updates import (
     Gradients,
     Reports,
     Row,
+    WriterBehind,
     columns_of,
     error,
     expected_gradients,
@@ -165,7 +166,8 @@ def train(
     trainer.global_steps = 1
     trainer.actor_rollout_wg = RowsByKey(worker, rows)
     keys = [key for of_part in parts.values() for key in of_part]
-    batch = KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
+    tags = [{"seq_len": len(rows[key].prompt + rows[key].reply)} for key in keys]
+    batch = KVBatchMeta(keys=keys, tags=tags, partition_id="train")
     worker.set_loss_fn(
         ReportedLoss(
             config.loss,
@@ -426,7 +428,7 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     rows = rows_of_played(played, found)
     store = shutil.copy(empty_store, tmp_path / "store.db")
 
-    with StoreWriter(store) as writer:
+    with WriterBehind(store) as writer:
         writer.write([run_started(config)])
         writer.write([*played.episodes, *played.greedy, *played.decisions, *played.credits])
         if config.algorithm.uses_critic:  # another worker reads values: see test_critic_worker

@@ -1,5 +1,6 @@
 """Two data-parallel ranks of verl's FSDP worker make the update that one would have made."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,8 +11,17 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from longhaul_trainer.models import prepare_model
-from trainer.verl.rank_update import NUM_RANKS, WRONG
-from trainer.verl.updates import LOSSES, MAX_ERROR, Gradients, error, expected_gradients, make_rows
+from longhaul_trainer.training.rank_balance import imbalance, shared_out
+from trainer.verl.rank_update import BALANCED, NUM_RANKS, WRONG
+from trainer.verl.updates import (
+    LOSSES,
+    MAX_ERROR,
+    SKEWED,
+    Gradients,
+    error,
+    expected_gradients,
+    make_rows,
+)
 from verl_process import free_port
 
 pytestmark = [
@@ -29,8 +39,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Gradients]:
-    """Gradients of each loss, the ranks' rows taken together."""
+def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the ranks left."""
     folder = tmp_path_factory.mktemp("ranks")
     tests = str(Path(__file__).parents[2])
     port = str(free_port())
@@ -49,6 +59,12 @@ def found(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
             process.kill()
     logs = "".join(path.read_text()[-4000:] for path in sorted(folder.glob("*.log")))
     assert codes == [0] * NUM_RANKS, logs
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Gradients]:
+    """Gradients of each loss, the ranks' rows taken together."""
     return torch.load(folder / "gradients.pt")
 
 
@@ -59,7 +75,10 @@ def expected(model_folder: Path) -> dict[str, Gradients]:
         model_folder, dtype=torch.float32, attn_implementation="sdpa"
     )
     rows = make_rows(plain)
-    return {name: expected_gradients(plain, rows, loss) for name, loss in LOSSES.items()}
+    skewed = make_rows(plain, lengths=SKEWED)
+    return {name: expected_gradients(plain, rows, loss) for name, loss in LOSSES.items()} | {
+        BALANCED: expected_gradients(plain, skewed, LOSSES["clipped"])
+    }
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -67,6 +86,31 @@ def test_the_gradient_is_that_of_one_rank(
     found: dict[str, Gradients], expected: dict[str, Gradients], loss: str
 ) -> None:
     assert error(found[loss], expected[loss]) <= MAX_ERROR
+
+
+def test_the_gradient_is_that_of_one_rank_where_rows_are_shared_out_by_their_tokens(
+    found: dict[str, Gradients], expected: dict[str, Gradients]
+) -> None:
+    row_tokens = [sum(lengths) for lengths in SKEWED]
+    ranks = shared_out(row_tokens, num_ranks=NUM_RANKS)
+    shared = [row_tokens[place] for places in ranks for place in places]
+    assert (
+        imbalance([shared], num_ranks=NUM_RANKS)
+        < 1.05
+        < 1.7
+        < imbalance([row_tokens], num_ranks=NUM_RANKS)
+    )
+
+    assert error(found[BALANCED], expected[BALANCED]) <= MAX_ERROR
+
+
+@pytest.mark.parametrize("rank", range(NUM_RANKS))
+def test_a_rank_waits_for_its_reports_once_and_with_its_last_micro_batch(
+    folder: Path, found: dict[str, Gradients], rank: int
+) -> None:
+    (num_reports,) = json.loads((folder / f"settled-{rank}.json").read_text(encoding="utf-8"))
+
+    assert num_reports == 2  # micro-batches
 
 
 def test_a_wrong_weight_on_one_row_of_one_rank_would_be_seen(

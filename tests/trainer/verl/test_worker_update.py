@@ -7,7 +7,8 @@ transformers, one token after the other through the formula.
 """
 
 import math
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from sqlalchemy import text
 from transformers import AutoModelForCausalLM
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store import StoreWriter, read_only_engine
+from longhaul_core.store import Record, StoreWriter, read_only_engine
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.models import prepare_model
 from store_samples import make_record, make_trajectory, run_started
@@ -29,6 +30,7 @@ from trainer.verl.updates import (
     MAX_ERROR,
     PADDING,
     Row,
+    WriterBehind,
     error,
     expected_gradients,
     expected_importance,
@@ -51,6 +53,8 @@ NAMES = {
     "importance_truncated_fraction",
 }
 """Metrics that micro-batches add up to."""
+LONGEST = 41
+"""Tokens of the longest row: with micro-batches of so many, an update has several."""
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +296,7 @@ def test_what_the_loss_read_is_in_the_store_once_for_each_row(
     loss: LossConfig,
 ) -> None:
     longest = max(len(row.prompt + row.reply) for row in rows)
-    with StoreWriter(store) as writer:
+    with WriterBehind(store) as writer:
         update(worker, rows, loss, micro_batch_tokens=longest, writer=writer)
 
     assert consumed(store, REPORT) == [report_of(row) for row in rows]
@@ -307,7 +311,7 @@ def test_a_row_that_is_given_twice_is_in_the_store_twice(
     rows: list[Row],
     store: Path,
 ) -> None:
-    with StoreWriter(store) as writer:
+    with WriterBehind(store) as writer:
         update(worker, [*rows, rows[2]], LOSSES["clipped"], writer=writer)
 
     twice = [*rows[:3], *rows[2:]]
@@ -319,7 +323,7 @@ def test_what_the_trainer_left_out_and_padding_are_not_in_the_store(
     rows: list[Row],
     store: Path,
 ) -> None:
-    with StoreWriter(store) as writer:
+    with WriterBehind(store) as writer:
         update(worker, [PADDING, *rows[1:4], PADDING], LOSSES["clipped"], writer=writer)
 
     assert consumed(store, REPORT) == [report_of(row) for row in rows[1:4]]
@@ -339,7 +343,7 @@ def test_activation_checkpointing_reports_a_row_once(
 
     hook = module.model.layers[0].register_forward_pre_hook(count)
     try:
-        with StoreWriter(store) as writer:
+        with WriterBehind(store) as writer:
             update(worker, rows, LOSSES["clipped"], writer=writer)
     finally:
         hook.remove()
@@ -349,18 +353,95 @@ def test_activation_checkpointing_reports_a_row_once(
     assert consumed(store, REPORT) == [report_of(row) for row in rows]
 
 
-def test_an_error_of_the_store_ends_the_update(
+@pytest.mark.parametrize("place", [0, 4], ids=["first", "last"])
+def test_an_error_of_the_store_ends_the_update_before_the_optimizer_moves(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+    place: int,
+) -> None:
+    """Whichever micro-batch the store refuses."""
+    given = [*rows]
+    given[place] = replace(rows[place], sample_index=1, step=3)
+    moved: list[object] = []
+
+    def move(*of: object) -> None:
+        moved.append(of)
+
+    hook = worker.actor.engine.optimizer.register_step_pre_hook(move)
+    try:
+        with (
+            WriterBehind(store) as writer,
+            pytest.raises(
+                StoreError,
+                match=r"call 0 of step 3, but episode .* has no such call in its 3 steps",
+            ),
+        ):
+            update(worker, given, LOSSES["clipped"], micro_batch_tokens=LONGEST, writer=writer)
+    finally:
+        hook.remove()
+
+    assert moved == []
+
+
+class HeldBack(WriterBehind):
+    """Its store takes nothing until somebody waits for it."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__(store)
+        self._is_waited_for = threading.Event()
+        self.settled_after: list[int] = []
+        """How many micro-batches had been reported each time that somebody waited."""
+
+    def write(self, records: Iterable[Record]) -> None:
+        assert self._is_waited_for.wait(20), "a micro-batch waits for the store"
+        super().write(records)
+
+    def settle(self) -> None:
+        self.settled_after.append(len(self._pending))
+        self._is_waited_for.set()
+        super().settle()
+
+
+def test_the_store_is_waited_for_once_and_before_the_optimizer_moves(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
     store: Path,
 ) -> None:
-    unknown = [replace(rows[0], sample_index=1, step=3), *rows[1:]]
-    with (
-        StoreWriter(store) as writer,
-        pytest.raises(
-            StoreError, match=r"call 0 of step 3, but episode .* has no such call in its 3 steps"
-        ),
-    ):
-        update(worker, unknown, LOSSES["clipped"], writer=writer)
+    there: list[list[tuple[Any, ...]]] = []
 
-    assert consumed(store, REPORT) == []
+    def look(*_: object) -> None:
+        there.append(consumed(store, REPORT))
+
+    hook = worker.actor.engine.optimizer.register_step_pre_hook(look)
+    try:
+        with HeldBack(store) as writer:
+            update(worker, rows, LOSSES["clipped"], micro_batch_tokens=LONGEST, writer=writer)
+    finally:
+        hook.remove()
+
+    assert there == [[report_of(row) for row in rows]]
+    (num_micro_batches,) = writer.settled_after
+    assert num_micro_batches > 2
+
+
+def test_what_an_update_read_is_in_the_store_though_its_gradient_is_not_finite(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    store: Path,
+) -> None:
+    """Then verl takes no step, and what it would have been made of was read all the same."""
+    endless = [replace(rows[0], reference_logprobs=(math.inf,) * len(rows[0].reply)), *rows[1:]]
+
+    with HeldBack(store) as writer:
+        found, metrics = update(
+            worker,
+            endless,
+            LOSSES["with k2 and entropy"],
+            writer=writer,
+            micro_batch_tokens=LONGEST,
+        )
+
+    assert found == {}
+    assert not math.isfinite(metrics["grad_norm"][0])
+    assert consumed(store, REPORT) == [report_of(row) for row in rows]

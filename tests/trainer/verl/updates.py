@@ -5,12 +5,14 @@ Shared by the tests of one rank and of two; importing this imports no verl.
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from longhaul_core.store import Record
+from longhaul_core.store import Record, StoreWriter
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.training.step_metadata import METADATA, RowMetadata, packed
@@ -23,6 +25,19 @@ TEMPERATURE = 0.7
 MAX_ERROR = 1e-4
 LENGTHS = [2, 3]
 """Steps of each episode: the rows are all the steps of two episodes of one group."""
+SKEWED = [
+    (300, 4),
+    (280, 9),
+    (230, 2),
+    (150, 7),
+    (20, 3),
+    (12, 1),
+    (9, 5),
+    (7, 2),
+    (40, 1),
+    (60, 8),
+]
+"""Tokens of prompts and replies where a few rows have most of the tokens, and those come first."""
 Gradients = dict[str, torch.Tensor]
 
 
@@ -85,9 +100,35 @@ class Reports:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.settled: list[int] = []
+        """How many there were, each time that they were waited for."""
 
-    def write(self, records: Sequence[Record]) -> None:
+    def put(self, records: Sequence[Record]) -> None:
         self.records.extend(records)
+
+    def settle(self) -> None:
+        self.settled.append(len(self.records))
+
+
+class WriterBehind(StoreWriter):
+    """Writes in a thread of its own what it is handed, as the run's recorder does in a process."""
+
+    def __init__(self, store: str | Path) -> None:
+        super().__init__(store)
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: list[Future[None]] = []
+
+    def put(self, records: Sequence[Record]) -> None:
+        self._pending.append(self._thread.submit(self.write, records))
+
+    def settle(self) -> None:
+        pending, self._pending = self._pending, []
+        for batch in pending:
+            batch.result()
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        super().close()
 
 
 PADDING = Row(
@@ -128,23 +169,28 @@ def still_run(*, num_ranks: int = 1) -> RunConfig:
     )
 
 
-def make_rows(plain: Any) -> list[Row]:  # noqa: ANN401
-    """Rows of different lengths; some ratios inside the clip range, some far outside it."""
+def make_rows(
+    plain: Any,  # noqa: ANN401
+    *,
+    lengths: Sequence[tuple[int, int]] = ((9, 3), (40, 1), (17, 8), (5, 5), (23, 2)),
+) -> list[Row]:
+    """Rows of different lengths; some ratios inside the clip range, some far outside it.
+
+    Args:
+        plain: The model whose ratios they are.
+        lengths: Tokens of each row's prompt and reply.
+    """
     draw = torch.Generator().manual_seed(0)
 
     def tokens(number: int) -> tuple[int, ...]:
         return tuple(torch.randint(5, 4096, (number,), generator=draw).tolist())
 
     drawn: list[Row] = []
-    lengths = [(9, 3), (40, 1), (17, 8), (5, 5), (23, 2)]
     shifts = [0.05, -0.6, 0.7, -0.1, 1.4, -0.02, 0.45, 0.0]
     advantages = [1.5, -0.8, 0.6, -2.0, 0.3]
     num_tokens = sum(reply for _, reply in lengths)
-    steps = [
-        (sample_index, step)
-        for sample_index, number in enumerate(LENGTHS)
-        for step in range(number)
-    ]
+    steps = [(0, step) for step in range(LENGTHS[0])]
+    steps += [(1, step) for step in range(len(lengths) - LENGTHS[0])]
     for place, (prompt_length, reply_length) in enumerate(lengths):
         sample_index, step = steps[place]
         prompt, reply = tokens(prompt_length), tokens(reply_length)
@@ -162,7 +208,7 @@ def make_rows(plain: Any) -> list[Row]:  # noqa: ANN401
                     for i, p in enumerate(now)
                 ),
                 reference_logprobs=tuple(p + 0.3 * (i - 1) for i, p in enumerate(now)),
-                advantage=advantages[place],
+                advantage=advantages[place % len(advantages)],
                 weight=1.0 / num_tokens,
                 sample_index=sample_index,
                 step=step,
@@ -258,6 +304,7 @@ def update(
     micro_batch_tokens: int = 4096,
     writer: "RecordWriter | None" = None,
     num_ranks: int = 1,
+    optimizer_step: int = 0,
 ) -> tuple[Gradients, dict[str, Any]]:
     """Gradients just before the optimizer's step, and the metrics of `update_actor`.
 
@@ -270,6 +317,7 @@ def update(
         micro_batch_tokens=micro_batch_tokens,
         writer=writer,
         num_ranks=num_ranks,
+        optimizer_step=optimizer_step,
     )
 
 
@@ -281,6 +329,7 @@ def update_of(
     micro_batch_tokens: int = 4096,
     writer: "RecordWriter | None" = None,
     num_ranks: int = 1,
+    optimizer_step: int = 0,
 ) -> tuple[Gradients, dict[str, Any]]:
     """`update` with rows of any number of steps."""
     from verl.utils import tensordict_utils as tu
@@ -306,7 +355,7 @@ def update_of(
             "temperature": TEMPERATURE,
             "max_token_len_per_gpu": micro_batch_tokens,
             TRAINING_STEP: 1,
-            OPTIMIZER_STEP: 0,
+            OPTIMIZER_STEP: optimizer_step,
         },
     )
     found: Gradients = {}

@@ -34,13 +34,13 @@ class ReportedValueLoss:
         data: TensorDict,
         dp_group: ProcessGroup | None = None,
     ) -> tuple[torch.Tensor, dict[str, Metric]]:
-        """Loss and metrics of one micro-batch; what was read is in the store when it returns.
+        """Loss and metrics of one micro-batch; see `MicroBatchReports.put`.
 
         Raises:
-            StoreError: The report could not be written.
+            StoreError: A report of the update could not be written.
         """
         loss = critic_loss(model_output, data, dp_group, settings=self._settings)
-        self._reports.write(data, CriticLossInputs, critic_loss_inputs(data), dp_group=dp_group)
+        self._reports.put(data, CriticLossInputs, critic_loss_inputs(data), dp_group=dp_group)
         return loss
 
 

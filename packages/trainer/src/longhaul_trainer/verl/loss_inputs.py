@@ -6,8 +6,9 @@ comes out there is read here, from the tensors of the loss itself. A row says wh
 it by the spans it was given when its episode was played, not by the order it came in.
 
 The loss function is the one place that verl calls once for each micro-batch of an update,
-under activation checkpointing too, which runs the model again and not the loss. Reports are
-waited for: when the update is done they are in the store, and an error there ends the run.
+under activation checkpointing too, which runs the model again and not the loss. A report is handed
+over and written behind the update; the last micro-batch waits for all of them. So they are in the
+store before the optimizer moves, and an error there ends the run.
 
 B rows, T tokens of the longest response, C calls of the row with the most of them.
 """
@@ -34,13 +35,21 @@ OPTIMIZER_STEP = "update_optimizer_step"
 
 
 class RecordWriter(Protocol):
-    """Where reports go: the run's `RunRecorder`, or a `StoreWriter`."""
+    """Where reports go: the run's `RunRecorder`."""
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Put records into the store.
+    def put(self, records: Sequence[Record]) -> None:
+        """Hand over records, in order, and go on.
 
         Raises:
-            StoreError: They are not in it.
+            StoreError: Records that were handed over before could not be written.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Wait until everything that was handed over is in the store.
+
+        Raises:
+            StoreError: Some of it is not.
         """
         ...
 
@@ -64,8 +73,9 @@ class MicroBatchReports:
         self._writer: RecordWriter | None = None
         self._update: tuple[int, int] | None = None
         self._num_micro_batches = 0
+        self._num_rows = 0
 
-    def write(
+    def put(
         self,
         data: TensorDict,
         record: Callable[..., Record],
@@ -73,8 +83,9 @@ class MicroBatchReports:
         *,
         dp_group: ProcessGroup | None,
     ) -> None:
-        """Report to the store what was read of a micro-batch, and wait until it is there.
+        """Hand over what was read of a micro-batch; the last of an update waits for all reports.
 
+        It is the last that has the rest of this rank's rows: verl sends every rank equally many.
         Ranks that compute the same rows together (tensor and sequence parallelism) have the same
         place among the data-parallel ranks, and so make the same report: the store keeps one.
 
@@ -85,15 +96,16 @@ class MicroBatchReports:
             dp_group: The data-parallel ranks that this one is among; None: all there are.
 
         Raises:
-            StoreError: The report could not be written.
+            StoreError: This report, or one before it, could not be written.
         """
         update = int(data[TRAINING_STEP]), int(data[OPTIMIZER_STEP])
         if self._update != update:
             self._update = update
             self._num_micro_batches = 0
+            self._num_rows = 0
         if self._writer is None:
             self._writer = self._find_writer()
-        self._writer.write(
+        self._writer.put(
             [
                 record(
                     run_id=self._run_id,
@@ -107,6 +119,9 @@ class MicroBatchReports:
             ]
         )
         self._num_micro_batches += 1
+        self._num_rows += len(data)
+        if self._num_rows >= data["global_batch_size"] // data["dp_size"]:
+            self._writer.settle()
 
 
 class ReportedLoss:
@@ -122,13 +137,13 @@ class ReportedLoss:
         data: TensorDict,
         dp_group: ProcessGroup | None = None,
     ) -> tuple[torch.Tensor, dict[str, Metric]]:
-        """Loss and metrics of one micro-batch; what was read is in the store when it returns.
+        """Loss and metrics of one micro-batch; see `MicroBatchReports.put`.
 
         Raises:
-            StoreError: The report could not be written.
+            StoreError: A report of the update could not be written.
         """
         loss = policy_loss(model_output, data, dp_group, settings=self._settings)
-        self._reports.write(data, LossInputs, loss_inputs(data), dp_group=dp_group)
+        self._reports.put(data, LossInputs, loss_inputs(data), dp_group=dp_group)
         return loss
 
 
@@ -147,7 +162,7 @@ def loss_inputs(data: TensorDict) -> tuple[LossInput, ...]:
     in_loss_BT = weights_BT > 0
     rows = read_metadata(data.get("extra_fields").tolist())
     numbers_BT = call_numbers([row.spans for row in rows], num_tokens=in_loss_BT.shape[1])
-    calls = _Calls(numbers_BT.to(in_loss_BT.device))
+    calls = _Calls(numbers_BT, device=in_loss_BT.device)
     own_tokens_B1 = padded["loss_mask"].sum(-1, keepdim=True)
     numbers_BC7 = torch.stack(
         [
@@ -193,9 +208,10 @@ def _loss_input(
 class _Calls:
     """Takes tokens together by the call that they belong to; float64, shape `[B, C]`."""
 
-    def __init__(self, calls_BT: torch.Tensor) -> None:
-        self._calls_BT = calls_BT
+    def __init__(self, calls_BT: torch.Tensor, *, device: torch.device) -> None:
+        """Where the calls are numbered on the CPU, their number costs no wait for the device."""
         self.most = int(calls_BT.max()) + 1
+        self._calls_BT = calls_BT.to(device)
 
     def sums(self, values_BT: torch.Tensor) -> torch.Tensor:
         return self._reduced(values_BT, "sum", start=0.0)

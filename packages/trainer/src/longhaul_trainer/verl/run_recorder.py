@@ -212,6 +212,16 @@ class RunRecorder:
             self._pending.append(self._actor.write.remote(list(records)))
         _raise_failures(done)
 
+    def settle(self) -> None:
+        """Wait until everything that this process has `put` is committed.
+
+        Raises:
+            StoreError: If the writer failed on any of it.
+        """
+        with self._lock:
+            pending, self._pending = self._pending, []
+        _raise_failures(pending)
+
     def write(self, records: Sequence[Record]) -> None:
         """Hand over records and wait until they are committed.
 
@@ -236,14 +246,13 @@ class RunRecorder:
                 await pending
 
     def flush(self) -> None:
-        """Wait until everything handed over by this process is committed.
+        """Wait until what this process has `put` is committed, and would survive a loss of power.
 
         Raises:
             StoreError: If the writer failed.
         """
-        with self._lock:
-            pending, self._pending = self._pending, []
-        _raise_failures([*pending, self._actor.flush.remote()])
+        self.settle()
+        _raise_failures([self._actor.flush.remote()])
 
     def alive(self) -> WriterStatus | None:
         """Write the run's heartbeat, and return the writer's status.

@@ -55,6 +55,7 @@ from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.columns import objects
 from longhaul_trainer.training.credit import CriticValues
 from longhaul_trainer.training.estimators import smallest_group
+from longhaul_trainer.training.rank_balance import imbalance, shared_out
 from longhaul_trainer.training.rewards import refuse_hook_errors
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.run_records import RunRecords
@@ -311,7 +312,11 @@ class LonghaulTrainer(PPOTrainer):
         logging_prefix: str = "global_seqlen",
         keep_minibatch: bool = False,
     ) -> KVBatchMeta:
-        """Select what is trained, drop the other rows, pad each optimizer step's rows."""
+        """Select what is trained, drop the other rows, pad each optimizer step's rows.
+
+        Log-probabilities and values are computed of all rows together, updates are made of each
+        optimizer step's; in both orders, ranks have nearly equally many tokens.
+        """
         self._record_decisions(metrics)
         step = TrainingStep.of(
             self._rows_of(batch.keys),
@@ -327,21 +332,37 @@ class LonghaulTrainer(PPOTrainer):
         if step.unread:
             tq.kv_clear(keys=list(step.unread), partition_id=PARTITION)
         parts = {
-            part: upsample_batch_to_divisible_size(
-                batch.select_keys(keys), self._num_ranks(), self.tokenizer.eos_token_id
+            part: self._balanced(
+                upsample_batch_to_divisible_size(
+                    batch.select_keys(keys), self._num_ranks(), self.tokenizer.eos_token_id
+                )
             )
             for part in range(self._run.optimizer.optimizer_steps_per_training_step)
             if (keys := step.selection.keys_of(part))
         }
         self._step = step.with_updates({part: rows.keys for part, rows in parts.items()})
         metrics.update(self._step.report())
-        return KVBatchMeta(
-            keys=[key for rows in parts.values() for key in rows.keys],
-            tags=[tag for rows in parts.values() for tag in rows.tags],
-            partition_id=PARTITION,
-            fields=batch.fields,
-            extra_info=batch.extra_info,
+        rows = self._balanced(
+            KVBatchMeta(
+                keys=[key for rows in parts.values() for key in rows.keys],
+                tags=[tag for rows in parts.values() for tag in rows.tags],
+                partition_id=PARTITION,
+                fields=batch.fields,
+                extra_info=batch.extra_info,
+            )
         )
+        metrics["perf/rank_imbalance/log_probs"] = self._imbalance([rows])
+        return rows
+
+    def _balanced(self, rows: KVBatchMeta) -> KVBatchMeta:
+        """`rows`, put into an order that verl cuts into parts of nearly equally many tokens."""
+        ranks = shared_out(_tokens_of(rows), num_ranks=self._num_ranks())
+        rows.reorder([place for places in ranks for place in places])
+        return rows
+
+    def _imbalance(self, updates: Sequence[KVBatchMeta]) -> float:
+        """How much more the rank with the most tokens reads than the mean; see `imbalance`."""
+        return imbalance([_tokens_of(rows) for rows in updates], num_ranks=self._num_ranks())
 
     @property
     def _current(self) -> TrainingStep:
@@ -407,15 +428,18 @@ class LonghaulTrainer(PPOTrainer):
         computed: dict[str, torch.Tensor] = {}
         if final_rows:
             keys = list(final_rows.values())
-            rows = upsample_batch_to_divisible_size(
-                KVBatchMeta(
-                    keys=keys,
-                    tags=[{} for _ in keys],
-                    partition_id=PARTITION,
-                    extra_info={},  # verl adds to it
-                ),
-                self._num_ranks(),
-                self.tokenizer.eos_token_id,
+            tags = tq.kv_list(partition_id=PARTITION)[PARTITION]
+            rows = self._balanced(
+                upsample_batch_to_divisible_size(
+                    KVBatchMeta(
+                        keys=keys,
+                        tags=[tags[key] for key in keys],
+                        partition_id=PARTITION,
+                        extra_info={},  # verl adds to it
+                    ),
+                    self._num_ranks(),
+                    self.tokenizer.eos_token_id,
+                )
             )
             super()._compute_values(rows, metrics)
             computed = self._fetch("values", keys)
@@ -489,12 +513,16 @@ class LonghaulTrainer(PPOTrainer):
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the critic's worker per optimizer step, each with its own episodes' rows."""
         outputs: list[dict[str, Any]] = []
-        for optimizer_step, keys in self._current.updates.items():
-            rows = batch.select_keys(list(keys))
+        updates = {
+            optimizer_step: batch.select_keys(list(keys))
+            for optimizer_step, keys in self._current.updates.items()
+        }
+        for optimizer_step, rows in updates.items():
             rows.extra_info = (rows.extra_info or {}) | self._update_info(rows, optimizer_step)
             output = self.critic_wg.train_mini_batch(rows).get()
             outputs.append(reduce_metrics(rename_dict(output["metrics"], "critic/")))
         metrics["critic/optimizer_steps"] = len(outputs)
+        metrics["perf/rank_imbalance/critic"] = self._imbalance([*updates.values()])
         metrics["perf/mfu/critic"] = float(np.mean([o.pop("critic/mfu") for o in outputs]))
         for name in outputs[-1]:
             metrics[name] = float(np.mean([output[name] for output in outputs]))
@@ -518,8 +546,11 @@ class LonghaulTrainer(PPOTrainer):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """One call of the worker per optimizer step, each with its own episodes' rows."""
         outputs: list[dict[str, Any]] = []
-        for optimizer_step, keys in self._current.updates.items():
-            rows = self._rows_with_gradient(batch.select_keys(list(keys)))
+        updates = {
+            optimizer_step: self._rows_with_gradient(batch.select_keys(list(keys)))
+            for optimizer_step, keys in self._current.updates.items()
+        }
+        for optimizer_step, rows in updates.items():
             rows.extra_info = (rows.extra_info or {}) | {
                 "calculate_entropy": self._run.loss.entropy_coefficient > 0,
                 "distillation_use_topk": False,
@@ -534,6 +565,7 @@ class LonghaulTrainer(PPOTrainer):
                 )
             )
         metrics["actor/optimizer_steps"] = len(outputs)
+        metrics["perf/rank_imbalance/actor"] = self._imbalance([*updates.values()])
         metrics["perf/mfu/actor"] = float(np.mean([o.pop("actor/mfu") for o in outputs]))
         for name in outputs[-1]:
             metrics[name] = float(np.mean([output[name] for output in outputs]))
@@ -543,7 +575,8 @@ class LonghaulTrainer(PPOTrainer):
         """`part` without rows that add nothing: an advantage of zero and no other loss term.
 
         The weights were shared out over the whole part before, so the gradient is the same.
-        One row stays, so that the optimizer takes the step it was configured to take.
+        One row stays, so that the optimizer takes the step it was configured to take. Where ranks
+        need rows to have equally many, the shortest that add nothing are those.
         """
         ranks = self._num_ranks()
         loss = self._run.loss
@@ -551,9 +584,10 @@ class LonghaulTrainer(PPOTrainer):
             return part
         moving = self._current.rows_with_advantage()
         kept = [key for key in part.keys if key in moving]
-        others = [key for key in part.keys if key not in moving]
+        tokens = dict(zip(part.keys, _tokens_of(part), strict=True))
+        others = sorted((key for key in part.keys if key not in moving), key=tokens.__getitem__)
         num_filling = -len(kept) % ranks if kept else ranks
-        return part.select_keys([*kept, *others[:num_filling]])
+        return self._balanced(part.select_keys([*kept, *others[:num_filling]]))
 
     def on_step_end(self) -> None:
         self._context.stages.enter("weight sync", training_step=self.global_steps)
@@ -775,6 +809,11 @@ def _vllm_replica() -> type[RolloutReplica]:
     from longhaul_trainer.verl.engine_server import EngineReplica
 
     return EngineReplica
+
+
+def _tokens_of(rows: KVBatchMeta) -> list[int]:
+    """Tokens of each row, prompt and response, as its agent loop counted them."""
+    return [tag["seq_len"] for tag in rows.tags]
 
 
 def _score_of(episodes: Sequence[EpisodeMetadata]) -> PanelScore:
