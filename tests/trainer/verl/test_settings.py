@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.settings`: our recipes as verl itself reads them."""
 
 import importlib.util
+from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -16,6 +17,12 @@ pytestmark = IMPORTS_VERL
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
+MACHINES = sorted((CONFIGS / "machines").glob("*.toml"))
+ON_MACHINES = list(product(sorted((CONFIGS / "recipes").glob("*.toml")), MACHINES))
+ON_TWO_GPUS = (
+    CONFIGS / "recipes" / "gigpo.toml",
+    CONFIGS / "machines" / "qwen2.5-1.5b-2x80gb.toml",
+)
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 QUEUE = "transfer_queue.backend.SimpleStorage"
 
@@ -103,12 +110,16 @@ def value(config: DictConfig, name: str) -> object:
 # Recipes
 
 
-@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
-def test_verl_itself_accepts_every_recipe(file: Path) -> None:
+@pytest.mark.parametrize(
+    "files",
+    [(CONFIGS / "smoke.toml",), *ON_MACHINES],
+    ids=lambda files: "+".join(file.stem for file in files),
+)
+def test_verl_itself_accepts_every_recipe_on_every_machine(files: tuple[Path, ...]) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    run = load_config(file)
+    run = load_config(files[0], layers=files[1:])
     config = settings_of(run, device="cpu" if run.resources.device == "cpu" else "gpu")
     OmegaConf.resolve(config)
 
@@ -122,7 +133,7 @@ def test_verl_itself_accepts_every_algorithm_over_a_recipe(file: Path) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    run = load_config(CONFIGS / "qwen2.5-1.5b-1gpu.toml", layers=[file])
+    run = load_config(ON_TWO_GPUS[0], layers=[ON_TWO_GPUS[1], file])
     config = settings_of(run, device="gpu")
     OmegaConf.resolve(config)
     assert need_critic(config) == run.algorithm.uses_critic
@@ -382,10 +393,9 @@ def test_verl_itself_accepts_every_algorithm_in_every_mode(file: Path | None, mo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
+    recipe, machine = ON_TWO_GPUS
     algorithm = [] if file is None else [file]
-    layers = [*algorithm, CONFIGS / "modes" / f"{mode}.toml"]
-    recipe = CONFIGS / ("qwen2.5-7b-8gpu.toml" if file is None else "qwen2.5-1.5b-4gpu.toml")
-    run = load_config(recipe, layers=layers)
+    run = load_config(recipe, layers=[machine, *algorithm, CONFIGS / "modes" / f"{mode}.toml"])
     config = settings_of(run, device="gpu")
     OmegaConf.resolve(config)
 

