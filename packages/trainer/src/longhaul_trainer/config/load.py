@@ -371,7 +371,8 @@ def _explain(details: ErrorDetails) -> list[str]:
         message = "must be a string, a number, a boolean or a list of those"
     message = LIST_AND_TABLE.get(kind, message)
     if kind == "too_short":
-        message = f"must have at least {details.get('ctx', {})['min_length']} entries"
+        fewest = details.get("ctx", {})["min_length"]
+        message = f"must have at least {fewest} {'entry' if fewest == 1 else 'entries'}"
     if kind == "too_long":
         message = f"must have at most {details.get('ctx', {})['max_length']} entries"
     message = message.replace("Input should be", "must be").replace("String should", "must")
