@@ -92,7 +92,11 @@ def test_in_bfloat16_most_of_an_update_is_rounded_away(
     lora_rank: int, model_folder: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Why a training in bfloat16 is refused: with the refusal taken out, it hardly moves."""
-    monkeypatch.setattr(RunConfig, "training_problems", lambda _: [])
+
+    def no_problems(_: RunConfig) -> list[str]:
+        return []
+
+    monkeypatch.setattr(RunConfig, "training_problems", no_problems)
     settings = [f"model.lora_rank={lora_rank}", 'model.dtype="bfloat16"']
     settings += [] if lora_rank else ["model.lora_alpha=none"]
 

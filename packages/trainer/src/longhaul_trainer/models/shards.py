@@ -8,11 +8,11 @@ adapter's factors alone. Here they are put together, on the CPU and without a pr
 import json
 import shutil
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 import transformers
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 
 from longhaul_trainer.models.adapter import ADAPTER_META, adapters_in, scale_of
 
@@ -65,8 +65,8 @@ def _whole(parts: list[torch.Tensor]) -> torch.Tensor:
     if not isinstance(first, DTensor):
         return first
     local = [cast("DTensor", part).to_local() for part in parts]
-    placement = first.placements[-1]
-    return torch.cat(local, dim=placement.dim) if isinstance(placement, Shard) else local[0]
+    placement: Any = first.placements[-1]  # its classes have no annotations
+    return torch.cat(local, dim=placement.dim) if placement.is_shard() else local[0]
 
 
 @torch.no_grad()
@@ -80,4 +80,4 @@ def _put(model: torch.nn.Module, weights: Weights, meta: Path) -> None:
     if missing:
         raise ValueError(f"the starting model has no weight for the adapter of {missing[0]}")
     for name, adapter in adapters.items():
-        of_model[name] += scale * adapter.added_OI
+        of_model[name].add_(scale * adapter.added_OI)
