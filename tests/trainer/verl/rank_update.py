@@ -1,7 +1,7 @@
 """Run by `test_two_ranks.py`, once for each rank: an update with this rank's share of the rows.
 
 Rank 0 writes the gradients of each loss, whole, as a torch file. Each rank writes how often its
-reports were waited for, and after how many of them.
+reports were waited for, and after how many of them, and a checkpoint.
 """
 
 import json
@@ -49,6 +49,7 @@ def main(rank: int, port: int, model: Path, folder: Path) -> None:
             num_ranks=NUM_RANKS,
             writer=reports,
         )
+        worker.save_checkpoint(str(folder / "actor"), None, 1)
     (folder / f"settled-{rank}.json").write_text(json.dumps(reports.settled), encoding="utf-8")
     if rank == 0:
         torch.save(found, folder / "gradients.pt")

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.models.shards import write_model
 from longhaul_trainer.training.rank_balance import imbalance, shared_out
 from trainer.verl.rank_update import BALANCED, NUM_RANKS, WRONG
 from trainer.verl.updates import (
@@ -117,3 +118,20 @@ def test_a_wrong_weight_on_one_row_of_one_rank_would_be_seen(
     found: dict[str, Gradients], expected: dict[str, Gradients]
 ) -> None:
     assert error(found[WRONG], expected["clipped"]) > 100 * MAX_ERROR
+
+
+def test_the_model_is_put_together_from_what_both_ranks_hold(
+    folder: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    start = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+
+    write_model(folder / "actor", tmp_path / "model", start=model_folder)
+
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    shards = torch.load(folder / "actor/model_world_size_2_rank_1.pt", weights_only=False)
+    of_rank = shards["model.embed_tokens.weight"].to_local()
+    assert len(of_rank) == len(model.state_dict()["model.embed_tokens.weight"]) / 2
+    # the updates of these ranks change no weight
+    assert all(
+        torch.equal(weight, start.state_dict()[name]) for name, weight in model.state_dict().items()
+    )

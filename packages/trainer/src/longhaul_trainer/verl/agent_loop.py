@@ -190,11 +190,15 @@ class EpisodeService:
                     parser=parser,
                     build_memory=memory_builder(entry, template=template),
                     acting=self._acting,
-                    temperature=responder.temperature if phase == "train" else 0.0,
+                    temperature=self._temperature(phase),
                     top_p=responder.top_p if phase == "train" else 1.0,
                     max_reply_tokens=responder.max_reply_tokens,
                 ),
             )
+
+    def _temperature(self, phase: Phase) -> float:
+        rollout, validation = self.run.rollout, self.run.validation
+        return {"train": rollout.temperature, "baseline": 0.0}.get(phase, validation.temperature)
 
     def limits(self, environment_id: str, horizon: int) -> EpisodeLimits:
         """Limits of an episode of this environment with this horizon."""
@@ -289,7 +293,9 @@ class EpisodeService:
             group_index=result.spec.group_index,
             retry=result.spec.retry,
             outcome=result.outcome,
-            group_size=run.rollout.group_size if phase == "train" else 1,
+            group_size={"train": run.rollout.group_size, "baseline": 1}.get(
+                phase, run.validation.samples_per_task
+            ),
         )
         tokens = await asyncio.to_thread(_tokens_of, result.outcome)
         await self.recorder.commit([*self._new_pieces(tokens), record])
