@@ -95,6 +95,7 @@ def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "8 tasks × 4 = 32 episodes of at most 6 to 8 steps" in done.stdout
     assert "2 a training step, 16 episodes each" in done.stdout
+    assert "agent loops 1, in the trainer's process" in words(done.stdout)
 
 
 def test_a_growing_horizon_is_summed_up_and_what_it_will_not_reach_is_noted(tmp_path: Path) -> None:

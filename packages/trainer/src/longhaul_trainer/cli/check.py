@@ -57,6 +57,7 @@ def summary(config: RunConfig) -> dict[str, str]:
     return {
         "model": config.model.path,
         **environments_in_words(config),
+        "agent loops": agent_loops_in_words(config),
         "algorithm": algorithm_in_words(config),
         "training step": (
             f"{config.tasks_per_training_step} tasks × {rollout.group_size} = {episodes} episodes "
@@ -85,6 +86,14 @@ def environments_in_words(config: RunConfig) -> dict[str, str]:
             words.append(f"at most {entry.horizon} steps")
         lines[f"environment {place + 1}"] = ", ".join(words)
     return lines
+
+
+def agent_loops_in_words(config: RunConfig) -> str:
+    """How many processes play the episodes, which may depend on the machine."""
+    of_cpu, of_gpus = (num_agent_loops(config, device=device) for device in ("cpu", "gpu"))
+    on_cpu = "1, in the trainer's process" if of_cpu == 1 else f"{of_cpu} processes"
+    by_device = {"cpu": on_cpu, "gpu": f"{of_gpus} processes"}
+    return by_device.get(config.resources.device, f"on GPUs {of_gpus}; on a CPU {on_cpu}")
 
 
 def algorithm_in_words(config: RunConfig) -> str:
