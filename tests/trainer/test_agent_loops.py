@@ -101,7 +101,7 @@ LARGE = {"concurrent_episodes": 128, "group_size": 8}
         ({"resources": {"num_workers": 4, "num_nodes": 2, "ray_address": "auto"}}, 8),
         (
             {
-                "trainer": {"mode": "separate_async"},
+                "trainer": {"mode": "separate_async", "prefetch_batches": 1, "max_staleness": 1},
                 "resources": {"num_workers": 2, "num_engine_workers": 6},
             },
             6,

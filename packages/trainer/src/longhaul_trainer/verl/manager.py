@@ -69,7 +69,8 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
         """
         super().__init__(*verls, **others)
         self._at_once = at_once
-        self._names = [f"agent loop {index} of {len(at_once)}" for index in range(len(at_once))]
+        self._places: list[str] = []
+        """What process each worker is, once all have started."""
 
     async def _init_agent_loop_workers(self) -> None:
         # They wait most of the time, so Ray need not keep a processor free to start one.
@@ -78,13 +79,12 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
         self._lives = [worker.live.remote() for worker in self.agent_loop_workers]
         # verl hands its workers all the same; here each gets the part of the run that it plays.
         num_workers = len(self.agent_loop_workers)
-        places = self._answers(
+        self._places = self._answers(
             [
                 worker.become.remote(AgentLoop(index=index, of=num_workers))
                 for index, worker in enumerate(self.agent_loop_workers)
             ]
         )
-        self._names = [f"{name}, {place}," for name, place in zip(self._names, places, strict=True)]
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Start the episodes of a batch and return; their rows arrive in TransferQueue."""
@@ -119,17 +119,23 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
             try:
                 ray.get(life)
             except RayActorError as error:
-                reason = str(error).strip().splitlines()[-1].strip()
-                raise LonghaulError(
-                    f"{self._names[self._lives.index(life)]} is gone, with the episodes that it "
-                    f"played: {reason} What it last wrote stands in logs/processes.log of the "
-                    "run's folder, and `trainer resume` goes on from the last checkpoint"
-                ) from error
+                raise LonghaulError(self._obituary(self._lives.index(life), error)) from error
 
     def stop(self) -> None:
         """End the workers, and with them the episodes that are still being played."""
         for worker in self.agent_loop_workers:
             ray.kill(worker)
+
+    def _obituary(self, index: int, error: RayActorError) -> str:
+        reason = str(error).strip().splitlines()[-1].strip()
+        name = f"agent loop {index} of {len(self._lives)}"
+        if not self._places:
+            return f"{name} could not be started: {reason}"
+        return (
+            f"{name}, {self._places[index]}, is gone, with the episodes that it played: {reason} "
+            "What it last wrote stands in logs/processes.log of the run's folder, and "
+            "`trainer resume` goes on from the last checkpoint"
+        )
 
     def _answers(self, asked: Sequence[ray.ObjectRef[Any]]) -> list[Any]:
         try:
