@@ -128,13 +128,13 @@ def wait_until(
         time.sleep(every)
 
 
-def processes_in(folder: Path) -> dict[int, str]:
-    """Command lines of processes whose working folder is `folder`, by their ids."""
-    found: dict[int, str] = {}
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of processes whose working folder, or an ancestor's, is `folder`."""
+    found: list[str] = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (process / "cwd").readlink() == folder:
-                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
+                found.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
     return found

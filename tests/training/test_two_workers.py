@@ -4,6 +4,7 @@ Each group is compared with a greedy episode, in the mode in which playing and l
 """
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,6 @@ from training.launching import (
     finish,
     in_world,
     path_with_tests,
-    processes_in,
     run,
     trainer,
     wait_for_the_dead,
@@ -58,12 +58,13 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
         patch.setenv("PYTHONPATH", path_with_tests())
         process = trainer(folder, "train", *in_world(ID), *SETTINGS)
         wait_until(process, lambda: any(folder.glob("runs/*/checkpoints/global_step_1")))
-        loops = [pid for pid, name in processes_in(folder).items() if "StoppableWorker" in name]
-        assert len(loops) == 2
-        os.kill(loops[0], signal.SIGKILL)
+        (log,) = folder.glob("runs/*/logs/longhaul.log")
+        found = re.findall(r"agent loop \d of 2 is process (\d+) on ", log.read_text("utf-8"))
+        assert len(set(found)) == 2
+        os.kill(killed := int(found[1]), signal.SIGKILL)
         ended = finish(process, folder, limit_seconds=120)
     wait_for_the_dead(folder)
-    return Broken(ended, loops[0])
+    return Broken(ended, killed)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_the_death_of_an_agent_loop_ends_the_run_by_name(broken: Broken) -> None
 
     assert broken.launched.returncode == 1, broken.launched.output
     assert status == "failed"
-    assert f"of 2, process {broken.killed} on " in message
+    assert f"agent loop 1 of 2, process {broken.killed} on " in message
     assert "is gone, with the episodes that it played" in message
 
 

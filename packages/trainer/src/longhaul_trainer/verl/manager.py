@@ -9,6 +9,7 @@ while episodes are played: on a CPU it is a thread, unless the run asks for more
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -27,6 +28,8 @@ from longhaul_trainer.agent_loops import AgentLoop, episodes_at_once, spread
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.training.stopping import Stopped
 from longhaul_trainer.verl.agent_loop import become, stop_groups
+
+logger = logging.getLogger(__name__)
 
 DEATH_SECONDS = 10.0
 """How long Ray may take to notice the death of an actor that left a call without an answer."""
@@ -85,6 +88,9 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
                 for index, worker in enumerate(self.agent_loop_workers)
             ]
         )
+
+        for index, place in enumerate(self._places):
+            logger.info("agent loop %d of %d is %s", index, num_workers, place)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Start the episodes of a batch and return; their rows arrive in TransferQueue."""
