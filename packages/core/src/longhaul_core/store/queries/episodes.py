@@ -4,11 +4,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session, defer
 
+from longhaul_core.store.message_text import Source, whole_text
 from longhaul_core.store.models import (
     Base,
     CallRow,
@@ -24,6 +26,7 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.packing import unpack_logprobs, unpack_tokens
 from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.token_stream import TokenReader
 from longhaul_core.types import MediaType, Role, ToolCall
 
 __all__ = [
@@ -539,9 +542,6 @@ def _conditions(where: EpisodeFilter) -> list[ColumnElement[bool]]:
 def _steps(
     session: Session, episode_id: str, *, pictures: Mapping[str, StoredPicture], tokens: bool
 ) -> tuple[StepDetail, ...]:
-    calls: dict[int, list[CallDetail]] = defaultdict(list)
-    for step_index, call in _calls(session, episode_id, pictures=pictures, tokens=tokens):
-        calls[step_index].append(call)
     rows = session.execute(
         select(StepRow, ObservationRow)
         .join(
@@ -551,7 +551,13 @@ def _steps(
         )
         .where(StepRow.episode_id == episode_id)
         .order_by(StepRow.step_index)
-    )
+    ).all()
+    seen = {step.step_index: observation.text for step, observation in rows}
+    calls: dict[int, list[CallDetail]] = defaultdict(list)
+    for step_index, call in _calls(
+        session, episode_id, seen=seen, pictures=pictures, tokens=tokens
+    ):
+        calls[step_index].append(call)
     return tuple(
         _filled(
             StepDetail,
@@ -568,30 +574,37 @@ def _steps(
 
 
 def _calls(
-    session: Session, episode_id: str, *, pictures: Mapping[str, StoredPicture], tokens: bool
+    session: Session,
+    episode_id: str,
+    *,
+    seen: Mapping[int, str],
+    pictures: Mapping[str, StoredPicture],
+    tokens: bool,
 ) -> Iterator[tuple[int, CallDetail]]:
-    """The calls of an episode in order, each with its step."""
+    """The calls of an episode in order, each with its step; `seen` has the observations."""
     statement = select(CallRow).where(CallRow.episode_id == episode_id)
     if not tokens:
         statement = statement.options(*(defer(column, raiseload=True) for column in _TOKENS))
     rows = session.scalars(statement.order_by(CallRow.step_index, CallRow.call_index)).all()
-    prompts = [_strings(row.message_hashes_json) for row in rows]
-    messages = _messages(
-        session, sorted({each for prompt in prompts for each in prompt}), pictures=pictures
-    )
-    previous: dict[tuple[str, str], tuple[int, ...] | None] = {}
-    for row, prompt in zip(rows, prompts, strict=True):
+    texts = {Source("o", step_index): text for step_index, text in seen.items()}
+    for row in rows:
+        if row.reply is not None:
+            texts[Source("r", row.step_index, row.call_index)] = row.reply
+    messages = _messages(session, episode_id, texts=texts, pictures=pictures)
+    reader = TokenReader()
+    previous: dict[tuple[str, str], tuple[int, ...]] = {}
+    for row in rows:
         sampled = None
         if tokens and row.num_prompt_tokens is not None:
             program = (row.agent, row.purpose)
-            read = previous[program] = _prompt_tokens(row, previous=previous.get(program, ()))
-            sampled = _call_tokens(row, prompt_tokens=read)
+            sampled = _call_tokens(row, reader, shared=previous.get(program, ()))
+            previous[program] = () if sampled is None else sampled.prompt_tokens
         yield (
             row.step_index,
             _filled(
                 CallDetail,
                 (row,),
-                messages=tuple(messages[each] for each in prompt),
+                messages=tuple(messages[each] for each in json.loads(row.messages_json or "[]")),
                 tool_calls=_tool_calls(row.tool_calls_json),
                 tokens=sampled,
             ),
@@ -599,8 +612,7 @@ def _calls(
 
 
 _TOKENS = (
-    CallRow.prompt_tokens,
-    CallRow.action_tokens,
+    CallRow.tokens,
     CallRow.behavior_logprobs,
     CallRow.policy_logprobs,
     CallRow.token_values,
@@ -608,20 +620,29 @@ _TOKENS = (
 )
 
 
-def _prompt_tokens(row: CallRow, *, previous: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The whole prompt: what it shares with the call before, then its own; None once pruned."""
-    if row.prompt_tokens is None or previous is None:
-        return None
-    return previous[: row.num_shared_prompt_tokens] + unpack_tokens(row.prompt_tokens)
+def _call_tokens(
+    row: CallRow, reader: TokenReader, *, shared: tuple[int, ...]
+) -> CallTokens | None:
+    """What was read and written; None once pruned.
 
-
-def _call_tokens(row: CallRow, *, prompt_tokens: tuple[int, ...] | None) -> CallTokens | None:
-    if prompt_tokens is None or row.action_tokens is None or row.behavior_logprobs is None:
+    Args:
+        row: The episode's next call that has tokens.
+        reader: The episode's.
+        shared: The prompt of the program's call before, whose first tokens are this one's too.
+    """
+    num_shared = row.num_shared_prompt_tokens or 0
+    read = reader.read(
+        row.tokens,
+        counts=((row.num_prompt_tokens or 0) - num_shared, row.num_action_tokens or 0),
+        call=f"call {row.call_index} of step {row.step_index} of {row.episode_id}",
+    )
+    if read is None or row.behavior_logprobs is None:
         return None
+    others, reply = read
     learner = row.policy_logprobs
     return CallTokens(
-        prompt_tokens=prompt_tokens,
-        action_tokens=unpack_tokens(row.action_tokens),
+        prompt_tokens=shared[:num_shared] + unpack_tokens(others),
+        action_tokens=unpack_tokens(reply),
         behavior_logprobs=unpack_logprobs(row.behavior_logprobs),
         policy_logprobs=None if learner is None else unpack_logprobs(learner),
     )
@@ -632,11 +653,21 @@ AnswerT = TypeVar("AnswerT", StepDetail, CallDetail)
 
 def _filled(answer: type[AnswerT], rows: Sequence[Base], **given: object) -> AnswerT:
     """An answer whose fields are the attributes of their name of the first row that has one."""
-    for field in fields(answer):
-        if field.name not in given:
-            row = next(row for row in rows if hasattr(row, field.name))
-            given[field.name] = getattr(row, field.name)
+    for name, place in _places(answer, tuple(map(type, rows)), frozenset(given)):
+        given[name] = getattr(rows[place], name)
     return answer(**cast("dict[str, Any]", given))
+
+
+@cache
+def _places(
+    answer: type[Answer], models: tuple[type[Base], ...], given: frozenset[str]
+) -> tuple[tuple[str, int], ...]:
+    """Fields that are not given, each with the place of the first model that has it."""
+    return tuple(
+        (field.name, next(place for place, each in enumerate(models) if hasattr(each, field.name)))
+        for field in fields(answer)
+        if field.name not in given
+    )
 
 
 def _strings(list_json: str | None) -> list[str]:
@@ -658,22 +689,29 @@ def _pictures(session: Session, episode_id: str) -> dict[str, StoredPicture]:
 
 
 def _messages(
-    session: Session, hashes: Sequence[str], *, pictures: Mapping[str, StoredPicture]
-) -> dict[str, PromptMessage]:
+    session: Session,
+    episode_id: str,
+    *,
+    texts: Mapping[Source, str],
+    pictures: Mapping[str, StoredPicture],
+) -> dict[int, PromptMessage]:
+    """Those of the episode by number; `texts` are its observations and replies."""
+    rows = session.scalars(select(MessageRow).where(MessageRow.episode_id == episode_id)).all()
+    known = {**texts, **{Source("m", row.number): row.own_lines for row in rows}}
+
     def parts(row: MessageRow) -> tuple[str | StoredPicture, ...]:
         if row.parts_json is None:
-            return (row.content,)
+            name = f"message {row.number} of {episode_id}"
+            return (whole_text(row.own_lines, row.pieces_json, texts=known, message=name),)
         found: list[str | dict[str, str]] = json.loads(row.parts_json)
         return tuple(p if isinstance(p, str) else pictures[p["picture"]] for p in found)
 
-    found: dict[str, PromptMessage] = {}
-    for start in range(0, len(hashes), 500):
-        chunk = hashes[start : start + 500]
-        for row in session.scalars(select(MessageRow).where(MessageRow.hash.in_(chunk))):
-            found[row.hash] = PromptMessage(
-                role=cast("Role", row.role),
-                parts=parts(row),
-                tool_calls=_tool_calls(row.tool_calls_json),
-                tool_call_id=row.tool_call_id,
-            )
-    return found
+    return {
+        row.number: PromptMessage(
+            role=cast("Role", row.role),
+            parts=parts(row),
+            tool_calls=_tool_calls(row.tool_calls_json),
+            tool_call_id=row.tool_call_id,
+        )
+        for row in rows
+    }

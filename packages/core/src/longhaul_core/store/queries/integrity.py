@@ -54,9 +54,8 @@ INVARIANTS: Mapping[str, str] = {
         JOIN episodes e ON e.id = c.episode_id
         WHERE e.run_id = :run_id AND c.trained AND s.trained
             AND (c.num_action_tokens IS NULL
-                 OR (c.action_tokens IS NOT NULL
-                     AND (length(c.action_tokens) <> 4 * c.num_action_tokens
-                          OR c.behavior_logprobs IS NULL
+                 OR (c.tokens IS NOT NULL
+                     AND (c.behavior_logprobs IS NULL
                           OR length(c.behavior_logprobs) <> 4 * c.num_action_tokens
                           OR length(c.policy_logprobs) <> 4 * c.num_action_tokens)))
     """,

@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, Connection, select, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
+from longhaul_core.store.message_text import MessageCutter, Source
 from longhaul_core.store.models import (
     Base,
     CallRow,
@@ -21,6 +22,7 @@ from longhaul_core.store.models import (
     StepRow,
     TaskRow,
 )
+from longhaul_core.store.packing import storable_text
 from longhaul_core.store.records import (
     CriticLossInputs,
     EpisodeCredit,
@@ -29,6 +31,7 @@ from longhaul_core.store.records import (
     LossInputs,
 )
 from longhaul_core.store.rows import Row
+from longhaul_core.store.token_stream import TokenWriter
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lineages
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
@@ -36,7 +39,6 @@ from longhaul_core.types import (
     FailedEpisode,
     Message,
     Picture,
-    SampledTokens,
     Step,
     Task,
     Trajectory,
@@ -101,7 +103,7 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
     steps: list[Row] = []
     observations: list[Row] = []
     calls: list[Row] = []
-    messages: dict[Message, Row] = {}
+    messages: list[Row] = []
     for record in records:
         key = record.episode_id
         if isinstance(record.outcome, FailedEpisode):
@@ -111,11 +113,11 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
             observations.append(rows.observation_row(key, step))
         calls.extend(_call_rows(key, record.outcome.steps, messages))
     _write_pictures(connection, records)
-    insert_new(connection, MessageRow, list(messages.values()), key=("hash",))
     for model, new in (
         (FailureRow, failures),
         (StepRow, steps),
         (ObservationRow, observations),
+        (MessageRow, messages),
         (CallRow, calls),
     ):
         if new:
@@ -123,28 +125,28 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
             connection.execute(insert(connection, model), new)
 
 
-def _call_rows(
-    episode_id: str, steps: Sequence[Step], messages: dict[Message, Row]
-) -> Iterator[Row]:
+def _call_rows(episode_id: str, steps: Sequence[Step], messages: list[Row]) -> Iterator[Row]:
     """Rows of `calls` of an episode; puts the rows of their messages into `messages`."""
-    previous: dict[tuple[str, str], SampledTokens] = {}
+    numbers: dict[Message, int] = {}
+    cutter, packer = MessageCutter(), TokenWriter()
     for step in steps:
+        cutter.show(Source("o", step.index), storable_text(step.observation.text))
         for place, call in enumerate(step.calls):
-            hashes: list[str] = []
+            prompt: list[int] = []
             for message in call.messages:
-                row = messages.get(message)
-                if row is None:
-                    row = messages[message] = rows.message_row(message)
-                hashes.append(str(row["hash"]))
-            program = (call.agent, call.purpose)
+                number = numbers.get(message)
+                if number is None:
+                    number = numbers[message] = len(numbers)
+                    key = (episode_id, number)
+                    messages.append(rows.message_row(message, place=key, cutter=cutter))
+                prompt.append(number)
             yield rows.call_row(
                 call,
                 place=(episode_id, step.index, place),
-                message_hashes=hashes,
-                previous=previous.get(program),
+                message_numbers=prompt,
+                packer=packer,
             )
-            if call.sampled is not None:
-                previous[program] = call.sampled
+            cutter.show(Source("r", step.index, place), storable_text(call.reply))
 
 
 def _write_pictures(connection: Connection, records: Sequence[EpisodeRecord]) -> None:
