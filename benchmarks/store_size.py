@@ -126,8 +126,16 @@ def measured(store: str, *, num_episodes: int) -> dict[str, float]:
         "reply tokens a call": statistics.mean(len(each.action_tokens) for each in sampled),
     }
     with StoreWriter(store) as writer:
-        writer.write([RunStarted(run_id="run", attempt=0, name="run", kind="train",
-                                 config_json="{}", provenance_json="{}", started_at=0.0)])  # fmt: skip
+        started = RunStarted(
+            run_id="run",
+            attempt=0,
+            name="run",
+            kind="train",
+            config_json="{}",
+            provenance_json="{}",
+            started_at=0.0,
+        )
+        writer.write([started])
         began = time.process_time()
         for start in range(0, num_episodes, EPISODES_PER_BATCH):
             writer.write(records[start : start + EPISODES_PER_BATCH])
@@ -289,7 +297,7 @@ def call(prompt: str, reply: str, purpose: str, draw: random.Random) -> Call:
 
 def logprobs(number: int, draw: random.Random) -> tuple[float, ...]:
     """Most tokens are all but certain, and some are not."""
-    return tuple(-draw.expovariate(1.0) ** 3 / 6 for _ in range(number))
+    return tuple(-(draw.expovariate(1.0) ** 3) / 6 for _ in range(number))
 
 
 def tokens_of(prompt: str) -> tuple[int, ...]:

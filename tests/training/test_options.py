@@ -48,6 +48,7 @@ OPTIONS = {
         "loss.kl_coefficient=0.1",
         'loss.kl_kind="k2"',
         'tasks.order="difficulty"',
+        "retention.full_training_steps=1",
     ),
     CRITIC: (
         'algorithm.name="gae"',
@@ -131,6 +132,18 @@ def test_the_final_weights_have_plain_names_and_are_not_the_first(
     assert final.keys() == start.keys()
     moved = {name for name, weight in final.items() if not torch.equal(weight, start[name])}
     assert "model.layers.0.self_attn.q_proj.weight" in moved
+
+
+def test_the_store_keeps_of_older_training_steps_what_retention_says(
+    trained: Launched, options: str
+) -> None:
+    removed = trained.query(
+        "SELECT DISTINCT training_step FROM episode_summary WHERE retention = 'removed'"
+    )
+    whole = trained.query("SELECT DISTINCT training_step FROM step_detail WHERE reply IS NOT NULL")
+
+    assert {step for (step,) in removed} == ({0, 1} if options == ALL_WEIGHTS else set())
+    assert {step for (step,) in whole} == ({2} if options == ALL_WEIGHTS else {0, 1, 2})
 
 
 def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:

@@ -129,6 +129,10 @@ def test_there_are_recipes() -> None:
             'memory.train_summaries = true means nothing to memory.kind = "none"',
         ),
         (
+            {"retention": {"sampled_groups": 2}},
+            "retention.sampled_groups = 2 does nothing without retention.full_training_steps: ever",
+        ),
+        (
             {"sampling": {"max_refills": 5}},
             "sampling.max_refills = 5 does nothing at sampling.dynamic = false; set samp",
         ),

@@ -39,7 +39,9 @@ __all__ = [
     "cancel_requested",
     "collect_garbage",
     "delete_run",
+    "delete_unused_pictures",
     "drop_tokens",
+    "forget_text",
     "index_text",
     "request_cancel",
     "runs_to_prune",
@@ -212,7 +214,7 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
             if alive and not force:
                 raise StoreError(f"run {run_id!r} is running: cancel it first")
             some = connection.scalars(of_run.limit(_EPISODES_PER_BATCH)).all()
-            _forget_text(connection, some)
+            forget_text(connection, some)
             connection.execute(delete(EpisodeRow).where(EpisodeRow.id.in_(some)))
             there_are_more = len(some) == _EPISODES_PER_BATCH
             if not there_are_more:
@@ -263,17 +265,29 @@ def _collect_tasks(engine: Engine) -> None:
 
 def _collect_pictures(engine: Engine) -> None:
     """Delete the pictures that no episode refers to, in the same way."""
-    unused = (
-        ~select(EpisodeMediaRow.content_hash)
-        .where(EpisodeMediaRow.content_hash == MediaRow.content_hash)
-        .exists()
-    )
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
-        hashes = connection.scalars(select(MediaRow.content_hash).where(unused)).all()
+        hashes = connection.scalars(select(MediaRow.content_hash).where(_UNUSED)).all()
     for some in _batches(hashes, _PICTURES_PER_BATCH):
         with _short_transaction(engine) as connection:
-            _stop_writers(connection)
-            connection.execute(delete(MediaRow).where(MediaRow.content_hash.in_(some), unused))
+            delete_unused_pictures(connection, some)
+
+
+_UNUSED = (
+    ~select(EpisodeMediaRow.content_hash)
+    .where(EpisodeMediaRow.content_hash == MediaRow.content_hash)
+    .exists()
+)
+
+
+def delete_unused_pictures(connection: Connection, content_hashes: Collection[str]) -> None:
+    """Delete those of the pictures that no episode refers to.
+
+    Args:
+        connection: In a write transaction; on PostgreSQL, writers wait until it ends.
+        content_hashes: Which are asked about.
+    """
+    _stop_writers(connection)
+    connection.execute(delete(MediaRow).where(MediaRow.content_hash.in_(content_hashes), _UNUSED))
 
 
 def index_text(engine: Engine, *, run_id: str | None = None) -> int:
@@ -374,8 +388,11 @@ def _require_run(connection: Connection, run_id: str) -> tuple[str, float]:
     return row.status, row.heartbeat_at
 
 
-def _forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
-    """Take episodes out of the text index; PostgreSQL's goes with its rows."""
+def forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
+    """Take episodes out of the text index, before their text goes.
+
+    PostgreSQL's goes with its rows.
+    """
     if connection.dialect.name != "sqlite":
         return
     connection.execute(

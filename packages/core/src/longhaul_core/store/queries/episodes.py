@@ -112,6 +112,9 @@ class EpisodeSummary(Answer):
     """Whether it was in the loss."""
     episode_advantage: float | None
     optimizer_step_index: int | None
+    retention: str | None
+    """`removed` if the run's retention took its text, pictures and tokens away, `sampled` if it
+    keeps them for good; None before it came to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,8 @@ class CallDetail(Answer):
     """Which model answered; empty for the policy that is trained."""
     messages: tuple[PromptMessage, ...]
     """The prompt as it was composed."""
-    reply: str
+    reply: str | None
+    """None once retention removed it."""
     tool_calls: tuple[ToolCall, ...]
     """What the reply asks for."""
     finish_reason: str
@@ -238,7 +242,8 @@ class StepDetail(Answer):
     """One exchange with the environment. Credit is None before the update."""
 
     step_index: int
-    observation: str
+    observation: str | None
+    """None once retention removed it."""
     pictures: tuple[StoredPicture, ...]
     """Shown beside the text."""
     anchor_state: str | None
@@ -544,7 +549,7 @@ def _steps(
 ) -> tuple[StepDetail, ...]:
     rows = session.execute(
         select(StepRow, ObservationRow)
-        .join(
+        .outerjoin(
             ObservationRow,
             (ObservationRow.episode_id == StepRow.episode_id)
             & (ObservationRow.step_index == StepRow.step_index),
@@ -552,41 +557,57 @@ def _steps(
         .where(StepRow.episode_id == episode_id)
         .order_by(StepRow.step_index)
     ).all()
-    seen = {step.step_index: observation.text for step, observation in rows}
+    observed = {step.step_index: row.text for step, row in rows if row is not None}
     calls: dict[int, list[CallDetail]] = defaultdict(list)
     for step_index, call in _calls(
-        session, episode_id, seen=seen, pictures=pictures, tokens=tokens
+        session, episode_id, observed=observed, pictures=pictures, tokens=tokens
     ):
         calls[step_index].append(call)
     return tuple(
         _filled(
             StepDetail,
-            (step, seen),
-            observation=seen.text,
-            pictures=tuple(pictures[each] for each in _strings(seen.picture_hashes_json)),
-            admissible_actions=None
-            if seen.admissible_actions_json is None
-            else tuple(_strings(seen.admissible_actions_json)),
+            (step,),
+            **_observed(observation, pictures=pictures),
             calls=tuple(calls[step.step_index]),
         )
-        for step, seen in rows
+        for step, observation in rows
     )
+
+
+def _observed(
+    row: ObservationRow | None, *, pictures: Mapping[str, StoredPicture]
+) -> dict[str, object]:
+    """Fields of a `StepDetail` about its observation; without a row it was removed."""
+    if row is None:
+        return {
+            "observation": None,
+            "pictures": (),
+            "anchor_state": None,
+            "admissible_actions": None,
+        }
+    actions = row.admissible_actions_json
+    return {
+        "observation": row.text,
+        "pictures": tuple(pictures[each] for each in _strings(row.picture_hashes_json)),
+        "anchor_state": row.anchor_state,
+        "admissible_actions": None if actions is None else tuple(_strings(actions)),
+    }
 
 
 def _calls(
     session: Session,
     episode_id: str,
     *,
-    seen: Mapping[int, str],
+    observed: Mapping[int, str],
     pictures: Mapping[str, StoredPicture],
     tokens: bool,
 ) -> Iterator[tuple[int, CallDetail]]:
-    """The calls of an episode in order, each with its step; `seen` has the observations."""
+    """The calls of an episode in order, each with its step; `observed` is the text of each."""
     statement = select(CallRow).where(CallRow.episode_id == episode_id)
     if not tokens:
         statement = statement.options(*(defer(column, raiseload=True) for column in _TOKENS))
     rows = session.scalars(statement.order_by(CallRow.step_index, CallRow.call_index)).all()
-    texts = {Source("o", step_index): text for step_index, text in seen.items()}
+    texts = {Source("o", step_index): text for step_index, text in observed.items()}
     for row in rows:
         if row.reply is not None:
             texts[Source("r", row.step_index, row.call_index)] = row.reply
