@@ -1,13 +1,13 @@
 """What a step weighs in the store, and what it costs to write and to read, at 2,000 prompt tokens.
 
-    uv run python benchmarks/store_size.py [--against COMMIT] [--store URL] [--episodes N]
+    uv run python benchmarks/store_size.py [--against COMMIT] [--store URL] [--episodes N] [--full]
 
 Episodes of 50 steps under a window memory of five exchanges: a prompt of some 2,000 tokens, a
-reply of some 120 that thinks and acts, every fifth step a plan by a second purpose. The text is
-lines of this project's guides, the token ids follow from the text over a vocabulary of 151,936,
-logprobs are drawn. Groups of eight episodes begin with the same observation. With
-`--against`, the store of another commit is measured in the same run with the same episodes, by
-turns, and the last lines are the ratios.
+reply of some 130 that thinks and acts, every fifth step a plan by a second purpose. With `--full`,
+a memory of everything, whose last prompt has some 24,000. The text is lines of this project's
+guides, the token ids follow from the text over a vocabulary of 151,936, logprobs are drawn. Groups
+of eight episodes begin with the same observation. With `--against`, the store of another commit is
+measured in the same run with the same episodes, by turns, and the last lines are the ratios.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import tempfile
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sqlalchemy import Engine, text
@@ -67,10 +67,15 @@ def main() -> None:
     parser.add_argument("--against", help="a commit whose store is measured as well")
     parser.add_argument("--store", help="path or URL of a new store; a temporary file if left out")
     parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--full", action="store_true", help="a memory of everything")
     parser.add_argument("--json", action="store_true", help="print the figures alone")
     arguments = parser.parse_args()
     if arguments.json:
-        print(json.dumps(measured(arguments.store, num_episodes=arguments.episodes)))
+        print(
+            json.dumps(
+                measured(arguments.store, num_episodes=arguments.episodes, full=arguments.full)
+            )
+        )
         return
     names = ["here", *([arguments.against] if arguments.against else [])]
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in names}
@@ -83,6 +88,7 @@ def main() -> None:
                 store = arguments.store or str(Path(folder) / f"{name}-{turn}.db")
                 command = [sys.executable, __file__, "--json", "--store", store]
                 command += ["--episodes", str(arguments.episodes)]
+                command += ["--full"] * arguments.full
                 environment = os.environ | {"PYTHONPATH": str(sources[name])}
                 out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
                 turns[name].append(json.loads(out.stdout))
@@ -115,9 +121,9 @@ def extracted(commit: str, *, folder: Path) -> Path:
     return target / "packages/core/src"
 
 
-def measured(store: str, *, num_episodes: int) -> dict[str, float]:
+def measured(store: str, *, num_episodes: int, full: bool) -> dict[str, float]:
     """Write a store and read it; the figures by their name."""
-    records = [make_record(number) for number in range(num_episodes)]
+    records = [make_record(number, full=full) for number in range(num_episodes)]
     num_steps = num_episodes * STEPS_PER_EPISODE
     calls = [call for each in records for step in each.outcome.steps for call in step.calls]
     sampled = [call.sampled for call in calls if call.sampled is not None]
@@ -223,7 +229,53 @@ def reading_times(engine: Engine, episode_ids: list[str]) -> dict[str, float]:
         }
 
 
-def make_record(number: int) -> EpisodeRecord:
+class Window:
+    """Prompts of the last exchanges in one message; every fifth step a plan by a second purpose."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self._past: deque[str] = deque(maxlen=WINDOW)
+
+    def calls(self, index: int, seen: str, action: str) -> Iterator[Call]:
+        """Of one step."""
+        if index % 5 == 0:
+            asked = "\n".join([*self._past, seen, "What is the plan?"])
+            yield self._call(asked, "\n".join(self._draw.choices(LINES, k=3)), "plan")
+        prompt = "\n".join(["Past:", *self._past, "Now:", seen, INSTRUCTION])
+        yield self._call(prompt, thought(self._draw, action), "act")
+        self._past.append(f"{seen}\n> {action}")
+
+    def _call(self, prompt: str, reply: str, purpose: str) -> Call:
+        read = tokens_of(f"{SYSTEM}\n{prompt}\n")
+        messages = (Message(role="system", content=SYSTEM), Message(role="user", content=prompt))
+        return call(messages, read, reply, purpose, self._draw)
+
+
+class Memory:
+    """Prompts of all that was, each exchange two messages."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self._messages = [Message(role="system", content=SYSTEM)]
+        self._read = tokens_of(SYSTEM)
+
+    def calls(self, index: int, seen: str, action: str) -> Iterator[Call]:
+        """Of one step."""
+        reply = thought(self._draw, action)
+        shown = f"{seen}\n{INSTRUCTION}"
+        self._messages.append(Message(role="user", content=shown))
+        self._read += tokens_of(f"\n{shown}\n")
+        yield call(tuple(self._messages), self._read, reply, "act", self._draw)
+        self._messages.append(Message(role="assistant", content=reply))
+        self._read += tokens_of(reply)
+
+
+def thought(draw: random.Random, action: str) -> str:
+    """A reply."""
+    return f"{' '.join(draw.choices(LINES, k=4))}\n<action>{action}</action>"
+
+
+def make_record(number: int, *, full: bool) -> EpisodeRecord:
     """The episode of this number: what it says depends on the number alone."""
     draw = random.Random(number)
     begins = random.Random(f"task {number // 8}")
@@ -231,23 +283,16 @@ def make_record(number: int) -> EpisodeRecord:
         environment="guides/Reader-v0", version="1", data_hash="d41d", task_id=str(number // 8),
         seed=number // 8, split=Split.TRAIN, goal="read",
     )  # fmt: skip
-    past: deque[str] = deque(maxlen=WINDOW)
+    memory = Memory(draw) if full else Window(draw)
     steps: list[Step] = []
     for index in range(STEPS_PER_EPISODE):
         seen = "\n".join((begins if index == 0 else draw).choices(LINES, k=LINES_OF_AN_OBSERVATION))
         action = f"open section {draw.randrange(1000)}"
-        prompt = "\n".join(["Past:", *past, "Now:", seen, INSTRUCTION])
-        thought = " ".join(draw.choices(LINES, k=4))
-        calls = [call(prompt, f"{thought}\n<action>{action}</action>", "act", draw)]
-        if index % 5 == 0:
-            asked = "\n".join([*past, seen, "What is the plan?"])
-            calls.insert(0, call(asked, " ".join(draw.choices(LINES, k=3)), "plan", draw))
-        past.append(f"{seen}\n> {action}")
         steps.append(
             Step(
                 index=index,
                 observation=Observation(text=seen),
-                calls=tuple(calls),
+                calls=tuple(memory.calls(index, seen, action)),
                 action=action,
                 action_valid=True,
                 reward=0.0,
@@ -277,14 +322,20 @@ def make_record(number: int) -> EpisodeRecord:
     )
 
 
-def call(prompt: str, reply: str, purpose: str, draw: random.Random) -> Call:
+def call(
+    messages: tuple[Message, ...],
+    read: tuple[int, ...],
+    reply: str,
+    purpose: str,
+    draw: random.Random,
+) -> Call:
     """A call as an engine of ours answers it."""
     replied = tokens_of(reply)
     return Call(
-        messages=(Message(role="system", content=SYSTEM), Message(role="user", content=prompt)),
+        messages=messages,
         reply=reply,
         sampled=SampledTokens(
-            prompt_tokens=tokens_of(f"{SYSTEM}\n{prompt}\n"),
+            prompt_tokens=read,
             action_tokens=replied,
             behavior_logprobs=logprobs(len(replied), draw),
             policy_version=3,
