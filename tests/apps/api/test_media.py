@@ -95,7 +95,6 @@ def test_descriptions_of_fields_are_in_the_openapi_text(client: TestClient) -> N
         if "description" not in schema and "$ref" not in schema
     ]
     assert undescribed == [
-        "CallDetail.reply",
         "CallDetail.queue_seconds",
         "CallDetail.generate_seconds",
         "CallDetail.num_action_tokens",

@@ -625,7 +625,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 19
+    assert len(sections) == 20
 
 
 def parse_smallest() -> RunConfig:

@@ -54,7 +54,7 @@ class TestWriter:
 
     @pytest.fixture
     def writer(self, path: Path) -> Generator[_Writer]:
-        writer = _Writer(str(path), "run", 0)
+        writer = _Writer(str(path), "run", 0, sampled_groups=0)
         writer.write([run_started()])
         yield writer
         writer.close()
