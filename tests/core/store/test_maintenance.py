@@ -251,6 +251,7 @@ def test_the_ids_of_the_text_index_outlive_the_collection(
     observation = (
         queries.get_episode(session, episode_id="run/0/train/2/0/0/0").steps[1].observation
     )
+    assert observation is not None
     words = observation.removeprefix("You see ").removesuffix(".")
     [hit] = queries.search_steps(session, words=words)
     assert (hit.episode_id, hit.step_index) == ("run/0/train/2/0/0/0", 1)

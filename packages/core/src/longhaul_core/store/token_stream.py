@@ -30,7 +30,10 @@ else:
 
 __all__ = ["TokenReader", "TokenWriter"]
 
-_OPTIONS = {CompressionParameter.compression_level: 3, CompressionParameter.window_log: 20}
+_OPTIONS: dict[int, int] = {
+    CompressionParameter.compression_level: 3,
+    CompressionParameter.window_log: 20,
+}
 _CHECK_BYTES = 4
 _TOKEN_BYTES = 4
 

@@ -547,17 +547,16 @@ def _conditions(where: EpisodeFilter) -> list[ColumnElement[bool]]:
 def _steps(
     session: Session, episode_id: str, *, pictures: Mapping[str, StoredPicture], tokens: bool
 ) -> tuple[StepDetail, ...]:
-    rows = session.execute(
-        select(StepRow, ObservationRow)
-        .outerjoin(
-            ObservationRow,
-            (ObservationRow.episode_id == StepRow.episode_id)
-            & (ObservationRow.step_index == StepRow.step_index),
-        )
-        .where(StepRow.episode_id == episode_id)
-        .order_by(StepRow.step_index)
+    rows = session.scalars(
+        select(StepRow).where(StepRow.episode_id == episode_id).order_by(StepRow.step_index)
     ).all()
-    observed = {step.step_index: row.text for step, row in rows if row is not None}
+    observations = {
+        row.step_index: row
+        for row in session.scalars(
+            select(ObservationRow).where(ObservationRow.episode_id == episode_id)
+        )
+    }
+    observed = {step_index: row.text for step_index, row in observations.items()}
     calls: dict[int, list[CallDetail]] = defaultdict(list)
     for step_index, call in _calls(
         session, episode_id, observed=observed, pictures=pictures, tokens=tokens
@@ -567,10 +566,10 @@ def _steps(
         _filled(
             StepDetail,
             (step,),
-            **_observed(observation, pictures=pictures),
+            **_observed(observations.get(step.step_index), pictures=pictures),
             calls=tuple(calls[step.step_index]),
         )
-        for step, observation in rows
+        for step in rows
     )
 
 
@@ -681,7 +680,9 @@ def _filled(answer: type[AnswerT], rows: Sequence[Base], **given: object) -> Ans
 
 @cache
 def _places(
-    answer: type[Answer], models: tuple[type[Base], ...], given: frozenset[str]
+    answer: type[StepDetail] | type[CallDetail],
+    models: tuple[type[Base], ...],
+    given: frozenset[str],
 ) -> tuple[tuple[str, int], ...]:
     """Fields that are not given, each with the place of the first model that has it."""
     return tuple(

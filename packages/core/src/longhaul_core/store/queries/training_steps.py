@@ -586,9 +586,10 @@ def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[
         .where(*_of(run_id, training_step), ~EpisodeRow.failed, CallRow.step_index == 0)
         .order_by(CallRow.episode_id, CallRow.call_index)
     ).all()
+    calls = [_StoredTokens(*row[: len(_StoredTokens._fields)]) for row in rows]
     acting = {(row.episode_id, row.act_call_index) for row in rows}
     found: dict[str, FirstReply] = {}
-    for call, others, reply in _read_tokens(_StoredTokens(*row[:-1]) for row in rows):
+    for call, others, reply in _read_tokens(calls):
         if (call.episode_id, call.call_index) in acting:
             found[call.episode_id] = FirstReply(
                 call.episode_id, others, reply, call.behavior_logprobs
@@ -730,7 +731,8 @@ def _read_tokens(
             ),
             call=f"call {call.call_index} of step {call.step_index} of {call.episode_id}",
         )
-        yield call, *(read or (None, None))
+        others, reply = read or (None, None)
+        yield call, others, reply
 
 
 def loss_input_numbers(
