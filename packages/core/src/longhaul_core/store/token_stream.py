@@ -31,7 +31,7 @@ else:
 __all__ = ["TokenReader", "TokenWriter"]
 
 _OPTIONS: dict[int, int] = {
-    CompressionParameter.compression_level: 3,
+    CompressionParameter.compression_level: 1,
     CompressionParameter.window_log: 20,
 }
 _CHECK_BYTES = 4

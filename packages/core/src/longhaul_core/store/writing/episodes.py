@@ -22,7 +22,6 @@ from longhaul_core.store.models import (
     StepRow,
     TaskRow,
 )
-from longhaul_core.store.packing import storable_text
 from longhaul_core.store.records import (
     CriticLossInputs,
     EpisodeCredit,
@@ -111,7 +110,8 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
         for step in record.outcome.steps:
             steps.append(rows.step_row(key, step))
             observations.append(rows.observation_row(key, step))
-        calls.extend(_call_rows(key, record.outcome.steps, messages))
+        seen = observations[len(observations) - len(record.outcome.steps) :]
+        calls.extend(_call_rows(key, record.outcome.steps, seen, messages))
     _write_pictures(connection, records)
     for model, new in (
         (FailureRow, failures),
@@ -125,12 +125,21 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
             connection.execute(insert(connection, model), new)
 
 
-def _call_rows(episode_id: str, steps: Sequence[Step], messages: list[Row]) -> Iterator[Row]:
-    """Rows of `calls` of an episode; puts the rows of their messages into `messages`."""
+def _call_rows(
+    episode_id: str, steps: Sequence[Step], seen: Sequence[Row], messages: list[Row]
+) -> Iterator[Row]:
+    """Rows of `calls` of an episode; puts the rows of their messages into `messages`.
+
+    Args:
+        episode_id: Its key.
+        steps: All of them.
+        seen: Their rows of `observations`.
+        messages: Is added to.
+    """
     numbers: dict[Message, int] = {}
     cutter, packer = MessageCutter(), TokenWriter()
-    for step in steps:
-        cutter.show(Source("o", step.index), storable_text(step.observation.text))
+    for step, observation in zip(steps, seen, strict=True):
+        cutter.show(Source("o", step.index), str(observation["text"]))
         for place, call in enumerate(step.calls):
             prompt: list[int] = []
             for message in call.messages:
@@ -140,13 +149,14 @@ def _call_rows(episode_id: str, steps: Sequence[Step], messages: list[Row]) -> I
                     key = (episode_id, number)
                     messages.append(rows.message_row(message, place=key, cutter=cutter))
                 prompt.append(number)
-            yield rows.call_row(
+            row = rows.call_row(
                 call,
                 place=(episode_id, step.index, place),
                 message_numbers=prompt,
                 packer=packer,
             )
-            cutter.show(Source("r", step.index, place), storable_text(call.reply))
+            cutter.show(Source("r", step.index, place), str(row["reply"]))
+            yield row
 
 
 def _write_pictures(connection: Connection, records: Sequence[EpisodeRecord]) -> None:
