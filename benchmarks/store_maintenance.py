@@ -3,10 +3,11 @@
     uv run python benchmarks/store_maintenance.py --postgresql URL [--steps N]
 
 Each database gets the same store, made by its own SQL: episodes of 32 steps, each step with a text
-and a message of its own; a tenth of the messages and tasks is of runs that are gone, and half of
-the steps is in the text index. Then, in both, the rest is indexed, what is indexed already is
-looked for once more, and garbage is collected. The last lines are the ratios; the target is that
-PostgreSQL takes no more than five times as long as SQLite: a constant, whatever the size.
+and a message of its own; a tenth of the tasks is of runs that are gone, and half of the steps is in
+the text index. Then, in both, the rest is indexed, what is indexed already is looked for once more,
+retention takes the text of a tenth of the episodes, and garbage is collected. The last lines are
+the ratios; the target is that PostgreSQL takes no more than five times as long as SQLite: a
+constant, whatever the size.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from sqlalchemy import Engine, text
 from store_writer import describe_machine
 
 from longhaul_core.store import maintenance, open_store
+from longhaul_core.store.retention import Retention
 
 STEPS_PER_EPISODE = 32
 MOST_TIMES_AS_LONG = 5.0
@@ -56,6 +58,7 @@ def measure(store: str, *, num_steps: int) -> dict[str, float]:
     kinds: dict[str, Callable[[], object]] = {
         "index the text of half of the steps": lambda: maintenance.index_text(engine),
         "index it again, with nothing to add": lambda: maintenance.index_text(engine),
+        "remove the text of a tenth": lambda: remove_a_tenth(engine, num_steps=num_steps),
         "collect garbage": lambda: maintenance.collect_garbage(engine),
     }
     before = counts(engine)
@@ -66,9 +69,16 @@ def measure(store: str, *, num_steps: int) -> dict[str, float]:
         seconds[name] = time.perf_counter() - began
         print(f"  {name}: {seconds[name]:.1f} s", flush=True)
     after = counts(engine)
-    print(f"  collected: {before[0] - after[0]:,} messages, {before[1] - after[1]:,} tasks")
+    print(f"  gone: {before[0] - after[0]:,} messages, {before[1] - after[1]:,} tasks")
     engine.dispose()
     return seconds
+
+
+def remove_a_tenth(engine: Engine, *, num_steps: int) -> None:
+    """Apply retention to the training steps that played the first tenth of the episodes."""
+    retention = Retention(engine, run_id="run", sampled_groups=0)
+    while retention.remove_some(up_to=num_steps // STEPS_PER_EPISODE // 1280):
+        pass
 
 
 def fill(engine: Engine, *, num_steps: int) -> None:
@@ -76,7 +86,6 @@ def fill(engine: Engine, *, num_steps: int) -> None:
     num_episodes = num_steps // STEPS_PER_EPISODE
     steps = NUMBERS.format(num_steps - 1)
     episodes = NUMBERS.format(num_episodes - 1)
-    garbage = NUMBERS.format(num_steps + num_steps // 10 - 1)
     with engine.begin() as connection:
         for statement in (
             "INSERT INTO runs (id, name, kind, attempt, status, message, started_at, heartbeat_at,"
@@ -92,16 +101,17 @@ def fill(engine: Engine, *, num_steps: int) -> None:
             " SELECT 'run/0/train/' || n, 'run', 0, 'train', n / 128, n % 128 / 8, n % 8, 0,"
             f" 'task' || (n / 8), false, false, {STEPS_PER_EPISODE}, 50, 0, 400, 100, 0, n, 0, 1,"
             " false FROM numbers",
-            f"INSERT INTO messages (hash, role, content) {garbage}"
-            f" SELECT 'message' || n, 'user', {WORDS} FROM numbers",
+            f"INSERT INTO messages (episode_id, number, role, own_lines) {steps}"
+            f" SELECT 'run/0/train/' || (n / {STEPS_PER_EPISODE}), n % {STEPS_PER_EPISODE}, 'user',"
+            f" {WORDS} FROM numbers",
             f"INSERT INTO observations (episode_id, step_index, text) {steps}"
             f" SELECT 'run/0/train/' || (n / {STEPS_PER_EPISODE}), n % {STEPS_PER_EPISODE},"
             f" {WORDS} FROM numbers",
             "INSERT INTO calls (episode_id, step_index, call_index, purpose, agent, model,"
-            " message_hashes_json, reply, finish_reason, dropped_exchanges, queue_seconds,"
+            " messages_json, reply, finish_reason, dropped_exchanges, queue_seconds,"
             f" generate_seconds, trained, credit_share) {steps}"
             f" SELECT 'run/0/train/' || (n / {STEPS_PER_EPISODE}), n % {STEPS_PER_EPISODE}, 0,"
-            """ 'act', '', '', '["message0", "message' || n || '"]', 'go ' || n, 'stop', 0, 0, 0,"""
+            f" 'act', '', '', '[' || (n % {STEPS_PER_EPISODE}) || ']', 'go ' || n, 'stop', 0, 0, 0,"
             " false, 1 FROM numbers",
         ):
             connection.exec_driver_sql(statement.replace("%", "%%") if pg(engine) else statement)

@@ -21,7 +21,7 @@ from longhaul_core.store import (
     LossInputs,
     RunStarted,
 )
-from longhaul_core.store.queries import PromptMessage, StoredPicture
+from longhaul_core.store.queries import PromptMessage, StepDetail, StoredPicture
 from longhaul_core.store.records import Phase
 from longhaul_core.types import (
     Call,
@@ -229,6 +229,13 @@ def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajecto
         steps=steps,
         final_observation=Observation(text="Outside.", pictures=(end,)),
     )
+
+
+def first_reply(step: StepDetail) -> str:
+    """Of the step's first call, which nobody removed."""
+    reply = step.calls[0].reply
+    assert reply is not None
+    return reply
 
 
 def as_stored(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:

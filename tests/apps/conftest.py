@@ -108,7 +108,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleStore:
             return next(
                 detail
                 for detail in details
-                if any(text in call.reply for step in detail.steps for call in step.calls)
+                if any(text in (call.reply or "") for step in detail.steps for call in step.calls)
             )
 
         sample = SampleStore(

@@ -53,6 +53,7 @@ OPTIONS = {
         "loss.kl_coefficient=0.1",
         'loss.kl_kind="k2"',
         'tasks.order="difficulty"',
+        "retention.full_training_steps=1",
     ),
     CRITIC: (
         'algorithm.name="gae"',
@@ -174,6 +175,18 @@ def test_a_checkpoint_holds_what_was_asked_for(trained: Launched, options: str) 
 
     assert ("optim_world_size_1_rank_0.pt" in names) == (options != CRITIC)
     assert ("model.safetensors" in names) == (options != ADAPTER)
+
+
+def test_the_store_keeps_of_older_training_steps_what_retention_says(
+    trained: Launched, options: str
+) -> None:
+    removed = trained.query(
+        "SELECT DISTINCT training_step FROM episode_summary WHERE retention = 'removed'"
+    )
+    whole = trained.query("SELECT DISTINCT training_step FROM step_detail WHERE reply IS NOT NULL")
+
+    assert {step for (step,) in removed} == ({0, 1} if options == ALL_WEIGHTS else set())
+    assert {step for (step,) in whole} == ({2} if options == ALL_WEIGHTS else {0, 1, 2})
 
 
 def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:

@@ -5,7 +5,6 @@
 # transformers is typed in part.
 
 import json
-import sqlite3
 import struct
 
 import pytest
@@ -13,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import read_only_engine
+from longhaul_core.store.queries import get_episode
 from training.launching import Launched, processes_in
 from training.variety import assert_advantages_vary, assert_rewards_vary
 from variation import assert_both_signs, assert_several
@@ -254,18 +254,22 @@ def test_prompts_are_composed_afresh_and_tokens_are_those_of_the_engine(smoke: L
 
 
 def test_no_reply_carries_an_end_it_did_not_write(smoke: Launched) -> None:
-    connection = sqlite3.connect(smoke.folder / "longhaul.db")
-    rows = connection.execute(
-        "SELECT finish_reason = 'length', action_tokens FROM calls"
-    ).fetchall()
-    connection.close()
+    engine = read_only_engine(smoke.folder / "longhaul.db")
+    with Session(engine) as session:
+        episodes = [
+            get_episode(session, episode_id=episode_id)
+            for (episode_id,) in smoke.query("SELECT id FROM episodes")
+        ]
+    engine.dispose()
+    calls = [call for each in episodes for step in each.steps for call in step.calls]
     tokenizer = json.loads((smoke.run_folder / "model" / "generation_config.json").read_text())
     end = tokenizer["eos_token_id"]
 
-    assert {bool(cut) for cut, _ in rows} == {True, False}
-    for cut, blob in rows:
-        tokens = struct.unpack(f"<{len(blob) // 4}i", blob)
-        assert (tokens[-1] == end) != bool(cut)
+    assert {call.finish_reason for call in calls} == {"stop", "length"}
+    for call in calls:
+        assert call.tokens is not None
+        tokens = call.tokens.action_tokens
+        assert (tokens[-1] == end) != (call.finish_reason == "length")
         assert end not in tokens[:-1]
 
 

@@ -95,7 +95,6 @@ def test_descriptions_of_fields_are_in_the_openapi_text(client: TestClient) -> N
         if "description" not in schema and "$ref" not in schema
     ]
     assert undescribed == [
-        "CallDetail.reply",
         "CallDetail.num_action_tokens",
         "PromptMessage.role",
         "StoredPicture.media_type",

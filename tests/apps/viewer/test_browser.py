@@ -17,6 +17,7 @@ from apps.conftest import SampleStore
 from apps.sample_store import SampleRun
 from longhaul_core.store.writer import StoreWriter
 from longhaul_viewer import links
+from store_samples import first_reply
 
 SCREENSHOTS = Path(__file__).parents[1] / "screenshot.py"
 pytestmark = pytest.mark.slow
@@ -45,11 +46,11 @@ def test_a_link_opens_on_its_step_and_the_keys_move_it(
     summary = sample.solved.summary
     open_replay(page, viewer, summary.episode_id, 1)
     expect(page.locator("h1")).to_have_text(summary.goal)
-    assert sample.solved.steps[1].calls[0].reply in page.locator(".tokens").first.inner_text()
+    assert first_reply(sample.solved.steps[1]) in page.locator(".tokens").first.inner_text()
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**step=2*")
     settle(page)
-    assert sample.solved.steps[2].calls[0].reply in page.locator(".tokens").first.inner_text()
+    assert first_reply(sample.solved.steps[2]) in page.locator(".tokens").first.inner_text()
     page.keyboard.press("ArrowLeft")
     page.wait_for_url("**step=1*")
 
@@ -85,7 +86,7 @@ def test_hostile_replies_run_nothing(page: Page, viewer: str, sample: SampleStor
         dialog.dismiss()
 
     page.on("dialog", note)
-    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.calls[0].reply)
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in first_reply(s))
     open_replay(page, viewer, sample.hostile.summary.episode_id, index)
     assert "<script>alert(1)</script>" in page.locator(".tokens").first.inner_text()
     assert page.locator(".tokens img, .tokens script, .text img").count() == 0

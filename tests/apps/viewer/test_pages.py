@@ -1,6 +1,7 @@
 """The pages over a real store, run by Streamlit's own test runner."""
 
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from streamlit.testing.v1 import AppTest
 import longhaul_viewer
 from apps.conftest import SampleStore
 from apps.sample_store import RUN_ID
-from longhaul_core.store import queries
+from longhaul_core.store import open_store, queries
+from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import read_only_engine
 from longhaul_viewer.settings import STORE_VARIABLE
+from store_samples import first_reply
 
 APP = Path(longhaul_viewer.__file__).with_name("app.py")
 TIMEOUT_SECONDS = 60
@@ -182,7 +185,7 @@ def test_the_next_episode_of_the_group_is_one_key_away(sample: SampleStore) -> N
 
 
 def test_markup_in_a_reply_is_shown_and_not_run(sample: SampleStore) -> None:
-    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.calls[0].reply)
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in first_reply(s))
     page = html_of(open_page("replay", episode=sample.hostile.summary.episode_id, step=str(index)))
     assert "<script" not in page
     assert "<img" not in page
@@ -190,7 +193,7 @@ def test_markup_in_a_reply_is_shown_and_not_run(sample: SampleStore) -> None:
 
 
 def test_model_text_goes_through_no_markdown(sample: SampleStore) -> None:
-    index = next(s.step_index for s in sample.hostile.steps if "<script>" in s.calls[0].reply)
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in first_reply(s))
     app = open_page("replay", episode=sample.hostile.summary.episode_id, step=str(index))
     shown = [str(element.value) for element in (*app.markdown, *app.caption, *app.error)]
     assert not [text for text in shown if "alert(" in text or "example.com" in text]
@@ -270,6 +273,27 @@ def test_a_step_that_is_not_there_shows_the_nearest(sample: SampleStore, step: s
     app = open_page("replay", episode=sample.solved.summary.episode_id, step=step)
     assert not app.exception
     assert app.slider[0].value in (0, len(sample.solved.steps) - 1)
+
+
+def test_what_retention_removed_is_named_and_not_taken_for_missing(
+    sample: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(shutil.copy(sample.url, tmp_path / "store.db"))
+    monkeypatch.setenv(STORE_VARIABLE, url)
+    engine = open_store(url)
+    retention = Retention(engine, run_id=sample.run_id, sampled_groups=0)
+    while retention.remove_some(up_to=sample.solved.summary.training_step):
+        pass
+    engine.dispose()
+
+    step = sample.solved.steps[-1]
+    app = open_page("replay", episode=sample.solved.summary.episode_id, step=str(step.step_index))
+
+    page = html_of(app)
+    assert "text and tokens removed" in page
+    assert page.count("Removed by the run&#x27;s retention") == 3  # reply, observation, prompt
+    assert step.action in page
+    assert first_reply(step) not in page
 
 
 def test_a_missing_store_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,14 @@ def writer(store: str) -> Iterator[StoreWriter]:
 
 
 @pytest.fixture
+def opened(store: str) -> Iterator[Engine]:
+    """Reads and changes the store."""
+    engine = open_store(store)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
 def engine(store: str) -> Iterator[Engine]:
     """Reads the store."""
     engine = read_only_engine(store)

@@ -1,9 +1,8 @@
 """Tests for `longhaul_core.store.maintenance`: every one on SQLite and on PostgreSQL."""
 
-import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +28,6 @@ from longhaul_core.store.models import Base
 from longhaul_core.types import Observation, Split
 from steps import with_call
 from store_samples import (
-    as_stored,
     make_audit,
     make_loss_input,
     make_program,
@@ -41,13 +39,6 @@ from store_samples import (
 
 DAY_SECONDS = 86_400.0
 NOW = 1_760_000_000.0 + 30 * DAY_SECONDS
-
-
-@pytest.fixture
-def opened(store: str) -> Iterator[Engine]:
-    engine = open_store(store)
-    yield engine
-    engine.dispose()
 
 
 def add_run(writer: StoreWriter, run_id: str, *, ended_days_ago: float, score: float) -> None:
@@ -260,6 +251,7 @@ def test_the_ids_of_the_text_index_outlive_the_collection(
     observation = (
         queries.get_episode(session, episode_id="run/0/train/2/0/0/0").steps[1].observation
     )
+    assert observation is not None
     words = observation.removeprefix("You see ").removesuffix(".")
     [hit] = queries.search_steps(session, words=words)
     assert (hit.episode_id, hit.step_index) == ("run/0/train/2/0/0/0", 1)
@@ -275,13 +267,14 @@ WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHER
 """
 
 
-def add_unused_messages(engine: Engine) -> None:
+def add_unused_tasks(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(
             text(
                 f"""
-                INSERT INTO messages (hash, role, content) {NUMBERS}
-                SELECT 'unused' || n, 'user', 'Nobody holds ' || n FROM numbers
+                INSERT INTO tasks
+                (hash, environment, version, data_hash, task_id, seed, split, goal)
+                {NUMBERS} SELECT 'unused' || n, 'none', '', '', n, n, 'train', '' FROM numbers
                 """
             )
         )
@@ -320,7 +313,7 @@ def noted(engine: Engine, *, statement: str, by: str, log: list[str]) -> Generat
 @pytest.mark.parametrize(
     ("maintain", "prepare", "statement"),
     [
-        (maintenance.collect_garbage, add_unused_messages, "DELETE FROM messages"),
+        (maintenance.collect_garbage, add_unused_tasks, "DELETE FROM tasks"),
         (maintenance.index_text, add_steps, "INSERT INTO step_search"),
     ],
 )
@@ -345,90 +338,6 @@ def test_a_run_goes_on_writing_while_the_store_is_maintained(
         maintained.result(timeout=60)
 
     assert log.index("writer") < len(log) - 1
-
-
-def test_what_a_run_writes_while_messages_are_collected_stays(
-    writer: StoreWriter, opened: Engine, session: Session
-) -> None:
-    """The run comes to hold messages that nobody held when the collection looked."""
-    add_unused_messages(opened)
-    writer.write([run_started("gone"), *make_training_step(7, run_id="gone")])
-    maintenance.delete_run(opened, run_id="gone", force=True)
-    writer.write([run_started()])
-
-    log: list[str] = []
-    with (
-        ThreadPoolExecutor(1) as pool,
-        noted(opened, statement="DELETE FROM messages", by="maintenance", log=log) as first_batch,
-    ):
-        looked = threading.Event()
-        written = threading.Event()
-
-        def pause(_c: Connection, _u: object, executed: str, *_: object) -> None:
-            if executed.startswith("SELECT hash FROM messages"):
-                looked.set()
-                assert written.wait(timeout=60)
-
-        event.listen(opened, "after_cursor_execute", pause)
-        collected = pool.submit(maintenance.collect_garbage, opened)
-        assert looked.wait(timeout=60)
-        writer.write(make_training_step(7))
-        written.set()
-        assert first_batch.wait(timeout=60)
-        writer.write(make_training_step(8))
-        collected.result(timeout=60)
-        event.remove(opened, "after_cursor_execute", pause)
-
-    for training_step in (7, 8):
-        for record in make_training_step(training_step):
-            episode = queries.get_episode(session, episode_id=record.episode_id)
-            kept = [step.calls[0].messages for step in episode.steps]
-            assert kept == [as_stored(step.calls[0].messages) for step in record.outcome.steps]
-    session.rollback()
-    # All that is left is held.
-    assert session.scalar(text("SELECT count(*) FROM messages")) == len(
-        {
-            message
-            for training_step in (7, 8)
-            for record in make_training_step(training_step)
-            for step in record.outcome.steps
-            for message in step.calls[0].messages
-        }
-    )
-
-
-def test_ids_that_sqlite_gives_out_again_do_not_deceive_the_collection(
-    sqlite_template: Path, tmp_path: Path
-) -> None:
-    """A run is deleted and another comes to its ids after the collection has looked."""
-    path = shutil.copy(sqlite_template, tmp_path / "store.db")
-    engine, other = open_store(path), open_store(path)
-    with StoreWriter(path) as writer:
-        writer.write([run_started("first"), *make_training_step(1, run_id="first")])
-        writer.write([run_started("gone"), *make_training_step(2, run_id="gone")])
-        writer.write([run_started("held"), *make_training_step(3, run_id="held")])
-        maintenance.delete_run(other, run_id="held", force=True)
-
-        looks: list[str] = []
-
-        def deceive(_c: Connection, _u: object, executed: str, *_: object) -> None:
-            if executed.startswith("SELECT hash FROM messages"):
-                looks.append(executed)
-            if len(looks) == 1:
-                looks.append("no more")
-                maintenance.delete_run(other, run_id="gone", force=True)
-                writer.write([run_started("new"), *make_training_step(3, run_id="new")])
-
-        event.listen(engine, "after_cursor_execute", deceive)
-        maintenance.collect_garbage(engine)
-    with Session(engine) as session:
-        for record in make_training_step(3, run_id="new"):
-            episode = queries.get_episode(session, episode_id=record.episode_id)
-            assert [step.calls[0].messages for step in episode.steps] == [
-                as_stored(step.calls[0].messages) for step in record.outcome.steps
-            ]
-    engine.dispose()
-    other.dispose()
 
 
 def test_a_text_that_an_index_cannot_hold_is_indexed_as_far_as_it_fits(

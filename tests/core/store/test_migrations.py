@@ -221,6 +221,7 @@ def test_every_view_can_be_read(store: str) -> None:
         "call_detail": 28,
         "call_loss_inputs": 28,
         "step_texts": 28,
+        "episode_messages": 8 + 28,
         "prompt_messages": 56,
         "training_curve": 1,
     }

@@ -25,6 +25,7 @@ from audited_run import (
 )
 from longhaul_core.audit import AuditReport, audit_run, one_line
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
+from longhaul_core.store.retention import Retention
 from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.training.estimators import ESTIMATORS
@@ -310,7 +311,7 @@ def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
     with StoreWriter(store) as writer:
         writer.write([run_started(config), *played.records()])
     with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE calls SET prompt_tokens = NULL, action_tokens = NULL")
+        connection.execute("UPDATE calls SET tokens = NULL")
     engine = read_only_engine(store)
     with Session(engine) as session:
         report = audit_run(session, RUN)
@@ -320,6 +321,41 @@ def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
     assert (rule.num_checked, rule.num_findings) == (len(played.credits), 0)
     num_later = sum(len(credit.advantages) - 1 for credit in played.credits)
     assert num_later in [one.num_subjects for one in report.not_checked]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, MERGED, {"algorithm__name": "gigpo", "algorithm__anchor_similarity": 0.97}]
+)
+def test_what_retention_removed_is_reported_as_not_checked_and_never_as_a_finding(
+    settings: dict[str, object], empty_store: Path, tmp_path: Path
+) -> None:
+    config = make_config(**settings)
+    store = shutil.copy(empty_store, tmp_path / "store.db")
+    with StoreWriter(store) as writer:
+        writer.write([run_started(config)])
+        for number in (1, 2, 3):
+            writer.write(play(config, number).records())
+    opened = open_store(store)
+    with Session(opened) as session:
+        before = audit_run(session, RUN)
+    retention = Retention(opened, run_id=RUN, sampled_groups=1)
+    while retention.remove_some(up_to=2):
+        pass
+    with Session(opened) as session:
+        after = audit_run(session, RUN)
+    opened.dispose()
+
+    assert before.clean
+    assert after.clean
+    checked = {rule.name: rule.num_checked for rule in before.rules}
+    fewer = {rule.name for rule in after.rules if rule.num_checked < checked[rule.name]}
+    assert {"tokens", "logprobs", "logprob_agreement"} <= fewer
+    assert fewer <= {one.rule for one in after.not_checked}
+    unchanged = {rule.name for rule in after.rules} - fewer
+    assert {
+        "loss_weights",
+        "return_to_go",
+    } <= unchanged  # of the advantage, states are compared by text
 
 
 def test_a_loss_that_reads_every_row_is_known(empty_store: Path) -> None:

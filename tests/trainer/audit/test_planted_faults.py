@@ -471,17 +471,23 @@ def test_a_reason_that_is_not_true_is_found(
     assert (finding.found, finding.expected) == (claimed or told, is_reason or told)
 
 
+def with_first_token(record: EpisodeRecord, *, step_index: int, token: int) -> EpisodeRecord:
+    """The episode as if a reply had begun with another token."""
+    steps = list(record.outcome.steps)
+    reply = sampled_of(steps[step_index]).action_tokens
+    steps[step_index] = with_call(steps[step_index], action_tokens=(token, *reply[1:]))
+    return replace(record, outcome=replace(record.outcome, steps=tuple(steps)))
+
+
 def test_a_stored_token_that_breaks_a_row_is_found(audit: Audit) -> None:
     config, played = merged_run()
     place, index = split_at(played, None)
     episode_id = played.credits[place].episode_id
 
-    report = audit(
-        [run_started(config), *played.records()],
-        "UPDATE calls "
-        "SET action_tokens = CAST(x'0F0F0F0F' || substr(action_tokens, 5) AS BLOB) "
-        f"WHERE episode_id = '{episode_id}' AND step_index = {index - 1}",
-    )
+    for number, record in enumerate(played.episodes):
+        if record.episode_id == episode_id:
+            played.episodes[number] = with_first_token(record, step_index=index - 1, token=9_999)
+    report = audit([run_started(config), *played.records()])
 
     [finding] = report.findings
     assert (finding.rule, finding.step_index) == ("split_reasons", index)
@@ -668,7 +674,7 @@ def test_a_weight_of_zero_where_there_is_an_advantage_is_found(audit: Audit) -> 
         ("UPDATE calls SET policy_version = 1 WHERE {step}", "policy_version"),
         ("UPDATE steps SET return_to_go = return_to_go + 0.01 WHERE {step}", "return_to_go"),
         ("UPDATE steps SET step_advantage = step_advantage + 0.01 WHERE {step}", "step_part"),
-        ("UPDATE calls SET action_tokens = x'01000000' WHERE {step}", "tokens"),
+        ("UPDATE calls SET behavior_logprobs = x'01000000' WHERE {step}", "tokens"),
         (
             "UPDATE calls SET behavior_logprobs = "
             "zeroblob(4 * (SELECT num_action_tokens FROM calls WHERE {step})) WHERE {step}",
@@ -769,8 +775,7 @@ def test_pruned_tokens_are_told_and_not_taken_for_a_fault(audit: Audit) -> None:
 
     report = audit(
         [run_started(config), *play(config, 1).records()],
-        "UPDATE calls SET prompt_tokens = NULL, action_tokens = NULL, "
-        "behavior_logprobs = NULL, policy_logprobs = NULL",
+        "UPDATE calls SET tokens = NULL, behavior_logprobs = NULL, policy_logprobs = NULL",
     )
 
     assert report.clean

@@ -120,6 +120,10 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
             'memory.train_summaries = true means nothing to memory.kind = "none"',
         ),
         (
+            {"retention": {"sampled_groups": 2}},
+            "retention.sampled_groups = 2 does nothing without retention.full_training_steps: ever",
+        ),
+        (
             {"sampling": {"max_refills": 5}},
             "sampling.max_refills = 5 does nothing at sampling.dynamic = false; set samp",
         ),
@@ -640,7 +644,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 19
+    assert len(sections) == 20
 
 
 def parse_smallest() -> RunConfig:

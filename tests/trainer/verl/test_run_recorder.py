@@ -6,6 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
@@ -33,6 +34,15 @@ def num_episodes(path: Path) -> int:
     return total
 
 
+def num_removed(path: Path) -> int:
+    engine = read_only_engine(path)
+    with engine.connect() as connection:
+        removed = "SELECT count(*) FROM episodes WHERE retention = 'removed'"
+        number: int = connection.execute(text(removed)).scalar_one()
+    engine.dispose()
+    return number
+
+
 class TestWriter:
     """The writer in this process, on a store whose lock it waits for 50 ms instead of 30 s."""
 
@@ -44,7 +54,7 @@ class TestWriter:
 
     @pytest.fixture
     def writer(self, path: Path) -> Generator[_Writer]:
-        writer = _Writer(str(path), "run", 0)
+        writer = _Writer(str(path), "run", 0, sampled_groups=0)
         writer.write([run_started()])
         yield writer
         writer.close()
@@ -82,6 +92,25 @@ class TestWriter:
         assert num_tries >= 2
         assert len(caplog.records) == num_tries
         writer.write(make_training_step(3))
+
+    def test_older_training_steps_go_little_by_little_and_the_rest_when_it_ends(
+        self, path: Path, writer: _Writer
+    ) -> None:
+        for training_step in (1, 2, 3):
+            episodes = make_training_step(training_step, num_groups=4)
+            writer.write([*episodes, *make_decisions(episodes)])
+        writer.keep_whole(after=2)
+        writer.alive()
+        some = num_removed(path)
+        assert 0 < some < 32
+        with held(path) as let_go:  # is given up for now, and nothing fails
+            with pytest.raises(StoreError, match="locked"):
+                writer.alive()
+            let_go()
+        writer.write(make_training_step(4))
+        assert some < num_removed(path) < 32
+        writer.close()
+        assert num_removed(path) == 32
 
     def test_what_the_store_refuses_is_not_tried_again(
         self, writer: _Writer, caplog: pytest.LogCaptureFixture

@@ -17,6 +17,7 @@ from longhaul_viewer.components import blocks, charts, tokens
 from longhaul_viewer.components.blocks import Badge, Fact, Link
 
 SLIDER = "step-slider"
+REMOVED = "Removed by the run's retention, which keeps numbers and actions."
 NO_TOKENS = "No tokens recorded: no engine of this run wrote the reply."
 BY_PROBABILITY, BY_DRIFT = "Colour by probability", "Colour by learner − sampler"
 AS_MESSAGES, AS_TOKENS = "Show the messages", "Show as the engine read it"
@@ -64,6 +65,8 @@ def header(episode: EpisodeDetail) -> None:
     returned = [Badge(f"return {blocks.number(summary.episode_return)}")] * (not summary.failed)
     if summary.rolled_back:
         outcome.append(Badge("rolled back by a resume", "warn"))
+    if summary.retention == "removed":
+        outcome.append(Badge("text and tokens removed", "warn"))
     blocks.html(
         blocks.trail(
             [
@@ -266,6 +269,9 @@ def reply(run_id: str, call: CallDetail) -> None:
         remarks.append(FINISHED.get(call.finish_reason, call.finish_reason))
     with heading:
         blocks.html(blocks.label("Reply", ", ".join(remarks)))
+    if call.reply is None:
+        blocks.html(blocks.note(REMOVED))
+        return
     if call.tokens is None:
         pruned = "Its tokens and logprobs were pruned."
         blocks.html(
@@ -300,7 +306,7 @@ def observation(episode: EpisodeDetail, step: StepDetail) -> None:
     by_hash = data.picture_bytes([*step.pictures, *final])
     blocks.html(
         blocks.label("Observation"),
-        blocks.text_block(step.observation),
+        blocks.note(REMOVED) if step.observation is None else blocks.text_block(step.observation),
         blocks.pictures(step.pictures, by_hash),
     )
     actions = step.admissible_actions
@@ -327,6 +333,9 @@ def prompt(run_id: str, call: CallDetail) -> None:
     heading, choice = st.columns([3, 2], vertical_alignment="bottom")
     with heading:
         blocks.html(blocks.label("Prompt", ", ".join(remarks)))
+    if call.reply is None:
+        blocks.html(blocks.note(REMOVED))
+        return
     with choice:
         as_tokens = two_ways("prompt", "tokens", (AS_MESSAGES, AS_TOKENS))
     if not as_tokens:

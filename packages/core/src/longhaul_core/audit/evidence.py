@@ -93,7 +93,6 @@ class ReplyFacts(NamedTuple):
     """The tokens were dropped from the store; the other fields mean nothing then."""
     num_action_tokens: int | None
     """As counted when it was sampled; None where no engine of ours did."""
-    num_tokens: int
     num_behavior_logprobs: int
     num_policy_logprobs: int
     """-1 where the learner's were not kept."""
@@ -633,9 +632,8 @@ def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:
             episode_id=reply.episode_id,
             step_index=reply.step_index,
             call_index=reply.call_index,
-            pruned=reply.num_token_bytes is None,
+            pruned=reply.pruned,
             num_action_tokens=reply.num_action_tokens,
-            num_tokens=(reply.num_token_bytes or 0) // 4,
             num_behavior_logprobs=int(num_behavior_N[place]),
             num_policy_logprobs=-1 if reply.policy_logprobs is None else int(num_policy_N[place]),
             num_wrong_logprobs=int(wrong_N[place]),

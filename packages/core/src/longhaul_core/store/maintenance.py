@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, bindparam, delete, func, select, text, update
 from sqlalchemy.orm import Session
@@ -26,7 +26,6 @@ from longhaul_core.store.models import (
     EvaluationRow,
     GroupRow,
     MediaRow,
-    MessageRow,
     PanelTaskRow,
     RunRow,
     TaskRow,
@@ -40,7 +39,9 @@ __all__ = [
     "cancel_requested",
     "collect_garbage",
     "delete_run",
+    "delete_unused_pictures",
     "drop_tokens",
+    "forget_text",
     "index_text",
     "request_cancel",
     "runs_to_prune",
@@ -177,10 +178,9 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
         with _short_transaction(engine) as connection:
             dropped = connection.execute(
                 update(CallRow)
-                .where(CallRow.episode_id.in_(some), CallRow.action_tokens.is_not(None))
+                .where(CallRow.episode_id.in_(some), CallRow.tokens.is_not(None))
                 .values(
-                    prompt_tokens=None,
-                    action_tokens=None,
+                    tokens=None,
                     behavior_logprobs=None,
                     policy_logprobs=None,
                     token_values=None,
@@ -194,7 +194,7 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
 def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     """Delete a run and everything that hangs on it, the run itself last.
 
-    Messages, pictures and tasks that no run uses any more stay until `collect_garbage`.
+    Pictures and tasks that no run uses any more stay until `collect_garbage`.
 
     Args:
         engine: Of a store.
@@ -214,7 +214,7 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
             if alive and not force:
                 raise StoreError(f"run {run_id!r} is running: cancel it first")
             some = connection.scalars(of_run.limit(_EPISODES_PER_BATCH)).all()
-            _forget_text(connection, some)
+            forget_text(connection, some)
             connection.execute(delete(EpisodeRow).where(EpisodeRow.id.in_(some)))
             there_are_more = len(some) == _EPISODES_PER_BATCH
             if not there_are_more:
@@ -222,7 +222,7 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
 
 
 def collect_garbage(engine: Engine) -> None:
-    """Delete messages, pictures, tasks and panels that no run uses, and give the space back.
+    """Delete pictures, tasks and panels that no run uses, and give the space back.
 
     Reads the whole store. Writers go on meanwhile, but for the end on SQLite: it writes the file
     anew, which needs as much free disk as the store has data, and lets nobody else write.
@@ -230,7 +230,6 @@ def collect_garbage(engine: Engine) -> None:
     Raises:
         StoreError: The store is in use, or the disk is full.
     """
-    _collect_messages(engine)
     _collect_pictures(engine)
     with _short_transaction(engine) as connection:
         _stop_writers(connection)
@@ -250,70 +249,6 @@ def collect_garbage(engine: Engine) -> None:
         )
 
 
-class _Prompt(NamedTuple):
-    """Which call a row of `calls` is of."""
-
-    id: int
-    episode_id: str
-    step_index: int
-    call_index: int
-
-
-def _collect_messages(engine: Engine) -> None:
-    """Delete the messages that no prompt holds.
-
-    They are found while writers go on, and deleted while those wait, a batch at a time, less what
-    is held by prompts that have come since.
-    """
-    while True:
-        with _short_transaction(engine) as connection:
-            _stop_writers(connection)  # no call with a lower id is on its way
-            newest = _newest_prompt(connection)
-        with store_errors(describe_store(engine.url)), engine.connect() as connection:
-            statement = f"SELECT hash FROM messages EXCEPT SELECT {_held(connection)} LIMIT :most"
-            unused = set(connection.scalars(text(statement), {"most": _MOST_AT_ONCE}))
-        there_may_be_more = len(unused) == _MOST_AT_ONCE
-        while unused:
-            with _short_transaction(engine) as connection:
-                _stop_writers(connection)
-                if not _is_there(connection, newest):
-                    # A run was deleted, and SQLite reuses the highest ids: they no longer
-                    # show which calls were written since.
-                    there_may_be_more = True
-                    break
-                later = text(f"SELECT {_held(connection)} AND c.id > :id")
-                unused.difference_update(
-                    connection.scalars(later, {"id": 0 if newest is None else newest.id})
-                )
-                newest = _newest_prompt(connection)
-                some = [unused.pop() for _ in range(min(len(unused), _ROWS_PER_BATCH))]
-                connection.execute(delete(MessageRow).where(MessageRow.hash.in_(some)))
-        if not there_may_be_more:
-            return
-
-
-_PROMPT = (CallRow.id, CallRow.episode_id, CallRow.step_index, CallRow.call_index)
-
-
-def _newest_prompt(connection: Connection) -> _Prompt | None:
-    row = connection.execute(select(*_PROMPT).order_by(CallRow.id.desc()).limit(1)).one_or_none()
-    return None if row is None else _Prompt(*row)
-
-
-def _is_there(connection: Connection, prompt: _Prompt | None) -> bool:
-    if prompt is None:
-        return True
-    row = connection.execute(select(*_PROMPT).where(CallRow.id == prompt.id)).one_or_none()
-    return row is not None and _Prompt(*row) == prompt
-
-
-def _held(connection: Connection) -> str:
-    """What follows SELECT to get the hashes of messages that prompts hold; AND may follow it."""
-    if connection.dialect.name == "sqlite":
-        return "j.value FROM calls c, json_each(c.message_hashes_json) j WHERE true"
-    return "json_array_elements_text(c.message_hashes_json::json) FROM calls c WHERE true"
-
-
 def _collect_tasks(engine: Engine) -> None:
     """Delete the tasks that nothing refers to: looked for while writers go on, then once more."""
     models = (EpisodeRow, GroupRow, PanelTaskRow)
@@ -330,17 +265,29 @@ def _collect_tasks(engine: Engine) -> None:
 
 def _collect_pictures(engine: Engine) -> None:
     """Delete the pictures that no episode refers to, in the same way."""
-    unused = (
-        ~select(EpisodeMediaRow.content_hash)
-        .where(EpisodeMediaRow.content_hash == MediaRow.content_hash)
-        .exists()
-    )
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
-        hashes = connection.scalars(select(MediaRow.content_hash).where(unused)).all()
+        hashes = connection.scalars(select(MediaRow.content_hash).where(_UNUSED)).all()
     for some in _batches(hashes, _PICTURES_PER_BATCH):
         with _short_transaction(engine) as connection:
-            _stop_writers(connection)
-            connection.execute(delete(MediaRow).where(MediaRow.content_hash.in_(some), unused))
+            delete_unused_pictures(connection, some)
+
+
+_UNUSED = (
+    ~select(EpisodeMediaRow.content_hash)
+    .where(EpisodeMediaRow.content_hash == MediaRow.content_hash)
+    .exists()
+)
+
+
+def delete_unused_pictures(connection: Connection, content_hashes: Collection[str]) -> None:
+    """Delete those of the pictures that no episode refers to.
+
+    Args:
+        connection: In a write transaction; on PostgreSQL, writers wait until it ends.
+        content_hashes: Which are asked about.
+    """
+    _stop_writers(connection)
+    connection.execute(delete(MediaRow).where(MediaRow.content_hash.in_(content_hashes), _UNUSED))
 
 
 def index_text(engine: Engine, *, run_id: str | None = None) -> int:
@@ -441,8 +388,11 @@ def _require_run(connection: Connection, run_id: str) -> tuple[str, float]:
     return row.status, row.heartbeat_at
 
 
-def _forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
-    """Take episodes out of the text index; PostgreSQL's goes with its rows."""
+def forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
+    """Take episodes out of the text index, before their text goes.
+
+    PostgreSQL's goes with its rows.
+    """
     if connection.dialect.name != "sqlite":
         return
     connection.execute(

@@ -4,10 +4,11 @@
     runs 1──* episodes 1──* steps          numbers of a step: lean, for SQL over many steps
                        1──* observations   what each step was taken on: text, pictures
                        1──* calls          calls of models: prompt, reply, tokens, credit
+                       1──* messages       each chat message of the prompts once
                        1──* loss_inputs    what the loss function read of a call, each time
                        1──* critic_loss_inputs  what the critic's loss read of it
                        1──* episode_media  the pictures that it refers to
-    messages, media                        each chat message and picture once, by its hash
+    media                                  each picture once, by its hash
     tasks, panels ─ panel_tasks            what was to be done
     groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
     audits 1──* audit_findings             whether what was trained is what was meant
@@ -18,10 +19,11 @@ results. There are no ORM relationships, so no attribute access can issue a quer
 
 The one decision to know: a step is several rows. A row with a kilobyte of text and tokens
 makes SQLite read a page per step; the lean table holds forty steps in a page. Text and tokens are
-beside it: one observation a step, and as many calls as were made, maybe none.
+beside it: one observation a step, and as many calls as were made, maybe none. What the prompts of
+an episode repeat is kept once: tokens by `token_stream`, messages by `message_text`.
 
 Times are Unix times in seconds, flags are boolean (0 and 1 in SQLite), JSON is text, token ids
-are packed little-endian int32 and logprobs little-endian float32 (see `packing`).
+are compressed (see `token_stream`) and logprobs packed little-endian float32 (see `packing`).
 """
 
 from sqlalchemy import (
@@ -306,6 +308,9 @@ class EpisodeRow(Base):
     """Of the anchor state of the final observation; null if failed."""
     final_value: Mapped[float | None]
     """The critic's value of the final observation; null unless truncated, and without a critic."""
+    retention: Mapped[str | None] = mapped_column(String(16))
+    """What the run's retention did: `removed` its text, pictures, tokens and logprobs, so that
+    numbers and actions are left; or `sampled` it, to be kept whole. Null: it is whole so far."""
 
 
 class FailureRow(Base):
@@ -402,10 +407,11 @@ class CallRow(Base):
     """Which agent of several made it; empty where there is one."""
     model: Mapped[str]
     """Which model answered; empty for the policy that is trained."""
-    message_hashes_json: Mapped[str]
-    """The prompt: hashes of its `messages` in order, a JSON list."""
-    reply: Mapped[str]
-    """As text."""
+    messages_json: Mapped[str | None]
+    """The prompt: numbers of its `messages` in order, a JSON list; null once retention removed
+    them."""
+    reply: Mapped[str | None]
+    """As text; null once retention removed it."""
     tool_calls_json: Mapped[str | None]
     """Tools that the reply asks for: a list of `{"id", "name", "arguments"}`; null without any."""
     finish_reason: Mapped[str] = mapped_column(String(16))
@@ -420,15 +426,14 @@ class CallRow(Base):
     num_cached_tokens: Mapped[int | None]
     """Leading prompt tokens that the engine did not read again; null where it does not say."""
     num_prompt_tokens: Mapped[int | None]
-    """Null where no engine of ours read them, as are the tokens below."""
+    """Null where no engine of ours read them, as are `tokens` and what is about them."""
     num_action_tokens: Mapped[int | None]
     num_shared_prompt_tokens: Mapped[int | None]
     """How many leading prompt tokens equal those of the episode's last call with tokens that has
     the same agent and purpose."""
-    prompt_tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """The rest of the prompt, int32. Null once pruned."""
-    action_tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """int32. Null once pruned, as are the logprobs."""
+    tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """The rest of the prompt, then the reply: a block of the episode's stream, which is read from
+    its first call on (`queries.get_episode` does). Null once pruned, as are the logprobs."""
     behavior_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, one per action token, the sampler's."""
     trained: Mapped[bool]
@@ -507,15 +512,25 @@ class CriticLossInputRow(_ReadByALoss, Base):
 
 
 class MessageRow(Base):
-    """A chat message that some prompt holds, stored once."""
+    """A chat message of an episode's prompts, stored once. `episode_messages` shows it whole."""
 
     __tablename__ = "messages"
 
-    hash: Mapped[str] = mapped_column(Hash, primary_key=True)
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """From 0, in the order of first use."""
     role: Mapped[str] = mapped_column(String(16))
     """system, user, assistant or tool."""
-    content: Mapped[str]
-    """Its text; of several parts, those that are text, one below the other."""
+    own_lines: Mapped[str]
+    """All of its text, where `pieces_json` is null, or the lines that later messages may repeat.
+    The text of a message of several parts is that of its parts, one below the other."""
+    pieces_json: Mapped[str | None]
+    """What it is made of, one below the other: a list of texts, and of `[kind, number, call, first,
+    length]`, the `length` characters, from the `first` (1 is the text's), of the observation of
+    step `number` (kind "o"), of the reply of that step's call (kind "r"), or of the own lines of
+    message `number` (kind "m")."""
     parts_json: Mapped[str | None]
     """Its parts in order, texts and `{"picture": hash of a media}`; null where it is one text."""
     tool_calls_json: Mapped[str | None]

@@ -12,11 +12,10 @@ from dataclasses import asdict
 from typing import get_args
 
 from longhaul_core.errors import StoreError
+from longhaul_core.store.message_text import MessageCutter
 from longhaul_core.store.packing import (
     content_hash,
     pack_logprobs,
-    pack_tokens,
-    shared_prefix_length,
     storable_message,
     storable_text,
 )
@@ -28,6 +27,7 @@ from longhaul_core.store.records import (
     LossInputs,
 )
 from longhaul_core.store.redaction import redacted
+from longhaul_core.store.token_stream import TokenWriter
 from longhaul_core.types import (
     Call,
     FailedEpisode,
@@ -35,7 +35,6 @@ from longhaul_core.types import (
     Message,
     Observation,
     Picture,
-    SampledTokens,
     Step,
     Task,
     ToolCall,
@@ -214,18 +213,16 @@ def call_row(
     call: Call,
     *,
     place: tuple[str, int, int],
-    message_hashes: Sequence[str],
-    previous: SampledTokens | None,
+    message_numbers: Sequence[int],
+    packer: TokenWriter,
 ) -> Row:
     """A row of `calls`. Credit comes later.
 
     Args:
         call: What to keep.
         place: Its episode's key, its step and its place there.
-        message_hashes: Keys of the prompt's messages, in order.
-        previous: Tokens of the call before that has the same agent and purpose, whose leading
-            prompt tokens are not repeated; None without one. A memory that shows the whole
-            history would fill the store with the square of the episode's length otherwise.
+        message_numbers: Keys of the prompt's messages in the episode, in order.
+        packer: The episode's, which has packed the calls before this one.
     """
     episode_id, step_index, call_index = place
     return {
@@ -235,7 +232,7 @@ def call_row(
         "purpose": storable_text(call.purpose),
         "agent": storable_text(call.agent),
         "model": storable_text(call.model),
-        "message_hashes_json": json.dumps(message_hashes),
+        "messages_json": json.dumps(message_numbers, separators=(",", ":")),
         "reply": storable_text(call.reply),
         "tool_calls_json": _tool_calls_json(call.tool_calls),
         "finish_reason": call.finish_reason.value,
@@ -245,11 +242,12 @@ def call_row(
         "num_cached_tokens": call.num_cached_tokens,
         "trained": bool(call.trained),
         "credit_share": float(call.credit_share),
-        **_sampled(call.sampled, previous),
+        **_sampled(call, packer),
     }
 
 
-def _sampled(tokens: SampledTokens | None, previous: SampledTokens | None) -> Row:
+def _sampled(call: Call, packer: TokenWriter) -> Row:
+    tokens = call.sampled
     if tokens is None:
         return dict.fromkeys(
             (
@@ -257,27 +255,30 @@ def _sampled(tokens: SampledTokens | None, previous: SampledTokens | None) -> Ro
                 "num_prompt_tokens",
                 "num_action_tokens",
                 "num_shared_prompt_tokens",
-                "prompt_tokens",
-                "action_tokens",
+                "tokens",
                 "behavior_logprobs",
             )
         )
-    shared = 0
-    if previous is not None:
-        shared = shared_prefix_length(tokens.prompt_tokens, previous.prompt_tokens)
+    shared, block = packer.packed(tokens, program=(call.agent, call.purpose))
     return {
         "policy_version": int(tokens.policy_version),
         "num_prompt_tokens": len(tokens.prompt_tokens),
         "num_action_tokens": len(tokens.action_tokens),
         "num_shared_prompt_tokens": shared,
-        "prompt_tokens": pack_tokens(tokens.prompt_tokens[shared:]),
-        "action_tokens": pack_tokens(tokens.action_tokens),
+        "tokens": block,
         "behavior_logprobs": pack_logprobs(tokens.behavior_logprobs),
     }
 
 
-def message_row(message: Message) -> Row:
-    """A row of `messages`."""
+def message_row(message: Message, *, place: tuple[str, int], cutter: MessageCutter) -> Row:
+    """A row of `messages`.
+
+    Args:
+        message: What to keep.
+        place: Its episode's key, and its number there.
+        cutter: The episode's, which was shown the texts that the message may repeat.
+    """
+    episode_id, number = place
     parts = message.parts
     one_text = len(parts) == 1 and isinstance(parts[0], str)
     parts_json = None
@@ -285,18 +286,16 @@ def message_row(message: Message) -> Row:
         parts_json = _json(
             [{"picture": p.content_hash} if isinstance(p, Picture) else p for p in parts]
         )
-    tool_calls_json = _tool_calls_json(message.tool_calls)
-    beyond_text = (parts_json, tool_calls_json, message.tool_call_id)
-    key = (message.role, message.text)
-    if any(each is not None for each in beyond_text):
-        key = (*key, *(each or "" for each in beyond_text))
+    own_lines, pieces_json = cutter.cut(storable_text(message.text), number=number)
     tool_call_id = message.tool_call_id
     return {
-        "hash": content_hash(*key),
+        "episode_id": episode_id,
+        "number": number,
         "role": message.role,
-        "content": storable_text(message.text),
+        "own_lines": own_lines,
+        "pieces_json": pieces_json,
         "parts_json": parts_json,
-        "tool_calls_json": tool_calls_json,
+        "tool_calls_json": _tool_calls_json(message.tool_calls),
         "tool_call_id": None if tool_call_id is None else storable_text(tool_call_id),
     }
 

@@ -22,7 +22,7 @@ SELECT e.id AS episode_id, e.run_id, r.name AS run_name, e.attempt, e.phase, e.t
        e.episode_return, e.num_steps, e.horizon,
        e.num_prompt_tokens, e.num_action_tokens, e.num_invalid_actions,
        e.trained, e.trained_training_step, e.episode_advantage, e.optimizer_step_index,
-       e.final_value,
+       e.final_value, e.retention,
        {started} AS started, e.duration_seconds
 FROM episodes e
 JOIN runs r ON r.id = e.run_id
@@ -46,7 +46,7 @@ SELECT s.episode_id, s.step_index, e.run_id, e.phase, e.training_step, e.group_i
        e.trained_training_step,
        s.anchor_hash, s.act_call_index, c.policy_version, c.finish_reason, c.dropped_exchanges,
        {calls_of_step}
-       s.environment_seconds
+       s.environment_seconds, e.retention
 FROM steps s
 JOIN episodes e ON e.id = s.episode_id
 LEFT JOIN tasks t ON t.hash = e.task_hash
@@ -166,20 +166,83 @@ LEFT JOIN (
 ) c ON c.run_id = r.id
 """
 
+# A message is its own lines, or pieces of texts of its episode, one below the other.
+_EPISODE_MESSAGES: Mapping[Dialect, str] = {
+    "sqlite": """
+SELECT m.episode_id, m.number, m.role,
+       CASE WHEN m.pieces_json IS NULL THEN m.own_lines ELSE (
+           SELECT group_concat(r.piece, char(10)) FROM (
+               SELECT CASE p.type WHEN 'text' THEN p.value ELSE substr(
+                   CASE json_extract(p.value, '$[0]')
+                       WHEN 'o' THEN (
+                           SELECT o.text FROM observations o
+                           WHERE o.episode_id = m.episode_id
+                               AND o.step_index = json_extract(p.value, '$[1]')
+                       )
+                       WHEN 'r' THEN (
+                           SELECT c.reply FROM calls c
+                           WHERE c.episode_id = m.episode_id
+                               AND c.step_index = json_extract(p.value, '$[1]')
+                               AND c.call_index = json_extract(p.value, '$[2]')
+                       )
+                       ELSE (
+                           SELECT s.own_lines FROM messages s
+                           WHERE s.episode_id = m.episode_id
+                               AND s.number = json_extract(p.value, '$[1]')
+                       )
+                   END,
+                   json_extract(p.value, '$[3]'), json_extract(p.value, '$[4]')
+               ) END AS piece
+               FROM json_each(m.pieces_json) p ORDER BY p.key
+           ) r
+       ) END AS content,
+       m.parts_json, m.tool_calls_json, m.tool_call_id
+FROM messages m
+""",
+    "postgresql": """
+SELECT m.episode_id, m.number, m.role,
+       CASE WHEN m.pieces_json IS NULL THEN m.own_lines ELSE (
+           SELECT string_agg(CASE WHEN json_typeof(p.value) = 'string'
+           THEN p.value #>> '{}' ELSE substr(
+               CASE p.value ->> 0
+                   WHEN 'o' THEN (
+                       SELECT o.text FROM observations o
+                       WHERE o.episode_id = m.episode_id
+                           AND o.step_index = (p.value ->> 1)::integer
+                   )
+                   WHEN 'r' THEN (
+                       SELECT c.reply FROM calls c
+                       WHERE c.episode_id = m.episode_id
+                           AND c.step_index = (p.value ->> 1)::integer
+                           AND c.call_index = (p.value ->> 2)::integer
+                   )
+                   ELSE (
+                       SELECT s.own_lines FROM messages s
+                       WHERE s.episode_id = m.episode_id AND s.number = (p.value ->> 1)::integer
+                   )
+               END, (p.value ->> 3)::integer, (p.value ->> 4)::integer
+           ) END, chr(10) ORDER BY p.place)
+           FROM json_array_elements(m.pieces_json::json) WITH ORDINALITY AS p(value, place)
+       ) END AS content,
+       m.parts_json, m.tool_calls_json, m.tool_call_id
+FROM messages m
+""",
+}
+
 _PROMPT_MESSAGES: Mapping[Dialect, str] = {
     "sqlite": """
 SELECT c.episode_id, c.step_index, c.call_index, j.key AS position, m.role, m.content,
        m.parts_json, m.tool_calls_json, m.tool_call_id
-FROM calls c, json_each(c.message_hashes_json) j
-JOIN messages m ON m.hash = j.value
+FROM calls c, json_each(c.messages_json) j
+JOIN episode_messages m ON m.episode_id = c.episode_id AND m.number = j.value
 """,
     "postgresql": """
-SELECT c.episode_id, c.step_index, c.call_index, (j.number - 1)::integer AS position,
+SELECT c.episode_id, c.step_index, c.call_index, (j.place - 1)::integer AS position,
        m.role, m.content, m.parts_json, m.tool_calls_json, m.tool_call_id
 FROM calls c
-CROSS JOIN LATERAL json_array_elements_text(c.message_hashes_json::json)
-    WITH ORDINALITY AS j(hash, number)
-JOIN messages m ON m.hash = j.hash
+CROSS JOIN LATERAL json_array_elements_text(c.messages_json::json)
+    WITH ORDINALITY AS j(number, place)
+JOIN episode_messages m ON m.episode_id = c.episode_id AND m.number = j.number::integer
 """,
 }
 
@@ -201,6 +264,7 @@ def view_definitions(dialect: Dialect) -> dict[str, str]:
         "call_detail": _CALL_DETAIL,
         "call_loss_inputs": _CALL_LOSS_INPUTS,
         "step_texts": _STEP_TEXTS[dialect],
+        "episode_messages": _EPISODE_MESSAGES[dialect],
         "prompt_messages": _PROMPT_MESSAGES[dialect],
         "training_curve": _TRAINING_CURVE,
         "run_summary": _RUN_SUMMARY.format(

@@ -25,6 +25,7 @@ from longhaul_trainer.config.load import (
     parse_config,
 )
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
+from longhaul_trainer.config.retention import RetentionConfig
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.sampling import SamplingConfig
 from longhaul_trainer.config.trainer import TrainerConfig
@@ -44,6 +45,7 @@ __all__ = [
     "OptimizerConfig",
     "PromptConfig",
     "ResourcesConfig",
+    "RetentionConfig",
     "RolloutConfig",
     "RunConfig",
     "SamplingConfig",

@@ -36,6 +36,7 @@ from longhaul_trainer.config.learning import (
     ValidationConfig,
 )
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
+from longhaul_trainer.config.retention import RetentionConfig
 from longhaul_trainer.config.sampling import SamplingConfig
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import to_toml, toml_value
@@ -89,6 +90,7 @@ class RunConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    retention: RetentionConfig = RetentionConfig()
     engine: EngineConfig = EngineConfig()
     resources: ResourcesConfig = ResourcesConfig()
     verl: Mapping[str, VerlValue] = {}

@@ -195,6 +195,7 @@ class _Launch:
                 name=run_context.recorder_name,
                 run_id=run_context.run_id,
                 attempt=run_context.attempt,
+                sampled_groups=self.config.retention.sampled_groups,
             )
             recorder.put([self._run_started(run_context), *self._panel_records(tasks[1])])
             progress.watch(recorder)
@@ -351,6 +352,7 @@ class _Launch:
                 if self.config.trainer.mode != "sync":
                     agent_loops.stop()
                 trainer.wait_for_audit()
+                trainer.remove_older_text()
         finally:
             transfer_queue.close()
 

@@ -25,7 +25,8 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import is_temporary
 from longhaul_core.store.maintenance import cancel_requested
 from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record
-from longhaul_core.store.session import read_only_engine
+from longhaul_core.store.retention import Retention
+from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Trajectory
 
@@ -74,8 +75,11 @@ class WriterStatus:
 class _Writer:
     """Runs in the writer's process."""
 
-    def __init__(self, store: str, run_id: str, attempt: int) -> None:
+    def __init__(self, store: str, run_id: str, attempt: int, sampled_groups: int) -> None:
         self._writer = StoreWriter(store)
+        self._retention = Retention(open_store(store), run_id=run_id, sampled_groups=sampled_groups)
+        self._whole_after: int | None = None
+        """The training step up to which something may still have to go."""
         self._run_id = run_id
         self._attempt = attempt
         self._engine = read_only_engine(store)
@@ -89,10 +93,32 @@ class _Writer:
             if isinstance(record, EpisodeRecord) and record.phase != "baseline":
                 self._counts = _with_episode(self._counts, record)
         self._keep_trying(lambda: self._writer.write(records))
+        self._remove_some()
+
+    def keep_whole(self, after: int) -> None:
+        self._whole_after = after
+
+    def _remove_some(self) -> None:
+        """Remove a little of what retention does not keep, if the store is at hand.
+
+        Whoever waits for the writer waits for no more than that.
+        """
+        try:
+            self._remove_a_batch()
+        except StoreError as error:
+            if not is_temporary(error):
+                raise
+            logger.warning("retention removed nothing, trying again later: %s", error)
+
+    def _remove_a_batch(self) -> None:
+        up_to = self._whole_after
+        if up_to is not None and not self._retention.remove_some(up_to=up_to):
+            self._whole_after = None
 
     def alive(self) -> WriterStatus:
         """Write the run's heartbeat, and report the counts and whether the run is cancelled."""
         self._writer.write([Heartbeat(run_id=self._run_id, attempt=self._attempt, at=time.time())])
+        self._remove_some()
         return WriterStatus(
             counts=self._counts,
             cancel_requested=cancel_requested(self._engine, run_id=self._run_id),
@@ -128,6 +154,8 @@ class _Writer:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def close(self) -> None:
+        while self._whole_after is not None:
+            self._keep_trying(self._remove_a_batch)
         self._writer.close()
 
 
@@ -170,8 +198,17 @@ class RunRecorder:
         self._places = asyncio.Semaphore(max_pending)
 
     @classmethod
-    def start(cls, store: str, *, name: str, run_id: str, attempt: int) -> RunRecorder:
+    def start(
+        cls, store: str, *, name: str, run_id: str, attempt: int, sampled_groups: int = 0
+    ) -> RunRecorder:
         """Start the writer's process under `name`, on this machine, for one attempt at a run.
+
+        Args:
+            store: Path or URL.
+            name: Of the process, for `find`.
+            run_id: The run.
+            attempt: Which start of it.
+            sampled_groups: See `keep_whole`.
 
         Raises:
             StoreError: If the store cannot be opened for writing.
@@ -187,7 +224,7 @@ class RunRecorder:
                     node_id=ray.get_runtime_context().get_node_id(), soft=False
                 ),
             )
-            .remote(store, run_id, attempt)
+            .remote(store, run_id, attempt, sampled_groups)
         )
         recorder = cls(cast("ActorHandle[Any]", actor))
         recorder.flush()
@@ -250,6 +287,20 @@ class RunRecorder:
             pending = await asyncio.to_thread(self._actor.write.remote, list(records))
             with _failures_by_name():
                 await pending
+
+    def keep_whole(self, *, after: int) -> None:
+        """Let the writer remove, little by little, text and tokens of training steps up to `after`.
+
+        Groups that `sampled_groups` drew stay whole, and those that no training step has decided
+        on wait.
+
+        Raises:
+            StoreError: If the writer failed on earlier records.
+        """
+        with self._lock:
+            done, self._pending = _settled(self._pending)
+            self._pending.append(self._actor.keep_whole.remote(after))
+        _raise_failures(done)
 
     def flush(self) -> None:
         """Wait until what this process has `put` is committed, and would survive a loss of power.

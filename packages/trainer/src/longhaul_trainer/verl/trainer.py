@@ -123,6 +123,7 @@ class LonghaulTrainer(PPOTrainer):
         self._horizon_state = HorizonState()
         self._checkpoint_is_due = False
         self._audit: threading.Thread | None = None
+        self._newest_done = 0
         self.scores: dict[int, PanelScore] = {}
         """Validation scores by training step."""
 
@@ -648,6 +649,8 @@ class LonghaulTrainer(PPOTrainer):
         # Before the checkpoint, which marks all of the training step as done.
         self._context.trackers.log(self.global_steps, dict(record.values))
         self._audit_the_first()
+        self._newest_done = self.global_steps
+        self.remove_older_text()
         self._learn_from_outcomes()
         if self._checkpoint_is_due:
             self._write_checkpoint()
@@ -665,6 +668,12 @@ class LonghaulTrainer(PPOTrainer):
             write=self._context.recorder.write,
             warn=self._context.stages.warn,
         )
+
+    def remove_older_text(self) -> None:
+        """Let the writer remove what retention does not keep, unless the audit still reads."""
+        kept = self._run.retention.full_training_steps
+        if kept is not None and self._audit is not None and not self._audit.is_alive():
+            self._context.recorder.keep_whole(after=self._newest_done - kept)
 
     def wait_for_audit(self) -> None:
         """Wait until the audit of the first training step ends, for a minute at most."""

@@ -57,13 +57,12 @@ def check_tokens(evidence: Evidence, tally: Tally) -> None:
             )
     for reply in _kept(evidence, tally):
         tally.checked(reply.num_action_tokens or 0)
-        counts = (reply.num_tokens, reply.num_behavior_logprobs, reply.num_policy_logprobs)
+        counts = (reply.num_behavior_logprobs, reply.num_policy_logprobs)
         if any(count != reply.num_action_tokens for count in counts):
             policy = "no" if reply.num_policy_logprobs < 0 else str(reply.num_policy_logprobs)
             tally.found(
-                f"{reply.num_tokens} action tokens, {reply.num_behavior_logprobs} behavior "
-                f"logprobs, {policy} policy logprobs",
-                expected=f"{reply.num_action_tokens} of each",
+                f"{reply.num_behavior_logprobs} behavior logprobs, {policy} policy logprobs",
+                expected=f"{reply.num_action_tokens} of each, one for each token",
                 training_step=evidence.training_step,
                 episode_id=reply.episode_id,
                 step_index=reply.step_index,

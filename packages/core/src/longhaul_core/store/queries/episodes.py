@@ -4,11 +4,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session, defer
 
+from longhaul_core.store.message_text import Source, whole_text
 from longhaul_core.store.models import (
     Base,
     CallRow,
@@ -24,6 +26,7 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.packing import unpack_logprobs, unpack_tokens
 from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.token_stream import TokenReader
 from longhaul_core.types import MediaType, Role, ToolCall
 
 __all__ = [
@@ -109,6 +112,9 @@ class EpisodeSummary(Answer):
     """Whether it was in the loss."""
     episode_advantage: float | None
     optimizer_step_index: int | None
+    retention: str | None
+    """`removed` if the run's retention took its text, pictures and tokens away, `sampled` if it
+    keeps them for good; None before it came to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,8 @@ class CallDetail(Answer):
     """Which model answered; empty for the policy that is trained."""
     messages: tuple[PromptMessage, ...]
     """The prompt as it was composed."""
-    reply: str
+    reply: str | None
+    """None once retention removed it."""
     tool_calls: tuple[ToolCall, ...]
     """What the reply asks for."""
     finish_reason: str
@@ -239,7 +246,8 @@ class StepDetail(Answer):
     """One exchange with the environment. Credit is None before the update."""
 
     step_index: int
-    observation: str
+    observation: str | None
+    """None once retention removed it."""
     pictures: tuple[StoredPicture, ...]
     """Shown beside the text."""
     anchor_state: str | None
@@ -543,59 +551,84 @@ def _conditions(where: EpisodeFilter) -> list[ColumnElement[bool]]:
 def _steps(
     session: Session, episode_id: str, *, pictures: Mapping[str, StoredPicture], tokens: bool
 ) -> tuple[StepDetail, ...]:
-    calls: dict[int, list[CallDetail]] = defaultdict(list)
-    for step_index, call in _calls(session, episode_id, pictures=pictures, tokens=tokens):
-        calls[step_index].append(call)
-    rows = session.execute(
-        select(StepRow, ObservationRow)
-        .join(
-            ObservationRow,
-            (ObservationRow.episode_id == StepRow.episode_id)
-            & (ObservationRow.step_index == StepRow.step_index),
+    rows = session.scalars(
+        select(StepRow).where(StepRow.episode_id == episode_id).order_by(StepRow.step_index)
+    ).all()
+    observations = {
+        row.step_index: row
+        for row in session.scalars(
+            select(ObservationRow).where(ObservationRow.episode_id == episode_id)
         )
-        .where(StepRow.episode_id == episode_id)
-        .order_by(StepRow.step_index)
-    )
+    }
+    observed = {step_index: row.text for step_index, row in observations.items()}
+    calls: dict[int, list[CallDetail]] = defaultdict(list)
+    for step_index, call in _calls(
+        session, episode_id, observed=observed, pictures=pictures, tokens=tokens
+    ):
+        calls[step_index].append(call)
     return tuple(
         _filled(
             StepDetail,
-            (step, seen),
-            observation=seen.text,
-            pictures=tuple(pictures[each] for each in _strings(seen.picture_hashes_json)),
-            admissible_actions=None
-            if seen.admissible_actions_json is None
-            else tuple(_strings(seen.admissible_actions_json)),
+            (step,),
+            **_observed(observations.get(step.step_index), pictures=pictures),
             calls=tuple(calls[step.step_index]),
         )
-        for step, seen in rows
+        for step in rows
     )
 
 
+def _observed(
+    row: ObservationRow | None, *, pictures: Mapping[str, StoredPicture]
+) -> dict[str, object]:
+    """Fields of a `StepDetail` about its observation; without a row it was removed."""
+    if row is None:
+        return {
+            "observation": None,
+            "pictures": (),
+            "anchor_state": None,
+            "admissible_actions": None,
+        }
+    actions = row.admissible_actions_json
+    return {
+        "observation": row.text,
+        "pictures": tuple(pictures[each] for each in _strings(row.picture_hashes_json)),
+        "anchor_state": row.anchor_state,
+        "admissible_actions": None if actions is None else tuple(_strings(actions)),
+    }
+
+
 def _calls(
-    session: Session, episode_id: str, *, pictures: Mapping[str, StoredPicture], tokens: bool
+    session: Session,
+    episode_id: str,
+    *,
+    observed: Mapping[int, str],
+    pictures: Mapping[str, StoredPicture],
+    tokens: bool,
 ) -> Iterator[tuple[int, CallDetail]]:
-    """The calls of an episode in order, each with its step."""
+    """The calls of an episode in order, each with its step; `observed` is the text of each."""
     statement = select(CallRow).where(CallRow.episode_id == episode_id)
     if not tokens:
         statement = statement.options(*(defer(column, raiseload=True) for column in _TOKENS))
     rows = session.scalars(statement.order_by(CallRow.step_index, CallRow.call_index)).all()
-    prompts = [_strings(row.message_hashes_json) for row in rows]
-    messages = _messages(
-        session, sorted({each for prompt in prompts for each in prompt}), pictures=pictures
-    )
-    previous: dict[tuple[str, str], tuple[int, ...] | None] = {}
-    for row, prompt in zip(rows, prompts, strict=True):
+    texts = {Source("o", step_index): text for step_index, text in observed.items()}
+    for row in rows:
+        if row.reply is not None:
+            texts[Source("r", row.step_index, row.call_index)] = row.reply
+    messages = _messages(session, episode_id, texts=texts, pictures=pictures)
+    reader = TokenReader()
+    previous: dict[tuple[str, str], tuple[int, ...]] = {}
+    for row in rows:
         sampled = None
         if tokens and row.num_prompt_tokens is not None:
             program = (row.agent, row.purpose)
-            read = previous[program] = _prompt_tokens(row, previous=previous.get(program, ()))
-            sampled = _call_tokens(row, prompt_tokens=read)
+            sampled = _call_tokens(row, reader, shared=previous.get(program, ()))
+            previous[program] = () if sampled is None else sampled.prompt_tokens
         yield (
             row.step_index,
             _filled(
                 CallDetail,
                 (row,),
-                messages=tuple(messages[each] for each in prompt),
+                messages=tuple(messages[each] for each in json.loads(row.messages_json or "[]")),
                 tool_calls=_tool_calls(row.tool_calls_json),
                 tokens=sampled,
             ),
@@ -603,8 +636,7 @@ def _calls(
 
 
 _TOKENS = (
-    CallRow.prompt_tokens,
-    CallRow.action_tokens,
+    CallRow.tokens,
     CallRow.behavior_logprobs,
     CallRow.policy_logprobs,
     CallRow.token_values,
@@ -612,20 +644,29 @@ _TOKENS = (
 )
 
 
-def _prompt_tokens(row: CallRow, *, previous: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The whole prompt: what it shares with the call before, then its own; None once pruned."""
-    if row.prompt_tokens is None or previous is None:
-        return None
-    return previous[: row.num_shared_prompt_tokens] + unpack_tokens(row.prompt_tokens)
+def _call_tokens(
+    row: CallRow, reader: TokenReader, *, shared: tuple[int, ...]
+) -> CallTokens | None:
+    """What was read and written; None once pruned.
 
-
-def _call_tokens(row: CallRow, *, prompt_tokens: tuple[int, ...] | None) -> CallTokens | None:
-    if prompt_tokens is None or row.action_tokens is None or row.behavior_logprobs is None:
+    Args:
+        row: The episode's next call that has tokens.
+        reader: The episode's.
+        shared: The prompt of the program's call before, whose first tokens are this one's too.
+    """
+    num_shared = row.num_shared_prompt_tokens or 0
+    read = reader.read(
+        row.tokens,
+        counts=((row.num_prompt_tokens or 0) - num_shared, row.num_action_tokens or 0),
+        call=f"call {row.call_index} of step {row.step_index} of {row.episode_id}",
+    )
+    if read is None or row.behavior_logprobs is None:
         return None
+    others, reply = read
     learner = row.policy_logprobs
     return CallTokens(
-        prompt_tokens=prompt_tokens,
-        action_tokens=unpack_tokens(row.action_tokens),
+        prompt_tokens=shared[:num_shared] + unpack_tokens(others),
+        action_tokens=unpack_tokens(reply),
         behavior_logprobs=unpack_logprobs(row.behavior_logprobs),
         policy_logprobs=None if learner is None else unpack_logprobs(learner),
     )
@@ -636,11 +677,23 @@ AnswerT = TypeVar("AnswerT", StepDetail, CallDetail)
 
 def _filled(answer: type[AnswerT], rows: Sequence[Base], **given: object) -> AnswerT:
     """An answer whose fields are the attributes of their name of the first row that has one."""
-    for field in fields(answer):
-        if field.name not in given:
-            row = next(row for row in rows if hasattr(row, field.name))
-            given[field.name] = getattr(row, field.name)
+    for name, place in _places(answer, tuple(map(type, rows)), frozenset(given)):
+        given[name] = getattr(rows[place], name)
     return answer(**cast("dict[str, Any]", given))
+
+
+@cache
+def _places(
+    answer: type[StepDetail] | type[CallDetail],
+    models: tuple[type[Base], ...],
+    given: frozenset[str],
+) -> tuple[tuple[str, int], ...]:
+    """Fields that are not given, each with the place of the first model that has it."""
+    return tuple(
+        (field.name, next(place for place, each in enumerate(models) if hasattr(each, field.name)))
+        for field in fields(answer)
+        if field.name not in given
+    )
 
 
 def _strings(list_json: str | None) -> list[str]:
@@ -662,22 +715,29 @@ def _pictures(session: Session, episode_id: str) -> dict[str, StoredPicture]:
 
 
 def _messages(
-    session: Session, hashes: Sequence[str], *, pictures: Mapping[str, StoredPicture]
-) -> dict[str, PromptMessage]:
+    session: Session,
+    episode_id: str,
+    *,
+    texts: Mapping[Source, str],
+    pictures: Mapping[str, StoredPicture],
+) -> dict[int, PromptMessage]:
+    """Those of the episode by number; `texts` are its observations and replies."""
+    rows = session.scalars(select(MessageRow).where(MessageRow.episode_id == episode_id)).all()
+    known = {**texts, **{Source("m", row.number): row.own_lines for row in rows}}
+
     def parts(row: MessageRow) -> tuple[str | StoredPicture, ...]:
         if row.parts_json is None:
-            return (row.content,)
+            name = f"message {row.number} of {episode_id}"
+            return (whole_text(row.own_lines, row.pieces_json, texts=known, message=name),)
         found: list[str | dict[str, str]] = json.loads(row.parts_json)
         return tuple(p if isinstance(p, str) else pictures[p["picture"]] for p in found)
 
-    found: dict[str, PromptMessage] = {}
-    for start in range(0, len(hashes), 500):
-        chunk = hashes[start : start + 500]
-        for row in session.scalars(select(MessageRow).where(MessageRow.hash.in_(chunk))):
-            found[row.hash] = PromptMessage(
-                role=cast("Role", row.role),
-                parts=parts(row),
-                tool_calls=_tool_calls(row.tool_calls_json),
-                tool_call_id=row.tool_call_id,
-            )
-    return found
+    return {
+        row.number: PromptMessage(
+            role=cast("Role", row.role),
+            parts=parts(row),
+            tool_calls=_tool_calls(row.tool_calls_json),
+            tool_call_id=row.tool_call_id,
+        )
+        for row in rows
+    }

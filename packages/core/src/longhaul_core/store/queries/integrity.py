@@ -35,7 +35,7 @@ INVARIANTS: Mapping[str, str] = {
         SELECT s.episode_id || '#' || s.step_index FROM steps s
         JOIN episodes e ON e.id = s.episode_id
         LEFT JOIN observations o ON o.episode_id = s.episode_id AND o.step_index = s.step_index
-        WHERE e.run_id = :run_id AND o.id IS NULL
+        WHERE e.run_id = :run_id AND (o.id IS NULL) <> (coalesce(e.retention, '') = 'removed')
     """,
     # The calls of a step are 0, 1, 2 … to its last, and the one that chose the action is there.
     "calls_are_of_a_step_and_numbered": """
@@ -54,9 +54,8 @@ INVARIANTS: Mapping[str, str] = {
         JOIN episodes e ON e.id = c.episode_id
         WHERE e.run_id = :run_id AND c.trained AND s.trained
             AND (c.num_action_tokens IS NULL
-                 OR (c.action_tokens IS NOT NULL
-                     AND (length(c.action_tokens) <> 4 * c.num_action_tokens
-                          OR c.behavior_logprobs IS NULL
+                 OR (c.tokens IS NOT NULL
+                     AND (c.behavior_logprobs IS NULL
                           OR length(c.behavior_logprobs) <> 4 * c.num_action_tokens
                           OR length(c.policy_logprobs) <> 4 * c.num_action_tokens)))
     """,

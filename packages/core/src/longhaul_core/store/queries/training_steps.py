@@ -5,7 +5,7 @@ All queries are over the lineage and, unless greedy episodes are requested, over
 """
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, CompoundSelect, case, func, literal, select
@@ -26,6 +26,7 @@ from longhaul_core.store.models import (
     TaskRow,
 )
 from longhaul_core.store.queries.answers import columns
+from longhaul_core.store.token_stream import TokenReader
 from longhaul_core.types import FailureCause, Observation, Picture
 
 __all__ = [
@@ -232,15 +233,15 @@ class TokenCredit(NamedTuple):
 
 
 class ReplyLogprobs(NamedTuple):
-    """The reply of a trained call; all None once its tokens are pruned."""
+    """The reply of a trained call; without logprobs once its tokens are pruned."""
 
     episode_id: str
     step_index: int
     call_index: int
     num_action_tokens: int | None
     """As counted when it was sampled; None where no engine of ours did."""
-    num_token_bytes: int | None
-    """Four a token."""
+    pruned: bool
+    """Whether its tokens are no longer in the store."""
     behavior_logprobs: bytes | None
     """Packed float32."""
     policy_logprobs: bytes | None
@@ -511,7 +512,7 @@ def call_pictures(
             CallRow.episode_id,
             CallRow.step_index,
             CallRow.call_index,
-            CallRow.message_hashes_json,
+            CallRow.messages_json,
             ObservationRow.picture_hashes_json,
         )
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
@@ -529,10 +530,10 @@ def call_pictures(
         )
         .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
     ).all()
-    prompts = [_strings(row.message_hashes_json) for row in rows]
-    messages = _messages_with_pictures(session, {each for prompt in prompts for each in prompt})
+    messages = _messages_with_pictures(session, {row.episode_id for row in rows})
     found: list[CallPictures] = []
-    for row, prompt in zip(rows, prompts, strict=True):
+    for row in rows:
+        prompt = [(row.episode_id, number) for number in json.loads(row.messages_json or "[]")]
         held = [messages[each] for each in prompt if each in messages]
         found.append(
             CallPictures(
@@ -546,38 +547,54 @@ def call_pictures(
 
 
 def _messages_with_pictures(
-    session: Session, hashes: Collection[str]
-) -> dict[str, tuple[str, list[str]]]:
-    """Role and pictures of those of the messages that have several parts, by hash."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    wanted = sorted(hashes)
+    session: Session, episode_ids: Collection[str]
+) -> dict[tuple[str, int], tuple[str, list[str]]]:
+    """Role and pictures of the messages of several parts, by episode and number."""
+    found: dict[tuple[str, int], tuple[str, list[str]]] = {}
+    wanted = sorted(episode_ids)
     for start in range(0, len(wanted), 500):
-        for key, role, parts_json in session.execute(
-            select(MessageRow.hash, MessageRow.role, MessageRow.parts_json).where(
-                MessageRow.hash.in_(wanted[start : start + 500]),
+        for episode_id, number, role, parts_json in session.execute(
+            select(
+                MessageRow.episode_id, MessageRow.number, MessageRow.role, MessageRow.parts_json
+            ).where(
+                MessageRow.episode_id.in_(wanted[start : start + 500]),
                 MessageRow.parts_json.is_not(None),
             )
         ):
             parts: list[str | dict[str, str]] = json.loads(parts_json or "[]")
-            found[key] = role, [part["picture"] for part in parts if isinstance(part, dict)]
+            pictures = [part["picture"] for part in parts if isinstance(part, dict)]
+            found[episode_id, number] = role, pictures
     return found
 
 
 def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[str, FirstReply]:
-    """What chose the first action of each sampled and each greedy episode of a training step."""
+    """What chose the first action of each sampled and each greedy episode of a training step.
+
+    Raises:
+        StoreError: Tokens in the store are damaged.
+    """
     rows = session.execute(
-        select(*columns(FirstReply, CallRow))
+        select(*columns(_StoredTokens, CallRow), StepRow.act_call_index)
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
         .join(GroupRow, _SAME_PLACE & EpisodeRow.phase.in_(("train", "baseline")))
         .join(
             StepRow,
             (StepRow.episode_id == CallRow.episode_id)
             & (StepRow.step_index == CallRow.step_index)
-            & (StepRow.act_call_index == CallRow.call_index),
+            & (StepRow.act_call_index >= CallRow.call_index),
         )
         .where(*_of(run_id, training_step), ~EpisodeRow.failed, CallRow.step_index == 0)
-    )
-    return {row.episode_id: FirstReply(*row) for row in rows}
+        .order_by(CallRow.episode_id, CallRow.call_index)
+    ).all()
+    calls = [_StoredTokens(*row[: len(_StoredTokens._fields)]) for row in rows]
+    acting = {(row.episode_id, row.act_call_index) for row in rows}
+    found: dict[str, FirstReply] = {}
+    for call, others, reply in _read_tokens(calls):
+        if (call.episode_id, call.call_index) in acting:
+            found[call.episode_id] = FirstReply(
+                call.episode_id, others, reply, call.behavior_logprobs
+            )
+    return found
 
 
 def anchor_texts(
@@ -631,7 +648,7 @@ def reply_logprobs(
 ) -> Iterator[list[ReplyLogprobs]]:
     """Trained replies of the trained episodes of a training step, some thousand at a time."""
     rows = session.execute(
-        select(*columns(ReplyLogprobs, CallRow, num_token_bytes=func.length(CallRow.action_tokens)))
+        select(*columns(ReplyLogprobs, CallRow, pruned=CallRow.tokens.is_(None)))
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
         .join(GroupRow, _IN_GROUP)
         .where(*_of(run_id, training_step), EpisodeRow.trained, CallRow.trained),
@@ -645,9 +662,12 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
     """Tokens of the calls of the trained episodes of a training step, by episode, step and place.
 
     Calls that no engine of ours answered are left out.
+
+    Raises:
+        StoreError: Tokens in the store are damaged.
     """
     rows = session.execute(
-        select(*columns(PromptTokens, CallRow, other_prompt_tokens=CallRow.prompt_tokens))
+        select(*columns(_StoredTokens, CallRow))
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
         .join(GroupRow, _IN_GROUP)
         .where(
@@ -658,8 +678,61 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
         .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index),
         execution_options={"yield_per": _BATCH},
     )
-    for row in rows:
-        yield PromptTokens(*row)
+    for call, others, reply in _read_tokens(_StoredTokens(*row) for row in rows):
+        yield PromptTokens(
+            episode_id=call.episode_id,
+            step_index=call.step_index,
+            call_index=call.call_index,
+            agent=call.agent,
+            purpose=call.purpose,
+            trained=call.trained,
+            num_shared_prompt_tokens=call.num_shared_prompt_tokens or 0,
+            other_prompt_tokens=others,
+            action_tokens=reply,
+        )
+
+
+class _StoredTokens(NamedTuple):
+    """A call with its tokens as they are stored."""
+
+    episode_id: str
+    step_index: int
+    call_index: int
+    agent: str
+    purpose: str
+    trained: bool
+    num_prompt_tokens: int | None
+    num_action_tokens: int | None
+    num_shared_prompt_tokens: int | None
+    tokens: bytes | None
+    behavior_logprobs: bytes | None
+
+
+def _read_tokens(
+    calls: Iterable[_StoredTokens],
+) -> Iterator[tuple[_StoredTokens, bytes | None, bytes | None]]:
+    """Calls, each with its prompt but for what it shares, and its reply; packed, None once pruned.
+
+    Args:
+        calls: By episode, step and place: all of an episode from its first on.
+    """
+    episode_id, reader = "", TokenReader()
+    for call in calls:
+        if call.episode_id != episode_id:
+            episode_id, reader = call.episode_id, TokenReader()
+        if call.num_prompt_tokens is None or call.num_action_tokens is None:
+            yield call, None, None
+            continue
+        read = reader.read(
+            call.tokens,
+            counts=(
+                call.num_prompt_tokens - (call.num_shared_prompt_tokens or 0),
+                call.num_action_tokens,
+            ),
+            call=f"call {call.call_index} of step {call.step_index} of {call.episode_id}",
+        )
+        others, reply = read or (None, None)
+        yield call, others, reply
 
 
 def loss_input_numbers(

@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, Connection, select, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
+from longhaul_core.store.message_text import MessageCutter, Source
 from longhaul_core.store.models import (
     Base,
     CallRow,
@@ -29,6 +30,7 @@ from longhaul_core.store.records import (
     LossInputs,
 )
 from longhaul_core.store.rows import Row
+from longhaul_core.store.token_stream import TokenWriter
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lineages
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
@@ -36,7 +38,6 @@ from longhaul_core.types import (
     FailedEpisode,
     Message,
     Picture,
-    SampledTokens,
     Step,
     Task,
     Trajectory,
@@ -101,7 +102,7 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
     steps: list[Row] = []
     observations: list[Row] = []
     calls: list[Row] = []
-    messages: dict[Message, Row] = {}
+    messages: list[Row] = []
     for record in records:
         key = record.episode_id
         if isinstance(record.outcome, FailedEpisode):
@@ -109,13 +110,14 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
         for step in record.outcome.steps:
             steps.append(rows.step_row(key, step))
             observations.append(rows.observation_row(key, step))
-        calls.extend(_call_rows(key, record.outcome.steps, messages))
+        seen = observations[len(observations) - len(record.outcome.steps) :]
+        calls.extend(_call_rows(key, record.outcome.steps, seen, messages))
     _write_pictures(connection, records)
-    insert_new(connection, MessageRow, list(messages.values()), key=("hash",))
     for model, new in (
         (FailureRow, failures),
         (StepRow, steps),
         (ObservationRow, observations),
+        (MessageRow, messages),
         (CallRow, calls),
     ):
         if new:
@@ -124,27 +126,37 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
 
 
 def _call_rows(
-    episode_id: str, steps: Sequence[Step], messages: dict[Message, Row]
+    episode_id: str, steps: Sequence[Step], seen: Sequence[Row], messages: list[Row]
 ) -> Iterator[Row]:
-    """Rows of `calls` of an episode; puts the rows of their messages into `messages`."""
-    previous: dict[tuple[str, str], SampledTokens] = {}
-    for step in steps:
+    """Rows of `calls` of an episode; puts the rows of their messages into `messages`.
+
+    Args:
+        episode_id: Its key.
+        steps: All of them.
+        seen: Their rows of `observations`.
+        messages: Is added to.
+    """
+    numbers: dict[Message, int] = {}
+    cutter, packer = MessageCutter(), TokenWriter()
+    for step, observation in zip(steps, seen, strict=True):
+        cutter.show(Source("o", step.index), str(observation["text"]))
         for place, call in enumerate(step.calls):
-            hashes: list[str] = []
+            prompt: list[int] = []
             for message in call.messages:
-                row = messages.get(message)
-                if row is None:
-                    row = messages[message] = rows.message_row(message)
-                hashes.append(str(row["hash"]))
-            program = (call.agent, call.purpose)
-            yield rows.call_row(
+                number = numbers.get(message)
+                if number is None:
+                    number = numbers[message] = len(numbers)
+                    key = (episode_id, number)
+                    messages.append(rows.message_row(message, place=key, cutter=cutter))
+                prompt.append(number)
+            row = rows.call_row(
                 call,
                 place=(episode_id, step.index, place),
-                message_hashes=hashes,
-                previous=previous.get(program),
+                message_numbers=prompt,
+                packer=packer,
             )
-            if call.sampled is not None:
-                previous[program] = call.sampled
+            cutter.show(Source("r", step.index, place), str(row["reply"]))
+            yield row
 
 
 def _write_pictures(connection: Connection, records: Sequence[EpisodeRecord]) -> None:

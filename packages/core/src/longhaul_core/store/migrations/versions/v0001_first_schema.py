@@ -40,16 +40,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("content_hash", name=op.f("pk_media")),
     )
     op.create_table(
-        "messages",
-        sa.Column("hash", sa.String(length=32), nullable=False),
-        sa.Column("role", sa.String(length=16), nullable=False),
-        sa.Column("content", sa.Text(), nullable=False),
-        sa.Column("parts_json", sa.Text(), nullable=True),
-        sa.Column("tool_calls_json", sa.Text(), nullable=True),
-        sa.Column("tool_call_id", sa.Text(), nullable=True),
-        sa.PrimaryKeyConstraint("hash", name=op.f("pk_messages")),
-    )
-    op.create_table(
         "runs",
         sa.Column("id", sa.String(length=128), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -151,6 +141,7 @@ def upgrade() -> None:
         sa.Column("final_anchor_state", sa.Text(), nullable=True),
         sa.Column("final_anchor_hash", sa.String(length=32), nullable=True),
         sa.Column("final_value", DOUBLE, nullable=True),
+        sa.Column("retention", sa.String(length=16), nullable=True),
         sa.ForeignKeyConstraint(
             ["run_id"], ["runs.id"], name=op.f("fk_episodes_run_id_runs"), ondelete="cascade"
         ),
@@ -318,8 +309,8 @@ def upgrade() -> None:
         sa.Column("purpose", sa.Text(), nullable=False),
         sa.Column("agent", sa.Text(), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
-        sa.Column("message_hashes_json", sa.Text(), nullable=False),
-        sa.Column("reply", sa.Text(), nullable=False),
+        sa.Column("messages_json", sa.Text(), nullable=True),
+        sa.Column("reply", sa.Text(), nullable=True),
         sa.Column("tool_calls_json", sa.Text(), nullable=True),
         sa.Column("finish_reason", sa.String(length=16), nullable=False),
         sa.Column("policy_version", sa.Integer(), nullable=True),
@@ -330,8 +321,7 @@ def upgrade() -> None:
         sa.Column("num_prompt_tokens", sa.Integer(), nullable=True),
         sa.Column("num_action_tokens", sa.Integer(), nullable=True),
         sa.Column("num_shared_prompt_tokens", sa.Integer(), nullable=True),
-        sa.Column("prompt_tokens", sa.LargeBinary(), nullable=True),
-        sa.Column("action_tokens", sa.LargeBinary(), nullable=True),
+        sa.Column("tokens", sa.LargeBinary(), nullable=True),
         sa.Column("behavior_logprobs", sa.LargeBinary(), nullable=True),
         sa.Column("trained", sa.Boolean(), nullable=False),
         sa.Column("credit_share", DOUBLE, nullable=False),
@@ -476,6 +466,24 @@ def upgrade() -> None:
             name=op.f("pk_loss_inputs"),
         ),
         sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "messages",
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("role", sa.String(length=16), nullable=False),
+        sa.Column("own_lines", sa.Text(), nullable=False),
+        sa.Column("pieces_json", sa.Text(), nullable=True),
+        sa.Column("parts_json", sa.Text(), nullable=True),
+        sa.Column("tool_calls_json", sa.Text(), nullable=True),
+        sa.Column("tool_call_id", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["episode_id"],
+            ["episodes.id"],
+            name=op.f("fk_messages_episode_id_episodes"),
+            ondelete="cascade",
+        ),
+        sa.PrimaryKeyConstraint("episode_id", "number", name=op.f("pk_messages")),
     )
     op.create_table(
         "observations",

@@ -1,0 +1,190 @@
+"""What a run keeps of its older training steps: numbers and actions always, the rest of a sample.
+
+Text, pictures, tokens and logprobs are nine tenths of a step. `Retention` removes them while the
+run goes on, a few episodes in a transaction, and marks each episode (`episodes.retention`), so
+that whoever reads it knows that something was there.
+
+The one decision to know: an episode goes only once nothing can happen to it any more. One of
+training waits until a training step has decided on its group.
+"""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, get_args
+
+from sqlalchemy import ColumnElement, Connection, Engine, delete, func, select, update
+
+from longhaul_core.store.maintenance import delete_unused_pictures, forget_text
+from longhaul_core.store.models import (
+    CallRow,
+    EpisodeMediaRow,
+    EpisodeRow,
+    GroupRow,
+    MessageRow,
+    ObservationRow,
+)
+from longhaul_core.store.records import Phase
+from longhaul_core.store.session import write_transaction
+from longhaul_core.store.writing.runs import FATE_OF_GROUP
+
+__all__ = ["Retention"]
+
+_EPISODES_PER_BATCH = 8
+"""A transaction of so many takes some ten milliseconds."""
+
+# Named in a query, they let the database go by training step in an index that has the phase first.
+_OF_ANY_PHASE = EpisodeRow.phase.in_(get_args(Phase))
+
+
+class _Place(NamedTuple):
+    """Where an episode was played."""
+
+    episode_id: str
+    phase: str
+    training_step: int
+    group_index: int
+
+
+class Retention:
+    """Removes what a run does not keep. It goes on where another one ended, or was killed."""
+
+    def __init__(self, engine: Engine, *, run_id: str, sampled_groups: int) -> None:
+        """Nothing is removed yet.
+
+        Args:
+            engine: Of a store.
+            run_id: The run.
+            sampled_groups: Groups of each training step that stay whole, drawn by their number
+                alone; so many of each validation and test too.
+        """
+        self._engine = engine
+        self._run_id = run_id
+        self._sampled_groups = sampled_groups
+        self._first = 0
+        """No episode that was played before this training step has anything left to remove."""
+
+    def remove_some(self, *, up_to: int) -> bool:
+        """Settle some more episodes of training steps up to `up_to`, a few and in one transaction.
+
+        Returns:
+            Whether there may be more.
+
+        Raises:
+            StoreError: The store refused; nothing was removed.
+        """
+        if self._first > up_to:
+            return False
+        with write_transaction(self._engine) as connection:
+            some = self._settled(connection, up_to)
+            kept = {place.episode_id for place in some if self._is_sampled(connection, place)}
+            _mark(connection, kept, "sampled")
+            gone = [place.episode_id for place in some if place.episode_id not in kept]
+            if gone:
+                _remove(connection, gone)
+            if len(some) < _EPISODES_PER_BATCH:
+                whole = (*self._whole(), EpisodeRow.training_step <= up_to)
+                waits = connection.scalar(select(func.min(EpisodeRow.training_step)).where(*whole))
+                self._first = up_to + 1 if waits is None else waits
+        return len(some) == _EPISODES_PER_BATCH
+
+    def _whole(self) -> tuple[ColumnElement[bool], ...]:
+        """Episodes of the run that nothing was removed from."""
+        return (
+            EpisodeRow.run_id == self._run_id,
+            _OF_ANY_PHASE,
+            EpisodeRow.training_step >= self._first,
+            EpisodeRow.retention.is_(None),
+        )
+
+    def _settled(self, connection: Connection, up_to: int) -> Sequence[_Place]:
+        """Some whole episodes that nothing can happen to any more, the oldest first."""
+        waits = (
+            select(GroupRow.group_index)
+            .where(
+                GroupRow.run_id == EpisodeRow.run_id,
+                GroupRow.attempt == EpisodeRow.attempt,
+                GroupRow.phase == "train",
+                GroupRow.training_step == EpisodeRow.training_step,
+                GroupRow.group_index == EpisodeRow.group_index,
+                func.coalesce(GroupRow.resolved_training_step, up_to + 1) > up_to,
+            )
+            .exists()
+        )
+        rows = connection.execute(
+            select(
+                EpisodeRow.id, EpisodeRow.phase, EpisodeRow.training_step, EpisodeRow.group_index
+            )
+            .where(
+                *self._whole(),
+                EpisodeRow.training_step <= up_to,
+                EpisodeRow.rolled_back | EpisodeRow.phase.not_in(FATE_OF_GROUP) | ~waits,
+            )
+            .order_by(EpisodeRow.training_step, EpisodeRow.id)
+            .limit(_EPISODES_PER_BATCH)
+            .with_for_update(skip_locked=True)  # PostgreSQL: two processes take different ones
+        )
+        return [_Place(*row) for row in rows]
+
+    def _is_sampled(self, connection: Connection, place: _Place) -> bool:
+        """Whether its group stays whole."""
+        if self._sampled_groups == 0:
+            return False
+        phase = "train" if place.phase in FATE_OF_GROUP else place.phase
+        groups = connection.scalars(
+            select(GroupRow.group_index)
+            .where(
+                GroupRow.run_id == self._run_id,
+                GroupRow.phase == phase,
+                GroupRow.training_step == place.training_step,
+            )
+            .distinct()
+        ).all()
+
+        def drawn(group_index: int) -> bytes:
+            name = f"{self._run_id}/{phase}/{place.training_step}/{group_index}"
+            return hashlib.blake2b(name.encode(), digest_size=8).digest()
+
+        return place.group_index in sorted(groups, key=drawn)[: self._sampled_groups]
+
+
+def _mark(connection: Connection, episode_ids: Collection[str], retention: str) -> None:
+    if episode_ids:
+        connection.execute(
+            update(EpisodeRow).where(EpisodeRow.id.in_(episode_ids)).values(retention=retention)
+        )
+
+
+def _remove(connection: Connection, episode_ids: Sequence[str]) -> None:
+    """Leave only numbers and actions of episodes."""
+    forget_text(connection, episode_ids)
+    pictures = EpisodeMediaRow.episode_id.in_(episode_ids)
+    shown = connection.scalars(select(EpisodeMediaRow.content_hash).where(pictures).distinct())
+    hashes = shown.all()
+    for model in (MessageRow, ObservationRow, EpisodeMediaRow):
+        connection.execute(delete(model).where(model.episode_id.in_(episode_ids)))
+    if hashes:
+        delete_unused_pictures(connection, hashes)
+    connection.execute(
+        update(CallRow)
+        .where(CallRow.episode_id.in_(episode_ids))
+        .values(
+            messages_json=None,
+            reply=None,
+            tool_calls_json=None,
+            tokens=None,
+            behavior_logprobs=None,
+            policy_logprobs=None,
+            token_values=None,
+            token_advantages=None,
+        )
+    )
+    connection.execute(
+        update(EpisodeRow)
+        .where(EpisodeRow.id.in_(episode_ids))
+        .values(
+            final_observation=None,
+            final_picture_hashes_json=None,
+            final_anchor_state=None,
+            retention="removed",
+        )
+    )
