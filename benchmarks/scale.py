@@ -32,6 +32,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -175,6 +176,7 @@ def configuration(size: Size, store: Path) -> RunConfig:
             "memory": {"kind": "window", "size": WINDOW},
             "actions": {"format": "tags", "require_thinking": True},
             "algorithm": {"name": "gigpo", "discount": 0.95},
+            "loss": {"entropy_coefficient": 0.001},  # rows without an advantage are read too
             "optimizer": {"micro_batch_tokens": 16384},
             "validation": {"num_tasks": 1, "test_num_tasks": 1},
         }
@@ -191,9 +193,15 @@ def measure(size: Size) -> Measured:
 
 @contextmanager
 def ray_here() -> Generator[None]:
-    """A Ray of this machine alone, which starts every process that is asked for."""
+    """A Ray of this machine alone, which starts every process that is asked for.
+
+    Where a test has a zygote, Ray's workers are forks of it.
+    """
     import ray
 
+    from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
+
+    zygote = os.environ.get(SHARED_ZYGOTE)
     ray.init(
         address="local",
         num_cpus=64,
@@ -201,6 +209,7 @@ def ray_here() -> Generator[None]:
         include_dashboard=False,
         log_to_driver=False,
         configure_logging=False,
+        runtime_env=None if zygote is None else {"py_executable": shlex.quote(zygote)},
     )
     try:
         yield

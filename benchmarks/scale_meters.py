@@ -108,6 +108,8 @@ class Meter:
         self._processor: dict[tuple[str, int], float] = {}
         """Role and process id → seconds, also of those that have ended."""
         self._before: Counter[str] = Counter()
+        self._own_seconds = 0.0
+        """Of the thread that reads; it is no part of the driver."""
         self._peaks: defaultdict[str, int] = defaultdict(int)
         self._numbers: defaultdict[str, int] = defaultdict(int)
         self._ended = threading.Event()
@@ -129,6 +131,7 @@ class Meter:
         self._sample()
         with self._lock:
             now = Counter[str]()
+            now[DRIVER] -= self._own_seconds  # pyright: ignore[reportArgumentType] as below
             for (role, _), seconds in self._processor.items():
                 now[role] += seconds  # pyright: ignore[reportArgumentType] a counter of floats
             use = {
@@ -141,6 +144,7 @@ class Meter:
     def _go(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
             self._sample()
+            self._own_seconds = time.thread_time()
 
     def _sample(self) -> None:
         own = psutil.Process()

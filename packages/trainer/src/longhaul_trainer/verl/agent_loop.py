@@ -252,13 +252,15 @@ class EpisodeService:
             outcome=result.outcome,
             group_size=run.rollout.group_size if phase == "train" else 1,
         )
-        tokens = {
-            token
-            for step in result.outcome.steps
-            for call in step.calls
-            if call.sampled is not None
-            for token in (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
-        }
+        tokens = set[int]().union(
+            *(
+                tokens
+                for step in result.outcome.steps
+                for call in step.calls
+                if call.sampled is not None
+                for tokens in (call.sampled.prompt_tokens, call.sampled.action_tokens)
+            )
+        )
         await self.recorder.commit([*self._new_pieces(tokens), record])
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
