@@ -112,6 +112,26 @@ def test_an_error_outside_every_episode_ends_the_run_in_every_mode(
         buffer.sample(1, partition, 1)
 
 
+def test_the_more_rows_there_are_the_less_often_they_are_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import transfer_queue
+
+    buffer = make_buffer({})
+    shortest = buffer.poll_interval
+
+    def pause(num_rows: int) -> float:
+        found = {"train": {f"train-1-0_0_{row}": {} for row in range(num_rows)}}
+        with monkeypatch.context() as patch:
+            patch.setattr(transfer_queue, "kv_list", lambda: found)  # the door to the network
+            buffer._sync_metadata_from_transfer_queue()
+        return buffer.poll_interval
+
+    assert pause(100) == shortest
+    assert pause(200_000) == pytest.approx(5.0)  # to list them takes half a second
+    assert pause(100) == shortest
+
+
 def test_what_is_too_old_is_told_before_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     import transfer_queue
 

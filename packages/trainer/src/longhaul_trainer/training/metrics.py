@@ -118,13 +118,11 @@ def agreement(
     `calls` were sampled by the learner's weights, so what is left is arithmetic:
     different kernels, in the precision of `model.engine_dtype`.
     """
-    difference = torch.cat(
-        [
-            of_call(call.span, policy[call.row]).float()
-            - of_call(call.span, behavior[call.row]).float()
-            for call in calls
-        ]
+    read, sampled = (
+        torch.cat([of_call(call.span, logprobs[call.row]) for call in calls]).float()
+        for logprobs in (policy, behavior)
     )
+    difference = read - sampled
     return {
         "agreement/logprob_difference_mean": difference.abs().mean().item(),
         "agreement/logprob_difference_max": difference.abs().max().item(),

@@ -30,11 +30,30 @@ def in_response(
         num_tokens: Of the response (T).
 
     Raises:
+        ValueError: See `put_into_response`.
+    """
+    response_T = np.zeros(num_tokens)
+    put_into_response(response_T, spans, values)
+    return response_T
+
+
+def put_into_response(
+    response_T: npt.NDArray[np.floating],
+    spans: Sequence[CallSpan],
+    values: Sequence[FloatArray],
+) -> None:
+    """Put each call's values into their place of a row's response, and leave the gaps.
+
+    Args:
+        response_T: Shape `[T]`, changed in place.
+        spans: Of the row's calls, in order.
+        values: For each call, one number per token of its reply.
+
+    Raises:
         ValueError: If a call has another number of values than of tokens, or the calls
             overlap or do not fit into the response.
     """
-    response_T = np.zeros(num_tokens)
-    end = 0
+    end, num_tokens = 0, len(response_T)
     for span, of_call in zip(spans, values, strict=True):
         if of_call.shape != (span.action_tokens,):
             raise ValueError(
@@ -49,7 +68,6 @@ def in_response(
             )
         response_T[span.start : span.stop] = of_call
         end = span.stop
-    return response_T
 
 
 def of_call(span: CallSpan, response_T: torch.Tensor) -> torch.Tensor:
