@@ -84,7 +84,10 @@ def compose(run: RunConfig, device: Device) -> Composed:
     """
     from longhaul_trainer.verl.settings import settings_without_files
 
-    return read(settings_without_files(run, device=device), run, device)
+    # A run that may not be trained is evaluated; who starts a training has refused it before.
+    evaluates = bool(run.training_problems())
+    settings = settings_without_files(run, device=device, only_validate=evaluates)
+    return read(settings, run, device)
 
 
 def read(settings: DictConfig, run: RunConfig, device: Device) -> Composed:

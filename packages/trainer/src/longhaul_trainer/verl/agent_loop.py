@@ -330,13 +330,15 @@ class EpisodeService:
 
 def _tokens_of(outcome: Trajectory | FailedEpisode) -> set[int]:
     """Every token that an episode's calls read or wrote."""
-    return {
-        token
-        for step in outcome.steps
-        for call in step.calls
-        if call.sampled is not None
-        for token in (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
-    }
+    return set[int]().union(
+        *(
+            tokens
+            for step in outcome.steps
+            for call in step.calls
+            if call.sampled is not None
+            for tokens in (call.sampled.prompt_tokens, call.sampled.action_tokens)
+        )
+    )
 
 
 _services: dict[str, EpisodeService] = {}

@@ -262,11 +262,18 @@ def require_known_settings(run: RunConfig, *, device: str, only_validate: bool =
     Raises:
         ConfigError: As `verl_settings`.
     """
-    settings_without_files(run, device=device)
+    settings_without_files(run, device=device, only_validate=only_validate)
 
 
-def settings_without_files(run: RunConfig, *, device: str) -> DictConfig:
+def settings_without_files(
+    run: RunConfig, *, device: str, only_validate: bool = False
+) -> DictConfig:
     """As `verl_settings`, for who asks before the run has files: their paths are empty.
+
+    Args:
+        run: What is to be trained.
+        device: `"cpu"` or `"gpu"`.
+        only_validate: As for `verl_settings`.
 
     Raises:
         ConfigError: As `verl_settings`.
