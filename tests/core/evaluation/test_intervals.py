@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.evaluation import success_rate_interval
+from longhaul_core.evaluation import success_rate_interval, success_rate_over_tasks
 from longhaul_core.evaluation.intervals import student_t_distribution, student_t_quantile
 
 
@@ -82,3 +82,55 @@ def test_impossible_counts_are_refused(successes: int, episodes: int) -> None:
 def test_a_percentage_is_no_confidence() -> None:
     with pytest.raises(ValueError, match="strictly between 0 and 1, got 95"):
         success_rate_interval(1, 2, confidence=95)
+
+
+# Several episodes of each task
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_with_one_episode_of_each_task_the_interval_is_that_of_independent_episodes(
+    successes: list[bool],
+) -> None:
+    found = success_rate_over_tasks([[success] for success in successes])
+
+    assert found == pytest.approx(success_rate_interval(sum(successes), len(successes)))
+
+
+def test_episodes_that_only_repeat_their_task_s_result_add_nothing() -> None:
+    once = [[place < 6] for place in range(10)]
+
+    found = success_rate_over_tasks([task * 8 for task in once])
+
+    assert found == pytest.approx(success_rate_interval(6, 10))
+    assert found.num_units == 10
+
+
+def test_an_interval_over_tasks_matches_a_hand_worked_one() -> None:
+    found = success_rate_over_tasks([[True, True], [True, False], [False, False], [True, False]])
+
+    # p = 4/8; x - 2p = 1, 0, -1, 0; var = 4/3 * 2 / 64 = 1/24; n_eff = (1/4) / (1/24) = 6
+    # z² = 3.841459; shrink = 1 + z²/6 = 1.640243; center = 1/2
+    # half = 1.959964 / 1.640243 * sqrt(1/4/6 + 3.841459/144) = 0.312384
+    assert found.estimate == 0.5
+    assert found.low == pytest.approx(0.5 - 0.312384, abs=1e-6)
+    assert found.high == pytest.approx(0.5 + 0.312384, abs=1e-6)
+    assert found.num_units == 4
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=8), min_size=1, max_size=30))
+def test_an_interval_over_tasks_is_no_narrower_than_that_of_as_many_independent_episodes(
+    successes: list[list[bool]],
+) -> None:
+    found = success_rate_over_tasks(successes)
+    episodes = success_rate_interval(sum(map(sum, successes)), sum(map(len, successes)))
+
+    assert 0.0 <= found.low <= found.estimate <= found.high <= 1.0
+    assert found.estimate == episodes.estimate
+    assert found.low <= episodes.low + 1e-12
+    assert found.high >= episodes.high - 1e-12
+
+
+@pytest.mark.parametrize("successes", [[], [[True], []]])
+def test_a_task_without_an_episode_is_refused(successes: list[list[bool]]) -> None:
+    with pytest.raises(ValueError, match="at least 1 task, and 1 episode of each"):
+        success_rate_over_tasks(successes)

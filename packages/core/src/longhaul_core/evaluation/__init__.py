@@ -1,6 +1,10 @@
 """Statistics of evaluations: how sure one may be of a rate or of a difference."""
 
-from longhaul_core.evaluation.intervals import Interval, success_rate_interval
+from longhaul_core.evaluation.intervals import (
+    Interval,
+    success_rate_interval,
+    success_rate_over_tasks,
+)
 from longhaul_core.evaluation.paired import (
     cluster_bootstrap_difference,
     cluster_t_difference,
@@ -13,4 +17,5 @@ __all__ = [
     "cluster_t_difference",
     "paired_difference",
     "success_rate_interval",
+    "success_rate_over_tasks",
 ]

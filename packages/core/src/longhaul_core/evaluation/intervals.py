@@ -5,6 +5,7 @@ interval without installing a statistics package.
 """
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ def success_rate_interval(
 
     It stays inside [0, 1] and has a width even at 0 and n successes, where the usual
     p ± z·sqrt(p (1 - p) / n) claims certainty. The episodes must be independent, one per
-    task: several of one task are a cluster, see `cluster_t_difference`.
+    task: for several of each task see `success_rate_over_tasks`.
 
     Args:
         num_successes: 0 to `num_episodes`.
@@ -51,19 +52,57 @@ def success_rate_interval(
         raise ValueError(
             f"number of successes must lie in [0, {num_episodes}], got {num_successes}"
         )
-    rate = num_successes / num_episodes
+    low, high = _wilson(num_successes / num_episodes, num_episodes, confidence)
+    return Interval(num_successes / num_episodes, low, high, confidence, num_episodes)
+
+
+def success_rate_over_tasks(
+    successes: Sequence[Sequence[bool]], *, confidence: float = 0.95
+) -> Interval:
+    r"""Success rate over several episodes of each task, and an interval over the tasks.
+
+    Episodes of one task share its difficulty, so n tasks of m episodes are worth less than n·m
+    independent ones. How many they are worth follows from how the tasks' results differ:
+
+        var = n / (n - 1) · Σ (x_i - p m_i)² / M²,   n_eff = p (1 - p) / var,   M = Σ m_i
+
+    with x_i successes in the m_i episodes of task i. `success_rate_interval`'s formula is taken at
+    n_eff, kept within [n, M]: with one episode for each task it is the same interval.
+
+    Args:
+        successes: For each task, how each of its episodes ended; at least one of each.
+        confidence: Between 0 and 1.
+
+    Raises:
+        ValueError: If there is no task, a task without an episode, or the confidence is out of
+            range.
+
+    Source:
+        Franco, Little, Louis & Slud 2019, Comparative study of confidence intervals for
+        proportions in complex sample surveys (Wilson's, at the effective sample size).
+    """
+    check_confidence(confidence)
+    if not successes or not all(successes):
+        raise ValueError("a success rate over tasks needs at least 1 task, and 1 episode of each")
+    num_tasks, num_episodes = len(successes), sum(map(len, successes))
+    rate = sum(map(sum, successes)) / num_episodes
+    spread = sum((sum(task) - rate * len(task)) ** 2 for task in successes)
+    variance = num_tasks / max(1, num_tasks - 1) * spread / num_episodes**2
+    effective = float(num_tasks)
+    if num_tasks > 1 and 0 < rate < 1:
+        worth = rate * (1 - rate) / variance if variance > 0 else math.inf
+        effective = min(max(worth, num_tasks), num_episodes)
+    return Interval(rate, *_wilson(rate, effective, confidence), confidence, num_tasks)
+
+
+def _wilson(rate: float, num_units: float, confidence: float) -> tuple[float, float]:
+    """Wilson's interval of a rate over `num_units` independent units."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    shrink = 1 + z**2 / num_episodes
-    center = (rate + z**2 / (2 * num_episodes)) / shrink
-    half = z / shrink * math.sqrt(rate * (1 - rate) / num_episodes + (z / (2 * num_episodes)) ** 2)
+    shrink = 1 + z**2 / num_units
+    center = (rate + z**2 / (2 * num_units)) / shrink
+    half = z / shrink * math.sqrt(rate * (1 - rate) / num_units + (z / (2 * num_units)) ** 2)
     # At 0 and n successes one end is the rate itself; rounding must not step over it.
-    return Interval(
-        rate,
-        max(0.0, min(center - half, rate)),
-        min(1.0, max(center + half, rate)),
-        confidence,
-        num_episodes,
-    )
+    return max(0.0, min(center - half, rate)), min(1.0, max(center + half, rate))
 
 
 def check_confidence(confidence: float) -> None:
