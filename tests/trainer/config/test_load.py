@@ -400,3 +400,31 @@ def test_a_laptop_without_the_training_stack_can_check_a_run() -> None:
     )
 
     assert loaded.stdout.strip() == "[]"
+
+
+def test_an_unknown_stage_is_refused_with_the_one_that_was_meant_or_all_there_are() -> None:
+    def refused(stage: str) -> str:
+        with pytest.raises(ConfigError) as raised:
+            parse_config(SMALLEST, [f"trainer.stage_limit_seconds.{stage}=60"])
+        return str(raised.value)
+
+    assert "did you mean 'trainer.stage_limit_seconds.weight_sync'?" in refused("weigth_sync")
+    assert refused("play").endswith(
+        "unknown key; trainer.stage_limit_seconds has loading_the_model, loading_the_checkpoint, "
+        "episodes, log_probabilities, values, update, weight_sync, validation, checkpoint"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "layers"),
+    [("all-linear", ("all-linear",)), ('["q_proj","v_proj"]', ("q_proj", "v_proj"))],
+)
+def test_the_layers_of_an_adapter_are_all_or_a_list(value: str, layers: tuple[str, ...]) -> None:
+    run = parse_config(SMALLEST, ["model.lora_rank=4", f"model.lora_target_modules={value}"])
+
+    assert run.model.lora_target_modules == layers
+
+
+def test_an_adapter_of_no_layer_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"_target_modules = \[\]: must have at least 1 entry"):
+        parse_config(SMALLEST, ["model.lora_rank=4", "model.lora_target_modules=[]"])

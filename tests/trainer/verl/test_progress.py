@@ -58,3 +58,29 @@ def test_the_watch_goes_on_after_a_sign_of_life_that_failed(
         engine.dispose()
 
     assert progress.cancelled_by == "cancelled by `trainer runs cancel`"
+
+
+def test_a_stage_that_outlasts_its_own_limit_ends_the_run_with_the_setting_that_raises_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
+    config = RunConfig.model_validate(
+        {
+            "num_training_steps": 2,
+            "tasks_per_training_step": 2,
+            "trainer": {"stage_limit_seconds": {"weight_sync": 0.1}},
+        }
+    )
+    stages = StageClock()
+    with RunProgress(stages, config=config, log_folder=tmp_path) as progress:
+        stages.enter("checkpoint", training_step=3)
+        time.sleep(0.3)  # longer than another stage's limit
+        assert not progress.deadline_missed
+        with pytest.raises(KeyboardInterrupt):
+            stages.enter("weight sync", training_step=3)
+            wait_for(lambda: False)
+
+    assert progress.deadline_missed.startswith(
+        "stage 'weight sync' of training step 3 took longer than 0.1 s"
+    )
+    assert progress.deadline_missed.endswith("raise trainer.stage_limit_seconds.weight_sync")

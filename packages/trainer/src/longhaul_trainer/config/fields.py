@@ -84,20 +84,34 @@ def takes_none(field: FieldInfo) -> bool:
 def suggestion(key: str) -> str:
     """What the writer of an unknown key may have meant: `"; did you mean 'rollout.horizon'?"`.
 
-    Empty where no known key is close.
+    Where no known key is close, the names that the key's section has; empty without a section.
     """
     inside = [name for name in config_fields() if name.startswith(f"{key}.")]
     if inside:
         return f"; it is a section, and its fields are set one by one, e.g. {inside[0]!r}"
-    last = key.rpartition(".")[2]
+    section, _, last = key.rpartition(".")
     namesakes = [name for name in config_fields() if name.rpartition(".")[2] == last]
     if namesakes:
         return f"; did you mean {' or '.join(map(repr, namesakes))}?"
+    beside = _names_in(section)
+    close = [f"{section}.{name}" for name in difflib.get_close_matches(last, beside, n=1)]
     sections = dict.fromkeys(name.partition(".")[0] for name in config_fields())
     known = [*config_fields(), *sections]
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    if not close:
+        elsewhere = [name for name in known if name not in beside.values()]
+        close = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0.6)
     if not close:
         last_parts = {name.rpartition(".")[2]: name for name in known}
         part = difflib.get_close_matches(last, list(last_parts), n=1, cutoff=0.75)
         close = [last_parts[name] for name in part]
-    return f"; did you mean {close[0]!r}?" if close else ""
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; {section} has {', '.join(beside)}" if beside else ""
+
+
+def _names_in(section: str) -> dict[str, str]:
+    """What stands in a section, by its last part; nothing where there is no such section."""
+    if not section:
+        return {}
+    of_section = [name for name in config_fields() if name.startswith(f"{section}.")]
+    return {name.removeprefix(f"{section}.").partition(".")[0]: name for name in of_section}

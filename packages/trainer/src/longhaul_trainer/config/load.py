@@ -370,6 +370,9 @@ def _explain(details: ErrorDetails) -> list[str]:
     if inside and key.rpartition(".")[0] in FREE_TABLES:
         message = "must be a string, a number, a boolean or a list of those"
     message = LIST_AND_TABLE.get(kind, message)
+    if kind == "too_short":
+        fewest = details.get("ctx", {})["min_length"]
+        message = f"must have at least {fewest} {'entry' if fewest == 1 else 'entries'}"
     if kind == "too_long":
         message = f"must have at most {details.get('ctx', {})['max_length']} entries"
     message = message.replace("Input should be", "must be").replace("String should", "must")

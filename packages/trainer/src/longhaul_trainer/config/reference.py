@@ -41,7 +41,7 @@ def reference_markdown() -> str:
     for name, field in RunConfig.model_fields.items():
         section = section_of(field.annotation)
         if section is not None:
-            parts.append(_section(name, section))
+            parts += _sections(name, section)
     parts.append(_environments())
     return "\n\n".join(parts)
 
@@ -53,9 +53,15 @@ def rewrite(guide: Path) -> None:
     guide.write_text(f"{before}{BEGIN}\n{reference_markdown()}\n{END}{after}", encoding="utf-8")
 
 
-def _section(name: str, section: type[Section]) -> str:
+def _sections(name: str, section: type[Section]) -> list[str]:
+    """A section's table, and those of the sections in it."""
     about = " ".join((section.__doc__ or "").split())
-    return f"### `[{name}]`\n\n{about}\n\n" + _table(section.model_fields.items(), f"{name}.")
+    inner = {key: section_of(field.annotation) for key, field in section.model_fields.items()}
+    plain = [(key, field) for key, field in section.model_fields.items() if inner[key] is None]
+    found = [f"### `[{name}]`\n\n{about}\n\n" + _table(plain, f"{name}.")]
+    for key, within in inner.items():
+        found += [] if within is None else _sections(f"{name}.{key}", within)
+    return found
 
 
 def _environments() -> str:

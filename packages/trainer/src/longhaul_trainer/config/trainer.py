@@ -1,11 +1,56 @@
 """Synchronous or asynchronous rollout."""
 
+import re
 from collections.abc import Generator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from longhaul_trainer.config.section import Section
+
+HOUR = 3600.0
+OTHER_STAGES_SECONDS = HOUR / 2
+"""Limit of the stages that have no setting: they do not grow with the model or the episodes."""
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class StageLimits(Section):
+    """Seconds that a stage of a run may take.
+
+    A stage that takes longer ends the run with an error that names it, for verl waits without a
+    word when one of its processes has died. Others than these have half an hour.
+    """
+
+    loading_the_model: Seconds = 2 * HOUR
+    """The weights into learner and engines, and what those compile."""
+    loading_the_checkpoint: Seconds = 2 * HOUR
+    """On a resume."""
+    episodes: Seconds = 6 * HOUR
+    """Of a training step; each step and reply has a deadline of its own besides."""
+    log_probabilities: Seconds = 6 * HOUR
+    """The learner's and the starting model's, of all rows."""
+    values: Seconds = 6 * HOUR
+    """The critic's, of all rows."""
+    update: Seconds = 6 * HOUR
+    """All optimizer steps of a training step."""
+    weight_sync: Seconds = HOUR
+    """The new weights into the engines."""
+    validation: Seconds = 6 * HOUR
+    """Of all tasks of the panel."""
+    checkpoint: Seconds = 2 * HOUR
+    """Writing one."""
+
+    def of(self, stage: str) -> tuple[float, str | None]:
+        """Limit of a stage in seconds, and the setting that raises it; None where none does.
+
+        Args:
+            stage: By the name that a run shows, e.g. `weight sync`.
+        """
+        field = re.sub(r"\W", "_", stage)
+        if field not in type(self).model_fields:
+            return OTHER_STAGES_SECONDS, None
+        return getattr(self, field), f"trainer.stage_limit_seconds.{field}"
 
 
 class TrainerConfig(Section):
@@ -25,6 +70,7 @@ class TrainerConfig(Section):
     on_stale: Literal["drop", "wait"] = "drop"
     """What happens to groups that would exceed `max_staleness`: `drop` discards them and generates
     others; `wait` lets the learner wait for them, so that none is discarded."""
+    stage_limit_seconds: StageLimits = StageLimits()
 
     def conflicts(self) -> Generator[str]:
         """Only asynchronous rollout prefetches, and `max_staleness` must allow it."""

@@ -34,11 +34,6 @@ from longhaul_trainer.training.stages import StageClock
 if TYPE_CHECKING:
     from longhaul_trainer.verl.run_recorder import EpisodeCounts, RunRecorder
 
-STAGE_LIMIT_SECONDS = {"episodes": 6 * 3600.0, "validation": 6 * 3600.0, "update": 6 * 3600.0}
-"""Longest that a stage may take before the run ends with an error that names it. The first two have
-deadlines of their own for each step and reply."""
-DEFAULT_STAGE_LIMIT_SECONDS = 1800.0
-
 logger = logging.getLogger(__name__)
 
 REDRAW_SECONDS = 1.0
@@ -120,11 +115,12 @@ class RunProgress:
 
     def _check_stage(self) -> None:
         stage = self._stages.stage
-        limit = STAGE_LIMIT_SECONDS.get(stage.name, DEFAULT_STAGE_LIMIT_SECONDS)
+        limit, setting = self._config.trainer.stage_limit_seconds.of(stage.name)
         if time.monotonic() - stage.started > limit and not self.deadline_missed:
             self.deadline_missed = (
                 f"stage {stage.name!r} of training step {stage.training_step} took longer than "
                 f"{limit:g} s; a process of verl, vLLM or Ray has probably died: see {self._log}"
+                + (f"; if all were at work, raise {setting}" if setting else "")
             )
             _thread.interrupt_main()
 
