@@ -185,3 +185,29 @@ def test_a_tokenizer_that_cannot_be_loaded_is_refused(model: Path) -> None:
 
     with pytest.raises(ConfigError, match="tokenizer cannot be loaded"):
         require_named(run_with(model={"path": str(model)}))
+
+
+def test_a_training_in_bfloat16_is_refused_and_an_evaluation_is_not(model: Path) -> None:
+    run = run_with(model={"path": str(model), "dtype": "bfloat16"})
+
+    with pytest.raises(ConfigError, match=r'model\.dtype = "bfloat16" would train'):
+        require_named(run)
+    require_named(run, trains=False)
+
+
+@pytest.mark.parametrize("built_in", [True, False])
+def test_an_adapter_of_a_layer_that_the_model_does_not_have_is_refused(
+    model: Path, *, built_in: bool
+) -> None:
+    path = "tiny" if built_in else str(model)
+
+    def run(*modules: str) -> RunConfig:
+        adapter = {"lora_rank": 4, "lora_target_modules": modules}
+        return run_with(model={"path": path} | adapter)
+
+    require_named(run("q_proj", "mlp.down_proj"))
+    with pytest.raises(
+        ConfigError,
+        match=r"has no layer called 'query', 'attn.q_proj'; it has down_proj, .*, v_proj",
+    ):
+        require_named(run("query", "attn.q_proj", "v_proj"))

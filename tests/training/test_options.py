@@ -26,6 +26,11 @@ CRITIC = "a critic of tokens that learns alone first, merged rows"
 OPTIONS = {
     ADAPTER: (
         "model.lora_rank=4",
+        "model.lora_alpha=12",
+        'model.lora_target_modules=["q_proj", "down_proj"]',
+        "checkpoint.huggingface=false",
+        "validation.temperature=0.4",
+        "validation.samples_per_task=3",
         'memory.kind="full"',
         'optimizer.rows="merged"',
         "optimizer.max_row_tokens=160",
@@ -55,6 +60,7 @@ OPTIONS = {
         'algorithm.whiten="episode"',
         "critic.learning_rate=1e-3",
         "critic.warmup_training_steps=1",
+        "checkpoint.optimizer=false",
         "rollout.group_size=2",
         'memory.kind="full"',
         'optimizer.rows="merged"',
@@ -122,7 +128,7 @@ def test_the_store_says_of_every_trained_call_why_a_row_began_with_it(
 
 
 def test_the_final_weights_have_plain_names_and_are_not_the_first(
-    trained: Launched, tmp_path: Path
+    trained: Launched, options: str, tmp_path: Path
 ) -> None:
     start = load_file(prepare_model("tiny", tmp_path) / "model.safetensors")
 
@@ -131,6 +137,45 @@ def test_the_final_weights_have_plain_names_and_are_not_the_first(
     assert final.keys() == start.keys()
     moved = {name for name, weight in final.items() if not torch.equal(weight, start[name])}
     assert "model.layers.0.self_attn.q_proj.weight" in moved
+    if options == ADAPTER:
+        assert {name.split(".")[-2] for name in moved} == {"q_proj", "down_proj"}
+
+
+def test_validation_plays_every_sample_of_a_task_and_scores_all_of_them(
+    trained: Launched, options: str
+) -> None:
+    samples = 3 if options == ADAPTER else 1
+
+    episodes = trained.query(
+        "SELECT training_step, group_index, count(*), count(DISTINCT sample_index), "
+        "min(group_size) FROM episodes JOIN groups "
+        "USING (run_id, attempt, phase, training_step, group_index) "
+        "WHERE phase = 'validation' GROUP BY 1, 2"
+    )
+    assert episodes == [
+        (step, task, samples, samples, samples) for step in (0, 2) for task in (0, 1)
+    ]
+    scores = trained.query(
+        "SELECT v.training_step, v.num_episodes, v.mean_return, avg(e.episode_return) "
+        "FROM evaluations v JOIN episodes e ON e.training_step = v.training_step "
+        "AND e.phase = 'validation' GROUP BY 1"
+    )
+    assert [row[:2] for row in scores] == [(0, 2 * samples), (2, 2 * samples)]
+    assert all(score == pytest.approx(mean) for _, _, score, mean in scores)
+    if options == ADAPTER:
+        replies = trained.query(
+            "SELECT count(DISTINCT reply) FROM calls JOIN episodes e ON e.id = episode_id "
+            "WHERE phase = 'validation' AND step_index = 0 GROUP BY training_step, group_index"
+        )
+        assert max(number for (number,) in replies) > 1, "samples of a task are one and the same"
+
+
+def test_a_checkpoint_holds_what_was_asked_for(trained: Launched, options: str) -> None:
+    (folder,) = (trained.run_folder / "checkpoints").glob("global_step_2")
+    names = {file.name for file in folder.rglob("*") if file.is_file()}
+
+    assert ("optim_world_size_1_rank_0.pt" in names) == (options != CRITIC)
+    assert ("model.safetensors" in names) == (options != ADAPTER)
 
 
 def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:

@@ -16,6 +16,7 @@ from longhaul_trainer.config.fields import config_fields
 from longhaul_trainer.config.learning import CLIP_RANGES
 from longhaul_trainer.config.run import dotted
 from longhaul_trainer.config.toml import to_toml
+from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.training.estimators import ESTIMATORS, EstimatorSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -340,6 +341,26 @@ def test_there_are_recipes() -> None:
         (
             {"agent": {"kind": "plan_then_act"}, "algorithm": {"name": "gae"}},
             'agent.kind = "plan_then_act" with a critic (algorithm.name = "gae")',
+        ),
+        (
+            {"model": {"lora_alpha": 16}},
+            "model.lora_alpha = 16 is of an adapter, and model.lora_rank = 0 trains every weight",
+        ),
+        (
+            {"model": {"lora_target_modules": ["q_proj"]}},
+            'model.lora_target_modules = ["q_proj"] is of an adapter, and model.lora_rank = 0',
+        ),
+        (
+            {"model": {"lora_rank": 4, "lora_target_modules": ["all-linear", "q_proj"]}},
+            '"all-linear" is every linear layer; name it alone, or name layers',
+        ),
+        (
+            {"validation": {"samples_per_task": 4}},
+            "validation.samples_per_task = 4 with validation.temperature = 0 would play one greedy",
+        ),
+        (
+            {"checkpoint": {"optimizer": False, "huggingface": False}},
+            "checkpoint.optimizer = false and checkpoint.huggingface = false leave nothing",
         ),
     ],
 )
@@ -680,3 +701,48 @@ def test_engines_that_cannot_be_are_refused_by_name(
                 "engine": {"tensor_parallel_size": 2},
             }
         )
+
+
+# What an evaluation may be and a training may not
+
+
+def test_a_training_in_bfloat16_is_refused_with_what_it_would_lose_and_what_to_set() -> None:
+    run = load_config(
+        CONFIGS / "qwen2.5-7b-1gpu.toml", ['model.dtype="bfloat16"', "optimizer.learning_rate=3e-6"]
+    )
+
+    (problem,) = run.training_problems()
+
+    # half a unit in the last place of bfloat16 is 2**-8 of the weight, or less
+    assert "update of optimizer.learning_rate = 3e-06 is rounded away from every weight above" in (
+        problem
+    )
+    assert "above 0.00077" in problem
+    assert 'set model.dtype = "float32"' in problem
+    assert "4 bytes a weight in place of 2" in problem
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
+def test_every_recipe_can_learn(file: Path) -> None:
+    assert load_config(file).training_problems() == []
+
+
+def test_an_adapter_is_scaled_by_one_unless_its_alpha_is_set() -> None:
+    two = {"num_training_steps": 1, "tasks_per_training_step": 1}
+
+    def alpha(**model: object) -> int:
+        return RunConfig.model_validate(two | {"model": model}).model.adapter_alpha
+
+    assert alpha(lora_rank=64) == 64
+    assert alpha(lora_rank=64, lora_alpha=16) == 16
+
+
+def test_every_stage_of_a_run_has_a_limit_and_the_long_ones_a_setting() -> None:
+    limits = TrainerConfig().stage_limit_seconds
+
+    assert limits.of("log-probabilities") == (
+        21600,
+        "trainer.stage_limit_seconds.log_probabilities",
+    )
+    assert limits.of("weight sync") == (3600, "trainer.stage_limit_seconds.weight_sync")
+    assert limits.of("starting Ray") == (1800, None)

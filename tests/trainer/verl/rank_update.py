@@ -1,6 +1,6 @@
 """Run by `test_two_ranks.py`, once for each rank: an update with this rank's share of the rows.
 
-Rank 0 writes the gradients of each loss, whole, as a torch file.
+Rank 0 writes the gradients of each loss, whole, as a torch file; both write a checkpoint.
 """
 
 import sys
@@ -34,6 +34,7 @@ def main(rank: int, port: int, model: Path, folder: Path) -> None:
             name: update(worker, given[rank::NUM_RANKS], loss, num_ranks=NUM_RANKS)[0]
             for name, (given, loss) in updates.items()
         }
+        worker.save_checkpoint(str(folder / "actor"), None, 1)
     if rank == 0:
         torch.save(found, folder / "gradients.pt")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.records import EpisodeRecord, Record
+from longhaul_core.store.records import EpisodeRecord, Phase, Record
 from longhaul_core.types import Call, FailedEpisode, FailureCause, FinishReason, Split
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
@@ -45,14 +45,16 @@ RUN = RunConfig.model_validate(
 
 
 class Server:
-    """Replies with the same tokens to every prompt, and keeps the longest replies asked for."""
+    """Replies with the same tokens to every prompt, and keeps how it was asked."""
 
     def __init__(self, tokens: Sequence[int] = (5, 6, 7)) -> None:
         self._tokens = list(tokens)
         self.max_tokens: list[int] = []
+        self.asked: list[dict[str, Any]] = []
 
     async def generate(self, request_id: str, **asked: Any) -> SimpleNamespace:  # noqa: ANN401
         self.max_tokens.append(asked["sampling_params"]["max_tokens"])
+        self.asked.append(asked["sampling_params"])
         return SimpleNamespace(
             token_ids=self._tokens,
             log_probs=[-1.0] * len(self._tokens),
@@ -463,3 +465,48 @@ def test_an_episode_has_the_words_memory_and_limits_of_its_environment(
     assert words[1] == "Push."
     assert crafting.steps[0].observation.text.startswith("Goal: craft")
     assert pushing.steps[0].observation.text.startswith("Goal: push")
+
+
+@pytest.mark.parametrize(
+    ("validation", "temperature"),
+    [({}, 0.0), ({"temperature": 0.4, "samples_per_task": 2}, 0.4)],
+)
+def test_a_panel_is_played_as_validation_says_and_a_baseline_greedily(
+    tokenizer: Any,  # noqa: ANN401
+    validation: dict[str, object],
+    temperature: float,
+) -> None:
+    run = RunConfig.model_validate(
+        RUN.model_dump(mode="json")
+        | {"validation": RUN.validation.model_dump() | validation, "rollout": {"temperature": 0.9}}
+    )
+
+    async def played(phase: Phase, sample_index: int) -> tuple[EpisodeRecord, list[dict[str, Any]]]:
+        recorder, server = SlowRecorder(), Server()
+        recorder.committed.set()
+        service = service_of(recorder, tokenizer, run=run, server=server)
+        await service.play(
+            task_panel(run, Split.VALIDATION).tasks[0],
+            phase=phase,
+            training_step=1,
+            group_index=0,
+            sample_index=sample_index,
+            horizon=2,
+        )
+        (episode,) = recorder.episodes
+        return episode, server.asked
+
+    seeds: list[int] = []
+    for phase in ("validation", "test"):
+        for sample_index in range(run.validation.samples_per_task):
+            episode, asked = asyncio.run(played(phase, sample_index))
+            assert {(each["temperature"], each["top_p"]) for each in asked} == {(temperature, 1.0)}
+            assert episode.outcome.sample_index == sample_index
+            assert episode.group_size == run.validation.samples_per_task
+            seeds += [each["seed"] for each in asked]
+    assert len(set(seeds)) == len(seeds)
+    baseline, asked = asyncio.run(played("baseline", 0))
+    assert {each["temperature"] for each in asked} == {0.0}
+    assert baseline.group_size == 1
+    _, asked = asyncio.run(played("train", 0))
+    assert {each["temperature"] for each in asked} == {0.9}

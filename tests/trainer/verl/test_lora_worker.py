@@ -14,7 +14,8 @@ from verl_process import IMPORTS_VERL, one_worker
 
 pytestmark = IMPORTS_VERL
 
-RANK = 4
+RANK, ALPHA = 4, 12
+MODULES = ("q_proj", "down_proj")
 Weights = dict[str, torch.Tensor]
 
 
@@ -35,7 +36,12 @@ def worker(model_folder: Path, cpu_run: None) -> Generator[Any]:
         {
             "num_training_steps": 1,
             "tasks_per_training_step": 1,
-            "model": {"engine_dtype": "float32", "lora_rank": RANK},
+            "model": {
+                "engine_dtype": "float32",
+                "lora_rank": RANK,
+                "lora_alpha": ALPHA,
+                "lora_target_modules": MODULES,
+            },
         }
     )
     with one_worker(run, model_folder) as made:
@@ -84,10 +90,9 @@ def test_a_trained_adapter_is_added_to_the_weights_and_taken_off_again(
 
     given = handed_over(worker)
 
-    config = worker.actor.engine.module.peft_config["default"]
-    scale = config.lora_alpha / config.r
     trained = {name.split(".lora_B")[0] for name in before if ".lora_B" in name}
-    assert trained
+    assert {module.rpartition(".")[2] for module in trained} == set(MODULES)
+    scale = ALPHA / RANK
     for module in trained:
         name = module.replace("base_model.model.", "") + ".weight"
         added = (

@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.settings`: our recipes as verl itself reads them."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from longhaul_core.errors import ConfigError, MachineError
 from longhaul_trainer.config import RunConfig, load_config, load_default_config
+from longhaul_trainer.config.fields import config_fields
 from longhaul_trainer.models import prepare_model
 from verl_process import IMPORTS_VERL
 
@@ -63,8 +65,8 @@ _TWO_RUNS = (
                        "max_gradient_norm": 0.5, "warmup_training_steps": 2,
                        "optimizer_steps_per_training_step": 4, "micro_batch_tokens": 9000},
             critic={"learning_rate": 0.3, "warmup_training_steps": 2},
-            validation={"every": 2, "before": False},
-            checkpoint={"every": 3},
+            validation={"every": 2, "before": False, "temperature": 0.4, "samples_per_task": 3},
+            checkpoint={"every": 3, "optimizer": False},
             engine={"max_sequences": 8, "max_batched_tokens": 5000, "memory_gib": 3.0,
                     "gpu_memory_utilization": 0.7},
             resources={"num_workers": 2, "num_nodes": 2, "ray_address": "auto"},
@@ -75,6 +77,29 @@ _TWO_RUNS = (
     ),
 )  # fmt: skip
 """Two runs that differ wherever both can, and the name of their folder."""
+
+_TWO_SEPARATE_RUNS = tuple(
+    (
+        small_run(
+            algorithm={"name": "gae"},
+            model={"lora_rank": 4, "lora_alpha": alpha, "lora_target_modules": modules},
+            resources={"num_workers": 2, "num_engine_workers": alpha, "num_engine_nodes": alpha,
+                       "ray_address": "auto"},
+            trainer={"mode": "separate_async", "prefetch_batches": alpha, "max_staleness": 3},
+        ),
+        f"separate {alpha}",
+    )
+    for alpha, modules in ((1, ["q_proj"]), (2, ["v_proj"]))
+)  # fmt: skip
+"""Two more, with engines beside the learner and an adapter."""
+
+_WITHOUT_WHICH_THERE_IS_NONE = {
+    "actor_rollout_ref.actor.checkpoint.save_lora_only",  # of model.lora_rank
+    "trainer.v1.colocate_async.num_warmup_batches",  # of one run alone
+    f"{ROLLOUT}.checkpoint_engine.backend",  # left to `[verl]`, as its own test says
+    f"{ROLLOUT}.checkpoint_engine.custom_backend_module",
+}
+"""Derived for some runs alone, by a field that says whether."""
 
 
 def _derived_of(run: RunConfig, folder: str, *, device: str) -> dict[str, object]:
@@ -87,7 +112,6 @@ def _derived_of(run: RunConfig, folder: str, *, device: str) -> dict[str, object
     of_device = settings._cpu(run) if device == "cpu" else settings._gpu(run)
     return {
         **settings._derived(run, paths),
-        **settings._fsdp(run),
         **settings._critic(run, paths, device),
         **of_device,
     }
@@ -166,8 +190,14 @@ def test_what_no_section_decides_is_overridable_or_named_as_relied_on(device: st
     """Every derived name is of one kind, and what sections decide follows them."""
     from longhaul_trainer.verl import settings
 
-    derived = [_derived_of(*each, device=device) for each in _TWO_RUNS]
-    constant = {name for name, found in derived[0].items() if derived[1].get(name, found) == found}
+    derived = [_derived_of(*each, device=device) for each in (*_TWO_RUNS, *_TWO_SEPARATE_RUNS)]
+    names = set[str]().union(*derived)
+    constant = {
+        name
+        for name in names
+        if len({repr(each[name]) for each in derived if name in each}) == 1
+        and name not in _WITHOUT_WHICH_THERE_IS_NONE
+    }
     named = settings.OVERRIDABLE | settings.RELIED_ON
     of_device = set[str]()
     if device == "cpu":
@@ -178,6 +208,7 @@ def test_what_no_section_decides_is_overridable_or_named_as_relied_on(device: st
     # the GPUs of an engine divide the workers, and on a CPU it has none
     by_sections = {f"{ACTOR}.policy_loss.loss_mode", f"{ROLLOUT}.tensor_model_parallel_size"}
     assert constant - named - of_device <= by_sections
+    assert named <= names, "named, and derived for no run"
     assert not settings.OVERRIDABLE & settings.RELIED_ON
 
 
@@ -237,8 +268,6 @@ def test_the_default_run_resolves_to_a_complete_configuration(device: str) -> No
     OmegaConf.resolve(config)
     assert value(config, "trainer.v1.trainer_mode") == "sync"
     assert value(config, "trainer.use_v1") is True
-    # validation plays each task once, greedily; the agent loop does the same by our own fields
-    assert value(config, f"{ROLLOUT}.val_kwargs.n") == 1
     assert value(config, f"{ACTOR}.use_dynamic_bsz") == value(
         config, f"{ROLLOUT}.log_prob_use_dynamic_bsz"
     )
@@ -561,36 +590,117 @@ def test_settings_that_draw_tasks_in_the_midst_of_a_training_step_are_refused(na
         settings_of(small_run(verl={name: True}), device="gpu")
 
 
-def test_megatron_is_one_setting_away() -> None:
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
+@pytest.mark.parametrize("engine", ["megatron", "veomni", "dp", "no such engine"])
+def test_another_training_engine_than_fsdp_is_refused(engine: str) -> None:
+    with pytest.raises(ConfigError, match=r"verl\.model_engine: .* by FSDP2 alone; .*\(Megatron,"):
+        settings_of(small_run(verl={"model_engine": engine}), device="gpu")
 
-    megatron = f"{ACTOR}.megatron.tensor_model_parallel_size"
-    run = small_run(
-        verl={"model_engine": "megatron", megatron: 2},
-        resources={"num_workers": 4},
-        loss={"kl_coefficient": 0.1},
-    )
-    config = settings_of(run, device="gpu")
-    OmegaConf.resolve(config)
 
-    validate_config(config, need_reference_policy(config), need_critic(config))
-    assert value(config, f"{ACTOR}.strategy") == "megatron"
-    assert value(config, megatron) == 2
-    assert value(config, f"{ACTOR}.optim.lr") == run.optimizer.learning_rate
-    assert OmegaConf.select(config, f"{ACTOR}.fsdp_config") is None
+@pytest.mark.parametrize("engine", ["sglang", "trtllm", "vllm"])
+def test_another_sampling_engine_than_vllm_is_refused(engine: str) -> None:
+    with pytest.raises(ConfigError, match=r"verl\..*rollout\.name: .* by vLLM alone; SGLang and"):
+        settings_of(small_run(verl={f"{ROLLOUT}.name": engine}), device="gpu")
+
+
+def test_what_verl_has_and_the_trainer_does_not_read_is_refused_with_what_it_reads() -> None:
+    """Each is a setting of verl, and each word of ours that a reason names is a field."""
+    from longhaul_trainer.verl.settings import REPLACED, _defaults, _names
+
+    known = {"model_engine", *_names(_defaults())}
+    fields = {*config_fields(), *(name.rpartition(".")[2] for name in config_fields())}
+    for start, reason in REPLACED.items():
+        names = [name for name in known if name.startswith(start)]
+        assert names, start
+        with pytest.raises(ConfigError) as raised:
+            settings_of(small_run(verl={min(names, key=len): 1}), device="gpu")
+        assert str(raised.value).endswith(f": {reason}")
+        named = re.findall(r"\b[a-z]+\.[a-z_]+\b|\blora_[a-z_]+\b", reason)
+        assert {name for name in named if name not in fields} == set(), start
 
 
 @pytest.mark.parametrize(
-    ("engine", "device", "words"),
+    "name",
     [
-        ("megatronn", "gpu", r"must be one of \['dp', 'megatron', .*\], got 'megatronn'"),
-        ("megatron", "cpu", "'megatron' needs GPUs"),
+        f"{ACTOR}.fsdp_config.param_offload",
+        f"{ACTOR}.fsdp_config.optimizer_offload",
+        f"{ACTOR}.fsdp_config.offload_policy",
+        f"{ACTOR}.fsdp_config.fsdp_size",
+        f"{ACTOR}.fsdp_config.entropy_from_logits_with_chunking",
+        f"{ACTOR}.optim.lr_scheduler_type",
+        f"{ROLLOUT}.load_format",
+        f"{ROLLOUT}.enforce_eager",
+        f"{ROLLOUT}.enable_prefix_caching",
+        f"{ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype",
+        f"{MODEL}.lora.merge",
+        f"{MODEL}.trust_remote_code",
+        f"{MODEL}.use_liger",
+        f"{MODEL}.enable_activation_offload",
+        f"{MODEL}.exclude_modules",
+        f"{MODEL}.override_config.attn_implementation",
+        f"{MODEL}.use_fused_kernels",
+        "trainer.esi_redundant_time",
     ],
 )
-def test_an_engine_that_cannot_be_is_refused(engine: str, device: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        settings_of(small_run(verl={"model_engine": engine}), device=device)
+def test_what_only_machines_differ_in_is_left_to_the_verl_table(name: str) -> None:
+    wanted = {"load_format": "auto", "attn_implementation": "eager"}.get(name.split(".")[-1], 2)
+
+    assert value(settings_of(small_run(verl={name: wanted}), device="gpu"), name) == wanted
+
+
+def test_a_training_in_bfloat16_is_refused_and_an_evaluation_is_not() -> None:
+    run = small_run(model={"dtype": "bfloat16"})
+
+    with pytest.raises(ConfigError, match=r'model\.dtype = "bfloat16" would train'):
+        settings_of(run, device="gpu")
+    config = settings_of(run, device="gpu", only_validate=True)
+    assert value(config, f"{ACTOR}.fsdp_config.model_dtype") == "bf16"
+
+
+def test_an_adapter_is_as_the_run_says() -> None:
+    run = small_run(
+        model={"lora_rank": 8, "lora_alpha": 32, "lora_target_modules": ["q_proj", "v_proj"]}
+    )
+    config = settings_of(run, device="gpu")
+    default = settings_of(small_run(model={"lora_rank": 8}), device="gpu")
+
+    assert value(config, f"{MODEL}.lora_alpha") == 32
+    assert value(config, f"{MODEL}.target_modules") == ["q_proj", "v_proj"]
+    assert value(default, f"{MODEL}.lora_alpha") == 8
+    assert value(default, f"{MODEL}.target_modules") == "all-linear"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "actor", "critic"),
+    [
+        ({}, ["model", "optimizer", "extra", "hf_model"], ["model", "optimizer", "extra"]),
+        ({"huggingface": False}, ["model", "optimizer", "extra"], ["model", "optimizer", "extra"]),
+        ({"optimizer": False}, ["hf_model"], []),
+    ],
+)
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_checkpoint_holds_what_the_run_says(
+    checkpoint: dict[str, bool], actor: list[str], critic: list[str], lora_rank: int
+) -> None:
+    from verl.utils.config import omega_conf_to_dataclass
+
+    run = small_run(
+        algorithm={"name": "gae"}, checkpoint=checkpoint, model={"lora_rank": lora_rank}
+    )
+    config = settings_of(run, device="gpu")
+
+    read = omega_conf_to_dataclass(config.actor_rollout_ref.actor.checkpoint)
+    assert (list(read.save_contents), read.save_lora_only) == (actor, lora_rank > 0)
+    assert value(config, "critic.checkpoint.save_contents") == critic
+
+
+def test_validation_samples_as_the_run_says() -> None:
+    sampled = small_run(validation={"temperature": 0.4, "samples_per_task": 3})
+
+    for run, expected in ((sampled, (3, 0.4, True)), (small_run(), (1, 0.0, False))):
+        config = settings_of(run, device="gpu")
+        names = ("n", "temperature", "do_sample")
+        found = tuple(value(config, f"{ROLLOUT}.val_kwargs.{name}") for name in names)
+        assert found == expected
 
 
 def test_a_verl_that_dropped_a_setting_is_refused_by_name() -> None:

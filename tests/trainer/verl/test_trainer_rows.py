@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from longhaul_core.evaluation import success_rate_over_tasks
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.training.metrics import agreement, row_metrics
-from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
+from longhaul_trainer.training.step_metadata import EpisodeMetadata, GroupName, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep
 from row_metadata import MadeUpStep, rows_of
 from store_samples import make_task
@@ -149,3 +150,26 @@ def test_the_rows_of_a_training_step_are_measured() -> None:
         "rows/gap_tokens": 2 + 0 + 2,
         "rows/trained_tokens": 3 + 4 + 2,
     }
+
+
+def test_a_panels_score_is_over_all_samples_and_its_interval_over_the_tasks() -> None:
+    from longhaul_trainer.verl.trainer import _score_of
+
+    def played(task: int, *rewards: float) -> list[EpisodeMetadata]:
+        return [
+            episode
+            for sample_index, reward in enumerate(rewards)
+            for row in rows_of(GroupName(0, task), sample_index, [{"reward": reward}]).values()
+            if (episode := row.episode) is not None
+        ]
+
+    episodes = [*played(0, 2.0, 2.0, 2.0), *played(1, 0.0, 0.0, 0.0), *played(2, 2.0, 0.0)]
+
+    score = _score_of(episodes)
+
+    assert (score.num_episodes, score.num_tasks) == (8, 3)
+    assert (score.mean_return, score.success_rate) == (1.0, 0.5)
+    # as of three episodes: samples of a task mostly agree
+    wilson = success_rate_over_tasks([[True] * 3, [False] * 3, [True, False]])
+    assert (score.success_low, score.success_high) == (wilson.low, wilson.high)
+    assert score.success_high - score.success_low > 0.7

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.models.shards import write_model
 from trainer.verl.rank_update import NUM_RANKS, WRONG
 from trainer.verl.updates import LOSSES, MAX_ERROR, Gradients, error, expected_gradients, make_rows
 from verl_process import free_port
@@ -29,8 +30,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Gradients]:
-    """Gradients of each loss, the ranks' rows taken together."""
+def left(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of what the ranks wrote."""
     folder = tmp_path_factory.mktemp("ranks")
     tests = str(Path(__file__).parents[2])
     port = str(free_port())
@@ -49,7 +50,13 @@ def found(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
             process.kill()
     logs = "".join(path.read_text()[-4000:] for path in sorted(folder.glob("*.log")))
     assert codes == [0] * NUM_RANKS, logs
-    return torch.load(folder / "gradients.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(left: Path) -> dict[str, Gradients]:
+    """Gradients of each loss, the ranks' rows taken together."""
+    return torch.load(left / "gradients.pt")
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +80,20 @@ def test_a_wrong_weight_on_one_row_of_one_rank_would_be_seen(
     found: dict[str, Gradients], expected: dict[str, Gradients]
 ) -> None:
     assert error(found[WRONG], expected["clipped"]) > 100 * MAX_ERROR
+
+
+def test_the_model_is_put_together_from_what_both_ranks_hold(
+    left: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    start = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+
+    write_model(left / "actor", tmp_path / "model", start=model_folder)
+
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    shards = torch.load(left / "actor/model_world_size_2_rank_1.pt", weights_only=False)
+    of_rank = shards["model.embed_tokens.weight"].to_local()
+    assert len(of_rank) == len(model.state_dict()["model.embed_tokens.weight"]) / 2
+    # the updates of these ranks change no weight
+    assert all(
+        torch.equal(weight, start.state_dict()[name]) for name, weight in model.state_dict().items()
+    )

@@ -314,7 +314,8 @@ def update_of(
 
     def keep(*_: object) -> None:
         for name, parameter in engine.module.named_parameters():
-            found[name] = parameter.grad.full_tensor().clone()
+            if parameter.requires_grad:  # an adapter's alone, where there is one
+                found[name] = parameter.grad.full_tensor().clone()
 
     worker.set_loss_fn(
         ReportedLoss(

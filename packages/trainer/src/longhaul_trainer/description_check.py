@@ -13,6 +13,7 @@ import importlib.util
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 from longhaul_core.actions import build_parser
 from longhaul_core.components import is_own
@@ -22,6 +23,7 @@ from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import build_acting
 from longhaul_core.types import Call, Message, Observation, Split, Task
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
+from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.environments import memory_builder, prompt_template, source_of, task_stream
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
@@ -33,16 +35,23 @@ SureOf = Callable[..., bool]
 
 
 def problems_of(
-    config: RunConfig, *, deeply: bool = False, sure_of: SureOf = lambda *_: True
+    config: RunConfig,
+    *,
+    trains: bool = True,
+    deeply: bool = False,
+    sure_of: SureOf = lambda *_: True,
 ) -> list[str]:
     """What is named and is not there, or cannot be used; one line each.
 
     Args:
         config: The run.
+        trains: Whether it is trained, and not its model evaluated alone.
         deeply: List the environment's tasks too, which may take a reset for each.
         sure_of: What is not sure is not looked up.
     """
     problems: list[str] = []
+    if trains and sure_of("model.dtype", "optimizer.learning_rate"):
+        problems += config.training_problems()
     is_playable = False
     if sure_of("environment", "environments"):
         of_environment = _problems(lambda: require_environments(config))
@@ -53,6 +62,7 @@ def problems_of(
     if sure_of("model"):
         of_model = _problems(lambda: require_model(config.model.path, setting="model.path"))
         problems += of_model
+        problems += [] if of_model else _problems(lambda: require_target_modules(config))
         if not of_model and is_playable and sure_of("prompt", "memory", "actions", "environments"):
             problems += _problems(lambda: require_chat_template(config))
     critic = config.critic.path
@@ -65,7 +75,7 @@ def problems_of(
     if sure_of("trackers"):
         problems += [_missing(tracker) for tracker in config.trackers if not _is_there(tracker)]
     if config.verl and sure_of("verl"):
-        problems += _problems(lambda: _require_settings_of_verl(config))
+        problems += _problems(lambda: _require_settings_of_verl(config, trains=trains))
     return [*dict.fromkeys(problems)]  # the chat template is tried on what the parts compose
 
 
@@ -103,13 +113,17 @@ def _problems_of_own_parts_of(entry: MixedEnvironmentConfig, sure_of: SureOf) ->
     return problems
 
 
-def require_named(config: RunConfig) -> None:
-    """Refuse a run that names what is not there.
+def require_named(config: RunConfig, *, trains: bool = True) -> None:
+    """Refuse a run that names what is not there, or that no training can be made of.
+
+    Args:
+        config: The run.
+        trains: Whether it is trained, and not its model evaluated alone.
 
     Raises:
         ConfigError: All of it at once.
     """
-    problems = problems_of(config)
+    problems = problems_of(config, trains=trains)
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -143,6 +157,54 @@ def require_model(path: str, *, setting: str) -> None:
 
     prepare_model(path, setting=setting)
     model_size(path, setting=setting)
+
+
+def require_target_modules(config: RunConfig) -> None:
+    """Refuse an adapter of layers that the model does not have.
+
+    Raises:
+        ConfigError: If a name is that of none of its matrices.
+    """
+    model = config.model
+    if model.lora_rank == 0 or ALL_LINEAR in model.lora_target_modules:
+        return
+    layers = _LLAMA_LAYERS if model.path in BUILT_IN_MODELS else _layers_of(Path(model.path))
+    unknown = [
+        wanted
+        for wanted in model.lora_target_modules
+        if not any(f".{layer}".endswith(f".{wanted}") for layer in layers)
+    ]
+    if layers and unknown:
+        names = sorted({layer.rpartition(".")[2] for layer in layers})
+        raise ConfigError(
+            f"model.lora_target_modules: {model.path} has no layer called "
+            f"{', '.join(map(repr, unknown))}; it has {', '.join(names)}"
+        )
+
+
+_LLAMA_LAYERS = frozenset(
+    {
+        *(f"self_attn.{name}_proj" for name in "qkvo"),
+        *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+    }
+)
+"""Of the built-in models, which may not be written yet."""
+
+
+def _layers_of(folder: Path) -> frozenset[str]:
+    """Names of a model's layers that have a matrix; none where its files do not say."""
+    import safetensors
+
+    reader: Any = safetensors.safe_open  # typed in part
+    found: set[str] = set()
+    for file in folder.expanduser().glob("*.safetensors"):
+        with reader(file, framework="numpy") as weights:
+            found |= {
+                name.removesuffix(".weight")
+                for name in cast("list[str]", weights.keys())
+                if ".layers." in name and len(weights.get_slice(name).get_shape()) == 2
+            }
+    return frozenset(found)
 
 
 def require_chat_template(config: RunConfig) -> None:
@@ -242,11 +304,12 @@ def _missing(tracker: str) -> str:
     )
 
 
-def _require_settings_of_verl(config: RunConfig) -> None:
+def _require_settings_of_verl(config: RunConfig, *, trains: bool) -> None:
     from longhaul_trainer.device import usable_gpus, wanted_device
     from longhaul_trainer.verl.settings import require_known_settings
 
-    require_known_settings(config, device=wanted_device(config, num_gpus=len(usable_gpus())))
+    device = wanted_device(config, num_gpus=len(usable_gpus()))
+    require_known_settings(config, device=device, only_validate=not trains)
 
 
 def _problems(look_up: Callable[[], object]) -> list[str]:

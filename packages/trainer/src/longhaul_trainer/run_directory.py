@@ -31,9 +31,15 @@ class PanelScore:
 
     num_episodes: int
     """Episodes that did not fail."""
+    num_tasks: int
+    """Tasks that they are of."""
     mean_return: float
     success_rate: float
-    """Between 0 and 1."""
+    """Of the episodes, between 0 and 1."""
+    success_low: float
+    """Lower end of its 95 % interval over the tasks; see `success_rate_over_tasks`."""
+    success_high: float
+    """Upper end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ def evaluate(
     runs_directory: RunsDirectory = Path("runs"),
     skip_doctor: SkipDoctor = False,
 ) -> None:
-    """Play a fixed panel greedily, and store the episodes as a run of their own."""
+    """Play a fixed panel as [validation] says, and store the episodes as a run of their own."""
     from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
     if target in BUILT_IN_MODELS or (Path(target) / "tokenizer_config.json").is_file():
@@ -68,7 +68,7 @@ def evaluate(
         update={"name": split, "runs_directory": str(folder), "trackers": ()}
     )
     config = config.with_absolute_paths(Path.cwd())
-    check_machine(config, skip=skip_doctor)
+    check_machine(config, skip=skip_doctor, trains=False)
     run = RunDirectory.create(config)
     with run.locked():
         outcome = carry_out(config, run, evaluation(Split(split)))

@@ -152,20 +152,25 @@ def say_goodbye(outcome: RunOutcome, run: RunDirectory) -> None:
     Raises:
         typer.Exit: Always.
     """
-    if outcome.status != "finished":
+    if outcome.status != "finished" and run.load_config().checkpoint.optimizer:
         console_of("stdout").print(f"[dim]go on[/]   trainer resume {run.path}", highlight=False)
     raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
 
 
-def check_machine(config: RunConfig, *, skip: bool) -> None:
+def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None:
     """Show the doctor's warnings; what the description names is looked up in any case.
+
+    Args:
+        config: The run.
+        skip: Ask no doctor.
+        trains: Whether it is trained, and not its model evaluated alone.
 
     Raises:
         LonghaulError: If the machine cannot carry the run, unless that is to be skipped.
     """
     from longhaul_trainer.doctor import require_ready
 
-    require_named(config)
+    require_named(config, trains=trains)
     if skip:
         return
     for warning in require_ready(config):
@@ -203,6 +208,10 @@ def show_outcome(
         table.add_column(when, justify="right")
     table.add_row("mean return", *(f"{score.mean_return:.3f}" for score in shown.values()))
     table.add_row("success", *(f"{score.success_rate:.1%}" for score in shown.values()))
+    table.add_row(
+        "95 % of its tasks",
+        *(f"{score.success_low:.1%} to {score.success_high:.1%}" for score in shown.values()),
+    )
     table.add_row("episodes", *(f"{score.num_episodes}" for score in shown.values()))
     if shown:
         console.print(table)

@@ -226,7 +226,7 @@ class OptimizerConfig(Section):
 
 
 class ValidationConfig(Section):
-    """Greedy episodes on fixed sets of tasks (panels)."""
+    """Episodes on fixed sets of tasks (panels), greedy by default."""
 
     num_tasks: int = Field(default=64, ge=1)
     """Tasks of the validation set, by which the best checkpoint is chosen."""
@@ -236,6 +236,19 @@ class ValidationConfig(Section):
     """Validate the starting model too."""
     test_num_tasks: int = Field(default=128, ge=1)
     """Tasks of the test set that `trainer evaluate` plays."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Of sampling on both sets, over the whole distribution (top_p 1); 0 is greedy."""
+    samples_per_task: int = Field(default=1, ge=1)
+    """Episodes of each task, every one with a seed of its own; a score is the mean over all."""
+
+    def conflicts(self) -> Generator[str]:
+        """Greedy episodes of a task are the same episode."""
+        if self.samples_per_task > 1 and self.temperature == 0:
+            yield (
+                f"validation.samples_per_task = {self.samples_per_task} with "
+                "validation.temperature = 0 would play one greedy episode "
+                f"{self.samples_per_task} times; raise the temperature, or leave it at 1"
+            )
 
 
 class CheckpointConfig(Section):
@@ -247,3 +260,18 @@ class CheckpointConfig(Section):
     """Checkpoints to resume from that are kept."""
     keep_best: bool = True
     """Keep the checkpoint that did best in validation, too."""
+    optimizer: bool = True
+    """Write what a resume needs: the weights in float32, AdamW's moments, the learning rate's
+    place. Without it a checkpoint has the weights for the engine alone, and `trainer resume`
+    refuses to go on from it."""
+    huggingface: bool = True
+    """Write the weights as a Hugging Face folder too. Without it the final and the best ones are
+    made of the learner's own files when the run ends."""
+
+    def conflicts(self) -> Generator[str]:
+        """A checkpoint holds something."""
+        if not self.optimizer and not self.huggingface:
+            yield (
+                "checkpoint.optimizer = false and checkpoint.huggingface = false leave nothing "
+                "in a checkpoint; set one of them to true"
+            )

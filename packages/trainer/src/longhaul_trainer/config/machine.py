@@ -1,13 +1,17 @@
 """What carries the run: model, sampling engine and machine."""
 
 from collections.abc import Generator
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.toml import toml_value
 
 Precision = Literal["float32", "bfloat16"]
+
+ALL_LINEAR = "all-linear"
+"""PEFT's word for every linear layer but the output's."""
 
 
 class ModelConfig(Section):
@@ -17,13 +21,47 @@ class ModelConfig(Section):
     """`smollm2` (SmolLM2-135M-Instruct, packaged), `tiny` (random weights, for smoke runs),
     `tiny-moves` (random too, and mostly writes Sokoban's moves), or a Hugging Face folder."""
     dtype: Precision = "float32"
-    """Of the learner's weights."""
+    """Of the learner's weights and of AdamW's moments, an adapter's too. Training needs `float32`:
+    bfloat16 rounds most updates away. An evaluation, which trains nothing, may take `bfloat16`."""
     engine_dtype: Precision = "bfloat16"
-    """Of the sampling engine's weights."""
+    """Of the sampling engine's weights, and of the learner's passes through the model."""
     lora_rank: int = Field(default=0, ge=0)
     """Train a low-rank adapter of this rank; 0 trains every weight."""
+    lora_alpha: int | None = Field(default=None, ge=1)
+    """What the adapter adds is scaled by lora_alpha / lora_rank; left out, by 1."""
+    lora_target_modules: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False, min_length=1)
+    ] = (ALL_LINEAR,)
+    """Names of the layers that get an adapter, such as `["q_proj", "v_proj"]`, or `all-linear`:
+    every linear layer but the output's."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
+
+    @field_validator("lora_target_modules", mode="before")
+    @classmethod
+    def _one_name_is_a_list_of_one(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    def conflicts(self) -> Generator[str]:
+        """What an adapter has needs an adapter; `all-linear` is a word, not a name."""
+        if self.lora_rank == 0:
+            for name in ("lora_alpha", "lora_target_modules"):
+                value = getattr(self, name)
+                if value != type(self).model_fields[name].default:
+                    yield (
+                        f"model.{name} = {toml_value(value)} is of an adapter, and "
+                        "model.lora_rank = 0 trains every weight; set the rank, or leave it out"
+                    )
+        if ALL_LINEAR in self.lora_target_modules and len(self.lora_target_modules) > 1:
+            yield (
+                f"model.lora_target_modules = {toml_value(self.lora_target_modules)}: "
+                f'"{ALL_LINEAR}" is every linear layer; name it alone, or name layers'
+            )
+
+    @property
+    def adapter_alpha(self) -> int:
+        """What `lora_alpha` is, left out or not; its ratio to the rank scales the adapter."""
+        return self.lora_rank if self.lora_alpha is None else self.lora_alpha
 
 
 class EngineConfig(Section):

@@ -319,6 +319,20 @@ class RunConfig(Section):
                 f"{self.num_training_steps} to the policy"
             )
 
+    def training_problems(self) -> list[str]:
+        """What a training refuses, and an evaluation, which moves no weight, does not."""
+        if self.model.dtype == "float32":
+            return []
+        rate = self.optimizer.learning_rate
+        return [
+            f'model.dtype = "{self.model.dtype}" would train next to nothing: it has 8 bits, so '
+            f"an update of optimizer.learning_rate = {rate:g} is rounded away from every weight "
+            f"above {rate * 2**8:.2g}, and AdamW's moments stand still; set model.dtype = "
+            '"float32". That takes 4 bytes a weight in place of 2, and 12 in place of 6 where it '
+            "is trained, for its two moments; passes through the model stay in "
+            f'model.engine_dtype = "{self.model.engine_dtype}"'
+        ]
+
     def policy_version(self, training_step: int) -> int:
         """Optimizer steps behind the policy's weights when `training_step` training steps are over.
 

@@ -8,7 +8,7 @@ Shapes: O outputs, I inputs, R rank of the adapter.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ PREFIX = "base_model.model."
 WRAPPED = ".base_layer"
 FACTORS = (".lora_A.default.weight", ".lora_B.default.weight")
 INDEX = "model.safetensors.index.json"
+ADAPTER_META = "lora_train_meta.json"
+"""verl's file beside an adapter's weights: its rank and its alpha."""
 
 
 class Adapter(NamedTuple):
@@ -29,6 +31,17 @@ class Adapter(NamedTuple):
 
     down_RI: torch.Tensor
     up_OR: torch.Tensor
+
+    @property
+    def added_OI(self) -> torch.Tensor:
+        """Their product in float32, before it is scaled."""
+        return self.up_OR.float() @ self.down_RI.float()
+
+
+def scale_of(meta: Path) -> float:
+    """What an adapter is scaled by, `lora_alpha / R`, as verl wrote it beside a checkpoint."""
+    adapter = json.loads(meta.read_text(encoding="utf-8"))
+    return adapter["lora_alpha"] / adapter["r"]
 
 
 def merge_adapter(folder: Path, *, scale: float) -> None:
@@ -45,7 +58,15 @@ def merge_adapter(folder: Path, *, scale: float) -> None:
         ValueError: If an adapter has only one of its factors, or no weight to be added to.
     """
     files = sorted(folder.glob("*.safetensors"))
-    adapters = _adapters(files)
+    # Only the factors, which fit into memory.
+    adapters = adapters_in(
+        {
+            name: tensor
+            for file in files
+            for name, tensor in load_file(file).items()
+            if name.endswith(FACTORS)
+        }
+    )
     if not adapters:
         return
     file_of: dict[str, str] = {}
@@ -66,14 +87,13 @@ def plain_name(name: str) -> str:
     return name.removeprefix(PREFIX).replace(WRAPPED, "")
 
 
-def _adapters(files: Iterable[Path]) -> dict[str, Adapter]:
-    """By the plain name of the weight that each is added to; they fit into memory."""
-    found = {
-        plain_name(name): tensor
-        for file in files
-        for name, tensor in load_file(file).items()
-        if name.endswith(FACTORS)
-    }
+def adapters_in(tensors: Mapping[str, torch.Tensor]) -> dict[str, Adapter]:
+    """The adapters among tensors, by the plain name of the weight that each is added to.
+
+    Raises:
+        ValueError: If an adapter has only one of its factors.
+    """
+    found = {plain_name(name): tensor for name, tensor in tensors.items() if name.endswith(FACTORS)}
     modules = {name.removesuffix(factor) for name in found for factor in FACTORS if factor in name}
     adapters: dict[str, Adapter] = {}
     for module in sorted(modules):
@@ -95,8 +115,8 @@ def _merged(
         if adapter is None:
             merged[plain_name(name)] = weight_OI
         else:
-            added_OI = adapter.up_OR.float() @ adapter.down_RI.float()
-            merged[plain_name(name)] = (weight_OI.float() + scale * added_OI).to(weight_OI.dtype)
+            sum_OI = weight_OI.float() + scale * adapter.added_OI
+            merged[plain_name(name)] = sum_OI.to(weight_OI.dtype)
     return merged
 
 

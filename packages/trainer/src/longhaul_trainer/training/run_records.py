@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Real
 from typing import cast
 
@@ -144,7 +144,9 @@ class RunRecords:
             training_step=training_step,
             panel=panel,
             split=split,
-            **asdict(score),
+            num_episodes=score.num_episodes,
+            mean_return=score.mean_return,
+            success_rate=score.success_rate,
         )
 
 

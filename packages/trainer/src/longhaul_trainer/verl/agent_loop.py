@@ -155,7 +155,9 @@ class EpisodeService:
             ),
             build_memory=memory_builder(entry, template=template),
             acting=self._acting,
-            temperature=run.rollout.temperature if phase == "train" else 0.0,
+            temperature={"train": run.rollout.temperature, "baseline": 0.0}.get(
+                phase, run.validation.temperature
+            ),
             top_p=run.rollout.top_p if phase == "train" else 1.0,
             max_reply_tokens=run.rollout.max_reply_tokens,
         )
@@ -250,7 +252,9 @@ class EpisodeService:
             group_index=result.spec.group_index,
             retry=result.spec.retry,
             outcome=result.outcome,
-            group_size=run.rollout.group_size if phase == "train" else 1,
+            group_size={"train": run.rollout.group_size, "baseline": 1}.get(
+                phase, run.validation.samples_per_task
+            ),
         )
         tokens = {
             token

@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 
     TrainerFactory = Callable[[DictConfig, TrainingContext], LonghaulTrainer]
 
-ADAPTER_META = "lora_train_meta.json"
-"""verl's file beside an adapter's weights: its rank and its alpha."""
-
 Ending = Literal["finished", "cancelled", "failed"]
 
 
@@ -71,6 +68,8 @@ def run_training(
         How it ended: finished, or cancelled by Ctrl-C or from another terminal.
 
     Raises:
+        ConfigError: If the run's checkpoints are no place to go on from. A run that wrote no
+            optimizer then has its weights as models in its folder.
         LonghaulError: What went wrong, and what to do. The run's status in the store is then
             `failed`.
     """
@@ -79,6 +78,15 @@ def run_training(
     if checkpoint is not None and not resume:
         raise ConfigError(
             f"run {run.run_id} has checkpoints already; go on with `trainer resume {run.run_id}`"
+        )
+    if checkpoint is not None and not config.checkpoint.optimizer:
+        _keep_models(config, run, checkpoints)
+        raise ConfigError(
+            f"run {run.run_id} cannot go on: checkpoint.optimizer = false left AdamW's moments and "
+            "the learning rate's place out of its checkpoints, and what it would learn now were "
+            f"not what it would have learnt. Its weights after training step "
+            f"{checkpoint.training_step} are in {run.model}; `trainer train` with "
+            f"model.path={run.model} begins another run from them"
         )
     return _launch(config, run, checkpoints, checkpoint=checkpoint, make_trainer=make_trainer)
 
@@ -216,7 +224,7 @@ class _Launch:
             finally:
                 progress.look_away()
                 self._wind_up(recorder, run_context, trackers, RunEnding(status, message, failure))
-        self._keep_models()
+        _keep_models(self.config, self.run, self.checkpoints)
         return self._outcome(trainer, status, message)
 
     def _start_trackers(self, run_context: RunContext) -> Trackers:
@@ -390,20 +398,6 @@ class _Launch:
         )
         recorder.close()
 
-    def _keep_models(self) -> None:
-        """The last and the best weights as Hugging Face folders, under plain names."""
-        for checkpoint, folder in (
-            (self.checkpoints.latest(), self.run.model),
-            (self.checkpoints.best(), self.run.best_model),
-        ):
-            if checkpoint is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-                shutil.copytree(
-                    checkpoint.folder / "actor" / "huggingface", folder, copy_function=_link_or_copy
-                )
-                if self.config.model.lora_rank > 0:
-                    _merge_adapter(folder, checkpoint.folder / "actor" / ADAPTER_META)
-
     def _outcome(self, trainer: LonghaulTrainer | None, status: Ending, message: str) -> RunOutcome:
         with Session(read_only_engine(self.config.store)) as session:
             stored = get_run(session, run_id=self.run.run_id).summary
@@ -442,11 +436,40 @@ def next_attempt(run: RunDirectory, *, store: str) -> int:
     return max([*earlier, -1 if stored is None else stored], default=-1) + 1
 
 
-def _merge_adapter(folder: Path, meta: Path) -> None:
-    from longhaul_trainer.models.adapter import merge_adapter  # imports torch
+def _keep_models(config: RunConfig, run: RunDirectory, checkpoints: CheckpointFolder) -> None:
+    """The last and the best weights as Hugging Face folders, under plain names."""
+    written: dict[Path, Path] = {}
+    for checkpoint, folder in (
+        (checkpoints.latest(), run.model),
+        (checkpoints.best(), run.best_model),
+    ):
+        if checkpoint is None:
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        actor = checkpoint.folder / "actor"
+        if actor in written:
+            shutil.copytree(written[actor], folder, copy_function=_link_or_copy)
+        else:
+            _write_model(config, actor, folder)
+        written[actor] = folder
 
-    adapter = json.loads(meta.read_text(encoding="utf-8"))
-    merge_adapter(folder, scale=adapter["lora_alpha"] / adapter["r"])
+
+def _write_model(config: RunConfig, actor: Path, folder: Path) -> None:
+    """A checkpoint's weights: from its own Hugging Face folder, or from the learner's files."""
+    if not config.checkpoint.huggingface:
+        from longhaul_trainer.models.shards import write_model  # imports torch
+
+        write_model(actor, folder, start=prepare_model(config.model.path))
+        return
+    shutil.copytree(actor / "huggingface", folder, copy_function=_link_or_copy)
+    if config.model.lora_rank > 0:
+        from longhaul_trainer.models.adapter import (  # imports torch
+            ADAPTER_META,
+            merge_adapter,
+            scale_of,
+        )
+
+        merge_adapter(folder, scale=scale_of(actor / ADAPTER_META))
 
 
 def _link_or_copy(source: str, target: str) -> str:

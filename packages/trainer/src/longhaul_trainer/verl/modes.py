@@ -36,7 +36,7 @@ class ColocateAsyncTrainer(LonghaulTrainer, PPOTrainerColocateAsync):
     @contextlib.contextmanager
     def _learner_has_the_card(self) -> Generator[None]:
         """See `LonghaulTrainer`; replies that are being written wait as they do for an update."""
-        if not self.config.actor_rollout_ref.rollout.free_cache_engine:
+        if not self._engines_sleep:
             yield
             return
         engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves
@@ -68,10 +68,10 @@ class SeparateAsyncTrainer(LonghaulTrainer, PPOTrainerSeparateAsync):
         """Under the weights that the update begins with, which the learner still has."""
         return PPOTrainer._compute_old_log_prob(self, batch, metrics)
 
-    @contextlib.contextmanager
-    def _learner_has_the_card(self) -> Generator[None]:
-        """It always has: no engine shares it."""
-        yield
+    @property
+    def _engines_sleep(self) -> bool:
+        """Never: they have cards of their own, whatever verl's settings say of shared ones."""
+        return False
 
 
 TRAINERS: dict[str, type[LonghaulTrainer]] = {

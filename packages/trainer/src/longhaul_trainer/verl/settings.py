@@ -22,6 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 from longhaul_core.errors import ConfigError, MachineError
 from longhaul_trainer.agent_loops import least_workers, most_agent_loops
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.learning import CheckpointConfig
+from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.verl.attention import ATTENTION, SDPA, gpu_attention
@@ -39,10 +41,8 @@ LOSS_MODES = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 
 SHORT_DTYPE = {"float32": "fp32", "bfloat16": "bf16"}
 
-ENGINE, FSDP = "model_engine", "dp"
-"""The choice of training engine in verl's configuration, and its name for FSDP."""
-
 LEFT_OUT = (
+    "actor_rollout_ref.actor.checkpoint.save_lora_only",
     "actor_rollout_ref.actor.fsdp_config.mixed_precision.",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision.",
     "critic.fsdp.mixed_precision.",
@@ -52,8 +52,66 @@ LEFT_OUT = (
 )
 """Settings that verl's classes have and its YAML files do not show."""
 
-REFILLS = ("algorithm.filter_groups", "trainer.v1.sampler.sync_refill_failed_groups")
-"""Settings by which verl would ask for further tasks in the midst of a training step."""
+_BY_TOKENS = "micro-batches are by tokens here; set optimizer.micro_batch_tokens"
+_ONE_PASS = (
+    "each row is read once in a training step, in the optimizer step of its episode; see "
+    "optimizer.optimizer_steps_per_training_step"
+)
+_IN_THE_STORE = "every episode is in the run's store, those of validation too"
+_GROUPS_OF_EPISODES = "groups are chosen by episodes here; say sampling.dynamic = true"
+_CREDIT_IS_OURS = "rewards are the environment's; algorithm.reward_shaping names one of your own"
+_OTHER_ADAPTER = "that is Megatron's; set model.lora_rank, lora_alpha and lora_target_modules"
+
+REPLACED: Mapping[str, str] = {
+    "model_engine": (
+        "the learner is trained by FSDP2 alone; verl's other engines (Megatron, VeOmni, "
+        "TorchTitan) were never tried with the losses and checkpoints of this trainer"
+    ),
+    "actor_rollout_ref.rollout.name": (
+        "replies are sampled by vLLM alone; SGLang and TensorRT-LLM take seeds, logprobs and "
+        "weights in other ways, which this trainer does not speak"
+    ),
+    "actor_rollout_ref.rollout.val_kwargs": (
+        "validation samples as validation.temperature and validation.samples_per_task say"
+    ),
+    "actor_rollout_ref.rollout.multi_turn": (
+        "episodes are played by this trainer; set rollout.horizon and [environment]"
+    ),
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size": _BY_TOKENS,
+    "actor_rollout_ref.ref.log_prob_micro_batch_size": _BY_TOKENS,
+    "actor_rollout_ref.actor.ppo_micro_batch_size": _BY_TOKENS,
+    "actor_rollout_ref.actor.ppo_epochs": _ONE_PASS,
+    "actor_rollout_ref.actor.shuffle": _ONE_PASS,
+    "actor_rollout_ref.actor.loss_agg_mode": "the loss is ours; set algorithm.loss_unit",
+    "actor_rollout_ref.actor.loss_scale_factor": (
+        "the loss is ours; set algorithm.tokens_per_episode"
+    ),
+    "actor_rollout_ref.model.lora.rank": _OTHER_ADAPTER,
+    "actor_rollout_ref.model.lora.alpha": _OTHER_ADAPTER,
+    "actor_rollout_ref.model.lora.target_modules": _OTHER_ADAPTER,
+    "critic.ppo_micro_batch_size": _BY_TOKENS,
+    "critic.forward_micro_batch_size": _BY_TOKENS,
+    "critic.cliprange_value": "the critic's loss is ours; set critic.clip_range",
+    "critic.loss_agg_mode": "the critic's loss is ours; set algorithm.loss_unit",
+    "algorithm.gamma": "advantages are ours; set algorithm.discount",
+    "algorithm.lam": "advantages are ours; set algorithm.gae_lambda",
+    "algorithm.norm_adv_by_std_in_grpo": "advantages are ours; set algorithm.scale_by_std",
+    "algorithm.filter_groups": _GROUPS_OF_EPISODES,
+    "trainer.v1.sampler.sync_refill_failed_groups": _GROUPS_OF_EPISODES,
+    "trainer.use_v1": "this trainer stands on verl's V1 trainers alone",
+    "trainer.resume_from_path": "`trainer resume RUN` goes on with a run",
+    "trainer.max_actor_ckpt_to_keep": "set checkpoint.keep_last",
+    "trainer.max_critic_ckpt_to_keep": "set checkpoint.keep_last",
+    "trainer.rollout_data_dir": _IN_THE_STORE,
+    "trainer.validation_data_dir": _IN_THE_STORE,
+    "trainer.log_val_generations": _IN_THE_STORE,
+    "data.": "tasks and prompts are the run's own: [environment], [prompt] and [rollout]",
+    "custom_reward_function.": _CREDIT_IS_OURS,
+    "reward_model.": _CREDIT_IS_OURS,
+    "reward.": _CREDIT_IS_OURS,
+}
+"""Beginnings of verl's names that this trainer does not read, or that it reads elsewhere: why, and
+what to set. `[verl]` may hold none of them, since nothing would come of it."""
 
 CRITIC_ATTENTION = "critic.model.override_config.attn_implementation"
 FUSED_KERNELS = "actor_rollout_ref.model.use_fused_kernels"
@@ -88,7 +146,6 @@ RELIED_ON = frozenset(
         "actor_rollout_ref.hybrid_engine",
         "actor_rollout_ref.model.lora.merge",
         "actor_rollout_ref.actor.use_dynamic_bsz",
-        "actor_rollout_ref.actor.checkpoint.save_contents",
         "actor_rollout_ref.actor.checkpoint.load_contents",
         "actor_rollout_ref.actor.strategy",
         "actor_rollout_ref.actor.fsdp_config.strategy",
@@ -103,7 +160,6 @@ RELIED_ON = frozenset(
         "critic.use_dynamic_bsz",
         "critic.ppo_epochs",
         "critic.shuffle",
-        "critic.checkpoint.save_contents",
         "critic.checkpoint.load_contents",
         "critic.fsdp.strategy",
         "trainer.device",
@@ -124,6 +180,9 @@ CRITIC_ON_CPU: Mapping[str, Value] = {
     "critic.fsdp.use_no_sync_for_gradient_accumulation": True,
 }
 """What the critic needs there."""
+
+TO_RESUME = ["model", "optimizer", "extra"]
+"""What verl loads of a checkpoint that a run goes on from."""
 
 WEIGHT_BUCKET_MEGABYTES = 512
 """Buffer that weights travel in; on the CPU it must hold the largest tensor in float32."""
@@ -155,13 +214,13 @@ def verl_settings(
     Raises:
         ConfigError: If the `[verl]` table names a setting that verl does not have, or one that
             this function derives from the run or relies on, or the device cannot do what the run
-            asks for.
+            asks for, or a training could not learn.
         MachineError: If this verl lacks a setting that is derived.
     """
-    config = copy.deepcopy(_defaults(_engine(run, device)))
+    if not only_validate and (problems := run.training_problems()):
+        raise ConfigError("\n".join(problems))
+    config = copy.deepcopy(_defaults())
     derived = _derived(run, paths)
-    if _engine(run, device) == FSDP:
-        derived |= _fsdp(run)
     if run.algorithm.uses_critic and not only_validate:
         derived |= _critic(run, paths, device)
     if only_validate:
@@ -180,21 +239,22 @@ def verl_settings(
 
 
 @functools.cache
-def _defaults(engine: str) -> DictConfig:
-    """What verl's YAML files say for this training engine; composing them takes a second."""
+def _defaults() -> DictConfig:
+    """What verl's YAML files say, for FSDP and vLLM; composing them takes a second."""
     with initialize_config_dir(str(_config_folder()), version_base=None):
         return compose(
             "ppo_trainer",
-            overrides=["actor_rollout_ref.rollout.name=vllm", f"{ENGINE}={engine}"],
+            overrides=["actor_rollout_ref.rollout.name=vllm", "model_engine=dp"],
         )
 
 
-def require_known_settings(run: RunConfig, *, device: str) -> None:
+def require_known_settings(run: RunConfig, *, device: str, only_validate: bool = False) -> None:
     """Refuse a `[verl]` table that `verl_settings` would refuse, before anything is started.
 
     Args:
         run: What is to be trained.
         device: `"cpu"` or `"gpu"`.
+        only_validate: As for `verl_settings`.
 
     Raises:
         ConfigError: As `verl_settings`.
@@ -204,18 +264,8 @@ def require_known_settings(run: RunConfig, *, device: str) -> None:
         run,
         paths=Paths(model=nowhere, checkpoints=nowhere, agent_loops=nowhere, critic=nowhere),
         device=device,
+        only_validate=only_validate,
     )
-
-
-def _engine(run: RunConfig, device: str) -> str:
-    """Name of verl's training engine: FSDP2, or another one that `[verl]` asks for on GPUs."""
-    engine = run.verl.get(ENGINE, FSDP)
-    known = [path.stem for path in _config_folder().glob(f"{ENGINE}/*.yaml")]
-    if engine not in known:
-        raise ConfigError(f"verl.{ENGINE}: must be one of {sorted(known)}, got {engine!r}")
-    if device == "cpu" and engine != FSDP:
-        raise ConfigError(f"verl.{ENGINE}: {engine!r} needs GPUs; on a CPU it is {FSDP!r}")
-    return str(engine)
 
 
 def _config_folder() -> Path:
@@ -250,7 +300,7 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.path": str(paths.model),
         "actor_rollout_ref.model.enable_gradient_checkpointing": run.model.gradient_checkpointing,
-        "actor_rollout_ref.model.lora_rank": run.model.lora_rank,
+        **_adapter(run),
         f"{actor}.ppo_mini_batch_size": run.tasks_per_training_step // updates,
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": optimizer.micro_batch_tokens,
@@ -267,11 +317,15 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         f"{actor}.optim.betas": list(optimizer.betas),
         f"{actor}.optim.clip_grad": optimizer.max_gradient_norm,
         f"{actor}.optim.lr_warmup_steps": optimizer.warmup_training_steps * updates,
-        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
-        f"{actor}.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        f"{actor}.grad_clip": optimizer.max_gradient_norm,
+        f"{actor}.checkpoint.save_contents": checkpoint_contents(run.checkpoint),
+        f"{actor}.checkpoint.load_contents": TO_RESUME,
         f"{sampler}.n": rollout.group_size,
         f"{sampler}.temperature": rollout.temperature,
         f"{sampler}.top_p": rollout.top_p,
+        f"{sampler}.val_kwargs.n": run.validation.samples_per_task,
+        f"{sampler}.val_kwargs.temperature": run.validation.temperature,
+        f"{sampler}.val_kwargs.do_sample": run.validation.temperature > 0,
         f"{sampler}.dtype": run.model.engine_dtype,
         f"{sampler}.max_model_len": rollout.max_prompt_tokens + rollout.max_reply_tokens,
         f"{sampler}.max_num_seqs": run.engine.max_sequences,
@@ -304,7 +358,30 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "trainer.test_freq": run.validation.every or run.num_training_steps,
         "trainer.val_before_train": run.validation.before,
         "transfer_queue.enable": True,
-    } | _turns(run)
+        **_turns(run),
+        **_fsdp(run),
+    }
+
+
+def _adapter(run: RunConfig) -> dict[str, Value]:
+    """Of a low-rank adapter; a checkpoint then leaves out the weights that stay as they were."""
+    model, modules = run.model, list(run.model.lora_target_modules)
+    if model.lora_rank == 0:
+        return {"actor_rollout_ref.model.lora_rank": 0}
+    return {
+        "actor_rollout_ref.model.lora_rank": model.lora_rank,
+        "actor_rollout_ref.model.lora_alpha": model.adapter_alpha,
+        "actor_rollout_ref.model.target_modules": (
+            ALL_LINEAR if modules == [ALL_LINEAR] else modules
+        ),
+        "actor_rollout_ref.actor.checkpoint.save_lora_only": True,
+    }
+
+
+def checkpoint_contents(checkpoint: CheckpointConfig) -> list[str]:
+    """What the policy's checkpoints hold, by verl's names."""
+    of_resume = TO_RESUME if checkpoint.optimizer else []
+    return [*of_resume, *(["hf_model"] if checkpoint.huggingface else [])]
 
 
 def _turns(run: RunConfig) -> dict[str, Value]:
@@ -341,11 +418,8 @@ def _turns(run: RunConfig) -> dict[str, Value]:
 
 
 def _fsdp(run: RunConfig) -> dict[str, Value]:
-    """What only FSDP has; learner and reference compute in the precision that samples."""
-    derived: dict[str, Value] = {
-        "actor_rollout_ref.actor.strategy": "fsdp2",
-        "actor_rollout_ref.actor.grad_clip": run.optimizer.max_gradient_norm,
-    }
+    """The training engine; learner and reference compute in the precision that samples."""
+    derived: dict[str, Value] = {"actor_rollout_ref.actor.strategy": "fsdp2"}
     for role, dtype in (("actor", run.model.dtype), ("ref", run.model.engine_dtype)):
         engine = f"actor_rollout_ref.{role}.fsdp_config"
         derived |= {
@@ -363,8 +437,6 @@ def _fsdp(run: RunConfig) -> dict[str, Value]:
 def _critic(run: RunConfig, paths: Paths, device: str) -> dict[str, Value]:
     """The critic worker of verl, on FSDP; its loss is ours (`critic_loss`)."""
     optimizer, updates = run.optimizer, run.optimizer.optimizer_steps_per_training_step
-    if _engine(run, device) != FSDP:
-        raise ConfigError(f"verl.{ENGINE}: the critic is trained by {FSDP!r} alone")
     if paths.critic is None:
         raise ValueError("a run with a critic needs the folder of its weights")
     dtype, warmup = run.model.engine_dtype, run.critic.warmup_training_steps
@@ -388,8 +460,8 @@ def _critic(run: RunConfig, paths: Paths, device: str) -> dict[str, Value]:
         "critic.optim.clip_grad": optimizer.max_gradient_norm,
         "critic.optim.lr_warmup_steps": optimizer.warmup_training_steps * updates,
         "critic.grad_clip": optimizer.max_gradient_norm,
-        "critic.checkpoint.save_contents": ["model", "optimizer", "extra"],
-        "critic.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        "critic.checkpoint.save_contents": TO_RESUME if run.checkpoint.optimizer else [],
+        "critic.checkpoint.load_contents": TO_RESUME,
         "critic.fsdp.strategy": "fsdp2",
         "critic.fsdp.model_dtype": SHORT_DTYPE[run.model.dtype],
         "critic.fsdp.dtype": dtype,
@@ -415,7 +487,7 @@ def _gpu(run: RunConfig) -> dict[str, Value]:
         "trainer.device": "cuda",
         AGENT_LOOPS: min(run.resources.num_workers, most),
     }
-    return derived | _gpu_attention(run) if _engine(run, "gpu") == FSDP else derived
+    return derived | _gpu_attention(run)
 
 
 def _gpu_attention(run: RunConfig) -> dict[str, Value]:
@@ -494,10 +566,9 @@ def _refuse_unknown(
             f"say trackers = {toml_value(ours)}"
         )
     for name in table:
-        if name.startswith(REFILLS):
-            problems.append(
-                f"verl.{name}: groups are chosen by episodes here; say sampling.dynamic = true"
-            )
+        replaced = next((why for start, why in REPLACED.items() if name.startswith(start)), None)
+        if replaced is not None:
+            problems.append(f"verl.{name}: {replaced}")
         elif name in fixed and name in derived:
             problems.append(
                 f"verl.{name}: is {derived[name]!r} here, which the trainer relies on; it cannot "

@@ -44,6 +44,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
 from longhaul_core.errors import GroupError, LonghaulError
+from longhaul_core.evaluation import success_rate_over_tasks
 from longhaul_core.horizons import HorizonState
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split, Task
@@ -553,6 +554,11 @@ class LonghaulTrainer(PPOTrainer):
         num_filling = -len(kept) % ranks if kept else ranks
         return part.select_keys([*kept, *others[:num_filling]])
 
+    @property
+    def _engines_sleep(self) -> bool:
+        """Whether engines free their memory while the learner has the cards that both use."""
+        return self.config.actor_rollout_ref.rollout.free_cache_engine
+
     def on_step_end(self) -> None:
         self._context.stages.enter("weight sync", training_step=self.global_steps)
         self._check_engines()
@@ -565,8 +571,8 @@ class LonghaulTrainer(PPOTrainer):
         Raises:
             LonghaulError: If an engine is dead or does not answer.
         """
-        if self.config.actor_rollout_ref.rollout.free_cache_engine:
-            return  # it sleeps while the learner has the card
+        if self._engines_sleep:
+            return  # they do now, and verl wakes them with the weights
         servers = [s for m in self._rollout_server_managers() for s in m.server_handles]
         try:
             ray.get([server.clear_kv_cache.remote() for server in servers], timeout=ENGINE_SECONDS)
@@ -633,7 +639,7 @@ class LonghaulTrainer(PPOTrainer):
     # Validation
 
     def _validate(self) -> dict[str, float]:
-        """Greedy episodes on the panel; returns the scores as metrics.
+        """Episodes on the panel, as `[validation]` says; returns the scores as metrics.
 
         They are played at the final horizon from the start, so that scores of two moments differ
         by the policy alone.
@@ -686,6 +692,8 @@ class LonghaulTrainer(PPOTrainer):
         metrics = of_environments | {
             "validation/mean_return": score.mean_return,
             "validation/success_rate": score.success_rate,
+            "validation/success_rate_low": score.success_low,
+            "validation/success_rate_high": score.success_high,
             "validation/num_episodes": float(score.num_episodes),
             "validation/mean_steps": float(np.mean([len(episode.steps) for episode in episodes])),
         }
@@ -720,7 +728,7 @@ class LonghaulTrainer(PPOTrainer):
         folder = context.checkpoints.begin(self.global_steps)
         with self._learner_has_the_card():
             self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, self.global_steps)
-            if self.use_critic:
+            if self.use_critic and self._run.checkpoint.optimizer:  # else nobody loads it again
                 self.critic_wg.save_checkpoint(str(folder / "critic"), None, self.global_steps)
         # The step is in the store before its checkpoint exists: a kill between the two repeats
         # a training step, and never leaves a hole.
@@ -742,7 +750,7 @@ class LonghaulTrainer(PPOTrainer):
     @contextlib.contextmanager
     def _learner_has_the_card(self) -> Generator[None]:
         """Free what the engines hold of the cards they share, as verl does before it loads one."""
-        if not self.config.actor_rollout_ref.rollout.free_cache_engine:
+        if not self._engines_sleep:
             yield
             return
         engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves
@@ -769,9 +777,16 @@ class LonghaulTrainer(PPOTrainer):
 
 
 def _score_of(episodes: Sequence[EpisodeMetadata]) -> PanelScore:
-    """The score that episodes make, at least one."""
+    """The score that episodes make, at least one; each counts the same."""
+    of_tasks: dict[int, list[bool]] = {}
+    for episode in episodes:
+        of_tasks.setdefault(episode.group_index, []).append(episode.success)
+    success = success_rate_over_tasks(list(of_tasks.values()))
     return PanelScore(
         num_episodes=len(episodes),
+        num_tasks=success.num_units,
         mean_return=float(np.mean([episode.episode_return for episode in episodes])),
-        success_rate=float(np.mean([episode.success for episode in episodes])),
+        success_rate=success.estimate,
+        success_low=success.low,
+        success_high=success.high,
     )

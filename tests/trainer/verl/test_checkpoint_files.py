@@ -1,0 +1,198 @@
+"""What a checkpoint of verl's real FSDP worker holds, and what a run makes of it at its end."""
+
+# pyright: reportUnknownVariableType=false
+# safetensors is typed in part.
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.training.checkpoints import CheckpointFolder
+from longhaul_trainer.verl.launch import (
+    _keep_models,  # pyright: ignore[reportPrivateUsage]
+    run_training,
+)
+from trainer.verl.updates import LOSSES, Row, make_rows, update
+from verl_process import IMPORTS_VERL, one_worker
+
+pytestmark = IMPORTS_VERL
+
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def rows(model_folder: Path, cpu_run: None) -> list[Row]:
+    return make_rows(
+        AutoModelForCausalLM.from_pretrained(
+            model_folder, dtype=torch.float32, attn_implementation="sdpa"
+        )
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = RunDirectory(path=tmp_path / "run")
+    run.checkpoints.mkdir(parents=True)
+    return run
+
+
+def trained_by(model_folder: Path, *, lora_rank: int, **checkpoint: bool) -> RunConfig:
+    adapter = {"lora_rank": lora_rank, "lora_alpha": 3 * lora_rank} if lora_rank else {}
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": 8,
+            "tasks_per_training_step": 2,
+            "model": {"path": str(model_folder), "engine_dtype": "float32"} | adapter,
+            "optimizer": {"learning_rate": 1e-2},
+            "checkpoint": checkpoint,
+        }
+    )
+
+
+def for_the_engine(worker: Any) -> Weights:  # noqa: ANN401
+    """The whole weights, an adapter added, as the engine would get them."""
+    weights, _ = worker.actor.engine.get_per_tensor_param()
+    return {name: weight.clone() for name, weight in weights}
+
+
+@contextmanager
+def learner(config: RunConfig) -> Generator[Any]:
+    with one_worker(config, Path(config.model.path)) as worker:
+        yield worker
+
+
+def checkpointed(config: RunConfig, run: RunDirectory, rows: list[Row]) -> Weights:
+    """Two updates and a checkpoint of them, the best so far; returns the weights."""
+    checkpoints = CheckpointFolder(run.checkpoints)
+    with learner(config) as worker:
+        for _ in range(2):
+            update(worker, rows, LOSSES["clipped"])
+        folder = checkpoints.begin(2)
+        worker.save_checkpoint(str(folder / "actor"), None, 2)
+        weights = for_the_engine(worker)
+    checkpoints.publish(2, {"scores": {"2": {"mean_return": 0.5}}})
+    return weights
+
+
+def files_of(run: RunDirectory) -> set[str]:
+    (actor,) = run.checkpoints.glob("global_step_2/actor")
+    return {file.name.partition("_world")[0] for file in actor.iterdir() if file.is_file()}
+
+
+def model_in(folder: Path) -> Weights:
+    found: Weights = {}
+    for file in folder.glob("*.safetensors"):
+        found |= load_file(file)
+    return found
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("contents", [{}, {"huggingface": False}, {"optimizer": False}])
+def test_the_final_and_the_best_model_are_what_the_engine_sampled_from(
+    contents: dict[str, bool],
+    lora_rank: int,
+    model_folder: Path,
+    run: RunDirectory,
+    rows: list[Row],
+) -> None:
+    config = trained_by(model_folder, lora_rank=lora_rank, **contents)
+    trained = checkpointed(config, run, rows)
+
+    _keep_models(config, run, CheckpointFolder(run.checkpoints))
+
+    start = model_in(model_folder)
+    kept = model_in(run.model)
+    assert kept.keys() == start.keys()
+    for name, weight in kept.items():
+        assert weight.dtype == torch.float32, name
+        torch.testing.assert_close(weight, trained[name], rtol=0, atol=1e-6)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert not torch.allclose(kept[name], start[name], atol=1e-4)
+    loaded = AutoModelForCausalLM.from_pretrained(run.model, dtype=torch.float32)
+    torch.testing.assert_close(loaded.state_dict()[name], trained[name], rtol=0, atol=1e-6)
+    assert (run.model / "tokenizer.json").is_file()
+    # one and the same checkpoint: its weights are written once
+    of_both = [folder / "model.safetensors" for folder in (run.model, run.best_model)]
+    assert of_both[0].samefile(of_both[1])
+
+
+def test_a_checkpoint_without_the_optimizer_has_the_model_alone(
+    model_folder: Path, run: RunDirectory, rows: list[Row]
+) -> None:
+    checkpointed(trained_by(model_folder, lora_rank=0, optimizer=False), run, rows)
+
+    assert files_of(run) == {"fsdp_config.json"}
+    assert (run.checkpoints / "global_step_2/actor/huggingface/model.safetensors").is_file()
+
+
+def test_a_checkpoint_without_a_hugging_face_copy_has_no_weights_there(
+    model_folder: Path, run: RunDirectory, rows: list[Row]
+) -> None:
+    checkpointed(trained_by(model_folder, lora_rank=0, huggingface=False), run, rows)
+
+    assert files_of(run) == {"fsdp_config.json", "model", "optim", "extra_state"}
+    assert not model_in(run.checkpoints / "global_step_2/actor/huggingface")
+
+
+def test_a_checkpoint_of_an_adapter_leaves_out_the_weights_that_stay(
+    model_folder: Path, run: RunDirectory, rows: list[Row]
+) -> None:
+    checkpointed(trained_by(model_folder, lora_rank=4, huggingface=False), run, rows)
+
+    shard = torch.load(
+        run.checkpoints / "global_step_2/actor/model_world_size_1_rank_0.pt", weights_only=False
+    )
+    assert shard
+    assert all(".lora_" in name for name in shard)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_resume_goes_on_as_if_there_had_been_no_end(
+    lora_rank: int, model_folder: Path, run: RunDirectory, rows: list[Row]
+) -> None:
+    config = trained_by(model_folder, lora_rank=lora_rank, huggingface=False)
+    folder = run.checkpoints / "actor"
+    with learner(config) as worker:
+        for _ in range(2):
+            update(worker, rows, LOSSES["clipped"])
+        worker.save_checkpoint(str(folder), None, 2)
+        update(worker, rows, LOSSES["clipped"])
+        expected = for_the_engine(worker)
+
+    with learner(config) as worker:
+        worker.load_checkpoint(str(folder))
+        update(worker, rows, LOSSES["clipped"])
+        found = for_the_engine(worker)
+
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+def test_a_resume_without_the_optimizer_is_refused_and_leaves_the_model_to_begin_from(
+    model_folder: Path, run: RunDirectory, rows: list[Row]
+) -> None:
+    config = trained_by(model_folder, lora_rank=4, optimizer=False)
+    trained = checkpointed(config, run, rows)
+
+    with pytest.raises(ConfigError) as raised:
+        run_training(config, run, resume=True)
+
+    assert "checkpoint.optimizer = false left AdamW's moments" in str(raised.value)
+    assert f"model.path={run.model} begins another run from them" in str(raised.value)
+    for name, weight in model_in(run.model).items():
+        torch.testing.assert_close(weight, trained[name], rtol=0, atol=1e-6)

@@ -1,0 +1,70 @@
+"""Tests for `longhaul_trainer.verl.modes`: who notices an engine that died."""
+
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from longhaul_core.errors import LonghaulError
+from longhaul_trainer.config import RunConfig
+from trainer.verl.local_ray import ray_here
+from trainer.verl.test_settings import settings_of
+from verl_process import IMPORTS_VERL
+
+pytestmark = IMPORTS_VERL
+
+AHEAD = {"prefetch_batches": 1, "max_staleness": 1}
+TURNS: dict[str, dict[str, object]] = {
+    "sync": {},
+    "colocate_async": {"trainer": AHEAD | {"mode": "colocate_async"}},
+    "separate_async": {
+        "trainer": AHEAD | {"mode": "separate_async"},
+        "resources": {"num_engine_workers": 1},
+    },
+}
+
+
+@ray.remote(num_cpus=0)
+class Engine:
+    """Answers as vLLM's server does."""
+
+    def clear_kv_cache(self) -> None:
+        """Done."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray(cpu_run: None) -> Generator[None]:
+    with ray_here():
+        yield
+
+
+def trainer_on_gpus(mode: str, engine: object) -> Any:  # noqa: ANN401
+    """A trainer with the settings of GPUs, before it has workers, and one engine."""
+    from longhaul_trainer.verl.modes import TRAINERS
+
+    run = RunConfig.model_validate(
+        {"num_training_steps": 2, "tasks_per_training_step": 2} | TURNS[mode]
+    )
+    made: Any = TRAINERS[mode].__new__(TRAINERS[mode])
+    made.config = settings_of(run, device="gpu")
+    made.global_steps = 2
+    manager = "standalone_server_manager" if mode == "separate_async" else "llm_server_manager"
+    setattr(made, manager, SimpleNamespace(server_handles=[engine]))
+    return made
+
+
+@pytest.mark.parametrize("mode", TURNS)
+def test_on_gpus_a_dead_engine_is_noticed_where_engines_do_not_sleep(mode: str) -> None:
+    """Elsewhere they do while the learner has the cards, and cannot be asked."""
+    engine: Any = Engine.remote()
+    trainer = trainer_on_gpus(mode, engine)
+    trainer._check_engines()
+    ray.kill(engine)
+
+    if mode == "separate_async":
+        with pytest.raises(LonghaulError, match="rollout engine died in training step 2"):
+            trainer._check_engines()
+    else:
+        trainer._check_engines()
