@@ -67,8 +67,8 @@ class RolloutConfig(Section):
     it among themselves, as `environment.num_workers`."""
     reproducibility: Literal["exact", "fast"] = "exact"
     """How replies are drawn: `exact`, each by a seed of its own, so that a run that is repeated or
-    resumed draws with the same random numbers; `fast`, all by the engine's one generator, which a
-    GPU does several times faster, and never the same way twice."""
+    resumed draws with the same random numbers; `fast`, all of a pass by the engine's one generator,
+    in one operation and never the same way twice."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
     """A reply that takes longer fails its episode. With asynchronous rollout the limit is a day
     longer, because a reply may wait for an update."""
