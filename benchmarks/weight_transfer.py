@@ -58,7 +58,7 @@ def to_one_after_the_other(addresses: list[str], megabytes: int) -> None:
             outbox.connect(address)
         for name, tensor in weights(megabytes):
             head = {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
-            body = tensor.view(torch.uint8).numpy()
+            body = tensor.view(torch.uint8).numpy().data
             for outbox in outboxes:
                 outbox.send_multipart([json.dumps(head).encode(), body])
         for outbox in outboxes:

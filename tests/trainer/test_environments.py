@@ -72,7 +72,7 @@ def test_a_template_of_ones_own_that_knows_no_place_serves_all_but_one(
         "    return PromptTemplate(system=system, instruction=instruction)\n",
         encoding="utf-8",
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # pyright: ignore[reportUnknownMemberType]
 
     def template(name: str, place: str) -> PromptTemplate:
         prompt = {"template": f"own_template:{name}", "instruction_place": place}

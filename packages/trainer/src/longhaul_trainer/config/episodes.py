@@ -66,8 +66,8 @@ class RolloutConfig(Section):
     it among themselves, as `environment.num_workers`."""
     reproducibility: Literal["exact", "fast"] = "exact"
     """How replies are drawn: `exact`, each by a seed of its own, so that a run that is repeated or
-    resumed draws with the same random numbers; `fast`, all by the engine's one generator, which a
-    GPU does several times faster, and never the same way twice."""
+    resumed draws with the same random numbers; `fast`, all of a pass by the engine's one generator,
+    in one operation and never the same way twice."""
     agent_loops: int | None = Field(default=None, ge=1)
     """Processes that play the episodes. Each has its share of `concurrent_episodes` and of
     `environment.num_workers`, in whole groups where they suffice, and plays some 150 steps a second

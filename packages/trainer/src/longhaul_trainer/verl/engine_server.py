@@ -44,7 +44,8 @@ class WholeReplies:
         """See `AsyncLLM.generate`."""
         began = time.perf_counter()
         whole: RequestOutput | None = None
-        async for part in self._engine.generate(request_id=request_id, **asked):
+        parts: AsyncGenerator[RequestOutput] = self._engine.generate(request_id=request_id, **asked)
+        async for part in parts:
             if whole is None:
                 whole = part
             else:
@@ -89,15 +90,13 @@ class EngineServer(vLLMHttpServer):
         prompt_ids: list[int],
         sampling_params: dict[str, Any],
         request_id: str,
-        **others: Any,  # noqa: ANN401  # verl's
+        *others: Any,  # noqa: ANN401  # verl's
+        **named: Any,  # noqa: ANN401
     ) -> TokenOutput:
         """See `vLLMHttpServer.generate`; reports what was waited for an update and in the queue."""
         try:
             output = await super().generate(
-                prompt_ids=prompt_ids,
-                sampling_params=sampling_params | IN_TWO_PARTS,
-                request_id=request_id,
-                **others,
+                prompt_ids, sampling_params | IN_TWO_PARTS, request_id, *others, **named
             )
         finally:
             parked = self._parked_seconds.pop(request_id, 0.0)

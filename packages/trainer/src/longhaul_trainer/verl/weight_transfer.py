@@ -175,14 +175,15 @@ class TcpCheckpointEngine(CheckpointEngine):
         header = json.loads(head)
         dtype = getattr(torch, header["dtype"].removeprefix("torch."))
         tensor = torch.empty(header["shape"], dtype=dtype)
-        self._inbox.recv_into(tensor.reshape(-1).view(torch.uint8).numpy())
+        self._inbox.recv_into(tensor.reshape(-1).view(torch.uint8).numpy().data)
         return header["name"], tensor
 
 
 def _deliver(outbox: zmq.Socket[bytes], parts: list[Any]) -> None:
     """Send a message, and wait until its bytes are no longer needed."""
     try:
-        outbox.send_multipart(parts, copy=False, track=True).wait(LONGEST_SILENCE_SECONDS)
+        sent = cast("zmq.MessageTracker", outbox.send_multipart(parts, copy=False, track=True))
+        sent.wait(LONGEST_SILENCE_SECONDS)
     except (zmq.Again, zmq.NotDone) as error:
         raise LonghaulError(_silence("an engine took no weights")) from error
 
