@@ -30,6 +30,7 @@ from trainer.verl.updates import LENGTHS, LOSSES, Reports, make_rows, still_run,
 from verl_process import one_worker
 
 if TYPE_CHECKING:
+    from longhaul_trainer.verl.loss_inputs import RecordWriter
     from longhaul_trainer.verl.run_recorder import RunRecorder
 
 ROUNDS = 15
@@ -48,6 +49,26 @@ class Awaited:
 
     def settle(self) -> None:
         """Nothing is left to wait for."""
+
+
+class Timed:
+    """Hands records to a writer, and adds up how long that keeps the update from going on."""
+
+    def __init__(self, writer: "RecordWriter") -> None:
+        self._writer = writer
+        self.seconds = 0.0
+
+    def put(self, records: Sequence[Record]) -> None:
+        """As the writer's."""
+        began = time.perf_counter()
+        self._writer.put(records)
+        self.seconds += time.perf_counter() - began
+
+    def settle(self) -> None:
+        """As the writer's."""
+        began = time.perf_counter()
+        self._writer.settle()
+        self.seconds += time.perf_counter() - began
 
 
 def main() -> None:
@@ -96,7 +117,7 @@ def slow_recorder(store: Path, *, commit_seconds: float, num_steps: int) -> "Run
 
 
 def measure(recorder: "RunRecorder", folder: Path, *, num_micro_batches: int) -> None:
-    """Print the median update of each way, and what the reports add to it."""
+    """Print the median update of each way, and how long it stood still for its reports."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -105,28 +126,38 @@ def measure(recorder: "RunRecorder", folder: Path, *, num_micro_batches: int) ->
     model = prepare_model("tiny", folder / "models")
     plain = models.from_pretrained(model, dtype=torch.float32, attn_implementation="sdpa")
     rows = make_rows(plain, lengths=[(PROMPT_TOKENS, REPLY_TOKENS)] * num_micro_batches)
-    ways = {"reported nowhere": Reports(), "each awaited": Awaited(recorder), "behind": recorder}
+    ways: dict[str, RecordWriter] = {
+        "reported nowhere": Reports(),
+        "each awaited": Awaited(recorder),
+        "behind": recorder,
+    }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    waited: dict[str, list[float]] = {name: [] for name in ways}
     with one_worker(still_run(), model) as worker:
         for number in range(ROUNDS + 1):
             for name, writer in ways.items():
+                timed = Timed(writer)
                 began = time.perf_counter()
                 update(
                     worker,
                     rows,
                     LOSSES["clipped"],
                     micro_batch_tokens=PROMPT_TOKENS + REPLY_TOKENS,
-                    writer=writer,
+                    writer=timed,
                     optimizer_step=number * len(ways) + list(ways).index(name),
                 )
                 if number:  # the first one warms up
                     seconds[name].append(time.perf_counter() - began)
-    medians = {name: statistics.median(of) for name, of in seconds.items()}
-    nothing = medians["reported nowhere"]
-    print(f"an update of {num_micro_batches} micro-batches, median of {ROUNDS}:")
-    for name, median in medians.items():
-        print(f"  {name:17} {median:7.3f} s, reports {(median - nothing) / nothing:+6.1%}")
-    print(f"awaited over behind: {medians['each awaited'] / medians['behind']:.2f}")
+                    waited[name].append(timed.seconds)
+    updates = {name: statistics.median(of) for name, of in seconds.items()}
+    waits = {name: statistics.median(of) for name, of in waited.items()}
+    print(f"an update of {num_micro_batches} micro-batches, medians of {ROUNDS}:")
+    for name, median in updates.items():
+        print(f"  {name:17} {median:7.3f} s, of that waiting {1000 * waits[name]:6.1f} ms")
+    print(
+        f"awaited over behind: update {updates['each awaited'] / updates['behind']:.2f}, "
+        f"waiting {waits['each awaited'] / waits['behind']:.1f}"
+    )
 
 
 if __name__ == "__main__":

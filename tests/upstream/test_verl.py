@@ -489,6 +489,7 @@ def test_transfer_queue_is_called_as_ours_call_it() -> None:
         "kv_batch_get": {"keys", "partition_id", "select_fields"},
         "kv_batch_put": {"keys", "partition_id", "fields", "tags"},
         "kv_clear": {"keys", "partition_id"},
+        "kv_list": {"partition_id"},
     }
     for name, names in expected.items():
         assert names <= set(parameters(getattr(transfer_queue, name))), name
