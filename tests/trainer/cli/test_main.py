@@ -95,6 +95,7 @@ def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "8 tasks × 4 = 32 episodes of at most 6 to 8 steps" in done.stdout
     assert "2 a training step, 16 episodes each" in done.stdout
+    assert "agent loops 1, in the trainer's process" in words(done.stdout)
 
 
 def test_a_growing_horizon_is_summed_up_and_what_it_will_not_reach_is_noted(tmp_path: Path) -> None:
@@ -117,6 +118,17 @@ def test_a_growing_horizon_is_summed_up_and_what_it_will_not_reach_is_noted(tmp_
     )
     # A full step is 192 + 10 = 202 tokens, and 900 / 202 = 4.46.
     assert "max_episode_tokens = 900 holds 4 full steps of 202 tokens" in words(done.stdout)
+
+
+def test_agent_loops_without_room_for_a_group_are_noted(tmp_path: Path) -> None:
+    gpus = ("resources.num_workers=8", "environment.num_workers=24")
+    few = words(trainer("check", "default", *gpus, folder=tmp_path).stdout)
+    many = words(trainer("check", "default", "rollout.agent_loops=6", folder=tmp_path).stdout)
+
+    # 24 environments are room for three groups of 8; a training step has 4
+    assert "on GPUs rollout.agent_loops is 3 for 8 engines: each agent loop has room for" in few
+    assert "a whole group of 8 episodes in environment.num_workers = 24" in few
+    assert "rollout.agent_loops = 6 leaves one 5 episodes at once of" in many
 
 
 def test_checking_shows_every_environment_of_a_mixture(tmp_path: Path) -> None:

@@ -203,6 +203,14 @@ def test_there_are_recipes() -> None:
             "engine.tensor_parallel_size = 2 does not divide resources.num_workers = 3",
         ),
         (
+            {
+                "rollout": {"agent_loops": 4, "concurrent_episodes": 3},
+                "environment": {"num_workers": 6},
+            },
+            "rollout.agent_loops = 4: each plays a share of rollout.concurrent_episodes = 3 in a "
+            "share of environment.num_workers = 6, at least one; ask for 1 to 3",
+        ),
+        (
             {"engine": {"max_sequences": 64, "max_batched_tokens": 63}},
             "engine.max_batched_tokens = 63 is less than engine.max_sequences = 64",
         ),

@@ -113,7 +113,7 @@ def service_of(
         descriptions=descriptions_of(run),
     )
 
-    def find(_name: str) -> SlowRecorder:
+    def find(_name: str, *, max_pending: int) -> SlowRecorder:
         return recorder
 
     with pytest.MonkeyPatch.context() as patch:

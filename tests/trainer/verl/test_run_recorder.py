@@ -162,10 +162,9 @@ class TestRunRecorder:
         recorder.flush()
 
     def test_no_more_batches_are_sent_than_may_be_on_their_way(
-        self, path: Path, recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch
+        self, path: Path, recorder: RunRecorder
     ) -> None:
-        monkeypatch.setattr(recorder_module, "MAX_PENDING", 3)
-        bounded = RunRecorder.find(path.as_posix())
+        bounded = RunRecorder.find(path.as_posix(), max_pending=3)
         batches = [[record] for record in make_training_step(1)]
 
         async def commit() -> None:

@@ -55,7 +55,7 @@ _TWO_RUNS = (
             model={"dtype": "bfloat16", "engine_dtype": "float32", "lora_rank": 8,
                    "gradient_checkpointing": True},
             rollout={"group_size": 6, "max_prompt_tokens": 300, "max_reply_tokens": 20,
-                     "temperature": 0.5, "top_p": 0.9},
+                     "temperature": 0.5, "top_p": 0.9, "agent_loops": 2},
             loss={"clip_low": 0.1, "clip_high": 0.3, "dual_clip": 4.0, "kl_coefficient": 0.1,
                   "kl_kind": "k2", "entropy_coefficient": 0.1, "importance_sampling": "token",
                   "importance_cap": 3.0},
@@ -191,13 +191,7 @@ def test_every_overridable_name_reaches_verl_as_the_run_says(device: str) -> Non
         "trainer.logger": ["console", "swanlab"],
         f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": 1024,
     }
-    loops = {f"{ROLLOUT}.agent.num_workers": 8}
-    assert table.keys() | loops.keys() == OVERRIDABLE
-    if device == "gpu":
-        table |= loops
-    else:
-        with pytest.raises(ConfigError, match=r"agent.num_workers: is 1 here, which the trainer"):
-            settings_of(small_run(verl=loops), device=device)
+    assert table.keys() == OVERRIDABLE
 
     config = settings_of(small_run(algorithm={"name": "gae"}, verl=table), device=device)
 
@@ -205,15 +199,16 @@ def test_every_overridable_name_reaches_verl_as_the_run_says(device: str) -> Non
         assert value(config, name) == wanted
 
 
-def test_there_are_no_more_agent_loops_than_episodes_and_environments_at_once() -> None:
+@pytest.mark.parametrize(("device", "suggested"), [("cpu", 1), ("gpu", 2)])
+def test_verl_starts_as_many_agent_loops_as_the_run_asks_for(device: str, suggested: int) -> None:
     loops = f"{ROLLOUT}.agent.num_workers"
-    small = {"environment": {"num_workers": 6}, "rollout": {"concurrent_episodes": 3}}
 
-    for num_workers, num_loops in ((2, 2), (8, 3)):
-        run = small_run(**small, resources={"num_workers": num_workers})
-        assert value(settings_of(run, device="gpu"), loops) == num_loops
-    with pytest.raises(ConfigError, match=r"agent.num_workers = 4: .*_episodes = 3 .* for 1 to 3"):
-        settings_of(small_run(**small, verl={loops: 4}), device="gpu")
+    roomy = small_run(environment={"num_workers": 64})
+    assert value(settings_of(roomy, device=device), loops) == suggested
+    asked = small_run(rollout={"agent_loops": 3})
+    assert value(settings_of(asked, device=device), loops) == 3
+    with pytest.raises(ConfigError, match=r"agent.num_workers: say rollout.agent_loops = 3"):
+        settings_of(small_run(verl={loops: 3}), device=device)
 
 
 def test_a_tracker_of_ours_is_not_started_a_second_time_by_verl() -> None:

@@ -29,7 +29,7 @@ from longhaul_core.tasks import (
 )
 from longhaul_core.types import Split, Task
 from longhaul_envs.sources import environment_source
-from longhaul_trainer.agent_loops import AgentLoop
+from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import EnvironmentConfig, MixedEnvironmentConfig, RunConfig
 
 REGISTRY = "longhaul_envs.registry"
@@ -69,11 +69,13 @@ class RunEnvironments:
             agent_loop: Which of the run's agent loops will play them; None for a run that has one.
         """
         agent_loop = agent_loop or AgentLoop()
+        unit = episodes_of_a_group(run)
         self._sources: dict[str, EnvironmentSource] = {}
         for entry in run.played_environments:
             source = source_of(entry)
             if isinstance(source, GymSource) and entry.isolation == "process":
-                source = PooledSource(source, num_workers=agent_loop.share(entry.num_workers))
+                share = agent_loop.share(entry.num_workers, unit=unit)
+                source = PooledSource(source, num_workers=share)
             self._sources[entry.id] = source
 
     def __call__(self, task: Task) -> Environment:

@@ -7,7 +7,12 @@ from rich.table import Table
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.horizons import HorizonState
-from longhaul_trainer.agent_loops import least_workers, most_agent_loops
+from longhaul_trainer.agent_loops import (
+    episodes_at_once,
+    episodes_of_a_group,
+    least_workers,
+    num_agent_loops,
+)
 from longhaul_trainer.cli.arguments import Further, console_of
 from longhaul_trainer.cli.train import describe
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
@@ -52,6 +57,7 @@ def summary(config: RunConfig) -> dict[str, str]:
     return {
         "model": config.model.path,
         **environments_in_words(config),
+        "agent loops": agent_loops_in_words(config),
         "algorithm": algorithm_in_words(config),
         "training step": (
             f"{config.tasks_per_training_step} tasks × {rollout.group_size} = {episodes} episodes "
@@ -82,6 +88,14 @@ def environments_in_words(config: RunConfig) -> dict[str, str]:
     return lines
 
 
+def agent_loops_in_words(config: RunConfig) -> str:
+    """How many processes play the episodes, which may depend on the machine."""
+    of_cpu, of_gpus = (num_agent_loops(config, device=device) for device in ("cpu", "gpu"))
+    on_cpu = "1, in the trainer's process" if of_cpu == 1 else f"{of_cpu} processes"
+    by_device = {"cpu": on_cpu, "gpu": f"{of_gpus} processes"}
+    return by_device.get(config.resources.device, f"on GPUs {of_gpus}; on a CPU {on_cpu}")
+
+
 def algorithm_in_words(config: RunConfig) -> str:
     """The estimator, and what it needs besides the group's episodes."""
     name = config.algorithm.name
@@ -93,15 +107,6 @@ def algorithm_in_words(config: RunConfig) -> str:
         start = config.critic.path or config.model.path
         return f"{name} by {config.algorithm.gae_level}, with a critic from {start}{alone}"
     return name
-
-
-def num_engines(config: RunConfig) -> int:
-    """Engines of the run: each takes `engine.tensor_parallel_size` GPUs, or on a CPU a worker."""
-    resources = config.resources
-    workers = resources.num_workers * resources.num_nodes
-    if config.trainer.mode == "separate_async":
-        workers = resources.num_engine_workers * resources.num_engine_nodes
-    return workers // config.engine.tensor_parallel_size
 
 
 def horizon_span(config: RunConfig) -> str:
@@ -117,7 +122,7 @@ def advice(config: RunConfig) -> list[str]:
     rollout = config.rollout
     workers = sum(entry.num_workers for entry in config.played_environments)
     at_once = min(workers, rollout.concurrent_episodes)
-    engines = num_engines(config)
+    engines = config.num_engines
     if workers < rollout.concurrent_episodes:
         named = "environments: num_workers" if config.environments else "environment.num_workers"
         lines.append(
@@ -130,13 +135,7 @@ def advice(config: RunConfig) -> list[str]:
             f"engine.max_sequences = {config.engine.max_sequences}{each} makes some of "
             f"{at_once} episodes wait for the engine"
         )
-    if most_agent_loops(config) < config.resources.num_workers:
-        lines.append(
-            f"on GPUs {most_agent_loops(config)} agent loops play the episodes, not "
-            f"resources.num_workers = {config.resources.num_workers}: each needs a share of "
-            f"{least_workers(config)} and "
-            f"rollout.concurrent_episodes = {rollout.concurrent_episodes}"
-        )
+    lines += agent_loop_advice(config)
     if rollout.top_p < 1:
         lines.append(
             f"rollout.top_p = {rollout.top_p:g} samples from a cut distribution, whose logprobs "
@@ -164,6 +163,30 @@ def advice(config: RunConfig) -> list[str]:
     for place, entry in enumerate(config.played_environments):
         lines += memory_advice(config, entry, f"environments[{place}]." * bool(config.environments))
     return lines
+
+
+def agent_loop_advice(config: RunConfig) -> list[str]:
+    """Where agent loops are fewer than suits the engines, or play a group in several turns."""
+    num_loops, engines = num_agent_loops(config, device="gpu"), config.num_engines
+    group = episodes_of_a_group(config)
+    limits = (
+        f"{least_workers(config)} and "
+        f"rollout.concurrent_episodes = {config.rollout.concurrent_episodes}"
+    )
+    if config.rollout.agent_loops is None:
+        if num_loops < min(engines, config.tasks_per_training_step):
+            return [
+                f"on GPUs rollout.agent_loops is {num_loops} for {engines} engines: each agent "
+                f"loop has room for a whole group of {group} episodes in {limits}"
+            ]
+        return []
+    least = min(episodes_at_once(config, num_loops=num_loops))
+    if num_loops > 1 and least < group:
+        return [
+            f"rollout.agent_loops = {num_loops} leaves one {least} episodes at once of {limits}: a "
+            f"group of {group} is played by one agent loop, some of it after the rest"
+        ]
+    return []
 
 
 def memory_advice(config: RunConfig, entry: MixedEnvironmentConfig, prefix: str) -> list[str]:

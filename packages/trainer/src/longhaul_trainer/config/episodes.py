@@ -36,8 +36,7 @@ class EnvironmentConfig(Section):
     num_workers: int = Field(default=8, ge=1)
     """Environments alive at once, in the whole run; with `process` isolation each is in a worker
     process of its own, unless its class declares that several episodes may share one
-    (`episodes_per_process`). Agent loops divide it among themselves: on GPUs there are
-    `resources.num_workers` of them, or fewer where the limit is smaller."""
+    (`episodes_per_process`). Agent loops divide it among themselves (`rollout.agent_loops`)."""
 
 
 class RolloutConfig(Section):
@@ -65,6 +64,12 @@ class RolloutConfig(Section):
     concurrent_episodes: int = Field(default=64, ge=1)
     """Episodes in flight at once, in the whole run; each goes at its own pace. Agent loops divide
     it among themselves, as `environment.num_workers`."""
+    agent_loops: int | None = Field(default=None, ge=1)
+    """Processes that play the episodes. Each has its share of `concurrent_episodes` and of
+    `environment.num_workers`, in whole groups where they suffice, and plays some 150 steps a second
+    with prompts of 2,000 tokens. Left out: on a CPU the trainer's process plays; on GPUs there is
+    one for each engine and at least two, but no more than have room for a whole group each, nor
+    than a training step has tasks."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
     """A reply that takes longer fails its episode. With asynchronous rollout the limit is a day
     longer, because a reply may wait for an update."""

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from longhaul_core.components import is_own
+from longhaul_trainer.agent_loops import least_workers, most_agent_loops
 from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
@@ -114,6 +115,7 @@ class RunConfig(Section):
         """Rules that tie fields of different sections."""
         yield from self._environments_that_cannot_be_mixed()
         yield from self._engines_beside_the_learner()
+        yield from self._agent_loops_without_a_share()
         updates = self.optimizer.optimizer_steps_per_training_step
         if self.tasks_per_training_step % updates:
             yield (
@@ -296,6 +298,24 @@ class RunConfig(Section):
                 f"resources.num_engine_workers = {engines}; an engine takes whole workers of one "
                 "node"
             )
+
+    def _agent_loops_without_a_share(self) -> Generator[str]:
+        asked, most = self.rollout.agent_loops, most_agent_loops(self)
+        if asked is not None and asked > most:
+            yield (
+                f"rollout.agent_loops = {asked}: each plays a share of "
+                f"rollout.concurrent_episodes = {self.rollout.concurrent_episodes} in a share of "
+                f"{least_workers(self)}, at least one; ask for 1 to {most}, or raise both limits"
+            )
+
+    @property
+    def num_engines(self) -> int:
+        """Engines of the run: each takes `engine.tensor_parallel_size` workers."""
+        resources = self.resources
+        workers = resources.num_workers * resources.num_nodes
+        if self.trainer.mode == "separate_async":
+            workers = resources.num_engine_workers * resources.num_engine_nodes
+        return workers // self.engine.tensor_parallel_size
 
     def _critic_contradictions(self) -> Generator[str]:
         if not self.algorithm.uses_critic:

@@ -3,7 +3,9 @@
 verl gives each worker process a batch of prompts and awaits one session for each place in
 a group; here a prompt is a task, and verl's session is an episode played by an `EpisodeRunner`,
 with its retries. What every episode of a process shares (environments, slots, templates) is
-built once, by `EpisodeService`.
+built once, by `EpisodeService`. A run has one such process or several, as
+`longhaul_trainer.agent_loops` decides: slots, environment processes and records on their way are
+shares of the run's, and of the token pieces that several hand over the store keeps the first.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from longhaul_core.rollout import (
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, FinishReason, Task, Trajectory
-from longhaul_trainer.agent_loops import AgentLoop
+from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import MixedEnvironmentConfig
 from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
@@ -40,7 +42,7 @@ from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
 from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
 from longhaul_trainer.verl.rows import to_rows
-from longhaul_trainer.verl.run_recorder import RunRecorder
+from longhaul_trainer.verl.run_recorder import MAX_PENDING, RunRecorder
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
@@ -114,11 +116,15 @@ class EpisodeService:
         agent_loop = agent_loop or AgentLoop()
         self.run_context = run_context
         self.run = run
-        self.recorder = RunRecorder.find(run_context.recorder_name)
+        self.recorder = RunRecorder.find(
+            run_context.recorder_name, max_pending=max(1, MAX_PENDING // agent_loop.of)
+        )
         self.in_flight = EpisodesInFlight()
         self._runner = EpisodeRunner(
             make_environment=RunEnvironments(run, agent_loop=agent_loop),
-            concurrency=agent_loop.share(run.rollout.concurrent_episodes),
+            concurrency=agent_loop.share(
+                run.rollout.concurrent_episodes, unit=episodes_of_a_group(run)
+            ),
             max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
         )
         self._tokenizer = tokenizer

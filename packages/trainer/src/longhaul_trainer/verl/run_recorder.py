@@ -160,13 +160,14 @@ class RunRecorder:
     processor_seconds = 0.0
     """What the writer's process has taken, when it last answered."""
 
-    def __init__(self, actor: ActorHandle[Any]) -> None:
+    def __init__(self, actor: ActorHandle[Any], *, max_pending: int = MAX_PENDING) -> None:
         self._actor: Any = actor
         self._pending: list[Pending] = []
         self._lock = threading.Lock()
         self._asked: Pending | None = None
         self._silent = False
-        self._places = asyncio.Semaphore(MAX_PENDING)
+        self._max_pending = max_pending
+        self._places = asyncio.Semaphore(max_pending)
 
     @classmethod
     def start(cls, store: str, *, name: str, run_id: str, attempt: int) -> RunRecorder:
@@ -193,9 +194,14 @@ class RunRecorder:
         return recorder
 
     @classmethod
-    def find(cls, name: str) -> RunRecorder:
-        """The recorder that `start` made under `name`."""
-        return cls(ray.get_actor(name))
+    def find(cls, name: str, *, max_pending: int = MAX_PENDING) -> RunRecorder:
+        """The recorder that `start` made under `name`.
+
+        Args:
+            name: Of the recorder.
+            max_pending: Batches of this process on the way before a caller waits.
+        """
+        return cls(ray.get_actor(name), max_pending=max_pending)
 
     def put(self, records: Sequence[Record]) -> None:
         """Hand over records, in order; waits only if the writer is far behind.
@@ -207,7 +213,7 @@ class RunRecorder:
             return
         with self._lock:
             done, self._pending = _settled(self._pending)
-            if len(self._pending) >= MAX_PENDING:
+            if len(self._pending) >= self._max_pending:
                 ray.wait(self._pending, num_returns=1)
             self._pending.append(self._actor.write.remote(list(records)))
         _raise_failures(done)
@@ -222,7 +228,7 @@ class RunRecorder:
             _raise_failures([self._actor.write.remote(list(records))])
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """As `write`, while the event loop goes on; batches beyond `MAX_PENDING` are not sent yet.
+        """As `write`, while the event loop goes on; batches beyond its bound are not sent yet.
 
         Raises:
             StoreError: If the writer failed on them.

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from longhaul_core.errors import ConfigError, MachineError
-from longhaul_trainer.agent_loops import least_workers, most_agent_loops
+from longhaul_trainer.agent_loops import num_agent_loops
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
@@ -61,12 +61,12 @@ SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
 """Last part of the settings that share a row out among GPUs: of the actor, reference and critic."""
 
 AGENT_LOOPS = "actor_rollout_ref.rollout.agent.num_workers"
+"""What `rollout.agent_loops` decides."""
 
 OVERRIDABLE = frozenset(
     {
         "trainer.project_name",
         "trainer.logger",
-        AGENT_LOOPS,
         "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
         *(
             f"{engine}.mixed_precision.{name}"
@@ -79,8 +79,7 @@ OVERRIDABLE = frozenset(
         ),
     }
 )
-"""What no section of a run decides and `[verl]` may: ours is a default. On a CPU the number of
-agent loops is not among it."""
+"""What no section of a run decides and `[verl]` may: ours is a default."""
 
 RELIED_ON = frozenset(
     {
@@ -403,17 +402,9 @@ def _critic(run: RunConfig, paths: Paths, device: str) -> dict[str, Value]:
 
 
 def _gpu(run: RunConfig) -> dict[str, Value]:
-    most = most_agent_loops(run)
-    asked = run.verl.get(AGENT_LOOPS)
-    if isinstance(asked, int) and not 1 <= asked <= most:
-        raise ConfigError(
-            f"verl.{AGENT_LOOPS} = {asked}: each agent loop plays a share of "
-            f"rollout.concurrent_episodes = {run.rollout.concurrent_episodes} in a share of "
-            f"{least_workers(run)}, at least one; ask for 1 to {most}, or raise both limits"
-        )
     derived: dict[str, Value] = {
         "trainer.device": "cuda",
-        AGENT_LOOPS: min(run.resources.num_workers, most),
+        AGENT_LOOPS: num_agent_loops(run, device="gpu"),
     }
     return derived | _gpu_attention(run) if _engine(run, "gpu") == FSDP else derived
 
@@ -459,7 +450,7 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
         f"{sampler}.free_cache_engine": False,
         f"{sampler}.enable_sleep_mode": False,
         f"{sampler}.load_format": "safetensors",
-        AGENT_LOOPS: 1,
+        AGENT_LOOPS: num_agent_loops(run, device="cpu"),
         f"{engine}.worker_extension_cls": "longhaul_trainer.verl.cpu.engine.CpuWorkerExtension",
         f"{engine}.distributed_executor_backend": "uni",
         f"{engine}.kv_cache_memory_bytes": int(run.engine.memory_gib * 2**30),
@@ -498,6 +489,9 @@ def _refuse_unknown(
             problems.append(
                 f"verl.{name}: groups are chosen by episodes here; say sampling.dynamic = true"
             )
+        elif name == AGENT_LOOPS:
+            asked = toml_value(table[name])
+            problems.append(f"verl.{name}: say rollout.agent_loops = {asked}")
         elif name in fixed and name in derived:
             problems.append(
                 f"verl.{name}: is {derived[name]!r} here, which the trainer relies on; it cannot "
