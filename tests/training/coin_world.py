@@ -4,7 +4,9 @@
 # pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
 # Gymnasium is typed in part.
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,6 +18,8 @@ from training.task_lists import numbered_tasks
 ID = "longhaul-tests/Coin-v0"
 PRICE = 0.125
 """What `cheaper` takes for each step; a float has it exactly."""
+PLAYERS = "LONGHAUL_TEST_PLAYERS"
+"""Variable: a folder, where `cheaper` leaves a file named by the process that it is called in."""
 
 
 class CoinWorld(gymnasium.Env[str, str]):
@@ -40,6 +44,7 @@ class CoinWorld(gymnasium.Env[str, str]):
 
 def cheaper(episode: Trajectory) -> list[float]:
     """Each step costs something."""
+    (Path(os.environ[PLAYERS]) / str(os.getpid())).touch()
     return [step.reward - PRICE for step in episode.steps]
 
 

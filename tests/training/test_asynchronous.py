@@ -130,9 +130,10 @@ def separate(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """Killed after the first checkpoint, while groups wait, and resumed."""
+    """Killed after the first checkpoint, while groups wait, and resumed. Two processes play."""
     folder = tmp_path_factory.mktemp("killed")
-    options = (*COLOCATED, *MERGED, *CRITIC, "checkpoint.every=1")
+    loops = "rollout.agent_loops=2"
+    options = (*COLOCATED, *MERGED, *CRITIC, loops, "checkpoint.every=1")
     process = trainer(folder, *arguments(folder, wordy_world.ID, *options))
     state = "runs/*/checkpoints/global_step_1/longhaul.json"
     wait_until(process, lambda: any(folder.glob(state)), every=0.002)

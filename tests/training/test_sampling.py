@@ -1,11 +1,15 @@
-"""Dynamic sampling, a reward of the run's own and oversampling through the whole stack."""
+"""Dynamic sampling, a reward of the run's own and oversampling through the whole stack.
 
+One of the runs plays as a run on GPUs does, in two agent loops that are processes of their own.
+"""
+
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
-from training.coin_world import ID, PRICE
-from training.launching import Launched, in_world, path_with_tests, run
+from training.coin_world import ID, PLAYERS, PRICE
+from training.launching import Launched, in_world, path_with_tests, run, wait_for_the_dead
 from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -24,7 +28,12 @@ COMMON = (
 )
 OPTIONS = {
     "surplus waits": ("trainer.max_staleness=1",),
-    "stragglers are stopped": ("sampling.extra_tasks=2",),
+    "stragglers are stopped": (
+        "sampling.extra_tasks=2",
+        "rollout.agent_loops=2",
+        "rollout.concurrent_episodes=3",
+        "environment.num_workers=4",
+    ),
     "played ahead": (
         'trainer.mode="colocate_async"',
         "trainer.prefetch_batches=1",
@@ -45,8 +54,10 @@ def options(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def trained(options: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder: Path = tmp_path_factory.mktemp("sampling")
+    (players := folder / "players").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path_with_tests())
+        patch.setenv(PLAYERS, str(players))
         launched = run(folder, "train", *in_world(ID), *COMMON, *OPTIONS[options])
     assert launched.returncode == 0, launched.output
     return launched
@@ -90,6 +101,31 @@ def test_what_is_not_trained_on_waits_or_is_stopped(trained: Launched, options: 
     else:
         assert waited > 0
         assert stopped == 0
+
+
+def test_each_agent_loop_plays_and_is_gone_after_the_end(trained: Launched, options: str) -> None:
+    players = {int(player.name) for player in (trained.folder / "players").iterdir()}
+    trainers = {pid for (pid,) in trained.query("SELECT pid FROM attempts")}
+
+    if options == "stragglers are stopped":
+        assert len(players) == 2
+        assert not players & trainers
+    else:
+        assert players == trainers
+    wait_for_the_dead(trained.folder)
+
+
+def test_the_agent_loops_keep_the_runs_limit_on_episodes_together(
+    trained: Launched, options: str
+) -> None:
+    if options != "stragglers are stopped":
+        pytest.skip("one agent loop plays")
+    episodes = trained.query("SELECT started_at, started_at + duration_seconds FROM episodes")
+
+    # Ends come before starts: a slot is free when its episode's time is over.
+    moments = sorted([(start, 1) for start, _ in episodes] + [(end, -1) for _, end in episodes])
+    in_flight = list(accumulate(change for _, change in moments))
+    assert max(in_flight) == 3  # rollout.concurrent_episodes, in shares of 2 and 1
 
 
 def test_a_horizon_grows_where_groups_are_left_out(trained: Launched, options: str) -> None:

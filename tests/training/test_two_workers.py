@@ -1,9 +1,13 @@
-"""A whole run with two workers of the learner, killed once: two gloo ranks and two engines.
+"""A whole run with two of each: ranks on gloo, engines, and agent loops, of which one is killed.
 
 Each group is compared with a greedy episode, in the mode in which playing and learning take turns.
 """
 
+import os
+import re
+import signal
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -15,7 +19,6 @@ from training.launching import (
     Launched,
     finish,
     in_world,
-    kill_group,
     path_with_tests,
     run,
     trainer,
@@ -30,6 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 SETTINGS = (
     'environment.import_modules=["training.wordy_world"]',
     "resources.num_workers=2",
+    "rollout.agent_loops=2",
     "num_training_steps=3",
     "validation.num_tasks=2",
     "validation.before=false",
@@ -39,19 +43,49 @@ SETTINGS = (
 )
 
 
+class Broken(NamedTuple):
+    """A run of which one agent loop was killed, and that process's id."""
+
+    launched: Launched
+    killed: int
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """Killed when its first checkpoint is there, and resumed."""
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
+    """An agent loop is killed when the first checkpoint is there."""
     folder: Path = tmp_path_factory.mktemp("two-workers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path_with_tests())
         process = trainer(folder, "train", *in_world(ID), *SETTINGS)
         wait_until(process, lambda: any(folder.glob("runs/*/checkpoints/global_step_1")))
-        kill_group(process)
-        wait_for_the_dead(folder)
-        ended = finish(trainer(folder, "resume", "last"), folder)
+        (log,) = folder.glob("runs/*/logs/longhaul.log")
+        found = re.findall(r"agent loop \d of 2 is process (\d+) on ", log.read_text("utf-8"))
+        assert len(set(found)) == 2
+        os.kill(killed := int(found[1]), signal.SIGKILL)
+        ended = finish(process, folder, limit_seconds=120)
+    wait_for_the_dead(folder)
+    return Broken(ended, killed)
+
+
+@pytest.fixture(scope="module")
+def trained(broken: Broken) -> Launched:
+    """The same run, resumed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path_with_tests())
+        ended = run(broken.launched.folder, "resume", "last")
     assert ended.returncode == 0, ended.output
     return ended
+
+
+def test_the_death_of_an_agent_loop_ends_the_run_by_name(broken: Broken) -> None:
+    (status, message), *_ = broken.launched.query(
+        "SELECT status, message FROM attempts ORDER BY attempt"
+    )
+
+    assert broken.launched.returncode == 1, broken.launched.output
+    assert status == "failed"
+    assert f"agent loop 1 of 2, process {broken.killed} on " in message
+    assert "is gone, with the episodes that it played" in message
 
 
 def test_each_optimizer_step_is_shared_out_to_both_ranks(trained: Launched) -> None:

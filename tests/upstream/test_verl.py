@@ -315,6 +315,7 @@ def test_metrics_are_aggregated_as_ours_expect() -> None:
 def test_agent_loops_are_started_and_called_as_ours_expect() -> None:
     from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopWorker
     from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+    from verl.utils.tensordict_utils import index_select_tensor_dict
 
     actor_class: Any = AgentLoopWorkerTQ
     worker = actor_class.__ray_metadata__.modified_class
@@ -330,6 +331,12 @@ def test_agent_loops_are_started_and_called_as_ours_expect() -> None:
         AgentLoopManager._init_agent_loop_workers
     )
     assert "self.agent_loop_workers.append(" in source(AgentLoopManager._init_agent_loop_workers)
+    # a group is a task of its worker from the call that hands it over until it is settled
+    assert "self.background_tasks.add(task)" in source(worker.generate_sequences)
+    assert "task.add_done_callback(self.background_tasks.discard)" in source(
+        worker.generate_sequences
+    )
+    assert parameters(index_select_tensor_dict) == ["batch", "indices"]
     # a group is settled when each of its sessions is
     assert "await _settle_session_tasks(tasks)" in source(worker._run_prompt)
 

@@ -302,6 +302,9 @@ class Recorded:
         assert number == len(self._inputs["groups"])
         return [task_of(group) for group in self._inputs["groups"]]
 
+    def require_alive(self) -> None:
+        """They are in this process."""
+
     def generate_sequences(self, prompts: Any) -> None:  # noqa: ANN401
         for uid, place, task in zip(
             prompts["uid"], prompts["group_index"], prompts["task"], strict=True

@@ -46,6 +46,9 @@ class World:
 
     # what the trainer does
 
+    def require_agent_loops(self) -> None:
+        """They are in this process."""
+
     def begin(self, training_step: int, num_tasks: int) -> None:
         self.training_step, self.num_started = training_step, 0
         self.start(num_tasks)

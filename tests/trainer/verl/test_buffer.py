@@ -13,6 +13,10 @@ from verl_process import IMPORTS_VERL
 pytestmark = IMPORTS_VERL
 
 
+def no_agent_loop_died() -> None:
+    pass
+
+
 def make_buffer(groups: Mapping[str, str], *, on_stale: str = "drop", max_staleness: int = 1):  # noqa: ANN201  verl is imported by the tests alone
     """A buffer that found these groups, by name, in these states."""
     from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer
@@ -23,6 +27,7 @@ def make_buffer(groups: Mapping[str, str], *, on_stale: str = "drop", max_stalen
         max_off_policy_threshold=max_staleness + 1,
         max_off_policy_strategy=on_stale,
         sampler_kwargs=DictConfig({}),
+        require_agent_loops=no_agent_loop_died,
     )
     for name, status in groups.items():
         getattr(buffer, f"{status}_keys")[PARTITION].add(name)
@@ -100,6 +105,7 @@ def test_an_error_outside_every_episode_ends_the_run_in_every_mode(
         max_off_policy_threshold=2,
         max_off_policy_strategy="drop",
         sampler_kwargs=DictConfig({}),
+        require_agent_loops=no_agent_loop_died,
     )
 
     with pytest.raises(LonghaulError, match="no episode is to blame for ended 'train-1-0'"):

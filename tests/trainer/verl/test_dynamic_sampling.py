@@ -58,6 +58,7 @@ def buffer_over(
             "max_off_policy_strategy": "drop",
             "sampler_kwargs": {},
             "poll_interval": 0.0,
+            "require_agent_loops": world.require_agent_loops,
             "refill_fn": world.start,
         },
     )

@@ -53,6 +53,7 @@ def buffer_over(
             "sampler_kwargs": {},
             "poll_interval": 0.0,
             "refill_fn": world.start,
+            "require_agent_loops": world.require_agent_loops,
         },
     )
 

@@ -39,13 +39,30 @@ class GroupBuffer(ReplayBuffer):
     thrown_away: Mapping[GroupName, DiscardReason] = MappingProxyType({})
     """Groups that were discarded and not yet recorded, with the reason."""
 
+    def __init__(
+        self,
+        *,
+        require_agent_loops: Callable[[], None],
+        **verls: Any,  # noqa: ANN401
+    ) -> None:
+        """Begin with nothing played.
+
+        Args:
+            require_agent_loops: Raises if a process that plays episodes is gone.
+            verls: What verl's buffer takes.
+        """
+        super().__init__(**verls)
+        self._require_agent_loops = require_agent_loops
+
     def _sync_metadata_from_transfer_queue(self) -> None:
         """See what became of every group.
 
         Raises:
-            LonghaulError: If an episode ended by an error that is not its own: verl would learn
-                from the rest of its group, or play other tasks for ever if what broke stays broken.
+            LonghaulError: If a process that plays is gone, whose groups verl would wait for, or an
+                episode ended by an error that is not its own: verl would learn from the rest of its
+                group, or play other tasks for ever if what broke stays broken.
         """
+        self._require_agent_loops()
         super()._sync_metadata_from_transfer_queue()
         broken = sorted(name for names in self.failure_keys.values() for name in names)
         if broken:

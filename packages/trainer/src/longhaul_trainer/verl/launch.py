@@ -330,18 +330,18 @@ class _Launch:
     def _train(self, trainer: LonghaulTrainer) -> None:
         import transfer_queue
 
-        from longhaul_trainer.verl.manager import create_agent_loops, stop_agent_loops
+        from longhaul_trainer.verl.manager import create_agent_loops
 
         transfer_queue.init(trainer.config.transfer_queue)
         try:
             self.stages.enter("loading the model", training_step=self.first_step)
             trainer.init()
             self.stages.enter("starting the agent loops", training_step=self.first_step)
-            agent_loops = create_agent_loops(trainer, device=self.device)
+            agent_loops = create_agent_loops(trainer, self.config, device=self.device)
             if self.evaluates or self.first_step < self.config.num_training_steps:
                 trainer.fit(agent_loops)
                 if self.config.trainer.mode != "sync":
-                    stop_agent_loops(agent_loops)
+                    agent_loops.stop()
                 trainer.wait_for_audit()
         finally:
             transfer_queue.close()

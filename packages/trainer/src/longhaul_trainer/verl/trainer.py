@@ -37,7 +37,6 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
@@ -79,6 +78,7 @@ from longhaul_trainer.verl.loss_inputs import (
     MicroBatchReports,
     ReportedLoss,
 )
+from longhaul_trainer.verl.manager import AgentLoops
 from longhaul_trainer.verl.run_recorder import RunRecorder
 from longhaul_trainer.verl.trackers import Trackers
 
@@ -147,6 +147,7 @@ class LonghaulTrainer(PPOTrainer):
             "sampler_kwargs": sampler.sampler_kwargs,
             "poll_interval": POLL_SECONDS,
             "refill_fn": self._add_prompts_to_generate,
+            "require_agent_loops": lambda: self._agent_loops.require_alive(),
         }
         self._dynamic_sampling: DynamicSamplingBuffer | None = None
         if not self._run.sampling.chooses:
@@ -157,11 +158,15 @@ class LonghaulTrainer(PPOTrainer):
             rules=self._sampling_rules(),
             read_rows=self._rows_of,
             start=self._add_prompts_to_generate,
-            stop=lambda groups: cast("Any", self.agent_loop_manager).stop_groups(groups),
+            stop=lambda groups: self._agent_loops.stop_groups(groups),
             end_requests=self._end_requests,
         )
         self._dynamic_sampling = DynamicSamplingBuffer(choosing, verls)
         return self._dynamic_sampling
+
+    @property
+    def _agent_loops(self) -> AgentLoops:
+        return cast("AgentLoops", self.agent_loop_manager)
 
     def _sampling_rules(self) -> SamplingRules:
         run = self._run
@@ -649,8 +654,7 @@ class LonghaulTrainer(PPOTrainer):
             batch
         )
         tq.kv_batch_put(keys=list(batch["uid"]), partition_id="val", tags=tags)
-        agent_loops = cast("AgentLoopManagerTQ", self.agent_loop_manager)
-        agent_loops.generate_sequences(batch)
+        self._agent_loops.generate_sequences(batch)
         rows, _ = self.replay_buffer.sample(
             global_steps=self.global_steps, partition_id="val", batch_size=len(batch)
         )
