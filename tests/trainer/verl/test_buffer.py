@@ -132,6 +132,39 @@ def test_the_more_rows_there_are_the_less_often_they_are_listed(
     assert pause(100) == shortest
 
 
+@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_a_group_is_not_waited_for_when_the_process_that_played_it_is_gone(
+    mode: str, partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transfer_queue
+
+    from longhaul_trainer.verl.buffer import AsyncGroupBuffer, GroupBuffer
+
+    tag = {"is_prompt": True, "status": "running", "global_steps": 1}
+    found = {partition: {"train-1-0": tag}}
+    monkeypatch.setattr(transfer_queue, "kv_list", lambda: found)  # the door to the network
+    looks: list[int] = []
+
+    def gone_at_the_third_look() -> None:
+        looks.append(len(looks))
+        if len(looks) == 3:
+            raise LonghaulError("agent loop 1 of 2 is gone")
+
+    buffer = (GroupBuffer if mode == "sync" else AsyncGroupBuffer)(
+        trainer_mode=mode,
+        trainer_config=DictConfig({}),
+        max_off_policy_threshold=2,
+        max_off_policy_strategy="drop",
+        sampler_kwargs=DictConfig({}),
+        poll_interval=0.01,
+        require_agent_loops=gone_at_the_third_look,
+    )
+
+    with pytest.raises(LonghaulError, match="agent loop 1 of 2 is gone"):
+        buffer.sample(1, partition, 1)
+
+
 def test_what_is_too_old_is_told_before_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     import transfer_queue
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import socket
+import textwrap
 import threading
 from collections.abc import Sequence
 from typing import Any, cast
@@ -133,7 +134,8 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
             ray.kill(worker)
 
     def _obituary(self, index: int, error: RayActorError) -> str:
-        reason = str(error).strip().splitlines()[-1].strip()
+        # Ray goes on about causes in general; all of it is in the log.
+        reason = textwrap.shorten(str(error).strip().splitlines()[-1], 240, placeholder=" …")
         name = f"agent loop {index} of {len(self._lives)}"
         if not self._places:
             return f"{name} could not be started: {reason}"
