@@ -1,8 +1,10 @@
 """Tests for `longhaul_core.store.retention`."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, Engine, event, text
@@ -224,7 +226,7 @@ def test_a_process_that_dies_in_the_midst_leaves_each_episode_whole_or_removed(
     engine = open_store(store)
 
     def die(_c: Connection, _u: object, executed: str, *_: object) -> None:
-        if executed.startswith("UPDATE calls"):
+        if executed.startswith("INSERT INTO calls"):
             raise KeyboardInterrupt
 
     event.listen(engine, "before_cursor_execute", die)
@@ -267,3 +269,33 @@ def test_a_second_write_does_not_bring_back_what_is_gone(
     writer.write(trained(1))
     assert episode(session, "run/0/train/1/0/0/0").steps[0].observation is None
     assert of_training_step(session, 1) == {"removed"}
+
+
+def test_the_space_of_what_is_removed_is_free_for_later_steps(
+    sqlite_template: Path, tmp_path: Path
+) -> None:
+    path = shutil.copy(sqlite_template, tmp_path / "store.db")
+    engine = open_store(path)
+
+    def played(training_step: int) -> EpisodeRecord:
+        rewards = (0.0,) * 30
+        outcome = make_trajectory(rewards=rewards, num_prompt_tokens=1_000, num_action_tokens=200)
+        return make_record(outcome, training_step=training_step)
+
+    def num_pages() -> int:
+        with engine.connect() as connection:
+            return connection.execute(
+                text("SELECT page_count - freelist_count FROM pragma_page_count(),"
+                     " pragma_freelist_count()")
+            ).scalar_one()  # fmt: skip
+
+    with StoreWriter(path) as writer:
+        writer.write([run_started()])
+        empty = num_pages()
+        for training_step in range(1, 5):
+            record = played(training_step)
+            writer.write([record, *make_decisions([record]), make_credit(record)])
+        whole = num_pages() - empty
+        apply(engine, up_to=4)
+        assert num_pages() - empty < whole / 4
+    engine.dispose()

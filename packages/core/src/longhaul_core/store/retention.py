@@ -12,10 +12,11 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, get_args
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, select, update
 
 from longhaul_core.store.maintenance import delete_unused_pictures, forget_text
 from longhaul_core.store.models import (
+    Base,
     CallRow,
     EpisodeMediaRow,
     EpisodeRow,
@@ -164,20 +165,7 @@ def _remove(connection: Connection, episode_ids: Sequence[str]) -> None:
         connection.execute(delete(model).where(model.episode_id.in_(episode_ids)))
     if hashes:
         delete_unused_pictures(connection, hashes)
-    connection.execute(
-        update(CallRow)
-        .where(CallRow.episode_id.in_(episode_ids))
-        .values(
-            messages_json=None,
-            reply=None,
-            tool_calls_json=None,
-            tokens=None,
-            behavior_logprobs=None,
-            policy_logprobs=None,
-            token_values=None,
-            token_advantages=None,
-        )
-    )
+    _shrink_calls(connection, episode_ids)
     connection.execute(
         update(EpisodeRow)
         .where(EpisodeRow.id.in_(episode_ids))
@@ -188,3 +176,32 @@ def _remove(connection: Connection, episode_ids: Sequence[str]) -> None:
             retention="removed",
         )
     )
+
+
+_OF_CALLS = (
+    "messages_json",
+    "reply",
+    "tool_calls_json",
+    "tokens",
+    "behavior_logprobs",
+    "policy_logprobs",
+    "token_values",
+    "token_advantages",
+)
+"""Columns of `calls` that are emptied."""
+
+
+def _shrink_calls(connection: Connection, episode_ids: Sequence[str]) -> None:
+    """Put the rows of calls in anew, without text and tokens.
+
+    Not an update: SQLite would leave each row on its page, most of it empty, where no later row
+    goes. Rows that are deleted give their pages back.
+    """
+    calls = Base.metadata.tables[CallRow.__tablename__]
+    of_episodes = calls.c.episode_id.in_(episode_ids)
+    kept = [column for column in calls.columns if column.name not in _OF_CALLS]
+    rows = connection.execute(select(*kept).where(of_episodes).order_by(calls.c.id))
+    new = [dict(row) for row in rows.mappings()]
+    connection.execute(delete(calls).where(of_episodes))
+    if new:
+        connection.execute(insert(calls), new)
