@@ -58,6 +58,8 @@ PUBLISHED = [
             ("optim.lr=1e-6", "optimizer.learning_rate", 1e-6),
             ("val_data_size=128", "validation.num_tasks", 128),
             ("trainer.test_freq=5", "validation.every", 5),
+            ("val_kwargs.temperature=0.4, do_sample=True", "validation.temperature", 0.4),
+            ("val_kwargs.n=1", "validation.samples_per_task", 1),
         )
     ),
     *(
@@ -111,16 +113,19 @@ PUBLISHED = [
                 32 // 8,
             ),
             ("trainer.save_freq=25", BOTH, "checkpoint.every", 25),
+            ("generation.yaml: temperature 1.0", BOTH, "validation.temperature", 1.0),
+            ("generation.yaml: n_samples 1", BOTH, "validation.samples_per_task", 1),
         )
     ),
 ]
 LORA = "verl-agent, examples/gigpo_trainer/run_alfworld_lora.sh"
 PUBLISHED_OF_ADAPTERS: dict[str, object] = {
     "model.lora_rank": 64,
+    "model.lora_alpha": 64,
     "optimizer.learning_rate": 3e-6,
     "loss.kl_coefficient": 0.0,
 }
-"""Of `LORA`: lora_rank=64, optim.lr=3e-6, use_kl_loss=False."""
+"""Of `LORA`: lora_rank=64, lora_alpha=64, optim.lr=3e-6, use_kl_loss=False."""
 
 
 def stem(file: Path) -> str:
@@ -206,6 +211,7 @@ def test_what_is_in_flight_and_what_learns_fits_the_machine_s_own_choices(
         run.rollout.max_prompt_tokens + run.rollout.max_reply_tokens
     )
     assert (run.optimizer.rows == "merged") == (run.memory.kind == "full")
+    assert (run.prompt.instruction_place, run.rollout.reproducibility) == ("system", "fast")
 
 
 def test_scalinginter_is_grpo_with_another_horizon_schedule_and_nothing_else() -> None:
