@@ -146,10 +146,9 @@ class Meter:
             self._own_seconds = time.thread_time()
 
     def _sample(self) -> None:
-        own = psutil.Process()
         held, numbers = Counter[str](), Counter[str]()
         with self._lock:
-            for process in (own, *own.children(recursive=True)):
+            for process in self._processes():
                 try:
                     with process.oneshot():
                         role = self._known.get(process.pid) or _role(process.cmdline())
@@ -162,6 +161,17 @@ class Meter:
             for role, size in held.items():
                 self._peaks[role] = max(self._peaks[role], size)
                 self._numbers[role] = max(self._numbers[role], numbers[role])
+
+    def _processes(self) -> set[psutil.Process]:
+        """Those that are known, and all below them: forks of a zygote are not below this one."""
+        found: set[psutil.Process] = set()
+        for process_id in self._known:
+            try:
+                process = psutil.Process(process_id)
+                found |= {process, *process.children(recursive=True)}
+            except psutil.Error:  # it has ended
+                continue
+        return found
 
 
 def _role(command: Sequence[str]) -> str:
