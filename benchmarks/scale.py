@@ -35,7 +35,7 @@ import resource
 import shlex
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,12 +113,12 @@ class Size:
         return self.episodes * self.steps
 
     def hardware(self, model: Model | None = None) -> Hardware:
-        """Eight H100 that play and learn this with a model; None: the run's."""
+        """Eight H100 that play 1,024 episodes at once of a model; None: the run's."""
         return Hardware(
             model=model or self.model,
             prompt_tokens=self.prompt_tokens,
             reply_tokens=self.reply_tokens,
-            concurrency=self.episodes,
+            concurrency=WHOLE_EPISODES,
         )
 
 
@@ -142,9 +142,9 @@ class Measured:
     prompt_tokens: float
     """Of a step, mean."""
     store_bytes: int
-    queue_seconds: tuple[float, float]
-    """Processor seconds of the learner's ranks, for log-probabilities and for the update: what it
-    takes to read rows from TransferQueue, to put numbers there and to report to the store."""
+    ranks: Mapping[str, float]
+    """Processor seconds of all ranks of the learner by what they were asked for: to read rows from
+    TransferQueue, to put numbers there and to report to the store."""
 
 
 def configuration(size: Size, store: Path) -> RunConfig:
@@ -219,6 +219,7 @@ def ray_here() -> Generator[None]:
 
 def _measured(size: Size, folder: Path, meter: Meter) -> Measured:
     import transfer_queue
+    from transfer_queue import interface
     from verl.utils.debug import marked_timer
 
     from longhaul_trainer.verl.manager import StoppableAgentLoopManager, stop_agent_loops
@@ -267,6 +268,16 @@ def _measured(size: Size, folder: Path, meter: Meter) -> Measured:
             reward_loop_worker_handles=None,
         )
         stack.callback(stop_agent_loops, trainer.agent_loop_manager)
+        for role, actors in {
+            "agent loops": trainer.agent_loop_manager.agent_loop_workers,
+            "engines (stand-in)": engines.engines,
+            "router": [engines.router],
+            "learner (stand-in)": trainer.learner.ranks,
+            "store writer": [cast("Any", recorder)._actor],
+            "storage units": cast("Any", interface)._TQ_STORAGE["SimpleStorage"].values(),
+            "queue controller": [cast("Any", interface)._TQ_CONTROLLER],
+        }.items():
+            meter.know(role, process_ids(actors))
         watch_trainer(stopwatch)
         trainer.global_steps = 1
         meter.since_last()
@@ -292,8 +303,18 @@ def _measured(size: Size, folder: Path, meter: Meter) -> Measured:
             driver_peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             prompt_tokens=metrics["episodes/prompt_tokens_mean"],
             store_bytes=store_bytes,
-            queue_seconds=tuple(trainer.learner.processor_seconds),
+            ranks=trainer.learner.processor_seconds,
         )
+
+
+def process_ids(actors: Iterable[Any]) -> list[int]:
+    """Of Ray's actors."""
+    import ray
+
+    def own_id(_: object) -> int:
+        return os.getpid()
+
+    return ray.get([actor.__ray_call__.remote(own_id) for actor in actors])
 
 
 def _started(run: RunConfig) -> RunStarted:
@@ -325,29 +346,29 @@ class Engines:
         from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
         hardware = size.hardware()
-        self._engines: list[Any] = [
+        self.engines: list[Any] = [
             ray.remote(Engine)
             .options(num_cpus=0, max_concurrency=10_000)
             .remote(hardware, reply_of(model), speed=size.speed, seed=number)
             for number in range(hardware.num_gpus)
         ]
-        self._router: Any = (
+        self.router: Any = (
             ray.remote(GlobalRequestLoadBalancer)
             .options(num_cpus=0)
-            .remote(servers={str(n): engine for n, engine in enumerate(self._engines)})
+            .remote(servers={str(n): engine for n, engine in enumerate(self.engines)})
         )
 
     def client(self, settings: object) -> object:
         """The client that verl gives its agent loops."""
         from verl.workers.rollout.llm_server import LLMServerClient
 
-        return LLMServerClient(config=cast("Any", settings), load_balancer_handle=self._router)
+        return LLMServerClient(config=cast("Any", settings), load_balancer_handle=self.router)
 
     def busy_seconds(self) -> float:
         """For which the busiest was."""
         import ray
 
-        return max(ray.get([engine.busy.remote() for engine in self._engines]))
+        return max(ray.get([engine.busy.remote() for engine in self.engines]))
 
 
 def reply_of(model: Path) -> Reply:
@@ -378,7 +399,7 @@ class Learner:
     size: Size
     meter: Meter
     _dispatch_info: dict[str, list[int]]
-    processor_seconds: list[float] = field(default_factory=list[float])
+    processor_seconds: dict[str, float] = field(default_factory=dict[str, float])
     playing: Mapping[str, Use] = field(default_factory=dict[str, Use])
     playing_seconds: float = 0.0
 
@@ -403,20 +424,14 @@ class Learner:
         seconds = self.size.hardware().learning_seconds(num_rows=len(batch)) * share
         size = -(-len(batch) // len(self.ranks))
         parts = [batch.keys[first : first + size] for first in range(0, len(batch), size)]
-        self.processor_seconds.append(
-            sum(
-                ray.get(
-                    [
-                        getattr(rank, method).remote(
-                            batch.select_keys(keys),
-                            seconds=seconds / self.size.learner_speed,
-                            **others,
-                        )
-                        for rank, keys in zip(self.ranks, parts, strict=False)
-                    ]
-                )
+        asked = [
+            getattr(rank, method).remote(
+                batch.select_keys(keys), seconds=seconds / self.size.learner_speed, **others
             )
-        )
+            for rank, keys in zip(self.ranks, parts, strict=False)
+        ]
+        before = self.processor_seconds.get(method, 0.0)
+        self.processor_seconds[method] = before + sum(ray.get(asked))
 
 
 def scaled_trainer(
@@ -609,7 +624,13 @@ def learning_table(measured: Measured) -> Table:
             f"{spent.wall_seconds:.2f}",
             f"{spent.processor_seconds * times:.1f}",
         )
-    table.add_row("together", "", f"{own:.2f}", "", f"{own * times:.1f}")
+    table.add_row("together", "", f"{own:.2f}", "", f"{own * times:.1f}", end_section=True)
+    for method, title in (
+        ("compute_log_prob", "ranks: rows read, log-probabilities put, all ranks together"),
+        ("update_actor", "ranks: rows read, what the loss read reported"),
+    ):
+        seconds = measured.ranks[method]
+        table.add_row(title, "", f"{seconds:.2f}", "", f"{seconds * times:.1f}")
     for model in MODELS:
         hardware = size.hardware(model)
         whole = WHOLE_EPISODES * WHOLE_STEPS

@@ -220,13 +220,14 @@ class Rank:
         import torch
         from tensordict import TensorDict
 
-        whole = data["input_ids"]
+        whole: Any = data["input_ids"]
         column = torch.nested.nested_tensor_from_jagged(
             torch.full(whole.values().shape, -0.5), whole.offsets()
         )
         return TensorDict({"log_probs": column, "entropy": column.clone()}, batch_size=len(data))
 
     def _report(self, data: TensorDict) -> int:
+        import torch
         from verl.utils import tensordict_utils as tu
 
         from longhaul_core.store.records import LossInputs
@@ -234,9 +235,17 @@ class Rank:
         from longhaul_trainer.verl.run_recorder import RunRecorder
 
         recorder = RunRecorder.find(self._recorder_name)
+        tensors = ("advantages", "loss_weights", "old_log_probs", "loss_mask")
+        whole: dict[str, Any] = {name: data[name] for name in tensors}
+        columns = {name: column.unbind() for name, column in whole.items()}
+        beside = data.get("extra_fields").tolist()
         for number, first in enumerate(range(0, len(data), self._rows_at_once)):
-            places = list(range(first, min(first + self._rows_at_once, len(data))))
-            rows = loss_inputs(tu.index_select_tensor_dict(data, places))
+            places = slice(first, first + self._rows_at_once)
+            micro_batch: dict[str, Any] = {
+                name: torch.nested.as_nested_tensor(list(column[places]), layout=torch.jagged)
+                for name, column in columns.items()
+            }
+            rows = loss_inputs(tu.get_tensordict({**micro_batch, "extra_fields": beside[places]}))
             recorder.put(
                 [
                     LossInputs(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -75,19 +76,11 @@ class Stopwatch:
 
 
 ROLES = {
-    "StoppableWorker": "agent loops",
-    "AgentLoopWorker": "agent loops",
     "longhaul_core.gym.supervised": "environment workers",
-    "SimpleStorageUnit": "storage units",
-    "TransferQueueController": "queue controller",
-    "GlobalRequestLoadBalancer": "router",
-    "_Writer": "store writer",
-    "ray::Engine": "engines (stand-in)",
-    "ray::Rank": "learner (stand-in)",
     "raylet": "Ray",
     "gcs_server": "Ray",
 }
-"""What stands in the command line of a process, and what it is; Ray names its actors there."""
+"""What stands in the command line of a process, and what it is. Of Ray's actors `Meter` is told."""
 
 DRIVER, OTHERS = "driver", "others"
 
@@ -107,6 +100,7 @@ class Meter:
     def __init__(self) -> None:
         self._processor: dict[tuple[str, int], float] = {}
         """Role and process id → seconds, also of those that have ended."""
+        self._known: dict[int, str] = {os.getpid(): DRIVER}
         self._before: Counter[str] = Counter()
         self._own_seconds = 0.0
         """Of the thread that reads; it is no part of the driver."""
@@ -115,6 +109,11 @@ class Meter:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._go, name="meter", daemon=True)
+
+    def know(self, role: str, process_ids: Iterable[int]) -> None:
+        """Say what some processes are."""
+        with self._lock:
+            self._known |= dict.fromkeys(process_ids, role)
 
     def __enter__(self) -> Meter:
         """Begin."""
@@ -147,13 +146,12 @@ class Meter:
             self._own_seconds = time.thread_time()
 
     def _sample(self) -> None:
-        own = psutil.Process()
         held, numbers = Counter[str](), Counter[str]()
         with self._lock:
-            for process in (own, *own.children(recursive=True)):
+            for process in self._processes():
                 try:
                     with process.oneshot():
-                        role = DRIVER if process == own else _role(" ".join(process.cmdline()))
+                        role = self._known.get(process.pid) or _role(process.cmdline())
                         times, memory = process.cpu_times(), process.memory_info()
                 except psutil.Error:  # it has ended
                     continue
@@ -164,6 +162,18 @@ class Meter:
                 self._peaks[role] = max(self._peaks[role], size)
                 self._numbers[role] = max(self._numbers[role], numbers[role])
 
+    def _processes(self) -> set[psutil.Process]:
+        """Those that are known, and all below them: forks of a zygote are not below this one."""
+        found: set[psutil.Process] = set()
+        for process_id in self._known:
+            try:
+                process = psutil.Process(process_id)
+                found |= {process, *process.children(recursive=True)}
+            except psutil.Error:  # it has ended
+                continue
+        return found
 
-def _role(command: str) -> str:
-    return next((role for word, role in ROLES.items() if word in command), OTHERS)
+
+def _role(command: Sequence[str]) -> str:
+    line = " ".join(command)
+    return next((role for word, role in ROLES.items() if word in line), OTHERS)

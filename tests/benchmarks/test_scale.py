@@ -4,16 +4,19 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from scale_hardware import MODELS, Gpu, Hardware
+from scale_hardware import MODELS, Gpu, Hardware, Model
 from scale_meters import DRIVER, Meter, Stopwatch
 from scale_world import MOVES, Rooms
 
 LARGE, SMALL = MODELS
 
 
-def hardware(**others: int) -> Hardware:
-    shape = {"prompt_tokens": 2000, "reply_tokens": 150, "concurrency": 1024} | others
-    return Hardware(model=LARGE, **shape)
+def hardware(
+    model: Model = LARGE, *, prompt_tokens: int = 2000, reply_tokens: int = 150
+) -> Hardware:
+    return Hardware(
+        model=model, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens, concurrency=1024
+    )
 
 
 def test_the_engines_play_what_the_arithmetic_says() -> None:
@@ -29,11 +32,10 @@ def test_the_engines_play_what_the_arithmetic_says() -> None:
 
 def test_longer_prompts_and_replies_take_longer_and_a_smaller_model_plays_more() -> None:
     usual = hardware().steps_per_second
-    small = Hardware(model=SMALL, prompt_tokens=2000, reply_tokens=150, concurrency=1024)
 
     assert hardware(prompt_tokens=4000).steps_per_second < usual
     assert hardware(reply_tokens=300).steps_per_second < usual
-    assert small.steps_per_second > 4 * usual
+    assert hardware(SMALL).steps_per_second > 4 * usual
 
 
 def test_a_training_step_is_learned_by_all_gpus() -> None:

@@ -121,7 +121,9 @@ def test_the_more_rows_there_are_the_less_often_they_are_listed(
     shortest = buffer.poll_interval
 
     def pause(num_rows: int) -> float:
-        found = {"train": {f"train-1-0_0_{row}": {} for row in range(num_rows)}}
+        found: dict[str, dict[str, dict[str, int]]] = {
+            "train": {f"train-1-0_0_{row}": {} for row in range(num_rows)}
+        }
         with monkeypatch.context() as patch:
             patch.setattr(transfer_queue, "kv_list", lambda: found)  # the door to the network
             buffer._sync_metadata_from_transfer_queue()

@@ -82,6 +82,7 @@ from longhaul_trainer.verl.loss_inputs import (
     ReportedLoss,
 )
 from longhaul_trainer.verl.manager import AgentLoops
+from longhaul_trainer.verl.parts import InParts
 from longhaul_trainer.verl.run_recorder import RunRecorder
 from longhaul_trainer.verl.trackers import Trackers
 
@@ -271,6 +272,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _setup(self) -> None:
         super()._setup()
+        self._compute_in_parts()
         run_context = self._context.run_context
         reports = functools.partial(
             MicroBatchReports,
@@ -281,6 +283,17 @@ class LonghaulTrainer(PPOTrainer):
         self.actor_rollout_wg.set_loss_fn(ReportedLoss(self._run.loss, reports()))
         if self.use_critic:
             self.critic_wg.set_loss_fn(ReportedValueLoss(self._run.critic, reports()))
+
+    def _compute_in_parts(self) -> None:
+        """Ask for log-probabilities of some rows at a time; see `parts`."""
+        groups: Any = self
+        policy = groups.actor_rollout_wg
+        groups.actor_rollout_wg = InParts(policy, num_ranks=self._num_ranks)
+        reference = getattr(groups, "ref_policy_wg", None)
+        if reference is policy:  # one group for both, as verl compares them
+            groups.ref_policy_wg = groups.actor_rollout_wg
+        elif reference is not None:
+            groups.ref_policy_wg = InParts(reference, num_ranks=self._num_ranks)
 
     # One training step
 
