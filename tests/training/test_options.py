@@ -117,14 +117,14 @@ def test_episodes_were_told_apart_and_moved_the_weights(trained: Launched) -> No
 def test_the_store_says_of_every_trained_call_why_a_row_began_with_it(
     trained: Launched, options: str
 ) -> None:
-    found = trained.query("SELECT DISTINCT calls.split_reason {TRAINED_CALLS}")
+    found = trained.query(f"SELECT DISTINCT calls.split_reason {TRAINED_CALLS}")
 
     assert {reason for (reason,) in found} == SPLIT_REASONS[options]
     rows = trained.value(
         "SELECT sum(value) FROM metrics WHERE name = 'rows/count' AND training_step IN "
         "(SELECT trained_training_step FROM episodes WHERE trained)"
     )
-    assert rows == trained.value("SELECT count(calls.split_reason) {TRAINED_CALLS}")
+    assert rows == trained.value(f"SELECT count(calls.split_reason) {TRAINED_CALLS}")
 
 
 def test_the_final_weights_have_plain_names_and_are_not_the_first(
