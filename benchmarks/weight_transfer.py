@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from multiprocessing.process import BaseProcess
 
 import torch
 import zmq
+
+os.environ["VERL_PLATFORM"] = "cpu"  # read while verl is imported
 
 from longhaul_trainer.verl.weight_transfer import END, TcpCheckpointEngine
 
