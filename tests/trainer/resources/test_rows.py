@@ -24,6 +24,14 @@ def test_a_row_is_a_step_and_a_panel_s_rows_lie_beside_them() -> None:
     assert most_rows(run) == MARGIN * (4 * 8 * 10 + 7 * 10)
 
 
+def test_a_panel_that_is_sampled_several_times_has_room() -> None:
+    panel = {"num_tasks": 5, "test_num_tasks": 7, "temperature": 0.4}
+    once = a_run(rollout=rollout(), validation=panel)
+    often = a_run(rollout=rollout(), validation=panel | {"samples_per_task": 4})
+
+    assert (most_rows(often) or 0) - (most_rows(once) or 0) == MARGIN * 3 * 7 * 10
+
+
 def test_a_run_of_256_times_8_episodes_of_50_steps_has_room() -> None:
     run = a_run(tasks_per_training_step=256, rollout=rollout(8, 50))
 

@@ -2,16 +2,25 @@
 
 from dataclasses import dataclass
 
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.resources.composed import Composed
 from longhaul_trainer.resources.model_size import ModelSize
-from longhaul_trainer.resources.rows import episodes_of_a_group
+from longhaul_trainer.resources.rows import TRAINED_CALLS, episodes_of_a_group
 
 GIB = 2**30
 LOGS_BYTES = 1.0 * GIB
 
-STORED_TOKEN_BYTES = 9
-"""A step of 2,000 tokens takes 19 KB in the store: its text, its tokens and its numbers."""
+STORED_STEP_BYTES = 1200
+"""Of a step and its calls in the store: numbers and keys."""
+STORED_TOKEN_BYTES = 5.5
+"""Text and id of a token that is new to its episode, in an observation or a reply; what prompts
+repeat is stored once (decision 21)."""
+STORED_LOGPROB_BYTES = 8
+"""Of a token of a reply: the sampler's and the learner's. The three constants are fitted to
+`benchmarks/store_size.py`, which measures 5.1 KB a step under a window memory and 5.0 under a full
+one."""
+RETAINED_STEP_BYTES = 600
+"""Of a step whose text and tokens are removed (`[retention]`); measured there too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +34,8 @@ class Disk:
     models: float
     """The last and the best model, where the disk cannot link files."""
     most_stored: float
-    """The store of the whole run, if every episode uses all its steps and tokens; validation and
-    what compresses well left out."""
+    """The store of the whole run, if every episode uses all its steps and tokens; validation
+    left out."""
 
     @property
     def folder(self) -> float:
@@ -64,12 +73,40 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
         numbers += critic.num_parameters * sum(each.get(what, 0) for what in composed.critic_saved)
     num_best = 1 if run.checkpoint.keep_best else 0
     number = composed.parameter_bytes
-    rollout = run.rollout
-    steps = run.num_training_steps * run.tasks_per_training_step * episodes_of_a_group(run)
-    tokens = steps * rollout.horizon * (rollout.max_prompt_tokens + rollout.max_reply_tokens)
     return Disk(
         checkpoint=float(number * numbers),
         num_checkpoints=run.checkpoint.keep_last + num_best + 1,
         models=float(number * whole * (1 + num_best)),
-        most_stored=float(STORED_TOKEN_BYTES * tokens),
+        most_stored=_most_stored(run),
     )
+
+
+def _most_stored(run: RunConfig) -> float:
+    """Bytes of all training episodes, less what `[retention]` removes of the older ones."""
+    steps = run.tasks_per_training_step * episodes_of_a_group(run) * run.rollout.horizon
+    full = run.retention.full_training_steps
+    whole = run.num_training_steps if full is None else min(full, run.num_training_steps)
+    sampled = min(1.0, run.retention.sampled_groups / run.tasks_per_training_step)
+    older = run.num_training_steps - whole
+    bytes_of_a_step = max(_stored_bytes_of_a_step(run, entry) for entry in run.played_environments)
+    kept = sampled * bytes_of_a_step + (1 - sampled) * RETAINED_STEP_BYTES
+    return steps * (whole * bytes_of_a_step + older * kept)
+
+
+def _stored_bytes_of_a_step(run: RunConfig, environment: MixedEnvironmentConfig) -> float:
+    """A step adds its observation and its reply to its episode.
+
+    The longest prompt under a window of k exchanges has k + 1 observations; a full history fills it
+    once in an episode, with replies. Of another memory each prompt is counted as new.
+    """
+    prompt, reply = run.rollout.max_prompt_tokens, run.rollout.max_reply_tokens
+    calls = TRAINED_CALLS.get(run.agent.kind, 1)
+    memory = environment.memory
+    if memory.kind == "full":
+        tokens = (prompt + reply) / run.rollout.horizon
+        replies = min(tokens, calls * reply)
+    else:
+        shown = memory.size + 1 if memory.kind in ("window", "summary") else 1
+        replies = calls * reply
+        tokens = prompt / shown + replies
+    return STORED_STEP_BYTES + STORED_TOKEN_BYTES * tokens + STORED_LOGPROB_BYTES * replies

@@ -54,7 +54,7 @@ def most_rows(run: RunConfig) -> int | None:
     At once in the queue are the rows of the groups that an update takes, of those that are played
     ahead of it (`trainer.prefetch_batches`) or wait for it (`trainer.max_staleness`), of those that
     are played in the place of groups without a signal (`sampling`), which go when the update has
-    been chosen, and of a panel.
+    been chosen, and of a panel, each task as often as it is sampled.
 
     Returns:
         None for no limit, where `rows_of_an_episode` is None.
@@ -66,7 +66,8 @@ def most_rows(run: RunConfig) -> int | None:
     waves = 1 + (sampling.max_refills if sampling.dynamic else 0)
     batches = waves + max(trainer.prefetch_batches, trainer.max_staleness)
     groups = batches * (run.tasks_per_training_step + sampling.extra_tasks)
-    panel = max(run.validation.num_tasks, run.validation.test_num_tasks)
+    validation = run.validation
+    panel = max(validation.num_tasks, validation.test_num_tasks) * validation.samples_per_task
     return MARGIN * (groups * episodes_of_a_group(run) + panel) * longest
 
 
