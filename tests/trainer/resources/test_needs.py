@@ -127,9 +127,9 @@ def test_a_sum_is_put_into_words(tmp_path: Path) -> None:
 
     words = needs_in_words(run, needs)
 
-    assert words["GPUs"].startswith("4 of about 19 GiB or more: 19 to learn; 6 stay beside the")
+    assert words["GPUs"].startswith("4 of about 19 GiB or more: 19 GiB to learn; 6 GiB stay while")
     assert words["processors"] == "16 by Ray's count"
-    assert words["disk"].startswith("about 105 GiB: 4 checkpoints of 23.0, and the models")
+    assert words["disk"].startswith("about 105 GiB: 4 checkpoints of 23.0 GiB and the models")
     assert "on 4 × H100 (assumed): play" in words["time"]
     assert "learn 3.4 to 16 million tokens" in words["time"]
     assert needs.time is not None
