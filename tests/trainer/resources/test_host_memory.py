@@ -104,7 +104,10 @@ def test_rows_and_environments_are_in_memory_too() -> None:
 
 def test_on_gpus_the_weights_pass_through_the_machine_and_the_reference_stays() -> None:
     run = a_run(
-        loss={"kl_coefficient": 0.1}, resources={"num_workers": 4}, environment={"num_workers": 32}
+        tasks_per_training_step=4,
+        loss={"kl_coefficient": 0.1},
+        resources={"num_workers": 4},
+        environment={"num_workers": 32},
     )
 
     memory = memory_of(run, "gpu")
