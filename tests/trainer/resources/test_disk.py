@@ -33,9 +33,7 @@ def test_a_checkpoint_has_the_weights_twice_and_two_moments() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", 2), ("float32", 4)])
-def test_an_adapter_s_checkpoint_has_the_adapter_and_the_model_once(
-    dtype: str, number: int
-) -> None:
+def test_an_adapter_s_checkpoint_has_it_and_the_model_once(dtype: str, number: int) -> None:
     run = a_run(model={"lora_rank": 1024, "dtype": dtype}, checkpoint=CHECKPOINT)
     composed, trained = compose(run, "gpu"), 1024 * 2048
 

@@ -75,7 +75,7 @@ def test_every_recipe_gives_a_sum_that_each_machine_has(
 
     assert needs.unknown == ()
     assert needs.ray.total <= 4 + 3 * workers
-    assert 0 < needs.host.total < (24 + 24 * workers) * GIB
+    assert 0 < needs.host.total < (24 + 40 * workers) * GIB
     assert needs.disk.folder < 600 * GIB
     assert needs.open_files == 4096
     if needs.composed.device == "gpu":
