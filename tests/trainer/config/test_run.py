@@ -722,10 +722,9 @@ def test_a_training_in_bfloat16_is_refused_with_what_it_would_lose_and_what_to_s
     assert "4 bytes a weight in place of 2" in problem
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda file: file.stem)
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda file: file.stem)
-def test_every_recipe_can_learn_on_every_machine(recipe: Path, machine: Path) -> None:
-    assert load_config(recipe, layers=[machine]).training_problems() == []
+@pytest.mark.parametrize("file", MACHINES, ids=lambda file: file.stem)
+def test_a_recipe_can_learn_on_every_machine(file: Path) -> None:
+    assert load_config(GIGPO, layers=[file]).training_problems() == []
 
 
 def test_an_adapter_is_scaled_by_one_unless_its_alpha_is_set() -> None:

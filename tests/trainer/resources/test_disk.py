@@ -33,16 +33,15 @@ def test_a_checkpoint_has_the_weights_twice_and_two_moments() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", 2), ("float32", 4)])
-def test_an_adapter_s_checkpoint_has_the_model_once_and_the_adapter_with_its_moments(
-    dtype: str, number: int
-) -> None:
+def test_an_adapter_s_checkpoint_has_it_and_the_model_once(dtype: str, number: int) -> None:
     run = a_run(model={"lora_rank": 1024, "dtype": dtype}, checkpoint=CHECKPOINT)
     composed, trained = compose(run, "gpu"), 1024 * 2048
 
     found = disk(run, composed, ROUND, None)
 
     assert composed.parameter_bytes == number
-    assert found.checkpoint == number * ((BASE + trained) + trained + 2 * trained)
+    # the adapter, its two moments, and a Hugging Face folder with both
+    assert found.checkpoint == number * (trained + 2 * trained + BASE + trained)
     assert found.models == number * 2 * (BASE + trained)
 
 
@@ -63,65 +62,32 @@ def test_a_critic_s_checkpoint_has_its_weights_and_moments() -> None:
     assert with_critic.checkpoint - disk_of(a_run()).checkpoint == 4 * 3 * BASE
 
 
-def a_long_run(**sections: object) -> RunConfig:
-    """800 steps in each of 10 training steps, under a window memory of two exchanges."""
-    rollout = {
-        "group_size": 8,
-        "horizon": 25,
-        "max_prompt_tokens": 300,
-        "max_reply_tokens": 20,
-    }
-    return a_run(
-        **{"num_training_steps": 10, "tasks_per_training_step": 4, "rollout": rollout} | sections
-    )
+STORED: dict[str, object] = {
+    "num_training_steps": 10,
+    "tasks_per_training_step": 4,
+    "rollout": {"group_size": 8, "horizon": 5, "max_prompt_tokens": 100, "max_reply_tokens": 20},
+}
+STEPS = 4 * 8 * 5
 
 
-STEPS = 4 * 8 * 25
+def test_the_store_grows_with_steps_and_replies_and_not_with_prompts() -> None:
+    rollout = {"group_size": 8, "horizon": 5, "max_prompt_tokens": 900, "max_reply_tokens": 20}
+    plans = a_run(**STORED, agent={"kind": "plan_then_act"})
+
+    stored = disk_of(a_run(**STORED)).most_stored
+
+    assert stored == 10 * STEPS * (3000 + 14 * 20)
+    assert disk_of(a_run(**STORED | {"rollout": rollout})).most_stored == stored
+    assert disk_of(plans).most_stored == 10 * STEPS * (3000 + 14 * 40)
 
 
-def test_a_step_stores_its_observation_and_its_reply_and_not_its_prompt() -> None:
-    # Two exchanges and an observation fill a prompt: 100 tokens each.
-    assert disk_of(a_long_run()).most_stored == 10 * STEPS * (1200 + 5.5 * 120 + 8 * 20)
+def test_retention_leaves_little_of_older_training_steps() -> None:
+    whole, removed = STEPS * (3000 + 14 * 20), STEPS * 600
 
+    def stored(**retention: int) -> float:
+        return disk_of(a_run(**STORED, retention=retention)).most_stored
 
-def test_a_full_history_is_stored_once_in_an_episode() -> None:
-    run = a_long_run(memory={"kind": "full"})
-
-    # 320 tokens of an episode are 12.8 of each step, replies at most.
-    assert disk_of(run).most_stored == 10 * STEPS * (1200 + 5.5 * 12.8 + 8 * 12.8)
-
-
-def test_the_estimate_is_near_what_the_benchmark_of_the_store_measures() -> None:
-    """`benchmarks/store_size.py`: 5.1 KB a step under a window of five, 5.0 under a full memory."""
-
-    def bytes_of_a_step(memory: object, prompt: int, reply: int) -> float:
-        rollout = {"horizon": 50, "max_prompt_tokens": prompt, "max_reply_tokens": reply}
-        run = a_run(
-            rollout={"group_size": 8} | rollout,
-            memory=memory,
-            optimizer={"micro_batch_tokens": prompt + reply},
-        )
-        steps = run.num_training_steps * run.tasks_per_training_step * 8 * 50
-        return disk_of(run).most_stored / steps
-
-    # A plan in every fifth step: 1.2 replies of 130 tokens a step.
-    window = bytes_of_a_step({"kind": "window", "size": 5}, 1_900, 156)
-    full = bytes_of_a_step({"kind": "full"}, 24_000, 138)
-
-    assert window == pytest.approx(5_100, rel=0.05)
-    assert full == pytest.approx(5_000, rel=0.05)
-
-
-def test_what_retention_removes_takes_no_room() -> None:
-    whole = disk_of(a_long_run()).most_stored / 10
-    removed = STEPS * 600
-
-    newest = a_long_run(retention={"full_training_steps": 3})
-    sampled = a_long_run(retention={"full_training_steps": 3, "sampled_groups": 1})
-    longer_than_the_run = a_long_run(retention={"full_training_steps": 30})
-
-    assert disk_of(newest).most_stored == pytest.approx(3 * whole + 7 * removed)
-    assert disk_of(sampled).most_stored == pytest.approx(
-        3 * whole + 7 * (whole / 4 + removed * 3 / 4)
-    )
-    assert disk_of(longer_than_the_run).most_stored == pytest.approx(10 * whole)
+    assert stored(full_training_steps=2) == 2 * whole + 8 * removed
+    assert stored(full_training_steps=2, sampled_groups=1) == 4 * whole + 6 * removed
+    assert stored(full_training_steps=2, sampled_groups=9) == stored(full_training_steps=20)
+    assert stored(full_training_steps=20) == 10 * whole

@@ -24,14 +24,6 @@ def test_a_row_is_a_step_and_a_panel_s_rows_lie_beside_them() -> None:
     assert most_rows(run) == MARGIN * (4 * 8 * 10 + 7 * 10)
 
 
-def test_a_panel_that_is_sampled_several_times_has_room() -> None:
-    panel = {"num_tasks": 5, "test_num_tasks": 7, "temperature": 0.4}
-    once = a_run(rollout=rollout(), validation=panel)
-    often = a_run(rollout=rollout(), validation=panel | {"samples_per_task": 4})
-
-    assert (most_rows(often) or 0) - (most_rows(once) or 0) == MARGIN * 3 * 7 * 10
-
-
 def test_a_run_of_256_times_8_episodes_of_50_steps_has_room() -> None:
     run = a_run(tasks_per_training_step=256, rollout=rollout(8, 50))
 
@@ -90,6 +82,16 @@ def test_batches_that_are_played_ahead_and_refills_have_room() -> None:
         return ((most_rows(run) or 0) / MARGIN - 10) / (4 * 8 * 10)
 
     assert [batches(run) for run in (sync, ahead, refilled)] == [1, 1 + 3, 1 + 5]
+
+
+def test_every_episode_of_a_panel_has_room() -> None:
+    panel = {"num_tasks": 50, "test_num_tasks": 100, "temperature": 0.4}
+    once, eight = (
+        most_rows(a_run(rollout=rollout(), validation=panel | {"samples_per_task": number})) or 0
+        for number in (1, 8)
+    )
+
+    assert eight - once == MARGIN * 7 * 100 * 10
 
 
 @pytest.mark.parametrize(

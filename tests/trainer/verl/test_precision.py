@@ -22,15 +22,8 @@ pytestmark = IMPORTS_VERL
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GIGPO = CONFIGS / "recipes" / "gigpo.toml"
-
-
-def recipe(machine: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """GiGPO's recipe on a machine."""
-    return load_config(GIGPO, overrides, layers=[machine])
-
-
 MACHINES = {
-    recipe(file).model.model_copy(update={"path": "any"}): file
+    load_config(GIGPO, layers=[file]).model.model_copy(update={"path": "tiny"}): file
     for file in sorted((CONFIGS / "machines").glob("*.toml"))
 }
 """One for each way that machines have of training a model."""
@@ -89,15 +82,11 @@ def ratios(run: RunConfig, model_folder: Path, rows: Sequence[Row]) -> dict[str,
     return {kind: found[kind] / norm for kind, norm in exact.items()}
 
 
-def test_machines_train_all_weights_or_an_adapter() -> None:
-    assert {bool(model.lora_rank) for model in MACHINES} == {True, False}
-
-
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", MACHINES.values(), ids=lambda file: file.stem)
 def test_a_recipe_s_updates_move_its_weights_as_far_as_in_float32(
-    machine: Path, model_folder: Path, rows: list[Row]
+    file: Path, model_folder: Path, rows: list[Row]
 ) -> None:
-    found = ratios(recipe(machine), model_folder, rows)
+    found = ratios(load_config(GIGPO, layers=[file]), model_folder, rows)
 
     assert all(0.8 < ratio < 1.25 for ratio in found.values()), found
 
@@ -115,6 +104,6 @@ def test_in_bfloat16_most_of_an_update_is_rounded_away(
     settings = [f"model.lora_rank={lora_rank}", 'model.dtype="bfloat16"']
     settings += [] if lora_rank else ["model.lora_alpha=none"]
 
-    found = ratios(recipe(ADAPTER, settings), model_folder, rows)
+    found = ratios(load_config(GIGPO, settings, layers=[ADAPTER]), model_folder, rows)
 
     assert found["lora_A" if lora_rank else "weight"] < 0.5, found

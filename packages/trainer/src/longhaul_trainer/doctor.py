@@ -192,12 +192,9 @@ def check_gpu_memory(needs: Needs, gpus: Sequence[Gpu]) -> Finding:
     has = f"{min(sizes):.1f} GiB each" if sizes else "no driver reports a size here"
     memory = needs.gpu
     if memory is None:
-        return _unknown_size("GPU memory", needs, has) or Finding(
-            name="GPU memory",
-            status=Status.WARNING,
-            found=f"{has}; what is needed is estimated for FSDP alone",
-            advice="watch the first training step",
-        )
+        unknown = _unknown_size("GPU memory", needs, has)
+        assert unknown is not None, "of a known model the memory is estimated"
+        return unknown
     found = (
         f"{has}; about {memory.learning / GIB:.1f} GiB to learn, {memory.resident / GIB:.1f} of "
         "which stay while episodes are played"

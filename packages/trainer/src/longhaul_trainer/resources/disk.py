@@ -1,26 +1,25 @@
 """Disk that a run fills: checkpoints, models, and a store that is a file."""
 
+import math
 from dataclasses import dataclass
 
-from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
+from longhaul_trainer.agent_loops import episodes_of_a_group
+from longhaul_trainer.config import RunConfig
 from longhaul_trainer.resources.composed import Composed
 from longhaul_trainer.resources.model_size import ModelSize
-from longhaul_trainer.resources.rows import TRAINED_CALLS, episodes_of_a_group
+from longhaul_trainer.resources.rows import TRAINED_CALLS
 
 GIB = 2**30
 LOGS_BYTES = 1.0 * GIB
 
-STORED_STEP_BYTES = 1200
-"""Of a step and its calls in the store: numbers and keys."""
-STORED_TOKEN_BYTES = 5.5
-"""Text and id of a token that is new to its episode, in an observation or a reply; what prompts
-repeat is stored once (decision 21)."""
-STORED_LOGPROB_BYTES = 8
-"""Of a token of a reply: the sampler's and the learner's. The three constants are fitted to
-`benchmarks/store_size.py`, which measures 5.1 KB a step under a window memory and 5.0 under a full
-one."""
-RETAINED_STEP_BYTES = 600
-"""Of a step whose text and tokens are removed (`[retention]`); measured there too."""
+STORED_STEP_BYTES = 3_000
+"""A step in the store, but for its replies: an observation of 1.1 KB, its tokens, its numbers and
+what its prompts add. Prompts repeat what came before, and are not stored again."""
+STORED_REPLY_TOKEN_BYTES = 14
+"""A reply's token there: its text, its id and two logprobs. Both are measured: 5.1 KB a step with
+replies of 156 tokens (`benchmarks/store_size.py`)."""
+REMOVED_STEP_BYTES = 600
+"""What `[retention]` leaves of a step; measured there too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +33,8 @@ class Disk:
     models: float
     """The last and the best model, where the disk cannot link files."""
     most_stored: float
-    """The store of the whole run, if every episode uses all its steps and tokens; validation
-    left out."""
+    """The store of the whole run, if every episode uses all its steps and every reply all its
+    tokens; validation left out."""
 
     @property
     def folder(self) -> float:
@@ -82,31 +81,12 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
 
 
 def _most_stored(run: RunConfig) -> float:
-    """Bytes of all training episodes, less what `[retention]` removes of the older ones."""
-    steps = run.tasks_per_training_step * episodes_of_a_group(run) * run.rollout.horizon
-    full = run.retention.full_training_steps
-    whole = run.num_training_steps if full is None else min(full, run.num_training_steps)
-    sampled = min(1.0, run.retention.sampled_groups / run.tasks_per_training_step)
-    older = run.num_training_steps - whole
-    bytes_of_a_step = max(_stored_bytes_of_a_step(run, entry) for entry in run.played_environments)
-    kept = sampled * bytes_of_a_step + (1 - sampled) * RETAINED_STEP_BYTES
-    return steps * (whole * bytes_of_a_step + older * kept)
-
-
-def _stored_bytes_of_a_step(run: RunConfig, environment: MixedEnvironmentConfig) -> float:
-    """A step adds its observation and its reply to its episode.
-
-    The longest prompt under a window of k exchanges has k + 1 observations; a full history fills it
-    once in an episode, with replies. Of another memory each prompt is counted as new.
-    """
-    prompt, reply = run.rollout.max_prompt_tokens, run.rollout.max_reply_tokens
-    calls = TRAINED_CALLS.get(run.agent.kind, 1)
-    memory = environment.memory
-    if memory.kind == "full":
-        tokens = (prompt + reply) / run.rollout.horizon
-        replies = min(tokens, calls * reply)
-    else:
-        shown = memory.size + 1 if memory.kind in ("window", "summary") else 1
-        replies = calls * reply
-        tokens = prompt / shown + replies
-    return STORED_STEP_BYTES + STORED_TOKEN_BYTES * tokens + STORED_LOGPROB_BYTES * replies
+    """Whole training steps, and what retention leaves of those before them."""
+    rollout, retention = run.rollout, run.retention
+    steps = run.tasks_per_training_step * episodes_of_a_group(run) * rollout.horizon
+    replies = TRAINED_CALLS.get(run.agent.kind, 1) * rollout.max_reply_tokens
+    step_bytes = STORED_STEP_BYTES + STORED_REPLY_TOKEN_BYTES * replies
+    older = max(0, run.num_training_steps - (retention.full_training_steps or math.inf))
+    sampled = min(1.0, retention.sampled_groups / run.tasks_per_training_step)
+    whole = run.num_training_steps - older * (1 - sampled)
+    return steps * (whole * step_bytes + (run.num_training_steps - whole) * REMOVED_STEP_BYTES)
