@@ -138,12 +138,16 @@ def write_headers(folder: Path, config: Mapping[str, int | bool]) -> Path:
     }
     for layer in range(config["num_hidden_layers"]):
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in of_a_layer.items()}
+    return write_folder(folder, shapes, {"model_type": "qwen2"} | dict(config))
+
+
+def write_folder(folder: Path, shapes: Mapping[str, list[int]], config: object) -> Path:
+    """A Hugging Face folder with tensors of these names and shapes, and no numbers."""
     folder.mkdir()
-    header = json.dumps({name: {"dtype": "BF16", "shape": shape} for name, shape in shapes.items()})
-    (folder / "model.safetensors").write_bytes(
-        len(header).to_bytes(8, "little") + header.encode("utf-8")
-    )
-    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2"} | dict(config)))
+    tensors = {name: {"dtype": "BF16", "shape": shape} for name, shape in shapes.items()}
+    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     return folder
 

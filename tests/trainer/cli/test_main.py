@@ -308,31 +308,36 @@ def test_the_doctor_says_all_and_exits_with_3_where_the_machine_is_too_small(
     assert "→ end other programs" in done.stdout
 
 
-def test_what_a_run_takes_is_told_by_check_and_before_training_begins(tmp_path: Path) -> None:
+def recipe_on(machine: str) -> list[str]:
+    configs = ROOT / "configs"
+    return [str(configs / "recipes" / "gigpo.toml"), str(configs / "machines" / f"{machine}.toml")]
+
+
+def test_check_prints_what_a_run_takes_and_so_does_train_before_it_begins(tmp_path: Path) -> None:
     shutil.copytree(prepare_model("tiny"), tmp_path / "model")
-    recipe = str(ROOT / "configs" / "qwen2.5-1.5b-1gpu.toml")
+    files = recipe_on("qwen2.5-1.5b-1x80gb")
 
-    checked = trainer("check", recipe, "model.path=model", folder=tmp_path)
+    checked = trainer("check", *files, "model.path=model", folder=tmp_path)
     # this machine has no GPU that could carry it
-    refused = trainer("train", recipe, "model.path=model", folder=tmp_path)
+    refused = trainer("train", *files, "model.path=model", folder=tmp_path)
 
-    told = words(checked.stdout)
+    printed = words(checked.stdout)
     assert checked.returncode == 0, checked.stderr
     for part in ("GPUs 1 of about", "7 by Ray's count", "checkpoints of", "4096 open files"):
-        assert part in told
-    assert "time a training step about" in told
-    assert "on 1 × H100 (assumed)" in told
+        assert part in printed
+    assert "time a training step about" in printed
+    assert "on 1 × H100 (assumed)" in printed
     assert refused.returncode == 3
-    assert "takes 1 GPUs of" in words(refused.stdout)
+    assert "takes 1 GPU of" in words(refused.stdout)
     assert refused.stdout.rstrip().endswith("a training step")
     assert not (tmp_path / "runs").exists()
 
 
 def test_the_summary_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
     shutil.copytree(prepare_model("tiny"), tmp_path / "model")
-    recipe = str(ROOT / "configs" / "qwen2.5-7b-8gpu.toml")
+    files = recipe_on("qwen2.5-7b-8x80gb")
 
-    done = trainer("check", recipe, "model.path=model", folder=tmp_path, columns=80)
+    done = trainer("check", *files, "model.path=model", folder=tmp_path, columns=80)
 
     lines = done.stdout.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80

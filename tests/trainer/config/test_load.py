@@ -402,6 +402,16 @@ def test_a_laptop_without_the_training_stack_can_check_a_run() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+def test_a_setting_of_verl_outside_its_table_gets_its_place() -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_config(SMALLEST, ["actor_rollout_ref.rollout.name=sglang"])
+
+    assert str(raised.value).endswith(
+        "actor_rollout_ref.rollout.name: unknown key; "
+        "settings of verl go under verl: 'verl.actor_rollout_ref.rollout.name'"
+    )
+
+
 def test_an_unknown_stage_is_refused_with_the_one_that_was_meant_or_all_there_are() -> None:
     def refused(stage: str) -> str:
         with pytest.raises(ConfigError) as raised:

@@ -33,14 +33,15 @@ def test_a_checkpoint_has_the_weights_twice_and_two_moments() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", 2), ("float32", 4)])
-def test_an_adapter_s_checkpoint_has_moments_of_the_adapter_alone(dtype: str, number: int) -> None:
+def test_an_adapter_s_checkpoint_has_it_and_the_model_once(dtype: str, number: int) -> None:
     run = a_run(model={"lora_rank": 1024, "dtype": dtype}, checkpoint=CHECKPOINT)
     composed, trained = compose(run, "gpu"), 1024 * 2048
 
     found = disk(run, composed, ROUND, None)
 
     assert composed.parameter_bytes == number
-    assert found.checkpoint == number * (2 * (BASE + trained) + 2 * trained)
+    # the adapter, its two moments, and a Hugging Face folder with both
+    assert found.checkpoint == number * (trained + 2 * trained + BASE + trained)
     assert found.models == number * 2 * (BASE + trained)
 
 
@@ -61,11 +62,32 @@ def test_a_critic_s_checkpoint_has_its_weights_and_moments() -> None:
     assert with_critic.checkpoint - disk_of(a_run()).checkpoint == 4 * 3 * BASE
 
 
-def test_the_store_grows_with_tokens() -> None:
-    run = a_run(
-        num_training_steps=10,
-        tasks_per_training_step=4,
-        rollout={"group_size": 8, "horizon": 5, "max_prompt_tokens": 100, "max_reply_tokens": 20},
-    )
+STORED: dict[str, object] = {
+    "num_training_steps": 10,
+    "tasks_per_training_step": 4,
+    "rollout": {"group_size": 8, "horizon": 5, "max_prompt_tokens": 100, "max_reply_tokens": 20},
+}
+STEPS = 4 * 8 * 5
 
-    assert disk_of(run).most_stored == 9 * 10 * 4 * 8 * 5 * 120
+
+def test_the_store_grows_with_steps_and_replies_and_not_with_prompts() -> None:
+    rollout = {"group_size": 8, "horizon": 5, "max_prompt_tokens": 900, "max_reply_tokens": 20}
+    plans = a_run(**STORED, agent={"kind": "plan_then_act"})
+
+    stored = disk_of(a_run(**STORED)).most_stored
+
+    assert stored == 10 * STEPS * (3000 + 14 * 20)
+    assert disk_of(a_run(**STORED | {"rollout": rollout})).most_stored == stored
+    assert disk_of(plans).most_stored == 10 * STEPS * (3000 + 14 * 40)
+
+
+def test_retention_leaves_little_of_older_training_steps() -> None:
+    whole, removed = STEPS * (3000 + 14 * 20), STEPS * 600
+
+    def stored(**retention: int) -> float:
+        return disk_of(a_run(**STORED, retention=retention)).most_stored
+
+    assert stored(full_training_steps=2) == 2 * whole + 8 * removed
+    assert stored(full_training_steps=2, sampled_groups=1) == 4 * whole + 6 * removed
+    assert stored(full_training_steps=2, sampled_groups=9) == stored(full_training_steps=20)
+    assert stored(full_training_steps=20) == 10 * whole

@@ -1,12 +1,14 @@
 """Tests for `longhaul_trainer.resources.host_memory`."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import RunConfig, load_config
 from longhaul_trainer.device import Device
+from longhaul_trainer.resources import needs_of
 from longhaul_trainer.resources.composed import compose
 from longhaul_trainer.resources.host_memory import (
     AGENT_LOOP_BYTES,
@@ -42,10 +44,20 @@ def test_memory_on_a_cpu_is_the_sum_that_the_docstring_says(reference: dict[str,
 
     # 1000 MiB of parameters, (16 + 4 + 2 + 4) bytes each
     assert memory.model == 26000 * MIB
-    # activations: 160 bytes x 2 layers x 512 x 131072 = 20480 MiB
+    # activations: 240 bytes x 2 layers x 512 x 131072 = 30720 MiB
     # logits and gradient of a quarter of the tokens: 8 bytes x 32768 x 1024 = 256 MiB
-    assert memory.batch == (20480 + 256) * MIB + 3 * GIB
+    assert memory.batch == (30720 + 256) * MIB + 3 * GIB
     assert memory.processes == PROCESSES_BYTES
+
+
+def test_the_sums_of_the_measured_runs_are_what_was_measured() -> None:
+    from longhaul_trainer.cli.arguments import DEFAULT_RUN
+    from longhaul_trainer.cli.train import read_description
+
+    smoke = load_config(Path(__file__).parents[3] / "configs" / "smoke.toml")
+
+    for run, gib in ((smoke, 3.6), (read_description(DEFAULT_RUN, None), 15.0)):
+        assert needs_of(run, device="cpu").host.total / GIB == pytest.approx(gib, abs=0.2)
 
 
 def test_two_workers_share_the_training_state_and_little_else() -> None:
@@ -53,7 +65,7 @@ def test_two_workers_share_the_training_state_and_little_else() -> None:
 
     # 16 bytes of each parameter, and (4 + 2 + 8) for each worker
     assert memory.model == 44000 * MIB
-    assert memory.batch == 2 * ((20480 + 256) * MIB + 3 * GIB)
+    assert memory.batch == 2 * ((30720 + 256) * MIB + 3 * GIB)
     assert memory.processes == PROCESSES_BYTES + WORKER_BYTES
 
 
@@ -104,7 +116,10 @@ def test_rows_and_environments_are_in_memory_too() -> None:
 
 def test_on_gpus_the_weights_pass_through_the_machine_and_the_reference_stays() -> None:
     run = a_run(
-        loss={"kl_coefficient": 0.1}, resources={"num_workers": 4}, environment={"num_workers": 32}
+        tasks_per_training_step=4,
+        loss={"kl_coefficient": 0.1},
+        resources={"num_workers": 4},
+        environment={"num_workers": 32},
     )
 
     memory = memory_of(run, "gpu")

@@ -14,11 +14,11 @@ from trainer.resources.runs import MIB, composed
 
 
 def test_each_worker_sends_its_weights_through_a_bucket() -> None:
-    bucket = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
-
     assert shared_memory_bytes(composed("cpu")) == 1024 * MIB
     assert shared_memory_bytes(composed("gpu", resources={"num_workers": 8})) == 4608 * MIB
-    assert shared_memory_bytes(composed("gpu", verl={bucket: 2048})) == 2560 * MIB
+    assert (
+        shared_memory_bytes(composed("gpu", engine={"weight_bucket_megabytes": 2048})) == 2560 * MIB
+    )
 
 
 def test_ray_s_limit_is_enough_until_environments_need_more() -> None:

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import pytest
+from recipe_costs import QWEN2_5, write_folder, write_headers
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.resources.model_size import BUILT_IN_SIZES, model_size, size_or_none
-from model_headers import QWEN2_5_1_5B, QWEN2_5_7B, write_headers, write_qwen
 
 SHAPE = {"vocab_size": 321, "num_hidden_layers": 2, "hidden_size": 512}
 
 
 def test_parameters_are_counted_from_the_headers_of_the_files(tmp_path: Path) -> None:
-    model = write_headers(tmp_path / "m", {"a": [10, 20], "b": [7], "scalar": []}, SHAPE)
+    model = write_folder(tmp_path / "m", {"a": [10, 20], "b": [7], "scalar": []}, SHAPE)
 
     size = model_size(str(model))
 
@@ -30,8 +30,8 @@ def test_the_sizes_of_the_built_in_models_are_those_of_their_files() -> None:
 
 
 def test_qwen_s_published_sizes_are_found_and_its_embedding_is_no_work(tmp_path: Path) -> None:
-    small = model_size(str(write_qwen(tmp_path / "small", QWEN2_5_1_5B)))
-    large = model_size(str(write_qwen(tmp_path / "large", QWEN2_5_7B)))
+    small = model_size(str(write_headers(tmp_path / "small", QWEN2_5["1.5B"])))
+    large = model_size(str(write_headers(tmp_path / "large", QWEN2_5["7B"])))
 
     assert (small.num_parameters, large.num_parameters) == (1_543_714_304, 7_615_616_512)
     assert (small.tied, large.tied) == (True, False)
@@ -42,7 +42,7 @@ def test_qwen_s_published_sizes_are_found_and_its_embedding_is_no_work(tmp_path:
 
 
 def test_an_adapter_trains_a_rank_of_each_matrix_that_it_is_beside(tmp_path: Path) -> None:
-    size = model_size(str(write_qwen(tmp_path / "m", QWEN2_5_1_5B)))
+    size = model_size(str(write_headers(tmp_path / "m", QWEN2_5["1.5B"])))
     attention = 28 * (2 * (1536 + 1536) + 2 * (1536 + 256))
     perceptron = 28 * 3 * (1536 + 8960)
 
@@ -52,7 +52,7 @@ def test_an_adapter_trains_a_rank_of_each_matrix_that_it_is_beside(tmp_path: Pat
 
 
 def test_a_model_that_cannot_be_read_has_no_size(tmp_path: Path) -> None:
-    broken = write_headers(tmp_path / "m", {"a": [1]}, {"vocab_size": 3})
+    broken = write_folder(tmp_path / "m", {"a": [1]}, {"vocab_size": 3})
 
     with pytest.raises(ConfigError, match=r"critic.path = .* cannot be read: KeyError"):
         model_size(str(broken), setting="critic.path")

@@ -1,8 +1,11 @@
 """Tests for `longhaul_trainer.resources`: the sum of a run, and of each recipe."""
 
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
+from recipe_costs import QWEN2_5, write_headers
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig, load_config
@@ -10,11 +13,18 @@ from longhaul_trainer.device import Device
 from longhaul_trainer.resources import Needs, needs_of
 from longhaul_trainer.resources.needs import environment_processes
 from longhaul_trainer.resources.words import needs_in_a_line, needs_in_words, span_in_words
-from model_headers import OF_RECIPES, QWEN2_5_1_5B, write_qwen
 from trainer.resources.runs import GIB, a_run
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-RECIPES = sorted(CONFIGS.glob("*.toml"))
+GIGPO_RECIPE = CONFIGS / "recipes" / "gigpo.toml"
+MACHINES = CONFIGS / "machines"
+RUNS = [
+    (CONFIGS / "smoke.toml",),
+    *product(
+        sorted((CONFIGS / "recipes").glob("*.toml")),
+        sorted(MACHINES.glob("*.toml")),
+    ),
+]
 
 
 GIGPO: dict[str, object] = {
@@ -36,33 +46,36 @@ GIGPO: dict[str, object] = {
 """GiGPO's sizes on four GPUs."""
 
 
-def needs_of_recipe(file: Path, folder: Path) -> tuple[RunConfig, Needs]:
+def needs_of_recipe(files: Sequence[Path], folder: Path) -> tuple[RunConfig, Needs]:
     """Of a recipe with its model's headers in place of the model."""
-    run = load_config(file)
+    run = load_config(files[0], layers=files[1:])
     device: Device = "cpu" if run.resources.device == "cpu" else "gpu"
     if device == "gpu":
-        model = write_qwen(folder / "model", OF_RECIPES[Path(run.model.path).name])
-        run = load_config(file, [f"model.path={model}"])
+        size = next(size for size in QWEN2_5 if size in run.model.path)
+        model = write_headers(folder / "model", QWEN2_5[size])
+        run = load_config(files[0], [f"model.path={model}"], layers=files[1:])
     return run, needs_of(run, device=device)
 
 
 def gigpo(folder: Path) -> tuple[RunConfig, Needs]:
     model = {
-        "path": str(write_qwen(folder / "model", QWEN2_5_1_5B)),
+        "path": str(write_headers(folder / "model", QWEN2_5["1.5B"])),
         "gradient_checkpointing": True,
     }
     run = a_run(**GIGPO, model=model)
     return run, needs_of(run, device="gpu")
 
 
-@pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
-def test_every_recipe_gives_a_sum_that_its_machine_has(file: Path, tmp_path: Path) -> None:
-    run, needs = needs_of_recipe(file, tmp_path)
+@pytest.mark.parametrize("files", RUNS, ids=lambda files: " on ".join(f.stem for f in files))
+def test_every_recipe_gives_a_sum_that_each_machine_has(
+    files: Sequence[Path], tmp_path: Path
+) -> None:
+    run, needs = needs_of_recipe(files, tmp_path)
     workers = run.resources.num_workers + run.resources.num_engine_workers
 
     assert needs.unknown == ()
     assert needs.ray.total <= 4 + 3 * workers
-    assert 0 < needs.host.total < (24 + 24 * workers) * GIB
+    assert 0 < needs.host.total < (24 + 40 * workers) * GIB
     assert needs.disk.folder < 600 * GIB
     assert needs.open_files == 4096
     if needs.composed.device == "gpu":
@@ -73,7 +86,8 @@ def test_every_recipe_gives_a_sum_that_its_machine_has(file: Path, tmp_path: Pat
 
 
 def test_one_gpu_with_eight_processors_is_enough_for_the_recipe_of_one_gpu(tmp_path: Path) -> None:
-    _, needs = needs_of_recipe(CONFIGS / "qwen2.5-1.5b-1gpu.toml", tmp_path)
+    machine = MACHINES / "qwen2.5-1.5b-1x80gb.toml"
+    _, needs = needs_of_recipe((GIGPO_RECIPE, machine), tmp_path)
 
     assert needs.ray.total == 7
 
@@ -100,13 +114,6 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_summed() -> None:
     assert "and what model.path and critic.path adds" in needs_in_a_line(needs)
 
 
-def test_memory_of_another_training_engine_than_fsdp_is_not_estimated() -> None:
-    needs = needs_of(a_run(model={"path": "tiny"}, verl={"model_engine": "megatron"}), device="gpu")
-
-    assert needs.gpu is None
-    assert needs.time is not None
-
-
 def test_a_table_of_verl_that_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match="verl has no such setting"):
         needs_of(a_run(verl={"trainer.nnnodes": 2}), device="cpu")
@@ -127,9 +134,9 @@ def test_a_sum_is_put_into_words(tmp_path: Path) -> None:
 
     words = needs_in_words(run, needs)
 
-    assert words["GPUs"].startswith("4 of about 19 GiB or more: 19 to learn; 6 stay beside the")
+    assert words["GPUs"].startswith("4 of about 19 GiB or more: 19 GiB to learn; 6 GiB stay while")
     assert words["processors"] == "16 by Ray's count"
-    assert words["disk"].startswith("about 105 GiB: 4 checkpoints of 23.0, and the models")
+    assert words["disk"].startswith("about 105 GiB: 4 checkpoints of 23.0 GiB and the models")
     assert "on 4 × H100 (assumed): play" in words["time"]
     assert "learn 3.4 to 16 million tokens" in words["time"]
     assert needs.time is not None

@@ -84,6 +84,16 @@ def test_batches_that_are_played_ahead_and_refills_have_room() -> None:
     assert [batches(run) for run in (sync, ahead, refilled)] == [1, 1 + 3, 1 + 5]
 
 
+def test_every_episode_of_a_panel_has_room() -> None:
+    panel = {"num_tasks": 50, "test_num_tasks": 100, "temperature": 0.4}
+    once, eight = (
+        most_rows(a_run(rollout=rollout(), validation=panel | {"samples_per_task": number})) or 0
+        for number in (1, 8)
+    )
+
+    assert eight - once == MARGIN * 7 * 100 * 10
+
+
 @pytest.mark.parametrize(
     "sections", [{"agent": {"kind": "mine:Agent"}}, {"memory": {"kind": "mine:Memory"}}]
 )

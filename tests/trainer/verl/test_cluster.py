@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.cluster`: Ray has what verl will ask it for, and no more."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,17 @@ pytestmark = IMPORTS_VERL
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 MODES = sorted((CONFIGS / "modes").glob("*.toml"))
-RUNS: list[tuple[Path, Path | None]] = [
-    *((file, None) for file in sorted(CONFIGS.glob("*.toml"))),
-    *((CONFIGS / "qwen2.5-1.5b-4gpu.toml", mode) for mode in MODES),
+GIGPO = CONFIGS / "recipes" / "gigpo.toml"
+MACHINES = CONFIGS / "machines"
+RUNS = [
+    [CONFIGS / "smoke.toml"],
+    *([GIGPO, machine] for machine in sorted(MACHINES.glob("*.toml"))),
+    *([GIGPO, MACHINES / "qwen2.5-1.5b-2x80gb.toml", mode] for mode in MODES),
 ]
 
 
-def loaded(file: Path, mode: Path | None) -> tuple[RunConfig, Device]:
-    run = load_config(file, layers=[] if mode is None else [mode])
+def loaded(files: Sequence[Path]) -> tuple[RunConfig, Device]:
+    run = load_config(files[0], layers=files[1:])
     return run, "cpu" if run.resources.device == "cpu" else "gpu"
 
 
@@ -34,16 +38,16 @@ def processors_of(actor_class: Any) -> int:  # noqa: ANN401  Ray's own
     return int(actor_class._default_options["num_cpus"])
 
 
-@pytest.mark.parametrize(("file", "mode"), RUNS)
+@pytest.mark.parametrize("files", RUNS, ids=lambda files: files[-1].stem)
 def test_the_sum_is_what_verl_s_and_transfer_queue_s_own_classes_ask_for(
-    file: Path, mode: Path | None
+    files: Sequence[Path],
 ) -> None:
     from ray._private import ray_constants
     from transfer_queue.controller import TransferQueueController
     from transfer_queue.storage.simple_storage import SimpleStorageUnit
     from verl.single_controller.ray import ResourcePoolManager
 
-    run, device = loaded(file, mode)
+    run, device = loaded(files)
     settings = settings_without_files(run, device=device)
     units = settings.transfer_queue.backend.SimpleStorage.num_data_storage_units
     pools = [([settings.trainer.n_gpus_per_node] * settings.trainer.nnodes, {})]
@@ -100,7 +104,7 @@ def test_on_gpus_too_whatever_the_machine_has(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    run = load_config(CONFIGS / "qwen2.5-7b-8gpu.toml")
+    run = load_config(GIGPO, layers=[MACHINES / "qwen2.5-7b-8x80gb.toml"])
 
     with (
         pytest.raises(MachineError, match=r"8 GPUs and 28 CPUs by .* has 0 and 28;"),
@@ -112,10 +116,8 @@ def test_on_gpus_too_whatever_the_machine_has(monkeypatch: pytest.MonkeyPatch) -
 def test_transfer_queue_takes_every_row_of_a_run_of_256_times_8_episodes_of_50_steps() -> None:
     from transfer_queue.storage.simple_storage import StorageUnitData
 
-    run = load_config(
-        CONFIGS / "qwen2.5-1.5b-1gpu.toml",
-        ["tasks_per_training_step=256", "rollout.group_size=8", "rollout.horizon=50"],
-    )
+    sizes = ["tasks_per_training_step=256", "rollout.group_size=8", "rollout.horizon=50"]
+    run = load_config(GIGPO, sizes, layers=[MACHINES / "qwen2.5-1.5b-1x80gb.toml"])
     queue = settings_without_files(run, device="gpu").transfer_queue.backend.SimpleStorage
     units, rows = queue.num_data_storage_units, 256 * 8 * 50
     assert queue.total_storage_size == most_rows(run)

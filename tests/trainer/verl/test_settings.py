@@ -77,7 +77,7 @@ _TWO_RUNS = (
             checkpoint={"every": 3, "optimizer": False},
             engine={"max_sequences": 8, "max_batched_tokens": 5000, "memory_gib": 3.0,
                     "gpu_memory_utilization": 0.7, "weight_bucket_megabytes": 256},
-            resources={"num_workers": 2, "num_nodes": 2, "ray_address": "auto"},
+            resources={"num_workers": 2, "num_nodes": 2, "ray_address": "auto", "storage_units": 3},
             trainer={"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1,
                      "on_stale": "wait"},
         ),
@@ -90,14 +90,15 @@ _TWO_SEPARATE_RUNS = tuple(
     (
         small_run(
             algorithm={"name": "gae"},
-            model={"lora_rank": 4, "lora_alpha": alpha, "lora_target_modules": modules},
+            model={"engine_dtype": dtype, "lora_rank": 4, "lora_alpha": alpha,
+                   "lora_target_modules": modules},
             resources={"num_workers": 2, "num_engine_workers": alpha, "num_engine_nodes": alpha,
                        "ray_address": "auto"},
             trainer={"mode": "separate_async", "prefetch_batches": alpha, "max_staleness": 3},
         ),
         f"separate {alpha}",
     )
-    for alpha, modules in ((1, ["q_proj"]), (2, ["v_proj"]))
+    for alpha, modules, dtype in ((1, ["q_proj"], "float32"), (2, ["v_proj"], "bfloat16"))
 )  # fmt: skip
 """Two more, with engines beside the learner and an adapter."""
 
@@ -121,6 +122,8 @@ def _derived_of(run: RunConfig, folder: str, *, device: str) -> dict[str, object
     return {
         **settings._derived(run, paths),
         **settings._critic(run, paths, device),
+        **settings._weights(run, device),
+        **settings._queue(run, device),
         **of_device,
     }
 
@@ -295,7 +298,9 @@ def test_a_tracker_of_ours_is_not_started_a_second_time_by_verl() -> None:
 def test_what_the_trainer_relies_on_cannot_be_changed() -> None:
     run = small_run(verl={"trainer.resume_mode": "disable"})
 
-    with pytest.raises(ConfigError, match=r"trainer.resume_mode: is 'auto' here, which the traine"):
+    with pytest.raises(
+        ConfigError, match=r"trainer.resume_mode = .*: the trainer relies on 'auto'; leav"
+    ):
         settings_of(run, device="gpu")
 
 

@@ -98,8 +98,8 @@ def num_agent_loops(run: RunConfig, *, device: str) -> int:
     """Agent loops of the run: what it asks for, or else what suits the device.
 
     On a CPU that is 1. On GPUs it is one for each engine and at least 2, but no more than have
-    room for a whole group each, nor than a training step has tasks. A loop plays some 150 steps a
-    second with prompts of 2,000 tokens; an engine of one H100 reads prompts for some 50 with a
+    room for a whole group each, nor than a training step has tasks. A loop plays some 100 steps a
+    second with prompts of 1,600 tokens; an engine of one H100 reads prompts for some 50 with a
     model of 1.5 billion parameters, and for more with a smaller one.
 
     Args:

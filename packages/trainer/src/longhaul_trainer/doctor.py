@@ -189,17 +189,14 @@ def check_gpu_memory(needs: Needs, gpus: Sequence[Gpu]) -> Finding:
     if needs.composed.device == "cpu":
         return Finding(name="GPU memory", status=Status.GOOD, found="none is used")
     sizes = [gpu.memory_gib for gpu in gpus if gpu.memory_gib is not None]
-    has = f"{min(sizes):.1f} GiB" if sizes else "of a size that no driver reports here"
+    has = f"{min(sizes):.1f} GiB each" if sizes else "no driver reports a size here"
     memory = needs.gpu
     if memory is None:
-        return _unknown_size("GPU memory", needs, has) or Finding(
-            name="GPU memory",
-            status=Status.WARNING,
-            found=f"{has}; what is needed is estimated for FSDP alone",
-            advice="watch the first training step",
-        )
+        unknown = _unknown_size("GPU memory", needs, has)
+        assert unknown is not None, "of a known model the memory is estimated"
+        return unknown
     found = (
-        f"{has} each; about {memory.learning / GIB:.1f} to learn, {memory.resident / GIB:.1f} of "
+        f"{has}; about {memory.learning / GIB:.1f} GiB to learn, {memory.resident / GIB:.1f} of "
         "which stay while episodes are played"
     )
     if memory.engine_share:

@@ -50,7 +50,8 @@ class RolloutConfig(Section):
     """Longest episode, in steps; an episode that reaches it is truncated. Where the horizon grows
     (`horizon_schedule`), the final one, which validation and tests play from the start."""
     temperature: float = Field(default=1.0, gt=0)
-    """Of sampling while training; validation is greedy. At 0 a group's episodes would be equal."""
+    """Of sampling while training; validation has its own (`validation.temperature`). At 0 a group's
+    episodes would be equal."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling while training; below 1 the sampler's logprobs differ from the learner's."""
     max_reply_tokens: int = Field(default=64, ge=1)
@@ -65,15 +66,15 @@ class RolloutConfig(Section):
     """Episodes in flight at once, in the whole run; each goes at its own pace. Agent loops divide
     it among themselves, as `environment.num_workers`."""
     reproducibility: Literal["exact", "fast"] = "exact"
-    """How replies are drawn: `exact`, each by a seed of its own, so that a run that is repeated or
-    resumed draws with the same random numbers; `fast`, all of a pass by the engine's one generator,
-    in one operation and never the same way twice."""
+    """How replies are sampled. `exact`: each reply has a seed of its own, so a run that is repeated
+    or resumed uses the same random numbers. `fast`: the engine's one generator draws for all
+    replies of a pass at once, and no run repeats another's replies."""
     agent_loops: int | None = Field(default=None, ge=1)
     """Processes that play the episodes. Each has its share of `concurrent_episodes` and of
-    `environment.num_workers`, in whole groups where they suffice, and plays some 150 steps a second
-    with prompts of 2,000 tokens. Left out: on a CPU the trainer's process plays; on GPUs there is
-    one for each engine and at least two, but no more than have room for a whole group each, nor
-    than a training step has tasks."""
+    `environment.num_workers`, in whole groups where there are enough, and plays some 100 steps a
+    second with prompts of 1,600 tokens. Left out, the trainer's process plays on a CPU. On GPUs
+    there is one for each engine and at least two, but not more than have room for a whole group
+    each, and not more than a training step has tasks."""
     policy_deadline_seconds: float = Field(default=300.0, gt=0)
     """A reply that takes longer fails its episode. With asynchronous rollout the limit is a day
     longer, because a reply may wait for an update."""
@@ -185,9 +186,9 @@ class PromptConfig(Section):
     instruction: str | None = None
     """How to answer; left out, the environment's own."""
     instruction_place: InstructionPlace = "user"
-    """Where the instruction is: `user`, the last line of each prompt's last message; `system`, the
-    end of the system message, so that prompts of an episode begin alike for longer and the engine
-    reads less of each anew."""
+    """Where the instruction is. `user`: the last line of each prompt's last message. `system`: the
+    end of the system message, so that an episode's prompts share a longer beginning, which the
+    engine's prefix cache keeps."""
     list_actions: bool = True
     """Show the admissible actions where the environment names them."""
     reply_prefix: str = ""

@@ -14,6 +14,8 @@ from longhaul_trainer.config.section import Section
 FREE_TABLES = frozenset({"environment.options", "algorithm.options", "verl"})
 """Tables whose keys are somebody else's: the environment's, the user's own estimator's, verl's."""
 
+VERL_SECTIONS = ("actor_rollout_ref.", "transfer_queue.")
+"""How names of verl's begin that stand in no section here."""
 
 ENVIRONMENTS = "environments"
 """The list of tables of a run that mixes several environments."""
@@ -84,11 +86,14 @@ def takes_none(field: FieldInfo) -> bool:
 def suggestion(key: str) -> str:
     """What the writer of an unknown key may have meant: `"; did you mean 'rollout.horizon'?"`.
 
-    Where no known key is close, the names that the key's section has; empty without a section.
+    A name of verl's own gets its place. Where no known key is close, the names that the key's
+    section has; empty without a section.
     """
     inside = [name for name in config_fields() if name.startswith(f"{key}.")]
     if inside:
         return f"; it is a section, and its fields are set one by one, e.g. {inside[0]!r}"
+    if key.startswith(VERL_SECTIONS):
+        return f"; settings of verl go under verl: 'verl.{key}'"
     section, _, last = key.rpartition(".")
     namesakes = [name for name in config_fields() if name.rpartition(".")[2] == last]
     if namesakes:

@@ -237,7 +237,7 @@ class ValidationConfig(Section):
     test_num_tasks: int = Field(default=128, ge=1)
     """Tasks of the test set that `trainer evaluate` plays."""
     temperature: float = Field(default=0.0, ge=0)
-    """Of sampling on both sets, over the whole distribution (top_p 1); 0 is greedy."""
+    """Sampling temperature on both sets, without nucleus sampling (top_p is 1); 0 is greedy."""
     samples_per_task: int = Field(default=1, ge=1)
     """Episodes of each task, every one with a seed of its own; a score is the mean over all."""
 
@@ -261,12 +261,12 @@ class CheckpointConfig(Section):
     keep_best: bool = True
     """Keep the checkpoint that did best in validation, too."""
     optimizer: bool = True
-    """Write what a resume needs: the weights in float32, AdamW's moments, the learning rate's
-    place. Without it a checkpoint has the weights for the engine alone, and `trainer resume`
+    """Write what a resume needs: the weights in float32, AdamW's moments and the learning rate's
+    schedule. Without it a checkpoint has the Hugging Face folder alone, and `trainer resume`
     refuses to go on from it."""
     huggingface: bool = True
-    """Write the weights as a Hugging Face folder too. Without it the final and the best ones are
-    made of the learner's own files when the run ends."""
+    """Write the weights as a Hugging Face folder too. Without it the final and the best model are
+    written from the learner's own files when the run ends."""
 
     def conflicts(self) -> Generator[str]:
         """A checkpoint holds something."""

@@ -21,14 +21,15 @@ class ModelConfig(Section):
     """`smollm2` (SmolLM2-135M-Instruct, packaged), `tiny` (random weights, for smoke runs),
     `tiny-moves` (random too, and mostly writes Sokoban's moves), or a Hugging Face folder."""
     dtype: Precision = "float32"
-    """Of the learner's weights and of AdamW's moments, an adapter's too. Training needs `float32`:
-    bfloat16 rounds most updates away. An evaluation, which trains nothing, may take `bfloat16`."""
+    """Precision of the learner's weights and of AdamW's moments, an adapter's too. Training needs
+    `float32`, because bfloat16 rounds most updates away. An evaluation may take `bfloat16`."""
     engine_dtype: Precision = "bfloat16"
-    """Of the sampling engine's weights, and of the learner's passes through the model."""
+    """Precision of the sampling engine's weights, and of the learner's passes through the model."""
     lora_rank: int = Field(default=0, ge=0)
     """Train a low-rank adapter of this rank; 0 trains every weight."""
     lora_alpha: int | None = Field(default=None, ge=1)
-    """What the adapter adds is scaled by lora_alpha / lora_rank; left out, by 1."""
+    """What the adapter adds is multiplied by lora_alpha / lora_rank. Left out, it is the rank, so
+    the factor is 1."""
     lora_target_modules: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False, min_length=1)
     ] = (ALL_LINEAR,)
@@ -78,11 +79,12 @@ class EngineConfig(Section):
     tensor_parallel_size: int = Field(default=1, ge=1)
     """GPUs that one engine spans."""
     weight_transfer: Literal["auto", "nccl", "tcp"] = "auto"
-    """How new weights reach the engines of trainer.mode = "separate_async": `nccl`, broadcast from
-    GPU to GPU by verl, which needs cupy; `tcp`, through host memory, in the engine's precision.
-    `auto` takes `nccl` on GPUs where cupy is installed, else `tcp`."""
+    """How new weights reach the engines of trainer.mode = "separate_async". `nccl`: verl broadcasts
+    them from GPU to GPU, which needs cupy. `tcp`: through host memory, in the engine's precision.
+    `auto`: `nccl` on GPUs where cupy is installed, else `tcp`."""
     weight_bucket_megabytes: int = Field(default=512, ge=1)
-    """Weights on their way at once; without a GPU it must hold the largest tensor in float32."""
+    """Size of the buffer in which weights travel to the engines. Without a GPU it must hold the
+    largest tensor in float32."""
 
     def conflicts(self) -> Generator[str]:
         """One pass must hold a token of each sequence."""
@@ -108,8 +110,8 @@ class ResourcesConfig(Section):
     num_engine_nodes: int = Field(default=1, ge=1)
     """Machines that have those."""
     storage_units: int | None = Field(default=None, ge=1)
-    """Processes of TransferQueue, which hold the rows of a training step; each takes one of Ray's
-    logical processors. Left out, 2 for each of `num_nodes` on GPUs, and 1 on a CPU."""
+    """Processes of TransferQueue, which hold the rows of a training step. Each takes one of Ray's
+    logical processors. Left out, there are 2 for each of `num_nodes` on GPUs, and 1 on a CPU."""
     ray_address: str | None = Field(default=None, min_length=1)
     """Cluster to join, such as `auto` or `10.0.0.1:6379`, with a node on this machine; left out, a
     Ray of the run's own."""

@@ -18,28 +18,28 @@ Seconds = Annotated[float, Field(gt=0)]
 class StageLimits(Section):
     """Seconds that a stage of a run may take.
 
-    A stage that takes longer ends the run with an error that names it, for verl waits without a
-    word when one of its processes has died. Others than these have half an hour.
+    A stage that takes longer ends the run with an error that names it, because verl waits for ever
+    when one of its processes has died. Stages without a setting have half an hour.
     """
 
     loading_the_model: Seconds = 2 * HOUR
-    """The weights into learner and engines, and what those compile."""
+    """Loading the weights into learner and engines, and compiling there."""
     loading_the_checkpoint: Seconds = 2 * HOUR
-    """On a resume."""
+    """Loading a checkpoint, when a run is resumed."""
     episodes: Seconds = 6 * HOUR
-    """Of a training step; each step and reply has a deadline of its own besides."""
+    """All episodes of a training step; each step and reply also has a deadline of its own."""
     log_probabilities: Seconds = 6 * HOUR
-    """The learner's and the starting model's, of all rows."""
+    """Log-probabilities of all rows, by the learner and by the starting model."""
     values: Seconds = 6 * HOUR
-    """The critic's, of all rows."""
+    """The critic's values of all rows."""
     update: Seconds = 6 * HOUR
     """All optimizer steps of a training step."""
     weight_sync: Seconds = HOUR
-    """The new weights into the engines."""
+    """Copying the new weights into the engines."""
     validation: Seconds = 6 * HOUR
-    """Of all tasks of the panel."""
+    """All tasks of the panel."""
     checkpoint: Seconds = 2 * HOUR
-    """Writing one."""
+    """Writing a checkpoint."""
 
     def of(self, stage: str) -> tuple[float, str | None]:
         """Limit of a stage in seconds, and the setting that raises it; None where none does.

@@ -23,8 +23,6 @@ class Composed:
     """Settings of verl that decide what a run takes."""
 
     device: Device
-    on_fsdp: bool
-    """Whether verl's FSDP shards the learner; memory of other training engines is not estimated."""
     num_nodes: int
     workers_of_a_node: int
     num_engine_workers: int
@@ -106,7 +104,6 @@ def read(settings: DictConfig, run: RunConfig, device: Device) -> Composed:
     attention = str(setting("actor_rollout_ref.model.override_config.attn_implementation", ""))
     return Composed(
         device=device,
-        on_fsdp=setting(f"{ACTOR}.strategy") == "fsdp2",
         num_nodes=num_nodes,
         workers_of_a_node=workers,
         num_engine_workers=int(setting(f"{ROLLOUT}.nnodes"))

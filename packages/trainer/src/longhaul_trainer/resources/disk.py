@@ -1,17 +1,25 @@
 """Disk that a run fills: checkpoints, models, and a store that is a file."""
 
+import math
 from dataclasses import dataclass
 
+from longhaul_trainer.agent_loops import episodes_of_a_group
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.resources.composed import Composed
 from longhaul_trainer.resources.model_size import ModelSize
-from longhaul_trainer.resources.rows import episodes_of_a_group
+from longhaul_trainer.resources.rows import TRAINED_CALLS
 
 GIB = 2**30
 LOGS_BYTES = 1.0 * GIB
 
-STORED_TOKEN_BYTES = 9
-"""A step of 2,000 tokens takes 19 KB in the store: its text, its tokens and its numbers."""
+STORED_STEP_BYTES = 3_000
+"""A step in the store, but for its replies: an observation of 1.1 KB, its tokens, its numbers and
+what its prompts add. Prompts repeat what came before, and are not stored again."""
+STORED_REPLY_TOKEN_BYTES = 14
+"""A reply's token there: its text, its id and two logprobs. Both are measured: 5.1 KB a step with
+replies of 156 tokens (`benchmarks/store_size.py`)."""
+REMOVED_STEP_BYTES = 600
+"""What `[retention]` leaves of a step; measured there too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +33,8 @@ class Disk:
     models: float
     """The last and the best model, where the disk cannot link files."""
     most_stored: float
-    """The store of the whole run, if every episode uses all its steps and tokens; validation and
-    what compresses well left out."""
+    """The store of the whole run, if every episode uses all its steps and every reply all its
+    tokens; validation left out."""
 
     @property
     def folder(self) -> float:
@@ -64,12 +72,21 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
         numbers += critic.num_parameters * sum(each.get(what, 0) for what in composed.critic_saved)
     num_best = 1 if run.checkpoint.keep_best else 0
     number = composed.parameter_bytes
-    rollout = run.rollout
-    steps = run.num_training_steps * run.tasks_per_training_step * episodes_of_a_group(run)
-    tokens = steps * rollout.horizon * (rollout.max_prompt_tokens + rollout.max_reply_tokens)
     return Disk(
         checkpoint=float(number * numbers),
         num_checkpoints=run.checkpoint.keep_last + num_best + 1,
         models=float(number * whole * (1 + num_best)),
-        most_stored=float(STORED_TOKEN_BYTES * tokens),
+        most_stored=_most_stored(run),
     )
+
+
+def _most_stored(run: RunConfig) -> float:
+    """Whole training steps, and what retention leaves of those before them."""
+    rollout, retention = run.rollout, run.retention
+    steps = run.tasks_per_training_step * episodes_of_a_group(run) * rollout.horizon
+    replies = TRAINED_CALLS.get(run.agent.kind, 1) * rollout.max_reply_tokens
+    step_bytes = STORED_STEP_BYTES + STORED_REPLY_TOKEN_BYTES * replies
+    older = max(0, run.num_training_steps - (retention.full_training_steps or math.inf))
+    sampled = min(1.0, retention.sampled_groups / run.tasks_per_training_step)
+    whole = run.num_training_steps - older * (1 - sampled)
+    return steps * (whole * step_bytes + (run.num_training_steps - whole) * REMOVED_STEP_BYTES)

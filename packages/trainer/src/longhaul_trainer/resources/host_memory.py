@@ -13,22 +13,22 @@ from longhaul_trainer.resources.rows import rows_of_a_training_step
 
 GIB = 2**30
 
-PROCESSES_BYTES = 5.5 * GIB
+PROCESSES_BYTES = 3.0 * GIB
 """What Ray's, verl's and vLLM's processes hold around a model of no size; measured on the smoke
-run, which takes 5.7 GiB in all."""
+run, which takes 3.6 GiB in all."""
 WORKER_BYTES = 1.0 * GIB
 """What each further worker of the learner and its engine hold beside them; measured on the smoke
 run with two workers."""
 GPU_PROCESSES_BYTES = 6.0 * GIB
 """On each GPU: a worker of the learner, and an engine's server and worker, each with torch, CUDA's
 libraries and pinned buffers. Estimated."""
-AGENT_LOOP_BYTES = 1.0 * GIB
-"""A process that plays episodes, with verl, transformers and torch. Estimated."""
+AGENT_LOOP_BYTES = 1.5 * GIB
+"""A process that plays episodes, with verl, transformers and torch; measured on a CPU."""
 ENVIRONMENT_BYTES = 30 << 20
 """A process of environments; measured on the packaged ones, of which 16 share a process."""
-ACTIVATION_BYTES = 160
-"""What a token leaves for the backward pass in each layer, per hidden unit: 40 numbers of 4 bytes,
-with what the allocator keeps beside them; measured on the default run, 14.9 GiB in all."""
+ACTIVATION_BYTES = 240
+"""What a token leaves for the backward pass in each layer, per hidden unit: 60 numbers of 4 bytes,
+with what the allocator keeps beside them; measured on the default run, 15.0 GiB in all."""
 
 PROMPT_TOKEN_BYTES = 24
 REPLY_TOKEN_BYTES = 72

@@ -38,8 +38,7 @@ class Needs:
     """Settings, and their values, that name models which cannot be read; the sums lack them."""
     ray: RayProcessors
     gpu: GpuMemory | None
-    """Of each of the learner's GPUs; None on a CPU, of an unknown model, and where another engine
-    than FSDP trains."""
+    """Of each of the learner's GPUs; None on a CPU, and of an unknown model."""
     host: HostMemory
     disk: Disk
     shared_memory: int
@@ -80,9 +79,7 @@ def needs_of(run: RunConfig, *, device: Device, gpu: str | None = None) -> Needs
         composed=composed,
         unknown=tuple(unknown),
         ray=ray_processors(composed),
-        gpu=gpu_memory(composed, known, critic, longest_call=longest_call)
-        if on_gpus and composed.on_fsdp
-        else None,
+        gpu=gpu_memory(composed, known, critic, longest_call=longest_call) if on_gpus else None,
         host=host_memory(run, composed, known, critic, environment_processes=processes),
         disk=disk(run, composed, known, critic),
         shared_memory=shared_memory_bytes(composed),

@@ -3,6 +3,7 @@
 import math
 
 from longhaul_core.components import is_own
+from longhaul_trainer.agent_loops import episodes_of_a_group
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 
 MARGIN = 2
@@ -43,18 +44,13 @@ def rows_of_a_training_step(run: RunConfig) -> int | None:
     return run.tasks_per_training_step * episodes_of_a_group(run) * longest
 
 
-def episodes_of_a_group(run: RunConfig) -> int:
-    """Episodes of a task, the greedy one of ReMax included."""
-    return run.rollout.group_size + (1 if run.algorithm.needs_greedy_episode else 0)
-
-
 def most_rows(run: RunConfig) -> int | None:
     """Rows that TransferQueue must have room for (`total_storage_size`), `MARGIN` included.
 
     At once in the queue are the rows of the groups that an update takes, of those that are played
     ahead of it (`trainer.prefetch_batches`) or wait for it (`trainer.max_staleness`), of those that
     are played in the place of groups without a signal (`sampling`), which go when the update has
-    been chosen, and of a panel.
+    been chosen, and of a panel, each task of which is played `validation.samples_per_task` times.
 
     Returns:
         None for no limit, where `rows_of_an_episode` is None.
@@ -66,7 +62,8 @@ def most_rows(run: RunConfig) -> int | None:
     waves = 1 + (sampling.max_refills if sampling.dynamic else 0)
     batches = waves + max(trainer.prefetch_batches, trainer.max_staleness)
     groups = batches * (run.tasks_per_training_step + sampling.extra_tasks)
-    panel = max(run.validation.num_tasks, run.validation.test_num_tasks)
+    validation = run.validation
+    panel = max(validation.num_tasks, validation.test_num_tasks) * validation.samples_per_task
     return MARGIN * (groups * episodes_of_a_group(run) + panel) * longest
 
 

@@ -10,10 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from longhaul_trainer.agent_loops import episodes_of_a_group
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.resources.composed import Composed
 from longhaul_trainer.resources.model_size import ModelSize
-from longhaul_trainer.resources.rows import TRAINED_CALLS, episodes_of_a_group
+from longhaul_trainer.resources.rows import TRAINED_CALLS
 
 
 class Speed(NamedTuple):

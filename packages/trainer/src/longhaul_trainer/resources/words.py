@@ -19,7 +19,8 @@ def needs_in_words(run: RunConfig, needs: Needs) -> dict[str, str]:
     words["processors"] = f"{needs.ray.total} by Ray's count"
     words["disk"] = (
         f"about {disk.folder / GIB:.0f} GiB: {disk.num_checkpoints} checkpoints of "
-        f"{disk.checkpoint / GIB:.1f}, and the models; store up to {disk.most_stored / GIB:.1f}"
+        f"{disk.checkpoint / GIB:.1f} GiB and the models; the store up to "
+        f"{disk.most_stored / GIB:.1f} GiB"
     )
     words["limits"] = (
         f"/dev/shm of {needs.shared_memory / GIB:.1f} GiB, {needs.open_files} open files"
@@ -41,7 +42,8 @@ def needs_in_a_line(needs: Needs) -> str:
         f"{needs.disk.folder / GIB:.0f} GiB of disk",
     ]
     if needs.gpu is not None:
-        parts.insert(0, f"{_num_gpus(needs)} GPUs of {needs.gpu.smallest / GIB:.0f} GiB")
+        count = _num_gpus(needs)
+        parts.insert(0, f"{count} GPU{'s' * (count > 1)} of {needs.gpu.smallest / GIB:.0f} GiB")
     if needs.time is not None:
         parts.append(f"{span_in_words(needs.time.seconds)} a training step")
     if needs.unknown:
@@ -84,8 +86,11 @@ def _gpus_in_words(needs: Needs) -> str:
         return f"{count}"
     shared = ""
     if memory.engine_share:
-        shared = f"; {memory.resident / GIB:.0f} stay beside the engine's {memory.engine_share:.0%}"
+        shared = (
+            f"; {memory.resident / GIB:.0f} GiB stay while episodes are played, beside the "
+            f"engine's {memory.engine_share:.0%}"
+        )
     return (
         f"{count} of about {memory.smallest / GIB:.0f} GiB or more: {memory.learning / GIB:.0f} "
-        f"to learn{shared}"
+        f"GiB to learn{shared}"
     )

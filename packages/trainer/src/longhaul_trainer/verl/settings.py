@@ -67,11 +67,12 @@ _OTHER_ADAPTER = "that is Megatron's; set model.lora_rank, lora_alpha and lora_t
 REPLACED: Mapping[str, str] = {
     "model_engine": (
         "the learner is trained by FSDP2 alone; verl's other engines (Megatron, VeOmni, "
-        "TorchTitan) were never tried with the losses and checkpoints of this trainer"
+        "TorchTitan) are not supported, since this trainer's losses and checkpoints were never "
+        "tried with them; leave it out"
     ),
     "actor_rollout_ref.rollout.name": (
         "replies are sampled by vLLM alone; SGLang and TensorRT-LLM take seeds, logprobs and "
-        "weights in other ways, which this trainer does not speak"
+        "weights in other ways, which this trainer does not support; leave it out"
     ),
     "actor_rollout_ref.rollout.val_kwargs": (
         "validation samples as validation.temperature and validation.samples_per_task say"
@@ -611,8 +612,8 @@ def _refuse_unknown(
             problems.append(f"verl.{name}: say rollout.agent_loops = {asked}")
         elif name in fixed and name in derived:
             problems.append(
-                f"verl.{name}: is {derived[name]!r} here, which the trainer relies on; it cannot "
-                "be changed"
+                f"verl.{name} = {table[name]!r}: the trainer relies on "
+                f"{derived[name]!r}; leave it out"
             )
         elif name in derived and name not in OVERRIDABLE:
             problems.append(f"verl.{name}: set by the run's own sections; change it there")
