@@ -50,7 +50,7 @@ class RolloutConfig(Section):
     """Longest episode, in steps; an episode that reaches it is truncated. Where the horizon grows
     (`horizon_schedule`), the final one, which validation and tests play from the start."""
     temperature: float = Field(default=1.0, gt=0)
-    """Of sampling while training; validation is greedy. At 0 a group's episodes would be equal."""
+    """Of sampling while training; at 0 a group's episodes would be equal. Not validation's."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling while training; below 1 the sampler's logprobs differ from the learner's."""
     max_reply_tokens: int = Field(default=64, ge=1)
