@@ -52,6 +52,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.store.queries import storage_stats
 from longhaul_core.store.records import RunStarted
 from longhaul_core.store.session import read_only_engine
+from longhaul_trainer.agent_loops import episodes_at_once
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import descriptions_of, task_stream
 from longhaul_trainer.models import prepare_model
@@ -222,7 +223,7 @@ def _measured(size: Size, folder: Path, meter: Meter) -> Measured:
     from transfer_queue import interface
     from verl.utils.debug import marked_timer
 
-    from longhaul_trainer.verl.manager import StoppableAgentLoopManager, stop_agent_loops
+    from longhaul_trainer.verl.manager import StoppableAgentLoopManager
     from longhaul_trainer.verl.run_recorder import RunRecorder
     from longhaul_trainer.verl.settings import Paths, agent_loop_file, verl_settings
 
@@ -266,8 +267,9 @@ def _measured(size: Size, folder: Path, meter: Meter) -> Measured:
             llm_client=engines.client(settings),
             teacher_client=None,
             reward_loop_worker_handles=None,
+            at_once=episodes_at_once(run, num_loops=size.agent_loops),
         )
-        stack.callback(stop_agent_loops, trainer.agent_loop_manager)
+        stack.callback(trainer.agent_loop_manager.stop)
         for role, actors in {
             "agent loops": trainer.agent_loop_manager.agent_loop_workers,
             "engines (stand-in)": engines.engines,

@@ -273,9 +273,8 @@ def test_engines_on_a_shared_card_sleep_while_a_checkpoint_is_written(
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
     engines = Engines()
-    rollout = {"free_cache_engine": shared}
     trainer = SimpleNamespace(
-        config=OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}}),
+        _engines_sleep=shared,
         checkpoint_manager=engines,
         global_steps=3,
     )
