@@ -86,12 +86,15 @@ def test_batches_that_are_played_ahead_and_refills_have_room() -> None:
 
 def test_every_episode_of_a_panel_has_room() -> None:
     panel = {"num_tasks": 50, "test_num_tasks": 100, "temperature": 0.4}
-    once, eight = (
-        most_rows(a_run(rollout=rollout(), validation=panel | {"samples_per_task": number})) or 0
-        for number in (1, 8)
-    )
+    mixed = [{"id": "longhaul/BabyAI-v0"}, {"id": "longhaul/TextCraft-v0"}]
 
-    assert eight - once == MARGIN * 7 * 100 * 10
+    def rows(samples: int, **sections: object) -> int:
+        validation = panel | {"samples_per_task": samples}
+        return most_rows(a_run(rollout=rollout(), validation=validation, **sections)) or 0
+
+    assert rows(8) - rows(1) == MARGIN * 7 * 100 * 10
+    # a panel has as many tasks of each environment
+    assert rows(8, environments=mixed) - rows(8) == MARGIN * 8 * 100 * 10
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ Weights = dict[str, torch.Tensor]
 def write_model(actor: Path, folder: Path, *, start: Path) -> None:
     """Write the learner's weights, its adapter added, as a model in float32.
 
-    Takes host memory for the model in float32, once.
+    Takes host memory for the model in float32, once; twice where several ranks share the weights.
 
     Args:
         actor: The learner's part of a checkpoint, as verl wrote it.

@@ -50,7 +50,8 @@ def most_rows(run: RunConfig) -> int | None:
     At once in the queue are the rows of the groups that an update takes, of those that are played
     ahead of it (`trainer.prefetch_batches`) or wait for it (`trainer.max_staleness`), of those that
     are played in the place of groups without a signal (`sampling`), which go when the update has
-    been chosen, and of a panel, each task of which is played `validation.samples_per_task` times.
+    been chosen, and of a panel: of as many tasks in each environment, each of which is played
+    `validation.samples_per_task` times.
 
     Returns:
         None for no limit, where `rows_of_an_episode` is None.
@@ -63,7 +64,8 @@ def most_rows(run: RunConfig) -> int | None:
     batches = waves + max(trainer.prefetch_batches, trainer.max_staleness)
     groups = batches * (run.tasks_per_training_step + sampling.extra_tasks)
     validation = run.validation
-    panel = max(validation.num_tasks, validation.test_num_tasks) * validation.samples_per_task
+    tasks = max(validation.num_tasks, validation.test_num_tasks) * len(run.played_environments)
+    panel = tasks * validation.samples_per_task
     return MARGIN * (groups * episodes_of_a_group(run) + panel) * longest
 
 

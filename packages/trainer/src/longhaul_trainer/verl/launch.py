@@ -92,7 +92,7 @@ def run_training(
 
 
 def run_evaluation(config: RunConfig, run: RunDirectory, *, split: Split) -> RunOutcome:
-    """Play the panel of `split` greedily with the model of `config`, and train nothing.
+    """Play the panel of `split` with the model of `config`, and train nothing.
 
     Args:
         config: With absolute paths; its model is what is evaluated.
