@@ -149,6 +149,26 @@ def test_a_group_that_waits_for_its_update_is_not_touched(
     assert of_training_step(session, 1) == {"removed"}
 
 
+def test_a_group_that_was_written_late_goes_when_all_are_asked_about_once_more(
+    writer: StoreWriter, opened: Engine, session: Session
+) -> None:
+    episodes = trained(1)
+    late = [each for each in episodes if each.group_index == 0]
+    early = [each for each in episodes if each.group_index == 1]
+    writer.write([run_started(), *early, *make_decisions(early)])
+    retention = Retention(opened, run_id="run", sampled_groups=0)
+    while retention.remove_some(up_to=1):
+        pass
+    writer.write([*late, *make_decisions(late)])
+    assert of_training_step(session, 1) == {None, "removed"}
+
+    retention.begin_anew()
+    while retention.remove_some(up_to=1):
+        pass
+
+    assert of_training_step(session, 1) == {"removed"}
+
+
 def test_a_run_loses_nothing_to_another_ones_retention(
     writer: StoreWriter, opened: Engine, session: Session
 ) -> None:

@@ -324,17 +324,23 @@ def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, MERGED, {"algorithm__name": "gigpo", "algorithm__anchor_similarity": 0.97}]
+    ("settings", "program"),
+    [
+        ({}, False),
+        ({}, True),
+        (MERGED, False),
+        ({"algorithm__name": "gigpo", "algorithm__anchor_similarity": 0.97}, False),
+    ],
 )
 def test_what_retention_removed_is_reported_as_not_checked_and_never_as_a_finding(
-    settings: dict[str, object], empty_store: Path, tmp_path: Path
+    settings: dict[str, object], program: bool, empty_store: Path, tmp_path: Path
 ) -> None:
     config = make_config(**settings)
     store = shutil.copy(empty_store, tmp_path / "store.db")
     with StoreWriter(store) as writer:
         writer.write([run_started(config)])
         for number in (1, 2, 3):
-            writer.write(play(config, number).records())
+            writer.write(play(config, number, program=program).records())
     opened = open_store(store)
     with Session(opened) as session:
         before = audit_run(session, RUN)
@@ -351,6 +357,7 @@ def test_what_retention_removed_is_reported_as_not_checked_and_never_as_a_findin
     fewer = {rule.name for rule in after.rules if rule.num_checked < checked[rule.name]}
     assert {"tokens", "logprobs", "logprob_agreement"} <= fewer
     assert fewer <= {one.rule for one in after.not_checked}
+    assert ("pictures" in fewer) == program
     unchanged = {rule.name for rule in after.rules} - fewer
     assert {
         "loss_weights",

@@ -12,6 +12,7 @@ from longhaul_trainer.resources.step_time import (
     USED_BYTES,
     USED_FLOPS,
     StepTime,
+    known_gpu,
     operations_of_a_token,
     passes_of_an_update,
     step_time,
@@ -152,3 +153,19 @@ def test_a_faster_gpu_takes_less_time() -> None:
 
     assert SPEEDS["A100"] < SPEEDS["H100"]
     assert fast.seconds[1] < slow.seconds[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA A10G", "A10"),
+        ("NVIDIA L40", "L40"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA RTX A1000", None),  # no A100
+        ("NVIDIA L400", None),
+    ],
+)
+def test_a_gpu_is_known_by_its_whole_number(name: str, known: str | None) -> None:
+    assert known_gpu(name) == known

@@ -112,6 +112,21 @@ class TestWriter:
         writer.close()
         assert num_removed(path) == 32
 
+    def test_a_group_that_came_after_its_training_step_was_settled_goes_when_it_ends(
+        self, path: Path, writer: _Writer
+    ) -> None:
+        episodes = make_training_step(1)
+        late = [each for each in episodes if each.group_index == 0]
+        early = [each for each in episodes if each.group_index != 0]
+        writer.write([*early, *make_decisions(early)])
+        writer.keep_whole(after=1)
+        writer.alive()
+        writer.alive()
+        assert num_removed(path) == len(early)
+        writer.write([*late, *make_decisions(late)])
+        writer.close()
+        assert num_removed(path) == len(episodes)
+
     def test_what_the_store_refuses_is_not_tried_again(
         self, writer: _Writer, caplog: pytest.LogCaptureFixture
     ) -> None:

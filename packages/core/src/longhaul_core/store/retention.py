@@ -62,7 +62,7 @@ class Retention:
         self._run_id = run_id
         self._sampled_groups = sampled_groups
         self._first = 0
-        """First training step whose episodes may still have something to remove."""
+        """Episodes of earlier training steps that were in the store are settled, and not looked up."""
 
     def remove_some(self, *, up_to: int) -> bool:
         """Settle a few more episodes of training steps up to `up_to`, in one transaction.
@@ -87,6 +87,10 @@ class Retention:
                 waits = connection.scalar(select(func.min(EpisodeRow.training_step)).where(*whole))
                 self._first = up_to + 1 if waits is None else waits
         return len(some) == _EPISODES_PER_BATCH
+
+    def begin_anew(self) -> None:
+        """Ask about all training steps once more: a group may have been written long after them."""
+        self._first = 0
 
     def _whole(self) -> tuple[ColumnElement[bool], ...]:
         """Episodes of the run that nothing was removed from."""

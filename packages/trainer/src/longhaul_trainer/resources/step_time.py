@@ -6,6 +6,7 @@ learner that uses more of a GPU. Environments, validation, checkpoints, weight s
 not counted.
 """
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,11 +35,13 @@ SPEEDS = {
     "A100": Speed(312 * TERA, 2.0 * TERA),
     "A10": Speed(125 * TERA, 0.6 * TERA),
     "L40S": Speed(362 * TERA, 0.86 * TERA),
+    "L40": Speed(181 * TERA, 0.86 * TERA),
     "L4": Speed(121 * TERA, 0.3 * TERA),
     "RTX 4090": Speed(165 * TERA, 1.01 * TERA),
     "RTX 3090": Speed(71 * TERA, 0.94 * TERA),
 }
-"""By a part of the driver's name of a GPU; the first that fits. From NVIDIA's data sheets."""
+"""By a part of the driver's name of a GPU that no digit follows; the first that fits. From NVIDIA's
+data sheets."""
 
 ASSUMED = "H100"
 """Where this machine has no GPU, or one that is not in the table."""
@@ -115,7 +118,7 @@ def step_time(
         critic: Of the critic; None without one.
         gpu: The driver's name of the GPU; None where there is none.
     """
-    name = next((known for known in SPEEDS if gpu is not None and known in gpu), None)
+    name = None if gpu is None else known_gpu(gpu)
     speed = SPEEDS[name or ASSUMED]
     typical = tokens_of(run, steps=TYPICAL_STEPS, length=TYPICAL_LENGTH)
     longest = tokens_of(run, steps=1.0, length=1.0)
@@ -133,6 +136,11 @@ def step_time(
         learn_seconds=(learn[0], learn[1]),
         in_turns=not composed.engine_is_apart,
     )
+
+
+def known_gpu(name: str) -> str | None:
+    """Which of `SPEEDS` a GPU is, by the driver's name of it; None for none of them."""
+    return next((known for known in SPEEDS if re.search(rf"{known}(?!\d)", name)), None)
 
 
 def tokens_of(run: RunConfig, *, steps: float, length: float) -> Tokens:

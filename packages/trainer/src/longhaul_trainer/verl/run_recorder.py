@@ -80,6 +80,8 @@ class _Writer:
         self._retention = Retention(open_store(store), run_id=run_id, sampled_groups=sampled_groups)
         self._whole_after: int | None = None
         """The last training step of which something may still have to be removed."""
+        self._newest_asked: int | None = None
+        """The last training step that `keep_whole` was called with."""
         self._run_id = run_id
         self._attempt = attempt
         self._engine = read_only_engine(store)
@@ -96,7 +98,7 @@ class _Writer:
         self._remove_some()
 
     def keep_whole(self, after: int) -> None:
-        self._whole_after = after
+        self._whole_after = self._newest_asked = after
 
     def _remove_some(self) -> None:
         """Remove a few episodes' text by retention, if the store can be written now.
@@ -154,6 +156,8 @@ class _Writer:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def close(self) -> None:
+        self._retention.begin_anew()
+        self._whole_after = self._newest_asked
         while self._whole_after is not None:
             self._keep_trying(self._remove_a_batch)
         self._writer.close()

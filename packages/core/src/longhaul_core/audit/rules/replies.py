@@ -136,6 +136,9 @@ def check_pictures(evidence: Evidence, tally: Tally) -> None:
     episode_id = ""
     seen: set[str] = set()
     for call in evidence.pictures:
+        if call.removed:
+            tally.skip("its pictures, if it had any, were removed by the run's retention")
+            continue
         if call.episode_id != episode_id:
             episode_id, seen = call.episode_id, set[str]()
         seen |= call.observed | call.from_tools

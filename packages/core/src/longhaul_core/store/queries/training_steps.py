@@ -219,6 +219,8 @@ class CallPictures(NamedTuple):
     """In messages of tools."""
     observed: frozenset[str]
     """In the observation of its step."""
+    removed: bool
+    """Whether retention removed them, if there were any."""
 
 
 class TokenCredit(NamedTuple):
@@ -506,7 +508,8 @@ def call_numbers(
 def call_pictures(
     session: Session, *, run_id: str, training_step: int, greedy: bool = False
 ) -> list[CallPictures]:
-    """Calls of those episodes that have pictures, by episode, step and place."""
+    """Calls of those episodes that have pictures, or may have had, by episode, step and place."""
+    removed = func.coalesce(EpisodeRow.retention, "") == "removed"
     rows = session.execute(
         select(
             CallRow.episode_id,
@@ -514,6 +517,7 @@ def call_pictures(
             CallRow.call_index,
             CallRow.messages_json,
             ObservationRow.picture_hashes_json,
+            removed.label("removed"),
         )
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
         .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
@@ -524,7 +528,8 @@ def call_pictures(
         )
         .where(
             *_of(run_id, training_step),
-            select(EpisodeMediaRow.episode_id)
+            removed
+            | select(EpisodeMediaRow.episode_id)
             .where(EpisodeMediaRow.episode_id == EpisodeRow.id)
             .exists(),
         )
@@ -541,6 +546,7 @@ def call_pictures(
                 shown=frozenset(p for role, of in held for p in of if role != "tool"),
                 from_tools=frozenset(p for role, of in held for p in of if role == "tool"),
                 observed=frozenset(_strings(row.picture_hashes_json)),
+                removed=row.removed,
             )
         )
     return found
