@@ -62,7 +62,7 @@ class Retention:
         self._run_id = run_id
         self._sampled_groups = sampled_groups
         self._first = 0
-        """Episodes of earlier training steps that were in the store are settled, and not looked up."""
+        """What was in the store of earlier training steps is settled, and not looked up again."""
 
     def remove_some(self, *, up_to: int) -> bool:
         """Settle a few more episodes of training steps up to `up_to`, in one transaction.
