@@ -301,12 +301,12 @@ class Call:
     dropped_exchanges: int = 0
     """Remembered exchanges that the memory left out to make the prompt fit."""
     num_cached_tokens: int | None = None
-    """Leading prompt tokens that the engine had kept of earlier prompts, and did not read again;
-    None where it does not say."""
+    """Leading prompt tokens from the engine's prefix cache, which it did not compute again; None
+    where it does not report them."""
     queue_seconds: float = 0.0
-    """Between asking the engine and its beginning on the request; 0 where it does not say."""
+    """Seconds until the engine began with the request; 0 where it does not report it."""
     generate_seconds: float = 0.0
-    """The rest of the time until the reply was there."""
+    """Seconds from then until the reply was complete."""
 
     def __post_init__(self) -> None:
         if self.trained and self.sampled is None:

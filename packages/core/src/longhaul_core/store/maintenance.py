@@ -280,7 +280,7 @@ _UNUSED = (
 
 
 def delete_unused_pictures(connection: Connection, content_hashes: Collection[str]) -> None:
-    """Delete those of the pictures that no episode refers to.
+    """Delete the pictures among these that no episode refers to.
 
     Args:
         connection: In a write transaction; on PostgreSQL, writers wait until it ends.
@@ -389,9 +389,9 @@ def _require_run(connection: Connection, run_id: str) -> tuple[str, float]:
 
 
 def forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
-    """Take episodes out of the text index, before their text goes.
+    """Remove episodes from the text index, before their text is removed.
 
-    PostgreSQL's goes with its rows.
+    PostgreSQL removes index entries with their rows.
     """
     if connection.dialect.name != "sqlite":
         return

@@ -17,9 +17,9 @@ from longhaul_core.errors import StoreError
 __all__ = ["MessageCutter", "Source", "whole_text"]
 
 _SHORTEST = 24
-"""Characters of a piece: the reference to a shorter one takes as much as the text."""
+"""Least characters of a piece: a reference takes as much space as a shorter text."""
 _MOST_CANDIDATES = 8
-"""Newest texts that begin with a line, of which one is looked for in a message."""
+"""How many of the newest texts with a given line are searched for a message's next piece."""
 
 
 class Source(NamedTuple):
@@ -42,13 +42,13 @@ class _Found(NamedTuple):
 
 
 class MessageCutter:
-    """Cuts the messages of one episode into pieces of the texts that it was shown before."""
+    """Cuts the messages of one episode into pieces of the texts that were added before."""
 
     def __init__(self) -> None:
         self._texts: dict[Source, str] = {}
         self._begin_with: Mapping[str, list[Source]] = defaultdict(list)
         self._lines: dict[str, tuple[Source, int]] = {}
-        """Where a line was last: a text, and the line's first character there."""
+        """Where each line occurred last: the text, and the line's first character there."""
 
     def show(self, source: Source, text: str) -> None:
         """Let later messages refer to a text that the store keeps."""

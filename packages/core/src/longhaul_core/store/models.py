@@ -421,10 +421,10 @@ class CallRow(Base):
     dropped_exchanges: Mapped[int]
     """Left out by the memory to make the prompt fit."""
     queue_seconds: Mapped[float]
-    """Between asking the engine and its beginning on the request; 0 where it does not say."""
+    """Seconds until the engine began with the request; 0 where it does not report it."""
     generate_seconds: Mapped[float]
     num_cached_tokens: Mapped[int | None]
-    """Leading prompt tokens that the engine did not read again; null where it does not say."""
+    """Leading prompt tokens from the engine's prefix cache; null where it does not report them."""
     num_prompt_tokens: Mapped[int | None]
     """Null where no engine of ours read them, as are `tokens` and what is about them."""
     num_action_tokens: Mapped[int | None]

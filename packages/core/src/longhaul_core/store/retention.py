@@ -31,7 +31,7 @@ from longhaul_core.store.writing.runs import FATE_OF_GROUP
 __all__ = ["Retention"]
 
 _EPISODES_PER_BATCH = 8
-"""A transaction of so many takes some ten milliseconds."""
+"""Episodes of a transaction, which then takes about ten milliseconds."""
 
 # Named in a query, they let the database go by training step in an index that has the phase first.
 _OF_ANY_PHASE = EpisodeRow.phase.in_(get_args(Phase))
@@ -47,10 +47,10 @@ class _Place(NamedTuple):
 
 
 class Retention:
-    """Removes what a run does not keep. It goes on where another one ended, or was killed."""
+    """Removes what a run does not keep, and continues where an earlier process ended."""
 
     def __init__(self, engine: Engine, *, run_id: str, sampled_groups: int) -> None:
-        """Nothing is removed yet.
+        """Prepare; nothing is removed yet.
 
         Args:
             engine: Of a store.
@@ -62,10 +62,10 @@ class Retention:
         self._run_id = run_id
         self._sampled_groups = sampled_groups
         self._first = 0
-        """All that was in the store of training steps before is settled, and not asked about."""
+        """What was in the store of earlier training steps is settled, and not looked up again."""
 
     def remove_some(self, *, up_to: int) -> bool:
-        """Settle some more episodes of training steps up to `up_to`, a few and in one transaction.
+        """Settle a few more episodes of training steps up to `up_to`, in one transaction.
 
         Returns:
             Whether there may be more.
@@ -102,7 +102,7 @@ class Retention:
         )
 
     def _settled(self, connection: Connection, up_to: int) -> Sequence[_Place]:
-        """Some whole episodes that nothing can happen to any more, the oldest first."""
+        """Some whole episodes that no update or resume can change any more, the oldest first."""
         waits = (
             select(GroupRow.group_index)
             .where(
@@ -196,7 +196,7 @@ _OF_CALLS = (
 
 
 def _shrink_calls(connection: Connection, episode_ids: Sequence[str]) -> None:
-    """Put the rows of calls in anew, without text and tokens.
+    """Delete the rows of calls and insert them again, without text and tokens.
 
     Not an update: SQLite would leave each row on its page, most of it empty, where no later row
     goes. Rows that are deleted give their pages back.

@@ -39,7 +39,7 @@ _TOKEN_BYTES = 4
 
 
 class TokenWriter:
-    """Packs the tokens of one episode's calls; they are given in order."""
+    """Packs the tokens of one episode's calls, which must be given in order."""
 
     def __init__(self) -> None:
         self._zstd = ZstdCompressor(options=_OPTIONS)
@@ -69,7 +69,7 @@ class TokenWriter:
 
 
 class TokenReader:
-    """Reads the blocks of one episode; they are given in order, from its first."""
+    """Reads the blocks of one episode, which must be given in order from the first."""
 
     def __init__(self) -> None:
         self._zstd = ZstdDecompressor()

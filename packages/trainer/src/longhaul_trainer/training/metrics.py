@@ -48,7 +48,7 @@ def episode_metrics(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
 
 
 def _prefix_cache(steps: Sequence[StepMetadata]) -> dict[str, float]:
-    """Share of the prompt tokens that the engine did not read again, where it says."""
+    """Share of prompt tokens from the engine's prefix cache, where it is reported."""
     known = [(step.cached_tokens, step.prompt_tokens) for step in steps]
     cached = [count for count, _ in known if count is not None]
     read = sum(tokens for count, tokens in known if count is not None)

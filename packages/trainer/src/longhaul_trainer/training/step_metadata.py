@@ -38,7 +38,7 @@ class StepMetadata:
     action_tokens: int
     """That it wrote in them."""
     cached_tokens: int | None = None
-    """Prompt tokens that it did not read again; None where it does not say of every call."""
+    """Prompt tokens from the prefix cache; None where it is not reported for every call."""
     hook_reward: float | None = None
     """What `algorithm.reward_shaping` returned for the step; None without such a function."""
 

@@ -69,7 +69,7 @@ class EnginePolicy:
         policy_version: Callable[[int], int],
         seeded: bool = True,
     ) -> None:
-        """A policy that samples nothing yet.
+        """Prepare a policy; nothing is sampled yet.
 
         Args:
             server: Answers requests.
@@ -159,7 +159,7 @@ class EpisodeService:
         }
 
     def _responder_for(self, reply_prefix: str, server: LLMServerClient) -> Responder:
-        """Who replies to prompts that end with this prefix, as it does while training."""
+        """The responder to prompts that end with this prefix, as in training."""
         run, tokenizer = self.run, self._tokenizer
         renderer = ChatTemplateRenderer(tokenizer, reply_prefix=reply_prefix)
         return Responder(
@@ -179,7 +179,7 @@ class EpisodeService:
     def _agents_for(
         self, entry: MixedEnvironmentConfig, responder: Responder
     ) -> Generator[tuple[Phase, Agent]]:
-        """Who plays an environment in each phase: with its parser and memory, by one policy."""
+        """The agent of an environment in each phase: one policy, with its parser and memory."""
         renderer = cast("ChatTemplateRenderer", responder.renderer)
         parser = build_parser(
             entry.actions.format,

@@ -20,7 +20,7 @@ QUEUE_SECONDS = "queue_seconds"
 
 
 class _SeedByLength(LLMServerClient):
-    """Draws what follows so many tokens by a seed of its own, and notes how long it waited."""
+    """Samples from a given token on with a seed of its own, and records how long it waited."""
 
     async def generate(
         self,

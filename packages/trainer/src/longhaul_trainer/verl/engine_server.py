@@ -35,7 +35,7 @@ class WholeReplies:
     def __init__(self, engine: Any) -> None:  # noqa: ANN401  vLLM's AsyncLLM
         self._engine = engine
         self.queue_seconds: dict[str, float] = {}
-        """Of each request that has ended and was not read here yet."""
+        """Statistics of each request that has ended, until they are read here."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the engine has
         return getattr(self._engine, name)
@@ -93,7 +93,7 @@ class EngineServer(vLLMHttpServer):
         *others: Any,  # noqa: ANN401  # verl's
         **named: Any,  # noqa: ANN401
     ) -> TokenOutput:
-        """See `vLLMHttpServer.generate`; reports what was waited for an update and in the queue."""
+        """See `vLLMHttpServer.generate`; also reports the wait for an update and in the queue."""
         try:
             output = await super().generate(
                 prompt_ids, sampling_params | IN_TWO_PARTS, request_id, *others, **named

@@ -48,7 +48,7 @@ class StoppableWorker(_WorkerTQ):
         return f"process {os.getpid()} on {socket.gethostname()}"
 
     async def live(self) -> None:
-        """Wait for ever: whoever waits for the answer learns of this process's death."""
+        """Wait for ever; a caller that waits for the answer notices this process's death."""
         await asyncio.Event().wait()
 
     async def num_groups(self) -> int:
@@ -77,7 +77,7 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
         """What process each worker is, once all have started."""
 
     async def _init_agent_loop_workers(self) -> None:
-        # They wait most of the time, so Ray need not keep a processor free to start one.
+        # They wait most of the time, so Ray reserves no processor for them.
         self.agent_loop_workers_class = ray.remote(num_cpus=0)(StoppableWorker)
         await super()._init_agent_loop_workers()
         self._lives = [worker.live.remote() for worker in self.agent_loop_workers]
@@ -113,7 +113,7 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
         return {group: stopped for answer in answers for group, stopped in answer.items()}
 
     def require_alive(self, *, within_seconds: float = 0.0) -> None:
-        """Look whether every worker's process is there: verl would wait for its groups for ever.
+        """Check that every worker's process is alive; verl would wait for its groups for ever.
 
         Args:
             within_seconds: How long to wait for a death that is suspected.
@@ -134,7 +134,7 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
             ray.kill(worker)
 
     def _obituary(self, index: int, error: RayActorError) -> str:
-        # Ray goes on about causes in general; all of it is in the log.
+        # Ray's message lists causes in general; all of it is in the log.
         reason = textwrap.shorten(str(error).strip().splitlines()[-1], 240, placeholder=" …")
         name = f"agent loop {index} of {len(self._lives)}"
         if not self._places:
@@ -182,7 +182,7 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
         return asyncio.run_coroutine_threadsafe(stopping, self._loop).result()
 
     def require_alive(self) -> None:
-        """It is, where this process is."""
+        """Always: it is in this process."""
 
     def stop(self) -> None:
         """Give up the episodes that are still being played, within a minute."""

@@ -70,7 +70,7 @@ class SeparateAsyncTrainer(LonghaulTrainer, PPOTrainerSeparateAsync):
 
     @property
     def _engines_sleep(self) -> bool:
-        """Never: they have cards of their own, whatever verl's settings say of shared ones."""
+        """Never: they have GPUs of their own, whatever verl's settings say of shared ones."""
         return False
 
 

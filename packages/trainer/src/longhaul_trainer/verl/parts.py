@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 256
 
 
 class InParts:
-    """A worker group whose log-probabilities are computed a part of the rows after the other.
+    """A worker group that computes log-probabilities part by part of the rows.
 
     Everything else is the group's own.
     """
@@ -29,7 +29,7 @@ class InParts:
     def __init__(
         self, group: object, *, num_ranks: Callable[[], int], rows_at_once: int = ROWS_AT_ONCE
     ) -> None:
-        """Stand before a group.
+        """Wrap a worker group.
 
         Args:
             group: verl's.
@@ -42,7 +42,7 @@ class InParts:
         self._rows_at_once = rows_at_once
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever it is of the group
-        """What the group has under this name."""
+        """The group's own attribute of this name."""
         return getattr(self._group, name)
 
     def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:

@@ -79,9 +79,9 @@ class _Writer:
         self._writer = StoreWriter(store)
         self._retention = Retention(open_store(store), run_id=run_id, sampled_groups=sampled_groups)
         self._whole_after: int | None = None
-        """The training step up to which something may still have to go."""
+        """The last training step of which something may still have to be removed."""
         self._newest_asked: int | None = None
-        """The same, of all that was asked for."""
+        """The last training step that `keep_whole` was called with."""
         self._run_id = run_id
         self._attempt = attempt
         self._engine = read_only_engine(store)
@@ -101,9 +101,9 @@ class _Writer:
         self._whole_after = self._newest_asked = after
 
     def _remove_some(self) -> None:
-        """Remove a little of what retention does not keep, if the store is at hand.
+        """Remove a few episodes' text by retention, if the store can be written now.
 
-        Whoever waits for the writer waits for no more than that.
+        A caller that waits for the writer waits for no more than that.
         """
         try:
             self._remove_a_batch()

@@ -113,8 +113,8 @@ class EpisodeSummary(Answer):
     episode_advantage: float | None
     optimizer_step_index: int | None
     retention: str | None
-    """`removed` if the run's retention took its text, pictures and tokens away, `sampled` if it
-    keeps them for good; None before it came to it."""
+    """`removed` if the run's retention removed its text, pictures and tokens, `sampled` if it keeps
+    them for good; None before retention has decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +219,11 @@ class CallDetail(Answer):
     dropped_exchanges: int
     """Left out by the memory to make the prompt fit."""
     queue_seconds: float
-    """Between asking the engine and its beginning on the request; 0 where it does not say."""
+    """Seconds until the engine began with the request; 0 where it does not report it."""
     generate_seconds: float
-    """The rest of the time until the reply was there."""
+    """Seconds from then until the reply was complete."""
     num_cached_tokens: int | None
-    """Leading prompt tokens that the engine did not read again; None where it does not say."""
+    """Leading prompt tokens from the engine's prefix cache; None where it does not report them."""
     num_prompt_tokens: int | None
     """None where no engine of ours read them: no tokens were recorded."""
     num_action_tokens: int | None
