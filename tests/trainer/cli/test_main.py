@@ -308,13 +308,19 @@ def test_the_doctor_says_all_and_exits_with_3_where_the_machine_is_too_small(
     assert "→ end other programs" in done.stdout
 
 
+def on_machine(name: str) -> list[str]:
+    """Arguments that lay a machine over a recipe."""
+    configs = ROOT / "configs"
+    return [str(configs / "recipes" / "gigpo.toml"), str(configs / "machines" / f"{name}.toml")]
+
+
 def test_what_a_run_takes_is_told_by_check_and_before_training_begins(tmp_path: Path) -> None:
     shutil.copytree(prepare_model("tiny"), tmp_path / "model")
-    recipe = str(ROOT / "configs" / "qwen2.5-1.5b-1gpu.toml")
+    recipe = on_machine("qwen2.5-1.5b-1x80gb")
 
-    checked = trainer("check", recipe, "model.path=model", folder=tmp_path)
+    checked = trainer("check", *recipe, "model.path=model", folder=tmp_path)
     # this machine has no GPU that could carry it
-    refused = trainer("train", recipe, "model.path=model", folder=tmp_path)
+    refused = trainer("train", *recipe, "model.path=model", folder=tmp_path)
 
     told = words(checked.stdout)
     assert checked.returncode == 0, checked.stderr
@@ -330,9 +336,9 @@ def test_what_a_run_takes_is_told_by_check_and_before_training_begins(tmp_path: 
 
 def test_the_summary_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
     shutil.copytree(prepare_model("tiny"), tmp_path / "model")
-    recipe = str(ROOT / "configs" / "qwen2.5-7b-8gpu.toml")
+    recipe = on_machine("qwen2.5-7b-8x80gb")
 
-    done = trainer("check", recipe, "model.path=model", folder=tmp_path, columns=80)
+    done = trainer("check", *recipe, "model.path=model", folder=tmp_path, columns=80)
 
     lines = done.stdout.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
