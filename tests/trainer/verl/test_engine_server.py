@@ -5,6 +5,7 @@ a model: it says which tokens it sampled, and when it began.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from longhaul_trainer.verl.engine_server import EngineServer
 
 pytestmark = IMPORTS_VERL
+
+
+@pytest.fixture(scope="module", autouse=True)
+def handlers_keep_their_levels() -> None:
+    """A library that vLLM imports sets every handler of the root logger to ERROR, pytest's too."""
+    levels = {handler: handler.level for handler in logging.root.handlers}
+    import longhaul_trainer.verl.engine_server  # noqa: F401
+
+    for handler, level in levels.items():
+        handler.setLevel(level)
+
 
 QUEUED_AT, BEGAN_AT = 100.0, 100.25
 """In seconds, by the engine core's clock."""
