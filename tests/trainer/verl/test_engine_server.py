@@ -5,6 +5,7 @@ a model: it says which tokens it sampled, and when it began.
 """
 
 import asyncio
+import importlib
 import logging
 from collections.abc import AsyncGenerator
 from types import SimpleNamespace
@@ -22,13 +23,13 @@ pytestmark = IMPORTS_VERL
 
 
 @pytest.fixture(scope="module", autouse=True)
-def handlers_keep_their_levels() -> None:
-    """A library that vLLM imports sets every handler of the root logger to ERROR, pytest's too."""
-    levels = {handler: handler.level for handler in logging.root.handlers}
-    import longhaul_trainer.verl.engine_server  # noqa: F401
+def logs_are_kept(cpu_run: None) -> None:
+    """A library that vLLM imports sets the root logger and its handlers to ERROR, pytest's too."""
+    levels = {each: each.level for each in (logging.root, *logging.root.handlers)}
+    importlib.import_module("longhaul_trainer.verl.engine_server")
 
-    for handler, level in levels.items():
-        handler.setLevel(level)
+    for each, level in levels.items():
+        each.setLevel(level)
 
 
 QUEUED_AT, BEGAN_AT = 100.0, 100.25
