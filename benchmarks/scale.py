@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import resource
@@ -693,9 +694,16 @@ def plot(measured: Measured, path: Path) -> None:
         figure.add_vline(
             x=most,
             line={"color": color, "width": 3, "dash": "dash"},
-            annotation={"text": f"{model.name}: {most:.0f}", "font": {"color": color}},
+            annotation={
+                "text": f"{model.name}: {most:.0f}",
+                "font": {"color": color},
+                "yanchor": "bottom",
+                "x": math.log10(most),  # of a label on a logarithmic axis
+            },
         )
-    figure.update_xaxes(type="log", title_text="steps a second on a machine with eight H100")
+    figure.update_xaxes(
+        type="log", range=[1, 5], title_text="steps a second on a machine with eight H100"
+    )
     figure.update_layout(template="plotly_white", width=1200, height=430)
     screenshot(figure, path)
 
