@@ -19,7 +19,7 @@ from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.launch import (
-    _keep_models,  # pyright: ignore[reportPrivateUsage]
+    keep_models,
     run_training,
 )
 from trainer.verl.updates import LOSSES, Row, make_rows, update
@@ -113,7 +113,7 @@ def test_the_final_and_the_best_model_are_what_the_engine_sampled_from(
     config = trained_by(model_folder, lora_rank=lora_rank, **contents)
     trained = checkpointed(config, run, rows)
 
-    _keep_models(config, run, CheckpointFolder(run.checkpoints))
+    keep_models(config, run, CheckpointFolder(run.checkpoints))
 
     start = model_in(model_folder)
     kept = model_in(run.model)

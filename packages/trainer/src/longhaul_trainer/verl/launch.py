@@ -80,7 +80,7 @@ def run_training(
             f"run {run.run_id} has checkpoints already; go on with `trainer resume {run.run_id}`"
         )
     if checkpoint is not None and not config.checkpoint.optimizer:
-        _keep_models(config, run, checkpoints)
+        keep_models(config, run, checkpoints)
         raise ConfigError(
             f"run {run.run_id} cannot go on: checkpoint.optimizer = false left AdamW's moments and "
             "the learning rate's place out of its checkpoints, and what it would learn now were "
@@ -225,7 +225,7 @@ class _Launch:
             finally:
                 progress.look_away()
                 self._wind_up(recorder, run_context, trackers, RunEnding(status, message, failure))
-        _keep_models(self.config, self.run, self.checkpoints)
+        keep_models(self.config, self.run, self.checkpoints)
         return self._outcome(trainer, status, message)
 
     def _start_trackers(self, run_context: RunContext) -> Trackers:
@@ -438,7 +438,7 @@ def next_attempt(run: RunDirectory, *, store: str) -> int:
     return max([*earlier, -1 if stored is None else stored], default=-1) + 1
 
 
-def _keep_models(config: RunConfig, run: RunDirectory, checkpoints: CheckpointFolder) -> None:
+def keep_models(config: RunConfig, run: RunDirectory, checkpoints: CheckpointFolder) -> None:
     """The last and the best weights as Hugging Face folders, under plain names."""
     written: dict[Path, Path] = {}
     for checkpoint, folder in (
