@@ -63,4 +63,9 @@ def installed_source(environment_id: str, options: Mapping[str, object]) -> Envi
         with attributed_to(EnvironmentFailure, f"{environment_id} with {dict(options)}"):
             return make(options)
     except EnvironmentFailure as error:
-        raise ConfigError(str(error)) from error
+        cause = error.__cause__
+        if not isinstance(cause, ConfigError):
+            raise ConfigError(str(error)) from error
+        words = str(cause)  # the source's own, which says what to do
+        named = words if environment_id in words else f"{environment_id}: {words}"
+        raise ConfigError(named) from error

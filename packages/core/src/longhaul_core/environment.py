@@ -11,6 +11,7 @@ contract check and the benchmarks ask nothing else.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from pydantic import TypeAdapter, ValidationError
@@ -87,6 +88,20 @@ class EnvironmentPrompt:
     """What the world is and how its observations read."""
     instruction: str
     """One line that ends every prompt: what is to be written now."""
+    actions: str = ""
+    """How actions are written: added to `system` where a run does not list the admissible ones.
+    Empty where `system` says it in any case."""
+
+
+class Determinism(StrEnum):
+    """What of an episode the same task repeats, on every machine and in any order."""
+
+    EXACT = "exact"
+    """The whole episode, under the same actions."""
+    FIRST_OBSERVATION = "first_observation"
+    """The first observation alone: what follows may depend on time or chance."""
+    NONE = "none"
+    """Nothing, such as a live site or a server that draws for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +124,8 @@ class EnvironmentDescription:
     episodes_per_process: int = 1
     """Episodes that one process may play at once, at least 1. More than 1 is a promise that
     instances share no state and never block each other for long."""
-    deterministic: bool = True
-    """Whether the same task and the same actions give the same episode."""
+    determinism: Determinism = Determinism.EXACT
+    """What of an episode the same task repeats."""
     max_observation_characters: int | None = None
     """Longest observation, where there is one that it keeps to."""
 

@@ -4,10 +4,14 @@
     ├── ConfigError            the run cannot start as described     fix the config
     ├── MachineError           the machine cannot carry the run      see `trainer doctor`
     ├── GroupError             a group cannot be trained on          drop the group
+    ├── ComparisonError        two results have no common tasks      compare others
     ├── StoreError             the store refused a read or a write   stop the run
+    ├── FormatError            a file is not as its format says      mend the file
+    ├── QueryError             SQL that someone typed is wrong       change the statement
     ├── LimitReached           a limit of the episode was reached    end it: truncated
     │   ├── HorizonReached         … its steps
-    │   └── TokensSpent            … its tokens, or those of a prompt
+    │   ├── TokensSpent            … its tokens, or those of a prompt
+    │   └── Abandoned              … the patience of the person who played it
     └── EpisodeError           one episode failed                    record, carry on
         ├── EnvironmentFailure     the environment's code or server
         │   └── EnvironmentTimeout     … missed its deadline
@@ -15,6 +19,11 @@
         │   └── PolicyTimeout          … missed its deadline
         ├── MemoryFailure          a memory's write or compose
         ├── RendererFailure        messages that no template renders
+        ├── ProgramFailure         a program that plays by itself
+        │   ├── ProgramTimeout         … missed its deadline
+        │   ├── ProgramLimit           … took more than it may
+        │   └── RunnerLost             … was on a machine that is gone
+        ├── GraderFailure          the run's own function for rewards
         └── EpisodeStopped         nothing broke: it was not waited for
 
 The right-hand column is what a caller should do. Two rules keep the tree useful:
@@ -52,8 +61,29 @@ class GroupError(LonghaulError, ValueError):
     """A group carries no usable comparison, e.g. fewer than two trajectories."""
 
 
+class ComparisonError(LonghaulError, ValueError):
+    """Two results cannot be compared, e.g. since they are of different panels."""
+
+
 class StoreError(LonghaulError):
     """The trajectory store refused a read or a write."""
+
+
+class FormatError(LonghaulError, ValueError):
+    """A file of trajectories is not what its format says: names file, line and field."""
+
+
+class QueryError(LonghaulError, ValueError):
+    """SQL that a person or a program typed is wrong, may not be run, or took too much."""
+
+    def __init__(
+        self, message: str, *, fence: str | None = None, position: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.fence = fence
+        """The `sql_box.limits.Fence` that stopped it; None where the statement is wrong."""
+        self.position = position
+        """0-based place of the mistake in the statement, in characters; None if nobody knows."""
 
 
 class LimitReached(LonghaulError):
@@ -72,6 +102,12 @@ class TokensSpent(LimitReached):
     """A prompt is longer than it may be, or the episode has no tokens left for it and a reply."""
 
     stop_reason = StopReason.TOKEN_BUDGET_SPENT
+
+
+class Abandoned(LimitReached):
+    """The person who played the episode left it."""
+
+    stop_reason = StopReason.ABANDONED
 
 
 class EpisodeError(LonghaulError):
@@ -114,6 +150,36 @@ class RendererFailure(EpisodeError):
     """Messages could not be turned into prompt tokens."""
 
     cause = FailureCause.RENDERER_ERROR
+
+
+class ProgramFailure(EpisodeError):
+    """A program that plays by itself crashed, or gave no reward."""
+
+    cause = FailureCause.PROGRAM_ERROR
+
+
+class ProgramTimeout(ProgramFailure):
+    """It did not end within its deadline."""
+
+    cause = FailureCause.PROGRAM_TIMEOUT
+
+
+class ProgramLimit(ProgramFailure):
+    """It went beyond its memory, processes, output or number of calls."""
+
+    cause = FailureCause.PROGRAM_LIMIT
+
+
+class RunnerLost(ProgramFailure):
+    """The runner that played it on another machine was not heard of any more, or was stopped."""
+
+    cause = FailureCause.RUNNER_LOST
+
+
+class GraderFailure(EpisodeError):
+    """The run's own function for rewards raised, or returned no reward."""
+
+    cause = FailureCause.GRADER_ERROR
 
 
 class EpisodeStopped(EpisodeError):

@@ -17,6 +17,7 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 __all__ = [
     "Call",
+    "Continuation",
     "FailedEpisode",
     "FailureCause",
     "FinishReason",
@@ -26,12 +27,14 @@ __all__ = [
     "Observation",
     "Picture",
     "SampledTokens",
+    "Sampling",
     "Split",
     "SplitReason",
     "Step",
     "StopReason",
     "Task",
     "TaskKey",
+    "Tool",
     "ToolCall",
     "Trajectory",
 ]
@@ -54,7 +57,7 @@ class Split(StrEnum):
 class SplitReason(StrEnum):
     """Why a call begins a new row of the learner instead of continuing its stream's last one.
 
-    A stream is the calls of one agent for one purpose in an episode.
+    A stream is the calls of one agent for one purpose in one conversation of an episode.
     """
 
     FIRST_STEP = "first_step"
@@ -67,6 +70,11 @@ class SplitReason(StrEnum):
     """It was sampled by other weights than the previous call."""
     ROW_FULL = "row_full"
     """The row would have become longer than it may be."""
+    NEW_CONVERSATION = "new_conversation"
+    """It is the first call of a conversation that began after the episode's first."""
+    FORKED = "forked"
+    """It goes on from a call that another one has gone on from already, or from a part of a
+    conversation only."""
 
 
 class StopReason(StrEnum):
@@ -81,6 +89,8 @@ class StopReason(StrEnum):
     """The step limit in force for this episode, which a horizon schedule may move."""
     TOKEN_BUDGET_SPENT = "token_budget_spent"
     """The token limit of the episode, or a prompt that no shortening made fit."""
+    ABANDONED = "abandoned"
+    """The person who played it left."""
 
     @property
     def terminated(self) -> bool:
@@ -106,6 +116,21 @@ class FinishReason(StrEnum):
     """It was interrupted: by a client that went away, or by an engine that stopped."""
 
 
+class Continuation(StrEnum):
+    """How a program's prompt relates to the calls of its episode before it."""
+
+    START = "start"
+    """It goes on from none: a conversation begins."""
+    EXACT = "exact"
+    """It goes on from a call, whose prompt and reply it repeats as they were."""
+    REWRITTEN = "rewritten"
+    """It goes on from a call, and repeats prompt or reply with changes that mean nothing, such as
+    the spaces in a tool's arguments. The engine read the tokens as they were."""
+    FORKED = "forked"
+    """It goes on from a call that another one has gone on from already, or that cannot be gone on
+    from token by token: a conversation of its own begins."""
+
+
 class FailureCause(StrEnum):
     """Which side of the episode broke, and how."""
 
@@ -115,6 +140,15 @@ class FailureCause(StrEnum):
     POLICY_TIMEOUT = "policy_timeout"
     MEMORY_ERROR = "memory_error"
     RENDERER_ERROR = "renderer_error"
+    PROGRAM_ERROR = "program_error"
+    """A program that plays by itself crashed, or gave no reward."""
+    PROGRAM_TIMEOUT = "program_timeout"
+    PROGRAM_LIMIT = "program_limit"
+    """It went beyond its memory, processes, output or number of calls."""
+    GRADER_ERROR = "grader_error"
+    """The run's own function for rewards failed."""
+    RUNNER_LOST = "runner_lost"
+    """The machine that played it gave no sign of life."""
     STOPPED_EARLY = "stopped_early"
     """Nothing broke: the training step had enough other groups, and did not wait for this one."""
 
@@ -148,6 +182,9 @@ class Task:
     split: Split
     goal: str = ""
     """One line for people."""
+    data: str = ""
+    """What a program is given to work on, a JSON object as text; empty where the environment knows
+    the task by its id and seed. Part of the content that `data_hash` is of."""
 
     @property
     def key(self) -> TaskKey:
@@ -185,6 +222,16 @@ Part = str | Picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function that a model may ask for."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+    """JSON Schema of its arguments, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A model's request to run a tool."""
 
@@ -206,10 +253,14 @@ class Message:
     """What an assistant's message asks for."""
     tool_call_id: str | None = None
     """The `ToolCall` that a tool's message answers."""
+    reasoning: str = ""
+    """An assistant's thoughts, where they are sent apart from its content."""
 
     def __post_init__(self) -> None:
         if self.tool_calls and self.role != "assistant":
             raise ValueError(f"a message of role {self.role!r} cannot ask for tools")
+        if self.reasoning and self.role != "assistant":
+            raise ValueError(f"a message of role {self.role!r} cannot carry reasoning")
         if (self.tool_call_id is not None) != (self.role == "tool"):
             raise ValueError(
                 "a tool's message, and no other, names the call that it answers: role "
@@ -253,6 +304,24 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How one reply is drawn."""
+
+    seed: int
+    """Fixes the draw together with the prompt and the weights, where the policy draws by it."""
+    temperature: float = 1.0
+    """0 means greedy."""
+    top_p: float = 1.0
+    max_tokens: int = 64
+    """Longest reply."""
+    stop: tuple[str, ...] = ()
+    """Words that end the reply; the one that did is the end of its tokens, not of its text."""
+    altered: tuple[tuple[str, str], ...] = ()
+    """Settings under which the logprobs are not those of the policy (`top_k`, penalties,
+    `logit_bias`, guided decoding): vLLM's name of each and its value as JSON, in order of name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTokens:
     """A call as the engine read and wrote it: what reinforcement learning trains on."""
 
@@ -292,8 +361,19 @@ class Call:
     model: str = ""
     """Which model answered; empty for the policy that is trained."""
     finish_reason: FinishReason = FinishReason.STOP
+    tools: tuple[Tool, ...] = ()
+    """What the reply could ask for; the prompt's tokens tell the model of them."""
     tool_calls: tuple[ToolCall, ...] = ()
     """What the reply asks for."""
+    conversation: int = 0
+    """Which conversation of the episode, from 0 in the order of their first calls. Calls of one
+    conversation go on from each other; an episode loop has one."""
+    continuation: Continuation | None = None
+    """How its prompt relates to the calls before; None where an episode loop composed it."""
+    sampling: Sampling | None = None
+    """How the reply was drawn, where that was not as the run says."""
+    cost_usd: float | None = None
+    """What a hosted model charged for it, in US dollars; None where nobody knows."""
     trained: bool = True
     """Whether the reply's tokens are in the loss."""
     credit_share: float = 1.0
@@ -313,6 +393,8 @@ class Call:
             raise ValueError("a call without its tokens and logprobs cannot be trained on")
         if not math.isfinite(self.credit_share):
             raise ValueError(f"credit_share must be finite, got {self.credit_share}")
+        if self.conversation < 0:
+            raise ValueError(f"conversation must not be negative, got {self.conversation}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,8 +440,11 @@ class Trajectory:
     final_observation: Observation
     """Seen after the last action; what a truncated episode is valued by."""
     final_prompt_tokens: tuple[int, ...] | None = None
-    """The prompt that the next step would have had. None unless it was requested and a limit cut
-    the episode short."""
+    """The prompt that the next step would have had. None unless it was requested, a limit cut the
+    episode short, and it was not scored."""
+    scored: bool = False
+    """Whether the last reward is, or includes, what a program's whole episode was worth, or the
+    program said that it solved the task: no reward is to come, even where a limit cut it short."""
     started_at: float
     """Unix time, in seconds."""
     duration_seconds: float

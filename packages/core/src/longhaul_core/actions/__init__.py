@@ -8,6 +8,7 @@ from longhaul_core.actions.parser import (
     ParsedAction,
     default_instruction,
     split_thinking,
+    written,
 )
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "build_parser",
     "default_instruction",
     "split_thinking",
+    "written",
 ]

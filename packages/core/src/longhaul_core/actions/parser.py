@@ -21,6 +21,7 @@ __all__ = [
     "ActionParser",
     "ParsedAction",
     "default_instruction",
+    "written",
 ]
 
 MAX_ACTION_CHARACTERS = 1_000_000
@@ -131,6 +132,21 @@ def default_instruction(action_format: ActionFormat, *, require_thinking: bool =
             return f'{think} one action as {{"action": "your action"}}.'
         case ActionFormat.PLAIN:
             return f"{think} one action on a line of its own."
+
+
+def written(action: str, action_format: ActionFormat) -> str:
+    """The shortest reply that asks for an action in a format.
+
+    `parse` reads from it what it would read from a policy's: an action that itself holds the
+    format's marks is not understood as it was meant.
+    """
+    match action_format:
+        case ActionFormat.TAGS:
+            return f"{_OPEN}{action}{_CLOSE}"
+        case ActionFormat.JSON:
+            return json.dumps({"action": action}, ensure_ascii=False)
+        case ActionFormat.PLAIN:
+            return action
 
 
 def split_thinking(text: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ GaeLevel = Literal["step", "token"]
 """
 
 
-def gae_credit(
+def gae_credit(  # noqa: PLR0913 - what it takes of a training step
     step_rewards: Sequence[FloatArray],
     token_values: Sequence[Sequence[FloatArray]],
     final_values: Sequence[float | None],
@@ -31,6 +31,7 @@ def gae_credit(
     discount: float,
     gae_lambda: float,
     whiten: Whiten = "token",
+    num_action_tokens: Sequence[Sequence[int]] | None = None,
 ) -> tuple[EpisodeCredit, ...]:
     r"""Credit of each episode of one training step, whatever its tasks.
 
@@ -49,6 +50,8 @@ def gae_credit(
         discount: Per step, in [0, 1].
         gae_lambda: Lambda, per step, in [0, 1].
         whiten: What counts the same in mean and variance; see `Whiten`.
+        num_action_tokens: For each episode and step, how many of its tokens count there: as many
+            as it has values, which None stands for, or 0 for a step that is not trained.
 
     Returns:
         One credit per episode, in the order given, with a step part alone. By `"token"` it has
@@ -66,9 +69,9 @@ def gae_credit(
     if any(len(values_T) == 0 for episode in token_values for values_T in episode):
         raise ValueError("every step needs a value for each token of its action, at least one")
     to_go = returns_to_go(step_rewards, discount=discount)
-    num_tokens = [[len(values_T) for values_T in episode] for episode in token_values]
+    num_values = [[len(values_T) for values_T in episode] for episode in token_values]
     num_steps = [len(episode) for episode in token_values]
-    counts_N = step_counts(num_tokens, whiten=whiten)
+    counts_N = step_counts(num_action_tokens or num_values, whiten=whiten)
     if level == "step":
         by_step = gae_over_steps(
             step_rewards,
@@ -87,7 +90,7 @@ def gae_credit(
     by_token = gae_over_tokens(
         step_rewards, token_values, final_values, discount=discount, gae_lambda=gae_lambda
     )
-    lengths_N = np.array([count for episode in num_tokens for count in episode])
+    lengths_N = np.array([count for episode in num_values for count in episode])
     counts_M = np.repeat(counts_N / lengths_N, lengths_N)  # a step's count is shared by its tokens
     advantages_M = whitened(
         np.concatenate([a for credit in by_token for a in credit.advantages]), counts_M

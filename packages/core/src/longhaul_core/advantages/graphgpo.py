@@ -9,6 +9,7 @@ good step of an episode that failed is rewarded, and a detour of one that succee
 Shapes: G episodes of the group, N steps of all of them, K nodes of the graph.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -142,8 +143,9 @@ def graphgpo_credit(
             f"one final state per episode is required: got {len(step_rewards)} episodes "
             f"and {len(final_states)} final states"
         )
-    sources_N, targets_N = _edges(anchor_states, final_states, similarity=settings.similarity)
-    distances_K = _distances_to_goal(sources_N.tolist(), targets_N.tolist())
+    nodes_M = number_nodes(anchor_states, final_states, similarity=settings.similarity)
+    sources_N, targets_N = _edges(nodes_M, anchor_states)
+    distances_K = _distances(sources_N.tolist(), targets_N.tolist())
     exponents_N = distances_K[targets_N]
     if settings.distance_form == "progress":
         exponents_N = exponents_N - distances_K[sources_N] + 1
@@ -163,34 +165,42 @@ def graphgpo_credit(
     )
 
 
-def _edges(
+def number_nodes(
     anchor_states: Sequence[Sequence[str]],
     final_states: Sequence[str | None],
     *,
     similarity: float | None,
-) -> tuple[IntArray, IntArray]:
-    """The node that each step was taken in, and the one that it led to; the goal is node 0."""
-    nodes = [
-        node
-        for states, final in zip(anchor_states, final_states, strict=True)
-        for node in (*states, final)
+) -> IntArray:
+    """The node of each state that the episodes went through; the goal is node 0, shape (N + G,).
+
+    Args:
+        anchor_states: For each episode, the state that each of its steps was taken in.
+        final_states: For each episode the state seen after its last step; None for the goal.
+        similarity: See `GraphSettings`.
+
+    Returns:
+        For each episode in turn the nodes of its states, and of the one that it ended in. Nodes
+        are numbered from 1 on in the order in which they first appear.
+    """
+    states = [
+        state
+        for of_steps, final in zip(anchor_states, final_states, strict=True)
+        for state in (*of_steps, final)
     ]
     if similarity is not None:
-        merged = iter(merge_similar([n for n in nodes if n is not None], threshold=similarity))
-        nodes = [None if node is None else next(merged) for node in nodes]
-    nodes_M = number_by_first([None, *nodes])[1:]
-    is_final_M = np.zeros(len(nodes), dtype=bool)
-    is_final_M[np.cumsum([len(states) + 1 for states in anchor_states]) - 1] = True
-    sources = np.flatnonzero(~is_final_M)
-    return nodes_M[sources], nodes_M[sources + 1]
+        merged = iter(merge_similar([s for s in states if s is not None], threshold=similarity))
+        states = [None if state is None else next(merged) for state in states]
+    return number_by_first([None, *states])[1:]
 
 
-def _distances_to_goal(sources: Sequence[int], targets: Sequence[int]) -> IntArray:
-    """Fewest steps from each node to node 0, shape (K,), in time linear in the steps.
+def distances_to_goal(sources: Sequence[int], targets: Sequence[int]) -> dict[int, int]:
+    """Fewest steps to node 0 from each node that has a way there, in time linear in the steps.
 
-    A node without a way there is one step further than the furthest that has one.
+    Args:
+        sources: The node that each step was taken in.
+        targets: The one that it led to.
     """
-    before: list[list[int]] = [[] for _ in range(max(*sources, *targets) + 1)]
+    before: defaultdict[int, list[int]] = defaultdict(list)
     for source, target in zip(sources, targets, strict=True):
         before[target].append(source)
     distances = {0: 0}
@@ -200,4 +210,23 @@ def _distances_to_goal(sources: Sequence[int], targets: Sequence[int]) -> IntArr
         earlier = {source for node in frontier for source in before[node]}
         frontier = {node for node in earlier if node not in distances}
         distances |= dict.fromkeys(frontier, distance)
-    return np.array([distances.get(node, distance) for node in range(len(before))])
+    return distances
+
+
+def _edges(nodes_M: IntArray, anchor_states: Sequence[Sequence[str]]) -> tuple[IntArray, IntArray]:
+    """The node that each step was taken in, and the one that it led to."""
+    is_final_M = np.zeros(len(nodes_M), dtype=bool)
+    is_final_M[np.cumsum([len(states) + 1 for states in anchor_states]) - 1] = True
+    sources = np.flatnonzero(~is_final_M)
+    return nodes_M[sources], nodes_M[sources + 1]
+
+
+def _distances(sources: Sequence[int], targets: Sequence[int]) -> IntArray:
+    """Fewest steps from each node to node 0, shape (K,).
+
+    A node without a way there is one step further than the furthest that has one.
+    """
+    reached = distances_to_goal(sources, targets)
+    furthest = max(reached.values())
+    num_nodes = max(*sources, *targets) + 1
+    return np.array([reached.get(node, furthest + 1) for node in range(num_nodes)])

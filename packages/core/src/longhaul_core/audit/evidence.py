@@ -40,6 +40,7 @@ from longhaul_core.store.queries import (
     ReplyLogprobs,
     StepNumbers,
 )
+from longhaul_core.store.token_stream import LatestPrompts, Stream
 
 __all__ = [
     "AuditedEpisode",
@@ -198,8 +199,8 @@ class Evidence:
     """Of the trained calls of the trained episodes."""
     continued: Mapping[CallKey, bool | None]
     """Whether the prompt of a trained call begins with the prompt and the reply of the trained
-    one before it that has the same agent and purpose, token by token; None where tokens were
-    pruned, and no key where there is none before it. Read where rows are merged."""
+    one before it in its stream, token by token; None where tokens were pruned, and no key where
+    there is none before it. Read where rows are merged."""
     pictures: tuple[CallPictures, ...]
     """Of the calls of episodes that have pictures, those of greedy ones too, in order."""
     loss_inputs: tuple[LossInputNumbers, ...]
@@ -300,6 +301,7 @@ class Evidence:
                 values=self._values(episode),
                 final_anchor=None if episode.numbers.success else episode.final_anchor,
                 final_value=0.0 if episode.terminated else episode.numbers.final_value or 0.0,
+                agents=[calls[0].agent if calls else None for calls in episode.trained_calls],
             )
             for episode in chosen
         ]
@@ -310,7 +312,10 @@ class Evidence:
         if not self.intent.has_critic:
             return []
         if not self.intent.credits_tokens:
-            return [[step.value or 0.0] for step in episode.steps]
+            return [
+                [step.value or 0.0] if calls else []
+                for step, calls in zip(episode.steps, episode.trained_calls, strict=True)
+            ]
         return [
             [value for call in calls for value in self.token_credit[key_of(call)].values]
             for calls in episode.trained_calls
@@ -580,31 +585,32 @@ class _Prompt(NamedTuple):
 
 
 def continued_prompts(calls: Iterable[PromptTokens]) -> Iterable[tuple[CallKey, bool | None]]:
-    """Of each trained call but a program's first: whether its prompt goes on from the one before.
+    """Of each trained call but a stream's first: whether its prompt goes on from the one before.
 
     Args:
         calls: By episode, step and place.
     """
     episode_id = ""
-    newest: dict[tuple[str, str], _Prompt] = {}
-    newest_trained: dict[tuple[str, str], _Prompt] = {}
+    prompts = LatestPrompts[_Prompt]()
+    newest_trained: dict[Stream, _Prompt] = {}
     for call in calls:
         if call.episode_id != episode_id:
-            episode_id, newest, newest_trained = call.episode_id, {}, {}
-        program = (call.agent, call.purpose)
-        shared = newest[program].prompt if program in newest else b""
+            episode_id, prompts, newest_trained = call.episode_id, LatestPrompts[_Prompt](), {}
+        stream = Stream(call.agent, call.purpose, call.conversation)
+        before = prompts.before(stream)
+        shared = b"" if before is None else before.prompt
         own, reply = call.other_prompt_tokens, call.action_tokens
         prompt = None
         if own is not None and shared is not None:
             prompt = shared[: 4 * call.num_shared_prompt_tokens] + own
         read = _Prompt(prompt, None if prompt is None or reply is None else prompt + reply)
-        if call.trained and program in newest_trained:
-            before = newest_trained[program].whole
-            goes_on = None if prompt is None or before is None else prompt.startswith(before)
+        if call.trained and stream in newest_trained:
+            whole = newest_trained[stream].whole
+            goes_on = None if prompt is None or whole is None else prompt.startswith(whole)
             yield key_of(call), goes_on
-        newest[program] = read
+        prompts.add(stream, read)
         if call.trained:
-            newest_trained[program] = read
+            newest_trained[stream] = read
 
 
 def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:

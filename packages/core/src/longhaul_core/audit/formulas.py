@@ -14,9 +14,12 @@ over a list divided by its length. Returns are in the environment's units, less 
     delta_k = r_k + g_k V_{k+1} - V_k                              GAE (arXiv:1506.02438)
     A_k = delta_k + g_k l_k A_{k+1}
     A = (v - mean) / sqrt(variance + 1e-8)                         REINFORCE++ (arXiv:2501.03262)
+
+With a baseline per agent the means of GRPO and GiGPO are over the steps of one agent (Dr. MAS,
+arXiv:2602.08847).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -62,7 +65,10 @@ class EpisodeFacts(NamedTuple):
     final_anchor: str | None = None
     """State seen after its last step; None for the goal, after an episode that succeeded."""
     final_value: float = 0.0
-    """The critic's value of a truncated episode's last observation; 0 after a terminated one."""
+    """The critic's value of a truncated episode's last observation; 0 after a terminated one, and
+    after one that was scored at its end."""
+    agents: Sequence[str | None] = ()
+    """Name of the agent of each step's trained calls; None for a step without one."""
 
 
 class Credit(NamedTuple):
@@ -192,6 +198,8 @@ def _group_relative(
 
 
 def _grpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    if _per_agent(settings):
+        return [Credit(0.0, parts, parts) for parts in _outcome_among_own(group, settings)]
     advantages = _group_relative(
         group, scale_by_std=settings["scale_by_std"], over_rows=settings["statistics"] == "row"
     )
@@ -257,7 +265,36 @@ def _compared_in(
     return found, {key: len(values) for key, values in met.items()}
 
 
+def _per_agent(settings: Settings) -> bool:
+    return settings.get("baseline_per_agent", False)
+
+
+def _outcome_among_own(group: Sequence[EpisodeFacts], settings: Settings) -> list[list[float]]:
+    """For each step, its episode's return against those of its agent's steps, or episodes."""
+    outcomes = [fsum(episode.rewards) for episode in group]
+    of_agent: dict[str, list[float]] = defaultdict(list)
+    num_episodes: Counter[str] = Counter()
+    for episode, outcome in zip(group, outcomes, strict=True):
+        named = [agent for agent in episode.agents if agent is not None]
+        num_episodes.update(set(named))
+        for agent in named if settings["statistics"] == "row" else set(named):
+            of_agent[agent].append(outcome)
+
+    def part(agent: str | None, outcome: float) -> float:
+        if agent is None or num_episodes[agent] < 2:
+            return 0.0
+        mean, std = mean_and_std(of_agent[agent])
+        return (outcome - mean) / (std + STD_EPSILON if settings["scale_by_std"] else 1.0)
+
+    return [
+        [part(agent, outcome) for agent in episode.agents]
+        for episode, outcome in zip(group, outcomes, strict=True)
+    ]
+
+
 def _gigpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    if _per_agent(settings):
+        return _gigpo_per_agent(group, settings)
     episode_parts = _group_relative(
         group, scale_by_std=settings["scale_by_std"], over_rows=settings["statistics"] == "row"
     )
@@ -274,6 +311,33 @@ def _gigpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
         Credit(whole, steps, [whole + settings["step_advantage_weight"] * step for step in steps])
         for whole, steps in zip(episode_parts, step_parts, strict=True)
     ]
+
+
+def _gigpo_per_agent(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    keys: list[list[Hashable]] = []
+    stands_for: Mapping[str, str] = {}
+    if settings["anchor_similarity"] is not None:
+        states = {state for episode in group for state in episode.anchors}
+        stands_for = clusters(states, threshold=settings["anchor_similarity"])
+    for place, episode in enumerate(group):
+        keys.append(
+            [
+                (place, step) if agent is None else (agent, stands_for.get(state, state))
+                for step, (agent, state) in enumerate(
+                    zip(episode.agents, episode.anchors, strict=True)
+                )
+            ]
+        )
+    returns = [returns_to_go(episode.rewards, settings["discount"]) for episode in group]
+    step_parts, _ = _compared_in(keys, returns, scale_by_std=settings["scale_by_std"])
+    combined = [
+        [
+            whole + settings["step_advantage_weight"] * step
+            for whole, step in zip(*both, strict=True)
+        ]
+        for both in zip(_outcome_among_own(group, settings), step_parts, strict=True)
+    ]
+    return [Credit(0.0, parts, parts) for parts in combined]
 
 
 def _graphgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
@@ -428,7 +492,18 @@ def gae(
     return found[::-1]
 
 
+def _with_missing_values(episode: EpisodeFacts, discount: float) -> EpisodeFacts:
+    """A step that nobody is trained in has no value: it is worth its reward and what follows."""
+    found: list[Sequence[float]] = []
+    following = episode.final_value
+    for of_step, reward in zip(reversed(episode.values), reversed(episode.rewards), strict=True):
+        found.append(of_step or [reward + discount * following])
+        following = found[-1][0]
+    return episode._replace(values=found[::-1])
+
+
 def _gae(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    episodes = [_with_missing_values(episode, settings["discount"]) for episode in episodes]
     if settings["gae_level"] == "token":
         return _gae_over_tokens(episodes, settings)
     found: list[list[float]] = []
@@ -478,8 +553,14 @@ def _gae_over_tokens(episodes: Sequence[EpisodeFacts], settings: Settings) -> li
             )
         )
     as_steps = [
-        episode._replace(num_action_tokens=[1] * len(chain))
-        for episode, chain in zip(episodes, chains, strict=True)
+        episode._replace(
+            num_action_tokens=[
+                min(1, number)
+                for number, of_step in zip(episode.num_action_tokens, episode.values, strict=True)
+                for _ in of_step
+            ]
+        )
+        for episode in episodes
     ]
     credits: list[Credit] = []
     for episode, raw, chain in zip(
@@ -502,11 +583,11 @@ def value_weights_of(
 ) -> list[list[float]]:
     """Weight of one value of each step of the episodes of one optimizer step.
 
-    A step has one value, or one for each token. They weigh as tokens do in the policy's loss, and
-    always add up to 1.
+    A step has one value, or one for each token; without a trained token it has none. They weigh as
+    tokens do in the policy's loss, and always add up to 1.
     """
     counts = [
-        [count if settings["gae_level"] == "token" else 1 for count in counts]
+        [count if settings["gae_level"] == "token" else min(1, count) for count in counts]
         for counts in num_action_tokens
     ]
     unit = "token" if settings["loss_unit"] == "fixed_token" else settings["loss_unit"]

@@ -9,6 +9,8 @@ from longhaul_core.evaluation.paired import (
     cluster_bootstrap_difference,
     cluster_t_difference,
     paired_difference,
+    paired_t_p_value,
+    sign_test_p_value,
 )
 
 __all__ = [
@@ -16,6 +18,8 @@ __all__ = [
     "cluster_bootstrap_difference",
     "cluster_t_difference",
     "paired_difference",
+    "paired_t_p_value",
+    "sign_test_p_value",
     "success_rate_interval",
     "success_rate_over_tasks",
 ]

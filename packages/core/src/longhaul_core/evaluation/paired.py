@@ -12,7 +12,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from longhaul_core.evaluation.intervals import Interval, check_confidence, student_t_quantile
+from longhaul_core.evaluation.intervals import (
+    Interval,
+    check_confidence,
+    student_t_distribution,
+    student_t_quantile,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,6 +38,60 @@ def paired_difference(
         ValueError: If the tasks differ, there are fewer than 2, or a result is not finite.
     """
     return _t_interval(paired_differences(before, after), confidence=confidence)
+
+
+def paired_t_p_value(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    r"""How likely so large a mean difference is where there is none, in [0, 1].
+
+    Two-sided, by the t distribution of n - 1 degrees of freedom: it is below 1 - confidence where
+    the interval of `paired_difference` leaves out 0.
+
+    Args:
+        before: Task id to result.
+        after: The same tasks.
+
+    Returns:
+        1 where no result differs; 0 where all differ by the same, which leaves no deviation.
+
+    Raises:
+        ValueError: As `paired_difference`.
+    """
+    differences = paired_differences(before, after)
+    _check_units(differences)
+    deviation = float(differences.std(ddof=1))
+    mean = float(differences.mean())
+    if mean == 0.0:
+        return 1.0
+    if deviation == 0.0:
+        return 0.0
+    t = abs(mean) * math.sqrt(len(differences)) / deviation
+    return 2 * (1 - student_t_distribution(t, degrees_of_freedom=len(differences) - 1))
+
+
+def sign_test_p_value(num_up: int, num_down: int) -> float:
+    r"""How likely so uneven a split of the results that differ is by chance, in (0, 1].
+
+        p = min(1, 2 · Σ_{i ≤ min(up, down)} C(n, i) / 2^n),   n = up + down
+
+    Two-sided and exact, for any number of tasks. For solved or not it is McNemar's exact test: of
+    the tasks that flipped, as many should be lost as gained.
+
+    Args:
+        num_up: Tasks whose result rose.
+        num_down: Tasks whose result fell.
+
+    Raises:
+        ValueError: If a number is negative.
+
+    Source:
+        McNemar 1947, Note on the sampling error of the difference between correlated proportions;
+        exact by the binomial distribution.
+    """
+    if min(num_up, num_down) < 0:
+        raise ValueError(f"numbers of tasks must not be negative, got {num_up} and {num_down}")
+    total = num_up + num_down
+    tail = sum(math.comb(total, i) for i in range(min(num_up, num_down) + 1))
+    return min(1.0, 2 * tail / 2**total)
 
 
 def cluster_t_difference(
@@ -112,14 +171,18 @@ def paired_differences(before: Mapping[str, float], after: Mapping[str, float]) 
 
 def _t_interval(values: FloatArray, *, confidence: float) -> Interval:
     check_confidence(confidence)
-    if len(values) < 2:
-        raise ValueError(f"an interval needs at least 2 independent units, got {len(values)}")
-    if not np.isfinite(values).all():
-        raise ValueError(f"results must be finite, got {values[~np.isfinite(values)][0]}")
+    _check_units(values)
     mean = float(values.mean())
     quantile = student_t_quantile((1 + confidence) / 2, degrees_of_freedom=len(values) - 1)
     half = quantile * float(values.std(ddof=1)) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half, confidence, len(values))
+
+
+def _check_units(values: FloatArray) -> None:
+    if len(values) < 2:
+        raise ValueError(f"an interval needs at least 2 independent units, got {len(values)}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"results must be finite, got {values[~np.isfinite(values)][0]}")
 
 
 def _cluster_means(differences: Sequence[FloatArray]) -> FloatArray:

@@ -1,8 +1,8 @@
 """An environment of Gymnasium as a source: described and listed by plain functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import TypeVar, cast
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, TypeVar, cast
 
 from longhaul_core.environment import Environment, EnvironmentDescription
 from longhaul_core.errors import ConfigError
@@ -14,6 +14,16 @@ from longhaul_core.types import Split, Task
 __all__ = ["GymSource", "PooledSource", "options_from"]
 
 Options = TypeVar("Options")
+
+_TYPES: Mapping[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    tuple: "a list",
+    Mapping: "a table",
+}
+"""In this order, since a bool is an int; each as the author of a run's file calls it."""
 
 
 class GymSource:
@@ -105,7 +115,8 @@ def options_from(
     """A table of options as the dataclass that checks them; a list becomes a tuple.
 
     Raises:
-        ConfigError: If there is no option of a name, or a value is refused.
+        ConfigError: If there is no option of a name, a value is not of its default's type, or it
+            is refused.
     """
     assert is_dataclass(kind)
     known = [field.name for field in fields(kind)]
@@ -118,7 +129,30 @@ def options_from(
         name: tuple(cast("list[object]", value)) if isinstance(value, list) else value
         for name, value in options.items()
     }
+    for field in fields(kind):
+        if field.name in given:
+            _refuse_wrong_type(field.name, given[field.name], _default_of(field))
     return kind(**given)
+
+
+def _default_of(field: "Field[Any]") -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _refuse_wrong_type(name: str, value: object, default: object) -> None:
+    """Refuse a value that is not of its default's type; a lone text may stand for a list."""
+    wanted = next((kind for kind in _TYPES if isinstance(default, kind)), None)
+    if wanted is None:
+        return
+    fits = isinstance(value, (int, float) if wanted is float else wanted)
+    if wanted is tuple:
+        entries = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
+        kind = type(cast("tuple[object, ...]", default)[0]) if default else str
+        fits = (isinstance(value, tuple) or kind is str) and all(
+            type(entry) is kind for entry in entries
+        )
+    if not fits or (isinstance(value, bool) and wanted is not bool):
+        raise ConfigError(f"{name} must be {_TYPES[wanted]}, got {value!r}")
 
 
 def _refuse_if_wrong(name: str, split: Split, listed: Sequence[Task]) -> None:

@@ -10,6 +10,7 @@ workers. A connection leads from the owner straight to each worker:
   the owner closes its sending half alone the worker may close what it holds and end by itself;
 - when the owner is gone, however it went, so are server and workers.
 
+A worker's temporary files go into a folder of its own, which is removed when it has ended.
 Whatever a worker starts, in a session of its own too, stays below it: worker and server are
 subreapers (prctl(2)), so an orphan's next parent is the nearest of them. When a worker dies
 its children become the server's, which kills every child that it did not fork itself.
@@ -26,6 +27,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -94,19 +96,47 @@ class Channel:
         self._connection = connection
         self._file = connection.makefile("rb")
 
+    def fileno(self) -> int:
+        """For a selector: readable while a request is answered once the owner sends no more."""
+        return self._connection.fileno()
+
     def receive(self) -> bytes | None:
-        """The next request; None once the owner sends no more."""
-        with suppress(ConnectionError):
+        """The next request; None once the owner sends no more, or cannot be reached."""
+        with suppress(OSError):  # on TCP a network that is gone is no ConnectionError
             header = self._file.read(_LENGTH.size)
             if len(header) == _LENGTH.size:
                 (length,) = _LENGTH.unpack(header)
-                return self._file.read(length)
+                message = self._file.read(length)
+                return message if len(message) == length else None
+        return None
+
+    def receive_line(self) -> "Channel | None":
+        """The connection that `WorkerProcess.hand_over` gave; None once the owner sends no more.
+
+        To be called before anything is received.
+        """
+        with suppress(ConnectionError):
+            _, line = _received_socket(self._connection, 1)
+            if line is not None:
+                line.setblocking(True)
+                return Channel(line)
         return None
 
     def send(self, frame: bytes) -> None:
         """Send what `framed` made; an owner that is gone needs nothing."""
-        with suppress(ConnectionError):
+        with suppress(OSError):
             self._connection.sendall(frame)
+
+
+def _received_socket(
+    connection: socket.socket, num_bytes: int
+) -> tuple[bytes, socket.socket | None]:
+    """What was sent, and the socket that came with it, which programs started here do not have."""
+    message, descriptors, _, _ = socket.recv_fds(connection, num_bytes, 1)
+    if not descriptors:
+        return message, None
+    os.set_inheritable(descriptors[0], False)
+    return message, socket.socket(fileno=descriptors[0])
 
 
 # The owner's side
@@ -133,6 +163,8 @@ class WorkerProcess(asyncio.Protocol):
         self._overdue: asyncio.TimerHandle | None = None
         self._failure = ""
         """Why no request can be answered any more."""
+        self.ended: asyncio.Future[str] = self._loop.create_future()
+        """How the process ended, as soon as the event loop has seen it. Do not cancel it."""
 
     @property
     def alive(self) -> bool:
@@ -159,11 +191,7 @@ class WorkerProcess(asyncio.Protocol):
                 while it was busy with another request.
             ValueError: If the request has more than 16 MiB.
         """
-        if self._failure:
-            raise EnvironmentFailure(self._failure)
-        request = _Request(framed(*parts), self._loop.create_future())
-        self._waiting.append(request)
-        self._send_next()
+        request = self._begin(*parts)
         try:
             return await request.answer
         except asyncio.CancelledError:
@@ -175,6 +203,22 @@ class WorkerProcess(asyncio.Protocol):
                     self._overdue = self._loop.call_later(left, self._kill_overdue)
             raise
 
+    def begin(self, *parts: bytes) -> "asyncio.Future[bytes]":
+        """As `ask`, for who does not wait: what comes of one request. Do not cancel it."""
+        return self._begin(*parts).answer
+
+    def hand_over(self, line: socket.socket) -> None:
+        """Give it a connection, for `Channel.receive_line`; instead of any request.
+
+        Raises:
+            OSError: If it has ended.
+        """
+        if self._transport is None or not self.alive:
+            raise ConnectionError("the worker process has ended")
+        own = self._transport.get_extra_info("socket")
+        with socket.socket(fileno=os.dup(own.fileno())) as copy:
+            socket.send_fds(copy, [b"L"], [line.fileno()])
+
     def shutdown(self) -> None:
         """Let it close what it holds and end by itself."""
         if self._transport is not None and self.alive:
@@ -184,6 +228,7 @@ class WorkerProcess(asyncio.Protocol):
         """End it at once, with everything that it started."""
         if self.alive:
             own = self._failure = f"the worker process {cause}"
+            self.ended.set_result(own)
             running, self._running = self._running, None
             if running is not None:
                 self._failure = (
@@ -220,6 +265,15 @@ class WorkerProcess(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self.kill("is gone" if exc is None else f"is gone: {exc}")
+
+    def _begin(self, *parts: bytes) -> _Request:
+        request = _Request(framed(*parts), self._loop.create_future())
+        if self._failure:
+            _fail(request, self._failure)
+        else:
+            self._waiting.append(request)
+            self._send_next()
+        return request
 
     def _send_next(self) -> None:
         while self._running is None and self._waiting:
@@ -384,6 +438,10 @@ class _Server:
         self._owner_pid = owner_pid
         self._workers: dict[int, socket.socket] = {}
         """The server's copy of each worker's connection, by process id."""
+        self._folders: dict[int, str] = {}
+        """Where each worker's temporary files are."""
+        self._left: list[str] = []
+        """Folders of workers that have died, until all that they started has."""
         self._imported = _children()
         """Processes that the environment's modules started when they were imported."""
         self._wakeup, self._waker = socket.socketpair()
@@ -406,6 +464,7 @@ class _Server:
         self._imported.clear()
         self._kill_strays()
         self._wait_while(lambda: bool(_children()), _DEATH_SECONDS)
+        self._remove_left()
 
     def _wait(self, seconds: float) -> bool:
         """Handle what happens next; False if that is the owner's end."""
@@ -431,21 +490,26 @@ class _Server:
     def _spawn(self) -> bool:
         """Fork one worker for the owner; False if it has gone."""
         with suppress(ConnectionError):
-            request, descriptors, _, _ = socket.recv_fds(self._control, 16, 1)
-            if request:
-                self._fork(socket.socket(fileno=descriptors[0]))
-                return True
+            request, connection = _received_socket(self._control, 16)
+            if request and connection is not None:
+                self._fork(connection)
+            return bool(request)
         return False
 
     def _fork(self, connection: socket.socket) -> None:
+        folder = ""
         try:
+            folder = tempfile.mkdtemp(prefix="longhaul-worker-")
             pid = os.fork()
-        except OSError as error:  # out of processes or memory: this worker alone is lost
+        except OSError as error:  # out of processes, memory or disk: this worker alone is lost
+            shutil.rmtree(folder, ignore_errors=True)
             _send_exit_notice(connection, f"could not be forked: {error}")
             return
         if pid == 0:
+            os.environ["TMPDIR"] = tempfile.tempdir = folder
             self._become_worker(connection)
         self._workers[pid] = connection
+        self._folders[pid] = folder
         self._epoll.register(connection, 0)  # closing is reported unasked
 
     def _become_worker(self, connection: socket.socket) -> None:
@@ -480,18 +544,31 @@ class _Server:
                 _kill_group(pid)  # before it is reaped its number can be no one else's
             _, status = os.waitpid(pid, 0)
             self._imported.discard(pid)
+            if (folder := self._folders.pop(pid, None)) is not None:
+                self._left.append(folder)
             if (connection := self._workers.pop(pid, None)) is not None:
                 with suppress(FileNotFoundError):  # the owner had closed it
                     self._epoll.unregister(connection)
                 _send_exit_notice(connection, _described(status))
-        if anyone_died:
-            self._kill_strays()
+        if anyone_died and not self._kill_strays():
+            self._remove_left()
 
-    def _kill_strays(self) -> None:
-        """Kill the children that were not forked here; theirs follow when they are reaped."""
-        for pid in _children() - self._workers.keys() - self._imported:
+    def _remove_left(self) -> None:
+        for folder in self._left:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._left.clear()
+
+    def _kill_strays(self) -> bool:
+        """Kill the children that were not forked here; theirs follow when they are reaped.
+
+        Returns:
+            Whether there were any.
+        """
+        strays = _children() - self._workers.keys() - self._imported
+        for pid in strays:
             with suppress(PermissionError):  # it plays under another user's name
                 os.kill(pid, signal.SIGKILL)
+        return bool(strays)
 
 
 def _send_exit_notice(connection: socket.socket, text: str) -> None:

@@ -10,6 +10,7 @@ from longhaul_core.memory.template import (
     InstructionPlace,
     PromptTemplate,
     build_template,
+    environment_template,
 )
 from longhaul_core.memory.window import WindowMemory
 
@@ -27,4 +28,5 @@ __all__ = [
     "WindowMemory",
     "build_memory",
     "build_template",
+    "environment_template",
 ]

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longhaul_core.components import build_component
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Message, Observation
 
-__all__ = ["DEFAULT_TEMPLATE", "InstructionPlace", "PromptTemplate", "build_template"]
+__all__ = [
+    "DEFAULT_TEMPLATE",
+    "InstructionPlace",
+    "PromptTemplate",
+    "build_template",
+    "environment_template",
+]
 
 DEFAULT_TEMPLATE = "default"
 """Name of `PromptTemplate` in a configuration."""
@@ -136,3 +143,47 @@ def build_template(
             "longhaul_core.memory.PromptTemplate; subclass it"
         )
     return made
+
+
+def environment_template(  # noqa: PLR0913  what a run may say of its prompts
+    own: EnvironmentPrompt | None,
+    *,
+    form: str,
+    name: str = DEFAULT_TEMPLATE,
+    system: str | None = None,
+    instruction: str | None = None,
+    list_actions: bool = True,
+    reply_prefix: str = "",
+    instruction_place: InstructionPlace = "user",
+) -> PromptTemplate:
+    """The words around an environment's observations: somebody's own, or else the environment's.
+
+    Args:
+        own: How the environment introduces itself; None if it does not.
+        form: How an action is to be written, in words (`Parser.instruction`). It ends the
+            environment's own instruction; after a prefix the reply can only be the action itself.
+        name: See `build_template`.
+        system: The system message; None for the environment's.
+        instruction: How to answer; None for the environment's, and `form`.
+        list_actions: See `PromptTemplate`, as for the others.
+        reply_prefix: What the renderer writes of every reply beforehand.
+        instruction_place: Where the instruction is.
+
+    Raises:
+        ConfigError: See `build_template`.
+    """
+    if instruction is None:
+        asked = "" if reply_prefix else form
+        instruction = " ".join(filter(None, [own.instruction if own else "", asked]))
+    if system is None:
+        system = own.system if own else ""
+        if own and own.actions and not list_actions:
+            system = f"{system}\n{own.actions}"
+    return build_template(
+        name,
+        system=system,
+        instruction=instruction,
+        list_actions=list_actions,
+        reply_prefix=reply_prefix,
+        instruction_place=instruction_place,
+    )

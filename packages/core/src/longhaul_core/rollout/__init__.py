@@ -2,6 +2,7 @@
 
 from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
 from longhaul_core.rollout.agent import Acting, Agent, Responder
+from longhaul_core.rollout.conversations import ChatPrompt
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
 from longhaul_core.rollout.runner import EpisodeResult, EpisodeRunner
@@ -19,6 +20,7 @@ __all__ = [
     "ACTINGS",
     "Acting",
     "Agent",
+    "ChatPrompt",
     "EpisodeLimits",
     "EpisodeOutcome",
     "EpisodeResult",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from longhaul_core.actions import Parser
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import Memory
-from longhaul_core.policy import Policy, Renderer, Shortenable
+from longhaul_core.policy import HostedPolicy, Policy, Renderer, Shortenable
 from longhaul_core.types import Call
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["Acting", "Agent", "Responder"]
 class Responder:
     """What answers prompts. Shared by many episodes."""
 
-    policy: Policy
+    policy: Policy | HostedPolicy
     renderer: Renderer
     temperature: float = 1.0
     """0 means greedy."""

@@ -11,7 +11,6 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 
 from longhaul_core.environment import Environment, EnvironmentFactory, StepResult
@@ -19,7 +18,6 @@ from longhaul_core.errors import (
     EnvironmentFailure,
     EnvironmentTimeout,
     EpisodeError,
-    EpisodeStopped,
     LimitReached,
     MemoryFailure,
     PolicyFailure,
@@ -33,6 +31,7 @@ from longhaul_core.rollout.deadline import awaited, deadline
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.rollout.spec import EpisodeSpec
+from longhaul_core.rollout.stopping import until_stopped
 from longhaul_core.types import Call, FailedEpisode, Observation, StopReason, Trajectory
 
 __all__ = ["EpisodeOutcome", "run_episode"]
@@ -70,37 +69,10 @@ async def run_episode(
     episode = _Episode(spec, agent=agent, limits=limits, with_final_prompt=with_final_prompt)
     try:
         playing = episode.play(make_environment)
-        stop_reason = await (playing if stop is None else _until_stopped(playing, stop))
+        stop_reason = await (playing if stop is None else until_stopped(playing, stop))
     except EpisodeError as failure:
         return episode.session.failed(failure)
     return episode.session.end(stop_reason, success=episode.success)
-
-
-async def _until_stopped(
-    playing: Coroutine[None, None, StopReason], stop: asyncio.Event
-) -> StopReason:
-    """Play to the end, or until `stop` is set.
-
-    An episode that has ended by the time it is stopped has ended.
-
-    Raises:
-        EpisodeStopped: It was stopped, and has closed its environment.
-    """
-    episode = asyncio.create_task(playing)
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({episode, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not episode.done():
-            episode.cancel()
-            await asyncio.wait({episode})
-        if episode.cancelled():
-            raise EpisodeStopped("enough other groups of the training step were whole")
-        return episode.result()
-    finally:
-        stopped.cancel()
-        if not episode.done():  # whoever waits for this one was cancelled
-            episode.cancel()
-            await asyncio.wait({episode})
 
 
 class _Episode:

@@ -8,11 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import ConfigError
-from longhaul_core.rollout.agent import Agent
-from longhaul_core.rollout.limits import EpisodeLimits
-from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
+from longhaul_core.rollout.loop import EpisodeOutcome
 from longhaul_core.rollout.seeds import retry_seed
 from longhaul_core.rollout.spec import EpisodeSpec
 from longhaul_core.types import FailedEpisode, FailureCause
@@ -32,13 +29,10 @@ class EpisodeResult:
 class EpisodeRunner:
     """Plays episodes, some at once. Belongs to one event loop."""
 
-    def __init__(
-        self, *, make_environment: EnvironmentFactory, concurrency: int, max_retries: int = 0
-    ) -> None:
+    def __init__(self, *, concurrency: int, max_retries: int = 0) -> None:
         """A runner of which every slot is free.
 
         Args:
-            make_environment: Makes a fresh environment for each try.
             concurrency: Most episodes in flight, at least 1.
             max_retries: How often a failed episode is played again, at least 0.
 
@@ -49,18 +43,14 @@ class EpisodeRunner:
             raise ConfigError(f"concurrency must be at least 1, got {concurrency}")
         if max_retries < 0:
             raise ConfigError(f"max_retries must not be negative, got {max_retries}")
-        self._make_environment = make_environment
         self._slots = asyncio.Semaphore(concurrency)
         self._max_retries = max_retries
 
     async def play(
         self,
         spec: EpisodeSpec,
+        play_once: Callable[[EpisodeSpec], Awaitable[EpisodeOutcome]],
         *,
-        agent: Agent,
-        limits: EpisodeLimits,
-        with_final_prompt: bool = False,
-        stop: asyncio.Event | None = None,
         on_try: Callable[[EpisodeResult], Awaitable[None]] | None = None,
     ) -> EpisodeResult:
         """Play an episode when a slot is free, and again if it fails; returns the last try.
@@ -69,10 +59,7 @@ class EpisodeRunner:
 
         Args:
             spec: The first try.
-            agent: Chooses the actions.
-            limits: Bounds of the episode.
-            with_final_prompt: See `run_episode`.
-            stop: See `run_episode`.
+            play_once: Plays a try, e.g. `run_episode` with the rest of its arguments.
             on_try: Awaited after each try, the last one included, when its slot is free again,
                 e.g. to store its record. What it raises ends the playing and passes.
         """
@@ -80,14 +67,7 @@ class EpisodeRunner:
         while True:
             attempt = replace(spec, retry=retry, seed=retry_seed(spec.seed, retry=retry))
             async with self._slots:
-                outcome = await run_episode(
-                    attempt,
-                    agent=agent,
-                    make_environment=self._make_environment,
-                    limits=limits,
-                    with_final_prompt=with_final_prompt,
-                    stop=stop,
-                )
+                outcome = await play_once(attempt)
             result = EpisodeResult(spec=attempt, outcome=outcome)
             if on_try is not None:
                 await on_try(result)

@@ -5,48 +5,62 @@ of a program that plays by itself, and learns of its reward later; a person acts
 The driver reports what is observed, done and paid, asks for calls, and ends the episode. The
 session renders and samples within the episode's limits, and keeps every step and call.
 
-A step is open from its observation to the next one. A call belongs to the step that is open when
-it is requested; so the calls of a memory, which follow the action, belong to the step just played.
+A step of a loop is open from its observation to the next one. A call belongs to the step that is
+open when it is requested; so the calls of a memory, which follow the action, belong to the step
+just played. The steps of a program, one for each of its calls, may overlap: each has an index.
 All methods are called on one event loop; calls may overlap.
 """
 
 import asyncio
 import logging
-import math
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from longhaul_core.errors import (
     MAX_MESSAGE_CHARACTERS,
     EnvironmentFailure,
     EpisodeError,
-    HorizonReached,
     MemoryFailure,
-    PolicyFailure,
-    PolicyTimeout,
     RendererFailure,
-    TokensSpent,
     attributed_to,
     message_of,
 )
-from longhaul_core.policy import Completion, Prompt, Renderer, Sampling, Shortenable
+from longhaul_core.policy import (
+    Completion,
+    HostedPolicy,
+    Prompt,
+    ReadReply,
+    Renderer,
+    Sampling,
+    Shortenable,
+    offers,
+    with_thoughts,
+)
 from longhaul_core.rollout.agent import Responder
-from longhaul_core.rollout.deadline import deadline
+from longhaul_core.rollout.conversations import ChatPrompt, ConversationTree, Rewrite
+from longhaul_core.rollout.kept import KeptCall
 from longhaul_core.rollout.limits import EpisodeLimits
-from longhaul_core.rollout.seeds import call_seed, step_seed
+from longhaul_core.rollout.program_calls import (
+    as_message,
+    drawn,
+    finish_reason,
+    own_sampling,
+    prompt_of,
+    read_reply,
+    require_tokens,
+)
+from longhaul_core.rollout.replies import Replies, sampled_tokens
 from longhaul_core.rollout.spec import EpisodeSpec
+from longhaul_core.rollout.steps import EpisodeSteps
 from longhaul_core.text import well_formed
 from longhaul_core.types import (
     Call,
     FailedEpisode,
-    FinishReason,
     Message,
     Observation,
-    SampledTokens,
-    Step,
     StopReason,
     Task,
     Trajectory,
@@ -56,24 +70,8 @@ __all__ = ["EpisodeSession"]
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class _Draft:
-    """A step that may still change."""
-
-    index: int
-    observation: Observation
-    calls: dict[int, Call] = field(default_factory=dict[int, Call])
-    """By the order in which they were requested; those in flight are not in it yet."""
-    num_asked: int = 0
-    action: str | None = None
-    action_valid: bool = False
-    reward: float = 0.0
-    environment_seconds: float = 0.0
-
-    @property
-    def ordered_calls(self) -> tuple[Call, ...]:
-        return tuple(self.calls[place] for place in sorted(self.calls))
+_NOTHING = ChatPrompt(())
+"""The messages of a prompt of tokens."""
 
 
 class EpisodeSession:
@@ -92,11 +90,11 @@ class EpisodeSession:
         self._spec = spec
         self._limits = limits
         self._responder = responder
-        self._steps: list[_Draft] = []
-        """Those that were acted in, and after them the open one."""
+        self._steps = EpisodeSteps(horizon=limits.horizon, seed=spec.seed)
+        self._sampler = Replies(limits, episode_id=spec.episode_id)
+        self._tree = ConversationTree()
         self._streams: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)
         """Sampled calls by agent and purpose: what a prompt may go on from."""
-        self._num_tokens = 0
         self._final_prompt_tokens: tuple[int, ...] | None = None
         self.restart_clock()
 
@@ -112,12 +110,17 @@ class EpisodeSession:
     @property
     def num_steps(self) -> int:
         """Steps that were acted in."""
-        return len(self._steps) - self.awaits_action
+        return self._steps.num_acted
+
+    @property
+    def acted_steps(self) -> tuple[int, ...]:
+        """What names the steps that were acted in, in their order in the record."""
+        return self._steps.acted
 
     @property
     def awaits_action(self) -> bool:
         """Whether a step is open in which nothing was done yet."""
-        return bool(self._steps) and self._steps[-1].action is None
+        return self._steps.awaits_action
 
     @property
     def observation(self) -> Observation:
@@ -126,7 +129,12 @@ class EpisodeSession:
         Raises:
             RuntimeError: Nothing was observed yet.
         """
-        return self._newest().observation
+        return self._steps.newest().observation
+
+    @property
+    def rewrites(self) -> Mapping[Rewrite, int]:
+        """Calls that a program's changes to what it sent back were looked through in, by kind."""
+        return self._tree.rewrites
 
     def require_readable(self, observation: Observation) -> None:
         """Refuse an observation that is longer than it may be.
@@ -158,10 +166,9 @@ class EpisodeSession:
         """
         self.require_readable(observation)
         if self.awaits_action:
-            raise RuntimeError(
-                f"step {self._steps[-1].index} has no action yet, and cannot be followed"
-            )
-        self._steps.append(_Draft(index=len(self._steps), observation=observation))
+            index = self._steps.newest().index
+            raise RuntimeError(f"step {index} has no action yet, and cannot be followed")
+        self._steps.append(observation, within_horizon=False)
 
     async def complete(
         self,
@@ -175,6 +182,9 @@ class EpisodeSession:
         responder: Responder | None = None,
     ) -> Call:
         """Have the policy reply, and record the call in the open step.
+
+        A hosted model reads the whole prompt: how long it is, only its server knows. Its call has
+        no tokens and is never trained.
 
         Args:
             prompt: Messages; a `Shortenable` prompt loses as few exchanges as make it fit.
@@ -196,7 +206,7 @@ class EpisodeSession:
             MemoryFailure: Composing the prompt failed.
             RuntimeError: Nothing was observed yet, or the session has no responder.
         """
-        step = self._open()
+        step = self._steps.of_loop()
         responder = responder or self._required_responder()
         longest = responder.max_reply_tokens if max_reply_tokens is None else max_reply_tokens
         if not 1 <= longest <= responder.max_reply_tokens:
@@ -205,36 +215,25 @@ class EpisodeSession:
             )
         place = step.num_asked
         step.num_asked += 1
-        earlier = tuple(self._streams[agent, purpose])
-        asked, dropped = await self._fitted(
-            prompt, responder.renderer, earlier, begins_reply=purpose == "act"
-        )
-        self._require_room(asked, longest)
         sampling = Sampling(
-            seed=call_seed(step_seed(self._spec.seed, step_index=step.index), call_index=place),
+            seed=self._steps.seed(step_index=step.index, call_index=place),
             temperature=responder.temperature,
             top_p=responder.top_p,
             max_tokens=longest,
         )
-        # A call that overlaps with this one must not spend the same tokens.
-        reserved = len(asked.tokens) + longest
-        self._num_tokens += reserved
-        began = time.perf_counter()
-        try:
-            completion = await self._sample(responder, asked, sampling)
-            self._num_tokens += len(asked.tokens) + len(completion.action_tokens)
-        finally:
-            self._num_tokens -= reserved  # a call that failed, or was given up, is no part of it
-        seconds = time.perf_counter() - began
+        if offers(responder.policy, HostedPolicy):
+            call = await self._hosted(responder.policy, prompt, sampling)
+            step.calls[place] = call = replace(call, purpose=purpose, agent=agent)
+            return call
+        earlier = tuple(self._streams[agent, purpose])
+        asked, dropped = await self._fitted(
+            prompt, responder.renderer, earlier, begins_reply=purpose == "act"
+        )
+        completion, seconds = await self._sampler.get(responder, asked, sampling)
         call = Call(
             messages=asked.messages,
             reply=well_formed(completion.text),
-            sampled=SampledTokens(
-                prompt_tokens=asked.tokens,
-                action_tokens=completion.action_tokens,
-                behavior_logprobs=completion.behavior_logprobs,
-                policy_version=completion.policy_version,
-            ),
+            sampled=sampled_tokens(asked, completion),
             purpose=purpose,
             agent=agent,
             finish_reason=completion.finish_reason,
@@ -250,35 +249,218 @@ class EpisodeSession:
         self._streams[agent, purpose].append(call)
         return call
 
-    def record(self, call: Call) -> None:
-        """Record a call that somebody else answered, e.g. a hosted model, in the open step.
+    def open_step(self, observation: Observation) -> int:
+        """Open a step of a program, whose steps may overlap in time.
+
+        Unlike `observe`, it closes nothing: a program that makes two calls at once has two steps
+        open. A step whose calls all failed takes no place in the record or the horizon.
+
+        Args:
+            observation: What came since the step before, see `new_messages`.
+
+        Returns:
+            What names the step in `answer`, `acted`, `reward`, `record` and `describe`, counted
+            from 0 in the order of opening. In the record a step comes earlier by as many as were
+            left out before it.
+
+        Raises:
+            HorizonReached: The episode has as many steps as its horizon allows, open ones included.
+            EnvironmentFailure: The observation is too long.
+        """
+        self.require_readable(observation)
+        return self._steps.append(observation, within_horizon=True).index
+
+    def abandon(self, step_index: int) -> None:
+        """Let a step of a program take no place, where nothing came of its call.
+
+        `answer` does so by itself. Whoever has the call answered elsewhere does it here. A step in
+        which something was recorded or done, or a call is in flight, keeps its place.
+
+        Raises:
+            RuntimeError: There is no such step.
+        """
+        self._steps.abandon(self._steps.at(step_index))
+
+    def describe(self, step_index: int, *, anchor_state: str) -> None:
+        """Name the state that a step was taken in, at any time before the end.
+
+        Raises:
+            EnvironmentFailure: The observation is too long with it.
+            RuntimeError: There is no such step.
+        """
+        step = self._steps.at(step_index)
+        described = replace(step.observation, anchor_state=anchor_state)
+        self.require_readable(described)
+        step.observation = described
+
+    def new_messages(self, prompt: ChatPrompt) -> tuple[Message, ...]:
+        """The messages that came since the call that a prompt goes on from; all, if from none."""
+        return self._tree.new_messages(prompt)
+
+    async def answer(  # noqa: PLR0913  what a program may say of a call
+        self,
+        prompt: ChatPrompt | tuple[int, ...],
+        *,
+        step_index: int,
+        sampling: Sampling | None,
+        agent: str = "",
+        purpose: str = "act",
+        model: str = "",
+        trained: bool = True,
+        credit_share: float = 1.0,
+        responder: Responder | None = None,
+        on_tokens: Callable[[Sequence[int]], None] | None = None,
+        read: Callable[[Completion], ReadReply] | None = None,
+    ) -> Call:
+        """Have the policy reply to a prompt of a program, and record the call in a step.
+
+        A prompt that goes on from a call of the episode is rendered from that call's tokens. The
+        call's `reply` is all that the model wrote, its thoughts and the syntax of its tool calls
+        included. Cancelled, it ends the request in the
+        engine and leaves nothing. For several choices it is called several times at once.
+
+        Args:
+            prompt: Messages and tools, or tokens that no template goes round.
+            step_index: Of `open_step`.
+            sampling: How to draw the reply; its seed is not read, the session has its own. None
+                is as the run says.
+            agent: Whose call it is, where a program has several agents.
+            purpose: What the call is for.
+            model: Which model replies; empty for the policy that is trained.
+            trained: Whether the reply's tokens are in the loss.
+            credit_share: What the step's advantage is multiplied by for these tokens.
+            responder: Who replies instead of the session's. Its renderer is a `ChatRenderer`.
+            on_tokens: Called with the reply's tokens as they are written; all at once at the end
+                where the policy does not stream.
+            read: What the program will read of the reply, for one who has read it already from
+                `on_tokens`: called once, when all tokens are there. None reads it by the renderer.
+
+        Raises:
+            ValueError: `sampling.max_tokens` is not in [1, the responder's `max_reply_tokens`], or
+                a prompt of tokens is empty, or has one that is out of range.
+            TokensSpent: The prompt is longer than it may be, or the episode's tokens do not suffice
+                for it and a longest reply.
+            PolicyFailure: The policy failed, or gave no usable reply.
+            PolicyTimeout: It did not answer within its deadline.
+            RendererFailure: The messages cannot be rendered.
+            HorizonReached: The step took no place any more, and the others have filled the horizon.
+            RuntimeError: There is no such step, or nobody who replies.
+            TypeError: The renderer is no `ChatRenderer`.
+        """
+        responder = responder or self._required_responder()
+        if not isinstance(prompt, ChatPrompt):
+            require_tokens(prompt)
+        step = self._steps.of_program(step_index)
+        with self._steps.call_in_flight(step) as place:
+            seed = self._steps.seed(step_index=step_index, call_index=place)
+            own = own_sampling(responder, seed=seed)
+            chosen = drawn(sampling, own)
+            turn = self._tree.begin(prompt, trained=trained, renderer=responder.renderer)
+            try:
+                asked = await prompt_of(turn, responder.renderer, tree=self._tree)
+                completion, seconds = await self._sampler.get(
+                    responder, asked, chosen, on_tokens=on_tokens
+                )
+                reply = (
+                    read_reply(
+                        completion, prompt=prompt, renderer=responder.renderer, sampling=chosen
+                    )
+                    if read is None
+                    else read(completion)
+                )
+                shared = self._tree.shared(prompt) if isinstance(prompt, ChatPrompt) else _NOTHING
+                call = Call(
+                    messages=shared.messages,
+                    reply=well_formed(completion.text),
+                    sampled=sampled_tokens(asked, completion),
+                    purpose=purpose,
+                    agent=agent,
+                    model=model,
+                    finish_reason=finish_reason(completion, reply),
+                    tools=shared.tools,
+                    tool_calls=reply.tool_calls,
+                    conversation=turn.conversation,
+                    continuation=turn.continuation,
+                    sampling=None if chosen == own else chosen,
+                    trained=trained,
+                    credit_share=credit_share,
+                    num_cached_tokens=completion.num_cached_tokens,
+                    queue_seconds=completion.queue_seconds,
+                    generate_seconds=max(0.0, seconds - completion.queue_seconds),
+                )
+                kept = KeptCall(call)
+                self._tree.end(turn, kept, reply=as_message(reply, written=call.reply))
+            finally:
+                self._tree.give_up(turn)
+            step.calls[place], step.samplings[place] = kept, chosen
+        return call
+
+    def record(
+        self, call: Call, *, step_index: int | None = None, read: ReadReply | None = None
+    ) -> Call:
+        """Record a call that somebody else answered, e.g. a hosted model.
 
         Its tokens, if it has any, are not counted: the limit is on what our engine reads.
 
-        Raises:
-            HorizonReached: The open step would be one more than the horizon allows.
-            RuntimeError: Nothing was observed yet.
-        """
-        step = self._open()
-        step.calls[step.num_asked] = call
-        step.num_asked += 1
+        Args:
+            call: With an index of a step its conversation and continuation are found here.
+            step_index: Of `open_step`; None is the open step of a loop.
+            read: What the program reads of the reply, where the call's has thoughts in it too;
+                None for the call's own.
 
-    def acted(self, action: str, *, valid: bool, environment_seconds: float = 0.0) -> None:
-        """Report what was done in the open step.
+        Returns:
+            The call as it is recorded.
+
+        Raises:
+            HorizonReached: The step would be one more than the horizon allows.
+            RuntimeError: Nothing was observed yet, or there is no such step.
+        """
+        if step_index is None:
+            step = self._steps.of_loop()
+        else:
+            step = self._steps.of_program(step_index)
+            prompt = ChatPrompt(call.messages, call.tools)
+            turn = self._tree.begin(prompt, trained=call.trained, renderer=None)
+            shared = self._tree.shared(prompt)
+            call = replace(
+                call,
+                messages=shared.messages,
+                tools=shared.tools,
+                conversation=turn.conversation,
+                continuation=turn.continuation,
+            )
+            reply = read or ReadReply(text=call.reply, tool_calls=call.tool_calls)
+            kept = KeptCall(call)
+            self._tree.end(turn, kept, reply=as_message(reply, written=call.reply))
+            step.add(kept)
+            return call
+        step.add(call)
+        return call
+
+    def acted(
+        self,
+        action: str,
+        *,
+        valid: bool,
+        environment_seconds: float = 0.0,
+        step_index: int | None = None,
+    ) -> None:
+        """Report what was done in a step.
 
         Args:
             action: What the environment was given; the reply itself where nothing is read from it.
             valid: Whether it had the asked-for form and is an admissible action.
             environment_seconds: For how long the environment worked on it.
+            step_index: Of `open_step`; None is the open step of a loop.
 
         Raises:
-            HorizonReached: The open step would be one more than the horizon allows.
-            RuntimeError: Nothing was observed yet, or the step has its action.
+            HorizonReached: The step would be one more than the horizon allows.
+            RuntimeError: Nothing was observed yet, there is no such step, or it has its action.
         """
-        step = self._open()
-        if step.action is not None:
-            raise RuntimeError(f"step {step.index} has its action already: {step.action!r}")
-        step.action, step.action_valid = action, valid
+        steps = self._steps
+        step = steps.of_loop() if step_index is None else steps.of_program(step_index)
+        steps.act(step, action)
+        step.action_valid = valid
         step.environment_seconds = environment_seconds
 
     def reward(self, value: float, *, step_index: int | None = None) -> None:
@@ -286,18 +468,14 @@ class EpisodeSession:
 
         Args:
             value: In the environment's own units.
-            step_index: Which step, from 0; None is the last one that was acted in.
+            step_index: Which step, from 0, as `open_step` counts; None is the newest one that was
+                acted in.
 
         Raises:
             ValueError: The value is not finite.
             RuntimeError: The step was not acted in.
         """
-        if not math.isfinite(value):
-            raise ValueError(f"reward must be finite, got {value}")
-        index = self.num_steps - 1 if step_index is None else step_index
-        if not 0 <= index < self.num_steps:
-            raise RuntimeError(f"step {index} cannot be paid: {self.num_steps} steps were acted in")
-        self._steps[index].reward += value
+        self._steps.pay(value, step_index)
 
     async def compose_final_prompt(self, prompt: Shortenable) -> None:
         """Keep the prompt that the next step would have: what a critic values of a truncated one.
@@ -313,26 +491,60 @@ class EpisodeSession:
         asked, _ = await self._fitted(prompt, renderer, earlier, begins_reply=True)
         self._final_prompt_tokens = asked.tokens[-self._limits.max_prompt_tokens :]
 
-    def end(self, stop_reason: StopReason, *, success: bool) -> Trajectory:
+    async def keep_final_prompt(
+        self, prompt: ChatPrompt | tuple[int, ...], *, responder: Responder | None = None
+    ) -> None:
+        """Keep a prompt of a program that a limit refused: what a critic values of its end.
+
+        The first one stays until `forget_final_prompt`. Where it is too long its end is kept.
+
+        Args:
+            prompt: As for `answer`.
+            responder: Who would have replied, instead of the session's.
+
+        Raises:
+            RendererFailure: The messages cannot be rendered.
+        """
+        renderer = (responder or self._required_responder()).renderer
+        turn = self._tree.begin(prompt, trained=True, renderer=renderer)
+        try:
+            asked = await prompt_of(turn, renderer, tree=self._tree)
+        finally:
+            self._tree.give_up(turn)
+        if self._final_prompt_tokens is None:
+            self._final_prompt_tokens = asked.tokens[-self._limits.max_prompt_tokens :]
+
+    def forget_final_prompt(self) -> None:
+        """The episode goes on after all: the program has shortened its prompt."""
+        self._final_prompt_tokens = None
+
+    def end(self, stop_reason: StopReason, *, success: bool, scored: bool = False) -> Trajectory:
         """The record of an episode that ran to an end.
 
         The final observation is the newest one. Where none came after the last action, nothing was
         seen, and its text is empty. Calls of a step in which nothing was done, because a limit was
         reached before it acted, are no part of the record.
 
+        Args:
+            stop_reason: Why it ended.
+            success: Whether the task was solved.
+            scored: See `Trajectory.scored`; a scored episode has no final prompt.
+
         Raises:
             RuntimeError: No step was acted in.
         """
-        steps = self._finished()
+        steps = self._steps.recorded()
         if not steps:
             raise RuntimeError(f"task {self.task.task_id!r} cannot end before its first action")
-        last = self._steps[-1]
-        if self.awaits_action and last.num_asked:
+        num_left_out = self._steps.num_calls_left_out
+        if num_left_out:
             logger.info(
                 "episode %s: calls before an action that was never chosen are left out: %d",
                 self._spec.episode_id,
-                last.num_asked,
+                num_left_out,
             )
+        seen = self.observation if self.awaits_action else Observation(text="")
+        has_more = stop_reason.truncated and not scored
         return Trajectory(
             task=self._spec.task,
             sample_index=self._spec.sample_index,
@@ -341,8 +553,9 @@ class EpisodeSession:
             steps=steps,
             stop_reason=stop_reason,
             success=success,
-            final_observation=last.observation if self.awaits_action else Observation(text=""),
-            final_prompt_tokens=self._final_prompt_tokens,
+            final_observation=seen,
+            final_prompt_tokens=self._final_prompt_tokens if has_more else None,
+            scored=scored,
             started_at=self._started_at,
             duration_seconds=time.perf_counter() - self._clock_at_start,
         )
@@ -356,7 +569,7 @@ class EpisodeSession:
             horizon=self._limits.horizon,
             cause=error.cause,
             message=message_of(error, limit=2 * MAX_MESSAGE_CHARACTERS),
-            steps=self._finished(),
+            steps=self._steps.recorded(),
             started_at=self._started_at,
             duration_seconds=time.perf_counter() - self._clock_at_start,
         )
@@ -366,41 +579,28 @@ class EpisodeSession:
             raise RuntimeError("this session has nobody who replies; give it a responder")
         return self._responder
 
-    def _newest(self) -> _Draft:
-        if not self._steps:
-            raise RuntimeError("nothing was observed yet; observe first")
-        return self._steps[-1]
-
-    def _open(self) -> _Draft:
-        """The open step, if the horizon allows it."""
-        step = self._newest()
-        if step.index >= self._limits.horizon:
-            raise HorizonReached(f"the episode has its {self._limits.horizon} steps")
-        return step
-
-    def _finished(self) -> tuple[Step, ...]:
-        return tuple(
-            Step(
-                index=step.index,
-                observation=step.observation,
-                calls=step.ordered_calls,
-                action=step.action,
-                action_valid=step.action_valid,
-                reward=step.reward,
-                environment_seconds=step.environment_seconds,
-            )
-            for step in self._steps
-            if step.action is not None
+    async def _hosted(
+        self, policy: HostedPolicy, prompt: Sequence[Message] | Shortenable, sampling: Sampling
+    ) -> Call:
+        """A call of a hosted model."""
+        if isinstance(prompt, Shortenable):
+            with attributed_to(MemoryFailure, "memory.compose"):
+                messages = prompt.compose(0)
+        else:
+            messages = tuple(prompt)
+        reply, seconds = await self._sampler.of_hosted(policy, messages, sampling)
+        return Call(
+            messages=messages,
+            reply=well_formed(with_thoughts(reply.read)),
+            sampled=None,
+            model=reply.model,
+            finish_reason=reply.finish_reason,
+            tool_calls=reply.read.tool_calls,
+            cost_usd=reply.cost_usd,
+            trained=False,
+            queue_seconds=reply.queue_seconds,
+            generate_seconds=max(0.0, seconds - reply.queue_seconds),
         )
-
-    async def _sample(self, responder: Responder, prompt: Prompt, sampling: Sampling) -> Completion:
-        limit = self._limits.policy_deadline_seconds
-        async with deadline(limit, "policy.act", failure=PolicyFailure, late=PolicyTimeout):
-            completion = await responder.policy.act(
-                prompt, sampling, episode_id=self._spec.episode_id
-            )
-            _check(completion)
-        return completion
 
     async def _fitted(
         self,
@@ -427,19 +627,6 @@ class EpisodeSession:
             _shortened, prompt, rendered, limit=self._limits.max_prompt_tokens
         )
 
-    def _require_room(self, prompt: Prompt, longest_reply: int) -> None:
-        """Refuse a call that the limits on tokens do not let begin."""
-        num_prompt, limit = len(prompt.tokens), self._limits.max_prompt_tokens
-        if num_prompt > limit:
-            raise TokensSpent(f"prompt of {num_prompt} tokens exceeds max_prompt_tokens = {limit}")
-        budget = self._limits.max_episode_tokens
-        if budget is not None and self._num_tokens + num_prompt + longest_reply > budget:
-            raise TokensSpent(
-                f"prompt of {num_prompt} and reply of up to {longest_reply} tokens, after "
-                f"{self._num_tokens} of the episode's calls before, exceed max_episode_tokens = "
-                f"{budget}"
-            )
-
 
 def _shortened(
     prompt: Shortenable, rendered: Callable[[tuple[Message, ...]], Prompt], *, limit: int
@@ -460,16 +647,3 @@ def _shortened(
     if place == len(drops):
         return whole, 0
     return without(drops[place]), drops[place]
-
-
-def _check(completion: Completion) -> None:
-    """Refuse a reply that could not be trained on."""
-    num_tokens, num_logprobs = len(completion.action_tokens), len(completion.behavior_logprobs)
-    if completion.finish_reason is FinishReason.ABORTED:
-        raise ValueError("the reply was aborted")
-    if not num_tokens:
-        raise ValueError("the reply has no tokens")
-    if num_tokens != num_logprobs:
-        raise ValueError(f"{num_tokens} tokens but {num_logprobs} logprobs")
-    if not all(map(math.isfinite, completion.behavior_logprobs)):
-        raise ValueError("a logprob is not finite")

@@ -14,24 +14,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, select, text, update
+from sqlalchemy import Connection, Engine, delete, func, select, text, update
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.models import (
-    CallRow,
+    CallTokensRow,
     EpisodeMediaRow,
     EpisodeRow,
+    EpisodeToolsRow,
     EvaluationRow,
     GroupRow,
     MediaRow,
     PanelTaskRow,
     RunRow,
     TaskRow,
+    ToolListRow,
 )
 from longhaul_core.store.queries.runs import RunSummary, is_silent, list_runs
 from longhaul_core.store.session import autocommit, write_transaction
+from longhaul_core.store.text_index import forget_removed, forget_text, index_text
 from longhaul_core.store.writer import GARBAGE_LOCK
 
 __all__ = [
@@ -40,8 +43,8 @@ __all__ = [
     "collect_garbage",
     "delete_run",
     "delete_unused_pictures",
+    "delete_unused_tools",
     "drop_tokens",
-    "forget_text",
     "index_text",
     "request_cancel",
     "runs_to_prune",
@@ -53,15 +56,6 @@ _EPISODES_PER_BATCH = 100
 _ROWS_PER_BATCH = 5_000
 _PICTURES_PER_BATCH = 200
 """A batch of any takes a fraction of a second: a writer waits for no more."""
-_MOST_AT_ONCE = 1_000_000
-"""Keys of rows that are kept in memory: a tenth of a gigabyte."""
-# A tsvector has a megabyte at most, and takes up to 3.4 bytes a byte of text (a list of short
-# URLs); 65,536 characters are 256 KiB at most.
-_POSTGRESQL_TEXT = """
-CASE WHEN octet_length(t.observation) + octet_length(t.replies) < 262144
-     THEN t.replies || ' ' || t.observation
-     ELSE left(left(t.replies, 65536) || ' ' || t.observation, 65536) END
-"""
 _TURN_SECONDS = 0.12
 """Between two batches on SQLite: longer than its tenth of a second between two looks at a lock."""
 
@@ -158,8 +152,13 @@ def runs_to_prune(engine: Engine, *, rule: PruneRule, now: float | None = None) 
     ]
 
 
-def drop_tokens(engine: Engine, *, run_id: str) -> int:
-    """Empty the tokens and logprobs of a run's calls; text, numbers and credit stay.
+def drop_tokens(engine: Engine, *, run_id: str, force: bool = False) -> int:
+    """Delete the tokens and logprobs of a run's calls; text, numbers and credit stay.
+
+    Args:
+        engine: Of a store.
+        run_id: The run.
+        force: Delete them although it seems to be running.
 
     Returns:
         The number of calls that had tokens. The file shrinks at the next
@@ -167,25 +166,18 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
 
     Raises:
         LookupError: There is no such run.
-        StoreError: The store refused.
+        StoreError: It is running and `force` is False, or the store refused.
     """
-    with engine.connect() as connection:
-        _require_run(connection, run_id)
+    with store_errors(describe_store(engine.url)), engine.connect() as connection:
+        _require_ended(connection, run_id, force=force)
         of_run = select(EpisodeRow.id).where(EpisodeRow.run_id == run_id)
         episode_ids = connection.scalars(of_run.order_by(EpisodeRow.id)).all()
     num_dropped = 0
     for some in _batches(episode_ids, _EPISODES_PER_BATCH):
         with _short_transaction(engine) as connection:
+            _require_ended(connection, run_id, force=force)  # it may have been resumed meanwhile
             dropped = connection.execute(
-                update(CallRow)
-                .where(CallRow.episode_id.in_(some), CallRow.tokens.is_not(None))
-                .values(
-                    tokens=None,
-                    behavior_logprobs=None,
-                    policy_logprobs=None,
-                    token_values=None,
-                    token_advantages=None,
-                )
+                delete(CallTokensRow).where(CallTokensRow.episode_id.in_(some))
             )
             num_dropped += dropped.rowcount
     return num_dropped
@@ -194,7 +186,7 @@ def drop_tokens(engine: Engine, *, run_id: str) -> int:
 def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     """Delete a run and everything that hangs on it, the run itself last.
 
-    Pictures and tasks that no run uses any more stay until `collect_garbage`.
+    Pictures, lists of tools and tasks that no run uses any more stay until `collect_garbage`.
 
     Args:
         engine: Of a store.
@@ -209,20 +201,18 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     there_are_more = True
     while there_are_more:
         with _short_transaction(engine) as connection:
-            status, heartbeat_at = _require_run(connection, run_id)
-            alive = status == "running" and not is_silent(status, heartbeat_at, now=time.time())
-            if alive and not force:
-                raise StoreError(f"run {run_id!r} is running: cancel it first")
+            _require_ended(connection, run_id, force=force)
             some = connection.scalars(of_run.limit(_EPISODES_PER_BATCH)).all()
             forget_text(connection, some)
             connection.execute(delete(EpisodeRow).where(EpisodeRow.id.in_(some)))
+            forget_removed(connection)
             there_are_more = len(some) == _EPISODES_PER_BATCH
             if not there_are_more:
                 connection.execute(delete(RunRow).where(RunRow.id == run_id))
 
 
 def collect_garbage(engine: Engine) -> None:
-    """Delete pictures, tasks and panels that no run uses, and give the space back.
+    """Delete pictures, lists of tools, tasks and panels that no run uses; give the space back.
 
     Reads the whole store. Writers go on meanwhile, but for the end on SQLite: it writes the file
     anew, which needs as much free disk as the store has data, and lets nobody else write.
@@ -231,6 +221,7 @@ def collect_garbage(engine: Engine) -> None:
         StoreError: The store is in use, or the disk is full.
     """
     _collect_pictures(engine)
+    _collect_tools(engine)
     with _short_transaction(engine) as connection:
         _stop_writers(connection)
         connection.execute(
@@ -290,68 +281,33 @@ def delete_unused_pictures(connection: Connection, content_hashes: Collection[st
     connection.execute(delete(MediaRow).where(MediaRow.content_hash.in_(content_hashes), _UNUSED))
 
 
-def index_text(engine: Engine, *, run_id: str | None = None) -> int:
-    """Make observations and replies findable by `queries.search_steps`.
+def _collect_tools(engine: Engine) -> None:
+    """Delete the lists of tools that no episode refers to, in the same way."""
+    with store_errors(describe_store(engine.url)), engine.connect() as connection:
+        hashes = connection.scalars(select(ToolListRow.content_hash).where(_UNUSED_TOOLS)).all()
+    for some in _batches(hashes, _ROWS_PER_BATCH):
+        with _short_transaction(engine) as connection:
+            delete_unused_tools(connection, some)
 
-    The writer does not do it: it would cost it a third of its speed for text that few
-    runs are searched for. Only what is not indexed yet is added, so calling it again
-    after a run has gone on is cheap.
 
-    PostgreSQL's index has limits that SQLite's has not: of a step whose text is longer than 256 KiB
-    it holds the first 65,536 characters, the reply's before the observation's, and no word of 2 KiB
-    or more.
+_UNUSED_TOOLS = (
+    ~select(EpisodeToolsRow.content_hash)
+    .where(EpisodeToolsRow.content_hash == ToolListRow.content_hash)
+    .exists()
+)
+
+
+def delete_unused_tools(connection: Connection, content_hashes: Collection[str]) -> None:
+    """Delete the lists of tools among these that no episode refers to.
 
     Args:
-        engine: Of a store.
-        run_id: Only this run; None means all.
-
-    Returns:
-        The number of steps added.
-
-    Raises:
-        StoreError: The store refused.
+        connection: In a write transaction; on PostgreSQL, writers wait until it ends.
+        content_hashes: Which are asked about.
     """
-    sqlite = engine.dialect.name == "sqlite"
-    # SQLite's index has no text of its own: its table of documents says what is in it.
-    indexed = "step_search_docsize" if sqlite else "step_search"
-    columns, values = (
-        ("rowid, observation, replies", "t.id, t.observation, t.replies")
-        if sqlite
-        else ("id, document", f"t.id, to_tsvector('simple', {_POSTGRESQL_TEXT})")
+    _stop_writers(connection)
+    connection.execute(
+        delete(ToolListRow).where(ToolListRow.content_hash.in_(content_hashes), _UNUSED_TOOLS)
     )
-    source = "FROM {} t"
-    if run_id is not None:
-        source += " JOIN episodes e ON e.id = t.episode_id AND e.run_id = :run_id"
-    missing = text(
-        f"""
-        SELECT t.id {source.format("observations")} WHERE t.id > :after
-        AND NOT EXISTS (SELECT 1 FROM {indexed} s WHERE s.id = t.id)
-        ORDER BY t.id LIMIT :most
-        """
-    )
-    # Another program may have indexed some of them since. All is bounded on both sides, or
-    # PostgreSQL may read the whole index for a batch.
-    add = text(
-        f"""
-        INSERT INTO step_search ({columns}) SELECT {values} {source.format("step_texts")}
-        WHERE t.id BETWEEN :first AND :last AND NOT EXISTS (
-            SELECT 1 FROM {indexed} s WHERE s.id = t.id AND s.id BETWEEN :first AND :last
-        )
-        """
-    )
-    of_run = {} if run_id is None else {"run_id": run_id}
-    num_added, after = 0, 0
-    while True:
-        with store_errors(describe_store(engine.url)), engine.connect() as connection:
-            place = {"after": after, "most": _MOST_AT_ONCE}
-            ids = connection.scalars(missing, place | of_run).all()
-        for some in _batches(ids, _ROWS_PER_BATCH):
-            with _short_transaction(engine) as connection:
-                ends = {"first": some[0], "last": some[-1]}
-                num_added += connection.execute(add, ends | of_run).rowcount
-        if len(ids) < _MOST_AT_ONCE:
-            return num_added
-        after = ids[-1]
 
 
 @contextmanager
@@ -379,30 +335,13 @@ def _alive(run: RunSummary, now: float) -> bool:
     return run.status == "running" and not is_silent(run.status, run.heartbeat_at, now=now)
 
 
-def _require_run(connection: Connection, run_id: str) -> tuple[str, float]:
+def _require_ended(connection: Connection, run_id: str, *, force: bool) -> None:
+    """Raise if there is no such run, or if it is alive and `force` is False."""
     row = connection.execute(
         select(RunRow.status, RunRow.heartbeat_at).where(RunRow.id == run_id)
     ).one_or_none()
     if row is None:
         raise LookupError(f"there is no run {run_id!r} in the store")
-    return row.status, row.heartbeat_at
-
-
-def forget_text(connection: Connection, episode_ids: Collection[str]) -> None:
-    """Remove episodes from the text index, before their text is removed.
-
-    PostgreSQL removes index entries with their rows.
-    """
-    if connection.dialect.name != "sqlite":
-        return
-    connection.execute(
-        text(
-            """
-            INSERT INTO step_search (step_search, rowid, observation, replies)
-            SELECT 'delete', t.id, t.observation, t.replies FROM step_texts t
-            WHERE t.episode_id IN :episode_ids
-            AND EXISTS (SELECT 1 FROM step_search_docsize d WHERE d.id = t.id)
-            """
-        ).bindparams(bindparam("episode_ids", expanding=True)),
-        {"episode_ids": episode_ids},
-    )
+    alive = row.status == "running" and not is_silent(row.status, row.heartbeat_at, now=time.time())
+    if alive and not force:
+        raise StoreError(f"run {run_id!r} is running: cancel it first")

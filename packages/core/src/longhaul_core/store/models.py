@@ -1,15 +1,19 @@
 """Tables of the trajectory store.
 
     runs 1──* attempts                     one row per process that worked on the run
+    runs 1──* changes                      what each commit of a writer changed, in their order
     runs 1──* episodes 1──* steps          numbers of a step: lean, for SQL over many steps
                        1──* observations   what each step was taken on: text, pictures
-                       1──* calls          calls of models: prompt, reply, tokens, credit
+                       1──* calls          calls of models: prompt, reply, numbers, credit
+                       1──* call_tokens    what an engine of ours read and wrote, token by token
                        1──* messages       each chat message of the prompts once
+                       1──* episode_tools  the lists of tools that its calls were offered
                        1──* loss_inputs    what the loss function read of a call, each time
                        1──* critic_loss_inputs  what the critic's loss read of it
                        1──* episode_media  the pictures that it refers to
-    media                                  each picture once, by its hash
+    media, tool_lists                      each picture and each list once, by its hash
     tasks, panels ─ panel_tasks            what was to be done
+    leases                                 which runner on another machine played an episode
     groups, failures, labels, metrics, evaluations, policy_versions, token_pieces
     audits 1──* audit_findings             whether what was trained is what was meant
 
@@ -18,12 +22,14 @@ leave this package. `writer` turns records into rows, `queries` turns rows into 
 results. There are no ORM relationships, so no attribute access can issue a query.
 
 The one decision to know: a step is several rows. A row with a kilobyte of text and tokens
-makes SQLite read a page per step; the lean table holds forty steps in a page. Text and tokens are
-beside it: one observation a step, and as many calls as were made, maybe none. What the prompts of
-an episode repeat is kept once: tokens by `token_stream`, messages by `message_text`.
+makes SQLite read a page per step; the lean table holds forty steps in a page. Text is beside it:
+one observation a step, and as many calls as were made, maybe none. Tokens and logprobs, which no
+question in SQL reads, are beside the calls. What the prompts of an episode repeat is kept once:
+tokens by `token_stream`, messages by `message_text`.
 
 Times are Unix times in seconds, flags are boolean (0 and 1 in SQLite), JSON is text, token ids
-are compressed (see `token_stream`) and logprobs packed little-endian float32 (see `packing`).
+are compressed (see `token_stream`), logprobs packed little-endian float32, entropies float16 (see
+`packing`).
 """
 
 from sqlalchemy import (
@@ -50,13 +56,18 @@ __all__ = [
     "AuditRow",
     "Base",
     "CallRow",
+    "CallTokensRow",
+    "ChangeRow",
+    "CommitRow",
     "CriticLossInputRow",
     "EpisodeMediaRow",
     "EpisodeRow",
+    "EpisodeToolsRow",
     "EvaluationRow",
     "FailureRow",
     "GroupRow",
     "LabelRow",
+    "LeaseRow",
     "LossInputRow",
     "MediaRow",
     "MessageRow",
@@ -66,12 +77,14 @@ __all__ = [
     "PanelTaskRow",
     "PolicyVersionRow",
     "RunRow",
+    "SearchProgressRow",
     "StepRow",
     "TaskRow",
     "TokenPieceRow",
+    "ToolListRow",
 ]
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "3"
 """The newest migration; a change to a table or a view is a new one."""
 
 RunId = String(128)
@@ -114,7 +127,7 @@ class RunRow(Base):
     id: Mapped[str] = mapped_column(RunId, primary_key=True)
     name: Mapped[str]
     kind: Mapped[str] = mapped_column(String(16))
-    """train or evaluate."""
+    """train, evaluate, imported (read from files of another program), or play (by a person)."""
     attempt: Mapped[int]
     """The newest attempt."""
     status: Mapped[str] = mapped_column(String(16))
@@ -174,7 +187,10 @@ class PolicyVersionRow(Base):
 
 
 class TaskRow(Base):
-    """What was to be done. Runs share tasks: the key is the hash of all columns but the goal."""
+    """What was to be done. Runs share tasks: the key is the hash of all columns but the goal.
+
+    Empty data are no part of what is hashed.
+    """
 
     __tablename__ = "tasks"
     __table_args__ = (Index(None, "environment", "task_id"),)
@@ -189,6 +205,9 @@ class TaskRow(Base):
     split: Mapped[str] = mapped_column(String(16))
     """train, validation or test."""
     goal: Mapped[str]
+    data: Mapped[str]
+    """What a program is given to work on, a JSON object; empty where the environment knows the task
+    by its id and seed."""
 
 
 class PanelRow(Base):
@@ -220,7 +239,18 @@ class GroupRow(Base):
     """Attempts at one task, made to be compared with each other."""
 
     __tablename__ = "groups"
-    __table_args__ = (Index(None, "run_id", "resolved_training_step", "phase", "attempt"),)
+    __table_args__ = (
+        Index(None, "run_id", "resolved_training_step", "phase", "attempt"),
+        Index(
+            "ix_groups_newest_first",
+            "run_id",
+            "rolled_back",
+            "training_step",
+            "phase",
+            "group_index",
+            "attempt",
+        ),
+    )
 
     run_id: Mapped[str] = mapped_column(
         RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
@@ -239,6 +269,9 @@ class GroupRow(Base):
     """0-based place in that update, which decides the optimizer step; null if discarded."""
     discard_reason: Mapped[str | None] = mapped_column(String(32))
     """A `DiscardReason`; null if the group was not discarded."""
+    max_abs_advantage: Mapped[float | None]
+    """Largest |advantage| of a step of its episodes; 0: nothing was learned from it. Null without
+    credit."""
     rolled_back: Mapped[bool]
 
 
@@ -249,6 +282,32 @@ class EpisodeRow(Base):
     __table_args__ = (
         Index(None, "run_id", "phase", "training_step"),
         Index(None, "run_id", "attempt", "phase", "training_step", "group_index"),
+        # The newest first; and all columns that lists are filtered and sorted by, and curves are
+        # made of, so that neither reads the wide rows.
+        Index(
+            "ix_episodes_newest_first",
+            "run_id",
+            "rolled_back",
+            "training_step",
+            "phase",
+            "group_index",
+            "sample_index",
+            "id",
+            "task_hash",
+            "failed",
+            "success",
+            "trained",
+            "stop_reason",
+            "episode_return",
+            "num_steps",
+            "num_prompt_tokens",
+            "num_action_tokens",
+            "num_invalid_actions",
+            "oldest_policy_version",
+            "newest_policy_version",
+            "started_at",
+            "duration_seconds",
+        ),
     )
 
     id: Mapped[str] = mapped_column(EpisodeId, primary_key=True)
@@ -256,7 +315,7 @@ class EpisodeRow(Base):
     run_id: Mapped[str] = mapped_column(RunId, ForeignKey("runs.id", ondelete="cascade"))
     attempt: Mapped[int]
     phase: Mapped[str] = mapped_column(String(16))
-    """train, baseline, validation or test."""
+    """train, baseline, validation, test or play."""
     training_step: Mapped[int]
     """The training step that played it."""
     group_index: Mapped[int]
@@ -288,6 +347,10 @@ class EpisodeRow(Base):
     num_action_tokens: Mapped[int]
     """Sampled by our engine, summed over the calls that it answered."""
     num_invalid_actions: Mapped[int]
+    oldest_policy_version: Mapped[int | None]
+    """Of the weights that sampled its calls; null where no engine of ours did."""
+    newest_policy_version: Mapped[int | None]
+    """Larger than the oldest where new weights came while it was played."""
     seed: Mapped[int] = mapped_column(BigInteger)
     """Seeds the sampling of the episode's actions."""
     started_at: Mapped[float]
@@ -388,7 +451,7 @@ class ObservationRow(Base):
 
 
 class CallRow(Base):
-    """One call of a model. Credit comes after the update; pruning empties the tokens."""
+    """One call of a model. Credit comes after the update."""
 
     __tablename__ = "calls"
     __table_args__ = (UniqueConstraint("episode_id", "step_index", "call_index"),)
@@ -408,12 +471,27 @@ class CallRow(Base):
     model: Mapped[str]
     """Which model answered; empty for the policy that is trained."""
     messages_json: Mapped[str | None]
-    """The prompt: numbers of its `messages` in order, a JSON list; null once retention removed
-    them."""
+    """The prompt: runs of its `messages`, a JSON list of an integer for each: from bit 0 the number
+    of the first one, from bit 21 how many there are, from bit 42 the first one's position in the
+    prompt. Null once retention removed them."""
     reply: Mapped[str | None]
     """As text; null once retention removed it."""
     tool_calls_json: Mapped[str | None]
     """Tools that the reply asks for: a list of `{"id", "name", "arguments"}`; null without any."""
+    tools_number: Mapped[int | None]
+    """Which of the `episode_tools` it was offered; null without any, and once retention removed
+    them."""
+    conversation: Mapped[int]
+    """Which conversation of the episode, from 0 in the order of their first calls."""
+    continuation: Mapped[str | None] = mapped_column(String(16))
+    """How its prompt relates to the calls before, a `Continuation` value; null where an episode
+    loop composed it."""
+    sampling_json: Mapped[str | None]
+    """How the reply was drawn, where that was not as the run says: `{"seed", "temperature",
+    "top_p", "max_tokens", "stop", "altered"}`, `altered` with the JSON text of each setting under
+    which the logprobs are not the policy's; null otherwise."""
+    cost_usd: Mapped[float | None]
+    """What a hosted model charged for it, in US dollars; null where nobody knows."""
     finish_reason: Mapped[str] = mapped_column(String(16))
     """stop, length, tool_calls or aborted."""
     policy_version: Mapped[int | None]
@@ -426,16 +504,12 @@ class CallRow(Base):
     num_cached_tokens: Mapped[int | None]
     """Leading prompt tokens from the engine's prefix cache; null where it does not report them."""
     num_prompt_tokens: Mapped[int | None]
-    """Null where no engine of ours read them, as are `tokens` and what is about them."""
+    """Null where no engine of ours read them; such a call has no `call_tokens`."""
     num_action_tokens: Mapped[int | None]
     num_shared_prompt_tokens: Mapped[int | None]
-    """How many leading prompt tokens equal those of the episode's last call with tokens that has
-    the same agent and purpose."""
-    tokens: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """The rest of the prompt, then the reply: a block of the episode's stream, which is read from
-    its first call on (`queries.get_episode` does). Null once pruned, as are the logprobs."""
-    behavior_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """float32, one per action token, the sampler's."""
+    """How many leading prompt tokens equal those of the last call with tokens of its stream: of the
+    same agent, purpose and conversation, or of the same agent and purpose where it is the
+    conversation's first."""
     trained: Mapped[bool]
     """Whether its tokens are in the loss of a step that is trained."""
     credit_share: Mapped[float]
@@ -447,12 +521,32 @@ class CallRow(Base):
     split_reason: Mapped[str | None]
     """Why a new row of the learner began here, a `SplitReason` value; null where the call continued
     a row, and where there is no credit."""
+
+
+class CallTokensRow(Base):
+    """The tokens of a call that an engine of ours answered. Pruning deletes the row."""
+
+    __tablename__ = "call_tokens"
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    step_index: Mapped[int] = mapped_column(primary_key=True)
+    call_index: Mapped[int] = mapped_column(primary_key=True)
+    tokens: Mapped[bytes] = mapped_column(LargeBinary)
+    """The prompt but for `calls.num_shared_prompt_tokens`, then the reply: a block of the episode's
+    stream, which is read from its first call on (`queries.get_episode` does)."""
+    behavior_logprobs: Mapped[bytes] = mapped_column(LargeBinary)
+    """float32, one per action token, the sampler's."""
     policy_logprobs: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """float32, the learner's before the update."""
+    """float32, the learner's before the update; null without credit."""
     token_values: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, the critic's value before each action token; null unless it credits tokens."""
     token_advantages: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float32, of each action token; null where all have the call's."""
+    policy_entropies: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """float16, nats: the entropy of the learner's distribution at each action token, before the
+    update; null without credit, and in what was written before schema 3."""
 
 
 class _ReadByALoss:
@@ -512,31 +606,76 @@ class CriticLossInputRow(_ReadByALoss, Base):
 
 
 class MessageRow(Base):
-    """A chat message of an episode's prompts, stored once. `episode_messages` shows it whole."""
+    """A chat message of an episode's prompts, stored once. `episode_messages` shows it whole.
+
+    A reference to a text of its episode is an integer: from bit 0 the kind (0 own lines of a
+    message, 1 observation of a step, 2 reply of a call), from bit 2 the call's place in its step,
+    from bit 10 the number of the message or step, from bit 27 the first character, from 0, and from
+    bit 45 how many characters, 0 for the whole text.
+    """
 
     __tablename__ = "messages"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
+
+    episode_id: Mapped[str] = mapped_column(
+        EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """From 0, stream by stream in the order of their first calls, and in each in the order of first
+    use: what a conversation shows has numbers side by side."""
+    role: Mapped[str] = mapped_column(String(16))
+    """system, user, assistant or tool."""
+    own_lines: Mapped[str]
+    """All of its text, where `pieces_json` and `source` are null, or the lines that it has alone.
+    The text of a message of several parts is that of its parts, one below the other."""
+    pieces_json: Mapped[str | None]
+    """What it is made of, one below the other: a JSON list of texts and references."""
+    above: Mapped[str | None]
+    source: Mapped[int | None] = mapped_column(BigInteger)
+    """A reference, where one text of the episode is all of it but the few characters `above` and
+    `below`; null otherwise, as these are."""
+    below: Mapped[str | None]
+    parts_json: Mapped[str | None]
+    """Its parts in order, texts and `{"picture": hash of a media}`; null where it is one text."""
+    tool_calls_json: Mapped[str | None]
+    """What an assistant's message asks for, as in `calls`; null without any, and where
+    `tool_calls_source` has them."""
+    tool_calls_source: Mapped[int | None] = mapped_column(BigInteger)
+    """A reference to the reply of the call that asked for the same; null otherwise."""
+    tool_call_id: Mapped[str | None]
+    """The request that a tool's message answers."""
+    reasoning: Mapped[str | None]
+    """An assistant's thoughts, where they were sent apart from its text; null without any, and
+    where `reasoning_source` has them."""
+    reasoning_source: Mapped[int | None] = mapped_column(BigInteger)
+    """A reference to the characters of a reply that they are; null otherwise."""
+
+
+class ToolListRow(Base):
+    """What calls were offered, stored once."""
+
+    __tablename__ = "tool_lists"
+
+    content_hash: Mapped[str] = mapped_column(Hash, primary_key=True)
+    tools_json: Mapped[str]
+    """In the order that the model was told of them: a list of `{"name", "description",
+    "parameters"}`, the last a JSON Schema as text."""
+
+
+class EpisodeToolsRow(Base):
+    """Calls of an episode were offered a list of tools."""
+
+    __tablename__ = "episode_tools"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
 
     episode_id: Mapped[str] = mapped_column(
         EpisodeId, ForeignKey("episodes.id", ondelete="cascade"), primary_key=True
     )
     number: Mapped[int] = mapped_column(primary_key=True)
     """From 0, in the order of first use."""
-    role: Mapped[str] = mapped_column(String(16))
-    """system, user, assistant or tool."""
-    own_lines: Mapped[str]
-    """All of its text, where `pieces_json` is null, or the lines that later messages may repeat.
-    The text of a message of several parts is that of its parts, one below the other."""
-    pieces_json: Mapped[str | None]
-    """What it is made of, one below the other: a list of texts, and of `[kind, number, call, first,
-    length]`, the `length` characters, from the `first` (1 is the text's), of the observation of
-    step `number` (kind "o"), of the reply of that step's call (kind "r"), or of the own lines of
-    message `number` (kind "m")."""
-    parts_json: Mapped[str | None]
-    """Its parts in order, texts and `{"picture": hash of a media}`; null where it is one text."""
-    tool_calls_json: Mapped[str | None]
-    """What an assistant's message asks for, as in `calls`; null without any."""
-    tool_call_id: Mapped[str | None]
-    """The request that a tool's message answers."""
+    content_hash: Mapped[str] = mapped_column(
+        Hash, ForeignKey("tool_lists.content_hash"), index=True
+    )
 
 
 class MediaRow(Base):
@@ -604,6 +743,56 @@ class EvaluationRow(Base):
     rolled_back: Mapped[bool]
 
 
+class CommitRow(Base):
+    """How many transactions of writers have changed a run.
+
+    Counted as the last act of each: who comes second waits until the first has committed, so that
+    whoever reads a number has seen all that was committed under smaller ones.
+    """
+
+    __tablename__ = "commits"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    last_commit: Mapped[int] = mapped_column(BigInteger)
+
+
+class ChangeRow(Base):
+    """What a commit changed, for those who follow a run."""
+
+    __tablename__ = "changes"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  # read by SQLAlchemy
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    commit_number: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    """From 1, in the order of the commits."""
+    place: Mapped[int] = mapped_column(primary_key=True)
+    """0-based, within the commit."""
+    kind: Mapped[str] = mapped_column(String(16))
+    """A `ChangeKind`: episode, credit, decision, metrics, evaluation, run, label, audit."""
+    training_step: Mapped[int | None]
+    """Of an episode, the one that played it; of a decision, the one that decided. Null of a run, a
+    label and an audit."""
+    episode_id: Mapped[str | None] = mapped_column(EpisodeId)
+    """Of an episode, credit and a label. Not a foreign key: a change stays."""
+
+
+class SearchProgressRow(Base):
+    """How far the text index is. One row, or none before the first time."""
+
+    __tablename__ = "search_progress"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """1."""
+    indexed_up_to: Mapped[int] = mapped_column(BigInteger)
+    """Every step whose observation's id is no larger is in the index."""
+    indexed_at: Mapped[float]
+    """When it was last added to, Unix time."""
+
+
 class LabelRow(Base):
     """A remark on an episode or on one of its steps."""
 
@@ -631,6 +820,29 @@ class TokenPieceRow(Base):
     )
     token_id: Mapped[int] = mapped_column(primary_key=True)
     piece: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class LeaseRow(Base):
+    """A runner on another machine has an episode to play, or had it."""
+
+    __tablename__ = "leases"
+
+    run_id: Mapped[str] = mapped_column(
+        RunId, ForeignKey("runs.id", ondelete="cascade"), primary_key=True
+    )
+    lease_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    attempt: Mapped[int]
+    episode_id: Mapped[str] = mapped_column(EpisodeId, index=True)
+    """Not a foreign key: the episode comes when it has ended."""
+    task_id: Mapped[str]
+    runner: Mapped[str]
+    leased_at: Mapped[float]
+    heard_at: Mapped[float]
+    """The newest sign of life that was written."""
+    ended_at: Mapped[float | None]
+    outcome: Mapped[str | None] = mapped_column(String(16))
+    """returned, lost, handed_back, late or cancelled; null while it is held, and where the run was
+    killed."""
 
 
 class AuditRow(Base):

@@ -1,8 +1,9 @@
-"""Tokens, logprobs and text in the form the store keeps them, and back.
+"""Tokens, logprobs, entropies and text in the form the store keeps them, and back.
 
 Token ids are packed as little-endian int32 and logprobs as little-endian float32:
 `numpy.frombuffer(blob, "<i4")` reads them anywhere. An engine reports logprobs in
-float32 at best, so nothing sampled is lost.
+float32 at best, so nothing sampled is lost. Entropies, which nothing is computed from, are
+little-endian float16 (`"<f2"`): 11 significant bits, an error of at most 0.004 nats below 16.
 """
 
 import hashlib
@@ -19,11 +20,13 @@ from longhaul_core.text import well_formed
 
 __all__ = [
     "content_hash",
+    "pack_entropies",
     "pack_logprobs",
     "pack_tokens",
     "shared_prefix_length",
     "storable_message",
     "storable_text",
+    "unpack_entropies",
     "unpack_logprobs",
     "unpack_tokens",
 ]
@@ -48,6 +51,11 @@ def pack_logprobs(logprobs: Sequence[float]) -> bytes:
     return _packed("f", logprobs)
 
 
+def pack_entropies(entropies: Sequence[float]) -> bytes:
+    """Entropies in nats as little-endian float16, two bytes each."""
+    return np.array(entropies, "<f2").tobytes()
+
+
 def _packed(typecode: Literal["i", "f"], numbers: Sequence[int] | Sequence[float]) -> bytes:
     packed = array(typecode, numbers)  # three times as fast as numpy from a tuple
     if sys.byteorder == "big":
@@ -63,6 +71,11 @@ def unpack_tokens(blob: bytes) -> tuple[int, ...]:
 def unpack_logprobs(blob: bytes) -> tuple[float, ...]:
     """The logprobs that `pack_logprobs` packed, rounded to float32."""
     return tuple(np.frombuffer(blob, "<f4").tolist())
+
+
+def unpack_entropies(blob: bytes) -> tuple[float, ...]:
+    """The entropies that `pack_entropies` packed, rounded to float16."""
+    return tuple(np.frombuffer(blob, "<f2").tolist())
 
 
 def shared_prefix_length(tokens: tuple[int, ...], other: tuple[int, ...]) -> int:
@@ -96,8 +109,9 @@ def content_hash(*parts: str) -> str:
     return digest.hexdigest()
 
 
-LONGEST_MESSAGE = 2000
-"""Characters of an error's message that the store keeps."""
+LONGEST_MESSAGE = 8_200
+"""Characters of an error's message that the store keeps: what a session keeps of one, which ends
+with the last of what a program printed."""
 
 
 def storable_message(text: str) -> str:

@@ -2,8 +2,8 @@
 
 Records carry domain types, never rows, and pickle, so a trainer can hand them to a
 writer in another process. Each has a natural key (named in its docstring): a record
-written twice changes nothing the second time, except `EpisodeCredit`, `Heartbeat` and
-`RunEnded`, which set the same values again.
+written twice changes nothing the second time, except `EpisodeCredit`, `Heartbeat`,
+`LeaseRecord` and `RunEnded`, which set the same values again.
 
 An *attempt* is one process's try at a run: 0 at first, one more with every resume. All
 times are Unix times in seconds.
@@ -31,6 +31,8 @@ __all__ = [
     "GroupDecision",
     "Heartbeat",
     "Label",
+    "LeaseOutcome",
+    "LeaseRecord",
     "LossInput",
     "LossInputs",
     "Metrics",
@@ -46,9 +48,12 @@ __all__ = [
     "episode_id",
 ]
 
-Phase = Literal["train", "baseline", "validation", "test"]
-"""What an episode is played for. `baseline`: the greedy one that a group is compared with."""
-RunKind = Literal["train", "evaluate"]
+Phase = Literal["train", "baseline", "validation", "test", "play"]
+"""What an episode is played for. `baseline`: the greedy one that a group is compared with. `play`:
+a person played it; it is in no curve and no panel."""
+RunKind = Literal["train", "evaluate", "imported", "play"]
+"""`imported`: its episodes were played elsewhere, and read from files. `play`: a person played
+them."""
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
 DiscardReason = Literal["stale", "no_signal", "too_small", "surplus", "stopped_early"]
 """Why a training step discarded a group: `stale`, its weights are too old to learn from;
@@ -231,6 +236,9 @@ class CallCredit:
     """Weight of each of its action tokens in the loss."""
     policy_logprobs: tuple[float, ...] | None = None
     """The learner's logprob of each action token before the update; None if not computed."""
+    policy_entropies: tuple[float, ...] | None = None
+    """Entropy, in nats, of the learner's distribution over the whole vocabulary at each action
+    token, at the run's temperature, before the update; at least 0. None if not computed."""
     split_reason: str | None = None
     """`SplitReason` if it began a row; None if it continued one, or if that is unknown."""
     token_values: tuple[float, ...] | None = None
@@ -276,7 +284,8 @@ class EpisodeCredit:
     value_targets: tuple[float, ...] | None = None
     """Lambda-return at each step's prompt; None without a critic."""
     final_value: float | None = None
-    """The critic's value of a truncated episode's final observation; None for a terminated one."""
+    """The critic's value of a truncated episode's final observation, 0 for one that was scored at
+    its end; None for a terminated one."""
     optimizer_step_index: int | None = None
     """0-based optimizer step of `trained_training_step` that used the episode."""
 
@@ -536,6 +545,36 @@ class Audit:
     """Those that are listed; `rules` counts all of them."""
 
 
+LeaseOutcome = Literal["returned", "lost", "handed_back", "late", "cancelled"]
+"""How a lease ended. `returned`: its runner reported what the program left; `lost`: the runner was
+not heard of; `handed_back`: it was stopped; `late`: it did not end a program that was beyond its
+deadline; `cancelled`: nobody waited for the episode any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """A runner on another machine plays an episode. Key: run_id, lease_id.
+
+    Written as a lease begins, now and then while it is held, and as it ends; one that has ended
+    stays as it is.
+    """
+
+    run_id: str
+    attempt: int
+    lease_id: str
+    episode_id: str
+    """See `episode_id`. The episode itself comes when it has ended."""
+    task_id: str
+    runner: str
+    """As it calls itself."""
+    leased_at: float
+    heard_at: float
+    """The newest sign of life."""
+    ended_at: float | None = None
+    outcome: LeaseOutcome | None = None
+    """None as long as it is held."""
+
+
 Record = (
     RunStarted
     | RunEnded
@@ -552,4 +591,5 @@ Record = (
     | TokenPieces
     | Label
     | Audit
+    | LeaseRecord
 )

@@ -2,8 +2,8 @@
 
 A configuration may name a database by a URL with a password in it, and an error may
 repeat a key that it was given. What is redacted: the password of any URL, URL parameters
-that look like secrets, and the value of every environment variable whose name says that
-it is a secret.
+that look like secrets, the keys in HTTP headers, and the value of every environment variable
+whose name says that it is a secret.
 """
 
 import os
@@ -18,6 +18,11 @@ _URL_PASSWORD = re.compile(
 )
 _SECRET_PARAMETER = re.compile(
     r"(?P<name>[?&](?:password|passwd|sslpassword|token|api_key|apikey|key|secret)=)[^\s&\"']+",
+    re.IGNORECASE,
+)
+_HEADER = re.compile(
+    r"(?P<name>\b(?:(?:proxy-)?authorization|x-api-key|x-goog-api-key|api-key)\b[\"']?\s*[:=,]\s*"
+    r"(?:b?[\"'])?(?:(?:bearer|basic)\s+)?)[^\s\"',}]{1,500}",
     re.IGNORECASE,
 )
 _SECRET_VARIABLE = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
@@ -36,4 +41,5 @@ def redacted(text: str, *, environment: Mapping[str, str] | None = None) -> str:
         if _SECRET_VARIABLE.search(name) and len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, _MASK)
     text = _URL_PASSWORD.sub(rf"\g<scheme>\g<user>:{_MASK}@", text)
+    text = _HEADER.sub(rf"\g<name>{_MASK}", text)
     return _SECRET_PARAMETER.sub(rf"\g<name>{_MASK}", text)

@@ -14,18 +14,21 @@ from typing import NamedTuple, get_args
 
 from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, select, update
 
-from longhaul_core.store.maintenance import delete_unused_pictures, forget_text
+from longhaul_core.store.maintenance import delete_unused_pictures, delete_unused_tools
 from longhaul_core.store.models import (
     Base,
     CallRow,
+    CallTokensRow,
     EpisodeMediaRow,
     EpisodeRow,
+    EpisodeToolsRow,
     GroupRow,
     MessageRow,
     ObservationRow,
 )
 from longhaul_core.store.records import Phase
 from longhaul_core.store.session import write_transaction
+from longhaul_core.store.text_index import forget_removed, forget_text
 from longhaul_core.store.writing.runs import FATE_OF_GROUP
 
 __all__ = ["Retention"]
@@ -162,13 +165,15 @@ def _mark(connection: Connection, episode_ids: Collection[str], retention: str) 
 def _remove(connection: Connection, episode_ids: Sequence[str]) -> None:
     """Leave only numbers and actions of episodes."""
     forget_text(connection, episode_ids)
-    pictures = EpisodeMediaRow.episode_id.in_(episode_ids)
-    shown = connection.scalars(select(EpisodeMediaRow.content_hash).where(pictures).distinct())
-    hashes = shown.all()
-    for model in (MessageRow, ObservationRow, EpisodeMediaRow):
+    pictures = _content_hashes(connection, EpisodeMediaRow, episode_ids)
+    tools = _content_hashes(connection, EpisodeToolsRow, episode_ids)
+    for model in (MessageRow, ObservationRow, CallTokensRow, EpisodeMediaRow, EpisodeToolsRow):
         connection.execute(delete(model).where(model.episode_id.in_(episode_ids)))
-    if hashes:
-        delete_unused_pictures(connection, hashes)
+    forget_removed(connection)
+    if pictures:
+        delete_unused_pictures(connection, pictures)
+    if tools:
+        delete_unused_tools(connection, tools)
     _shrink_calls(connection, episode_ids)
     connection.execute(
         update(EpisodeRow)
@@ -182,21 +187,27 @@ def _remove(connection: Connection, episode_ids: Sequence[str]) -> None:
     )
 
 
+def _content_hashes(
+    connection: Connection,
+    model: type[EpisodeMediaRow | EpisodeToolsRow],
+    episode_ids: Sequence[str],
+) -> Sequence[str]:
+    """What episodes refer to in another table."""
+    of_episodes = model.episode_id.in_(episode_ids)
+    return connection.scalars(select(model.content_hash).where(of_episodes).distinct()).all()
+
+
 _OF_CALLS = (
     "messages_json",
     "reply",
     "tool_calls_json",
-    "tokens",
-    "behavior_logprobs",
-    "policy_logprobs",
-    "token_values",
-    "token_advantages",
+    "tools_number",
 )
 """Columns of `calls` that are emptied."""
 
 
 def _shrink_calls(connection: Connection, episode_ids: Sequence[str]) -> None:
-    """Delete the rows of calls and insert them again, without text and tokens.
+    """Delete the rows of calls and insert them again, without their text.
 
     Not an update: SQLite would leave each row on its page, most of it empty, where no later row
     goes. Rows that are deleted give their pages back.

@@ -12,14 +12,16 @@ from dataclasses import asdict
 from typing import get_args
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.message_text import MessageCutter
+from longhaul_core.store.message_text import MessageCutter, message_runs
 from longhaul_core.store.packing import (
     content_hash,
+    pack_entropies,
     pack_logprobs,
     storable_message,
     storable_text,
 )
 from longhaul_core.store.records import (
+    CallCredit,
     CriticLossInputs,
     EpisodeCredit,
     EpisodeRecord,
@@ -27,7 +29,7 @@ from longhaul_core.store.records import (
     LossInputs,
 )
 from longhaul_core.store.redaction import redacted
-from longhaul_core.store.token_stream import TokenWriter
+from longhaul_core.store.token_stream import Stream, TokenWriter
 from longhaul_core.types import (
     Call,
     FailedEpisode,
@@ -35,8 +37,10 @@ from longhaul_core.types import (
     Message,
     Observation,
     Picture,
+    Sampling,
     Step,
     Task,
+    Tool,
     ToolCall,
     Trajectory,
 )
@@ -45,6 +49,7 @@ __all__ = [
     "Row",
     "call_credit_rows",
     "call_row",
+    "call_tokens_credit_rows",
     "episode_row",
     "failure_row",
     "group_row",
@@ -56,6 +61,7 @@ __all__ = [
     "step_row",
     "task_hash",
     "task_row",
+    "tool_list_row",
 ]
 
 Row = dict[str, str | int | float | bool | bytes | None]
@@ -63,6 +69,7 @@ Row = dict[str, str | int | float | bool | bytes | None]
 
 def task_hash(task: Task) -> str:
     """The task's key: equal for equal tasks, whatever their goal says for people."""
+    data = (task.data,) if task.data else ()  # as before there was any
     return content_hash(
         task.environment,
         task.version,
@@ -70,6 +77,7 @@ def task_hash(task: Task) -> str:
         task.task_id,
         str(int(task.seed)),
         task.split.value,
+        *data,
     )
 
 
@@ -84,6 +92,7 @@ def task_row(task: Task) -> Row:
         "seed": int(task.seed),
         "split": task.split.value,
         "goal": storable_text(task.goal),
+        "data": storable_text(task.data),
     }
 
 
@@ -109,6 +118,7 @@ def episode_row(record: EpisodeRecord, *, rolled_back: bool) -> Row:
     sampled = [
         call.sampled for step in outcome.steps for call in step.calls if call.sampled is not None
     ]
+    versions = [int(tokens.policy_version) for tokens in sampled]
     return {
         "id": episode_id,
         "run_id": record.run_id,
@@ -134,6 +144,8 @@ def episode_row(record: EpisodeRecord, *, rolled_back: bool) -> Row:
         "num_prompt_tokens": sum(len(tokens.prompt_tokens) for tokens in sampled),
         "num_action_tokens": sum(len(tokens.action_tokens) for tokens in sampled),
         "num_invalid_actions": sum(not step.action_valid for step in outcome.steps),
+        "oldest_policy_version": min(versions, default=None),
+        "newest_policy_version": max(versions, default=None),
         "seed": int(outcome.seed),
         "started_at": float(outcome.started_at),
         "duration_seconds": float(outcome.duration_seconds),
@@ -214,27 +226,33 @@ def call_row(
     *,
     place: tuple[str, int, int],
     message_numbers: Sequence[int],
+    tools_number: int | None,
     packer: TokenWriter,
-) -> Row:
-    """A row of `calls`. Credit comes later.
+) -> tuple[Row, Row | None]:
+    """A row of `calls`, and one of `call_tokens` if an engine of ours answered; credit comes later.
 
     Args:
         call: What to keep.
         place: Its episode's key, its step and its place there.
         message_numbers: Keys of the prompt's messages in the episode, in order.
+        tools_number: Key of its tools in the episode; None without any.
         packer: The episode's, which has packed the calls before this one.
     """
-    episode_id, step_index, call_index = place
-    return {
-        "episode_id": episode_id,
-        "step_index": step_index,
-        "call_index": call_index,
+    key: Row = dict(zip(("episode_id", "step_index", "call_index"), place, strict=True))
+    counts, blobs = _sampled(call, packer)
+    row: Row = {
+        **key,
         "purpose": storable_text(call.purpose),
         "agent": storable_text(call.agent),
         "model": storable_text(call.model),
-        "messages_json": json.dumps(message_numbers, separators=(",", ":")),
+        "messages_json": message_runs(message_numbers),
         "reply": storable_text(call.reply),
         "tool_calls_json": _tool_calls_json(call.tool_calls),
+        "tools_number": tools_number,
+        "conversation": int(call.conversation),
+        "continuation": None if call.continuation is None else call.continuation.value,
+        "sampling_json": None if call.sampling is None else _sampling_json(call.sampling, key),
+        "cost_usd": _finite_or_none(call.cost_usd, name="cost", owner=_named(key)),
         "finish_reason": call.finish_reason.value,
         "dropped_exchanges": int(call.dropped_exchanges),
         "queue_seconds": float(call.queue_seconds),
@@ -242,29 +260,31 @@ def call_row(
         "num_cached_tokens": call.num_cached_tokens,
         "trained": bool(call.trained),
         "credit_share": float(call.credit_share),
-        **_sampled(call, packer),
+        **counts,
     }
+    return row, None if blobs is None else {**key, **blobs}
 
 
-def _sampled(call: Call, packer: TokenWriter) -> Row:
+def _sampled(call: Call, packer: TokenWriter) -> tuple[Row, Row | None]:
+    """What `calls` has of its tokens, and what `call_tokens` has."""
     tokens = call.sampled
     if tokens is None:
-        return dict.fromkeys(
-            (
-                "policy_version",
-                "num_prompt_tokens",
-                "num_action_tokens",
-                "num_shared_prompt_tokens",
-                "tokens",
-                "behavior_logprobs",
-            )
+        names = (
+            "policy_version",
+            "num_prompt_tokens",
+            "num_action_tokens",
+            "num_shared_prompt_tokens",
         )
-    shared, block = packer.packed(tokens, program=(call.agent, call.purpose))
-    return {
+        return dict.fromkeys(names), None
+    stream = Stream(call.agent, call.purpose, call.conversation)
+    shared, block = packer.packed(tokens, stream=stream)
+    counts: Row = {
         "policy_version": int(tokens.policy_version),
         "num_prompt_tokens": len(tokens.prompt_tokens),
         "num_action_tokens": len(tokens.action_tokens),
         "num_shared_prompt_tokens": shared,
+    }
+    return counts, {
         "tokens": block,
         "behavior_logprobs": pack_logprobs(tokens.behavior_logprobs),
     }
@@ -286,18 +306,29 @@ def message_row(message: Message, *, place: tuple[str, int], cutter: MessageCutt
         parts_json = _json(
             [{"picture": p.content_hash} if isinstance(p, Picture) else p for p in parts]
         )
-    own_lines, pieces_json = cutter.cut(storable_text(message.text), number=number)
     tool_call_id = message.tool_call_id
+    tool_calls_json = _tool_calls_json(message.tool_calls)
+    asked_by = None if tool_calls_json is None else cutter.asked_before(tool_calls_json)
+    reasoning = storable_text(message.reasoning)
+    reasoning_source = cutter.within_a_reply(reasoning)
     return {
         "episode_id": episode_id,
         "number": number,
         "role": message.role,
-        "own_lines": own_lines,
-        "pieces_json": pieces_json,
+        **cutter.cut(storable_text(message.text), number=number)._asdict(),
         "parts_json": parts_json,
-        "tool_calls_json": _tool_calls_json(message.tool_calls),
+        "tool_calls_json": tool_calls_json if asked_by is None else None,
+        "tool_calls_source": asked_by,
         "tool_call_id": None if tool_call_id is None else storable_text(tool_call_id),
+        "reasoning": reasoning if reasoning and reasoning_source is None else None,
+        "reasoning_source": reasoning_source,
     }
+
+
+def tool_list_row(tools: Sequence[Tool]) -> Row:
+    """A row of `tool_lists`."""
+    tools_json = _json([asdict(tool) for tool in tools])
+    return {"content_hash": content_hash(tools_json), "tools_json": tools_json}
 
 
 def media_row(picture: Picture) -> Row:
@@ -329,6 +360,25 @@ def _picture_hashes_json(pictures: Sequence[Picture]) -> str | None:
 
 def _tool_calls_json(calls: Sequence[ToolCall]) -> str | None:
     return _json([asdict(call) for call in calls]) if calls else None
+
+
+def _sampling_json(sampling: Sampling, key: Row) -> str:
+    owner = _named(key)
+    return _json(
+        {
+            "seed": int(sampling.seed),
+            "temperature": _finite(sampling.temperature, name="temperature", owner=owner),
+            "top_p": _finite(sampling.top_p, name="top_p", owner=owner),
+            "max_tokens": int(sampling.max_tokens),
+            "stop": sampling.stop,
+            "altered": dict(sampling.altered),
+        }
+    )
+
+
+def _named(key: Row) -> str:
+    """A call by its key, for an error."""
+    return f"call {key['call_index']} of step {key['step_index']} of {key['episode_id']}"
 
 
 def _json(value: object) -> str:
@@ -371,25 +421,45 @@ def call_credit_rows(credit: EpisodeCredit) -> list[Row]:
     Raises:
         StoreError: A number is not finite.
     """
+    owner = credit.episode_id
+    return [
+        {
+            **_of_call(credit, call),
+            "new_advantage": _finite(call.advantage, name="advantage", owner=owner),
+            "new_loss_weight": _finite(call.loss_weight, name="loss weight", owner=owner),
+            "new_split_reason": call.split_reason,
+        }
+        for call in credit.calls
+    ]
+
+
+def call_tokens_credit_rows(credit: EpisodeCredit) -> list[Row]:
+    """What `credit` sets in `call_tokens`, likewise."""
 
     def packed(numbers: Sequence[float] | None) -> bytes | None:
         return None if numbers is None else pack_logprobs(numbers)
 
-    owner = credit.episode_id
     return [
         {
-            "of_episode": owner,
-            "of_step": call.step_index,
-            "of_call": call.call_index,
-            "new_advantage": _finite(call.advantage, name="advantage", owner=owner),
-            "new_loss_weight": _finite(call.loss_weight, name="loss weight", owner=owner),
-            "new_split_reason": call.split_reason,
+            **_of_call(credit, call),
             "new_policy_logprobs": packed(call.policy_logprobs),
             "new_token_values": packed(call.token_values),
             "new_token_advantages": packed(call.token_advantages),
+            "new_policy_entropies": None
+            if call.policy_entropies is None
+            else pack_entropies(call.policy_entropies),
         }
         for call in credit.calls
     ]
+
+
+def _of_call(credit: EpisodeCredit, call: CallCredit) -> Row:
+    """The keys that say which row is set."""
+    return {
+        "of_episode": credit.episode_id,
+        "of_step": call.step_index,
+        "of_call": call.call_index,
+    }
 
 
 def loss_input_rows(read: LossInputs | CriticLossInputs) -> list[Row]:

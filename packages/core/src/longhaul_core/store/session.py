@@ -35,6 +35,7 @@ __all__ = [
     "autocommit",
     "check_store",
     "open_store",
+    "read_only_address",
     "read_only_engine",
     "write_transaction",
 ]
@@ -90,8 +91,12 @@ def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
     return engine
 
 
-def read_only_engine(store: str | Path | URL) -> Engine:
+def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
     """An engine that cannot write: for the API, the viewer and people's SQL.
+
+    Args:
+        store: A path or URL, see `store_url`.
+        older: Also open a store whose schema is older than the one that this program reads.
 
     Raises:
         StoreError: There is no store, or its schema is not the one this program knows.
@@ -102,9 +107,7 @@ def read_only_engine(store: str | Path | URL) -> Engine:
         path = Path(str(url.database))
         if not path.exists():
             raise StoreError(f"there is no store at {where}: start a run, or name another one")
-        engine = create_engine(
-            "sqlite://", creator=lambda: _connect_read_only(path), poolclass=QueuePool
-        )
+        engine = create_engine(url, creator=lambda: _connect_read_only(path), poolclass=QueuePool)
         event.listen(engine, "begin", _begin_sqlite)
     else:
         engine = _postgresql_engine(url, options="-c default_transaction_read_only=on")
@@ -115,10 +118,11 @@ def read_only_engine(store: str | Path | URL) -> Engine:
             raise StoreError(f"{where} holds no store yet: start a run, or name another one")
         if version != SCHEMA_VERSION:
             _refuse_newer(version, where)
-            raise StoreError(
-                f"{where} has schema {version}, this program reads {SCHEMA_VERSION}: "
-                "any `trainer` command that opens the store for writing brings it up to date"
-            )
+            if not older:
+                raise StoreError(
+                    f"{where} has schema {version}, this program reads {SCHEMA_VERSION}: "
+                    "any `trainer` command that opens the store for writing brings it up to date"
+                )
     except BaseException:
         engine.dispose()
         raise
@@ -238,11 +242,18 @@ def _begin_sqlite(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("longhaul_write") else "BEGIN")
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
+def read_only_address(path: Path) -> str:
+    """SQLite's address of a file that is to be read and not written."""
     address = f"file:{quote(str(path))}?mode=ro"
     if not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
         address += "&immutable=1"  # a write-ahead file cannot be made beside it, nor is one needed
-    return sqlite3.connect(address, uri=True, timeout=LOCK_WAIT_SECONDS, check_same_thread=False)
+    return address
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        read_only_address(path), uri=True, timeout=LOCK_WAIT_SECONDS, check_same_thread=False
+    )
 
 
 def _probe_write(connection: Connection) -> None:

@@ -1,13 +1,15 @@
 """Token ids of an episode as the store keeps them: one compressed stream, a block for each call.
 
-A prompt repeats most of the prompt before it: what leads both is left out, and what stands at
-another place, as under a window memory, is found by zstd, whose window holds the episode's last
-million bytes. A block is read after those before it. Four bytes ahead of each are its CRC-32, so
-that a block which is not what was written is never read as other tokens.
+A prompt repeats most of the prompt before it in its stream: what leads both is left out, and what
+stands at another place, as under a window memory or where a conversation forks, is found by zstd,
+whose window holds the episode's last million bytes. A block is read after those before it. Four
+bytes ahead of each are its CRC-32, so that a block which is not what was written is never read as
+other tokens.
 """
 
 import sys
 import zlib
+from typing import Generic, NamedTuple, TypeVar
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.packing import pack_tokens, shared_prefix_length
@@ -28,7 +30,9 @@ else:
         ZstdError,
     )
 
-__all__ = ["TokenReader", "TokenWriter"]
+__all__ = ["LatestPrompts", "Stream", "TokenReader", "TokenWriter"]
+
+PromptT = TypeVar("PromptT")
 
 _OPTIONS: dict[int, int] = {
     CompressionParameter.compression_level: 1,
@@ -38,31 +42,60 @@ _CHECK_BYTES = 4
 _TOKEN_BYTES = 4
 
 
+class Stream(NamedTuple):
+    """The calls of an episode whose prompts extend each other, if any do."""
+
+    agent: str
+    purpose: str
+    conversation: int
+
+
+class LatestPrompts(Generic[PromptT]):
+    """Of one episode's calls with tokens, in order: the prompt whose beginning the next one shares.
+
+    It is that of its stream's last call; of a conversation's first, that of the last call of its
+    agent and purpose, which a fork goes on from and a new conversation has the instructions of.
+    """
+
+    def __init__(self) -> None:
+        self._of_streams: dict[Stream, PromptT] = {}
+        self._of_programs: dict[tuple[str, str], PromptT] = {}
+
+    def before(self, stream: Stream) -> PromptT | None:
+        """What the next call of `stream` shares its beginning with; None for an agent's first."""
+        if stream in self._of_streams:
+            return self._of_streams[stream]
+        return self._of_programs.get(stream[:2])
+
+    def add(self, stream: Stream, prompt: PromptT) -> None:
+        """The next call, which is of `stream`."""
+        self._of_streams[stream] = self._of_programs[stream[:2]] = prompt
+
+
 class TokenWriter:
     """Packs the tokens of one episode's calls, which must be given in order."""
 
     def __init__(self) -> None:
         self._zstd = ZstdCompressor(options=_OPTIONS)
-        self._previous: dict[tuple[str, str], SampledTokens] = {}
+        self._prompts = LatestPrompts[tuple[int, ...]]()
 
-    def packed(self, tokens: SampledTokens, *, program: tuple[str, str]) -> tuple[int, bytes]:
+    def packed(self, tokens: SampledTokens, *, stream: Stream) -> tuple[int, bytes]:
         """Tokens of the next call.
 
         Args:
             tokens: Read and written in it.
-            program: Its agent and purpose.
+            stream: What the call is of.
 
         Returns:
-            How many leading prompt tokens equal those of the program's call before, and are left
-            out; and the block that holds the other prompt tokens and the reply's.
+            How many leading prompt tokens equal those of the prompt before by `LatestPrompts`, and
+            are left out; and the block that holds the other prompt tokens and the reply's.
 
         Raises:
             StoreError: A token id does not fit in 32 bits.
         """
-        before = self._previous.get(program)
         prompt = tokens.prompt_tokens
-        shared = 0 if before is None else shared_prefix_length(prompt, before.prompt_tokens)
-        self._previous[program] = tokens
+        shared = shared_prefix_length(prompt, self._prompts.before(stream) or ())
+        self._prompts.add(stream, prompt)
         plain = pack_tokens(prompt[shared:]) + pack_tokens(tokens.action_tokens)
         block = self._zstd.compress(plain, mode=ZstdCompressor.FLUSH_BLOCK)
         return shared, _check(block) + block

@@ -6,7 +6,16 @@ changing one needs a migration all the same, so that existing stores get it.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
+
+from longhaul_core.store.message_text import (
+    CALL_BIT,
+    FIRST_BIT,
+    LENGTH_BIT,
+    NUMBER_BIT,
+    RUN_BITS,
+)
 
 __all__ = ["view_definitions"]
 
@@ -16,7 +25,7 @@ _EPISODE_SUMMARY = """
 SELECT e.id AS episode_id, e.run_id, r.name AS run_name, e.attempt, e.phase, e.training_step,
        e.group_index, e.sample_index, e.retry,
        g.resolved_training_step, g.discard_reason,
-       t.environment, t.task_id, t.split, t.goal,
+       t.environment, t.task_id, t.split, t.goal, t.data AS task_data,
        e.failed, f.cause AS failure_cause, f.message AS failure_message,
        e.success, e.stop_reason, e.terminated, e.truncated,
        e.episode_return, e.num_steps, e.horizon,
@@ -68,7 +77,8 @@ _CALLS_OF_STEP = f"""
 _CALL_DETAIL = """
 SELECT c.episode_id, c.step_index, c.call_index, e.run_id, e.phase, e.training_step,
        e.group_index, e.sample_index, t.environment, t.task_id,
-       c.purpose, c.agent, c.model, c.policy_version, c.reply, c.tool_calls_json, c.finish_reason,
+       c.purpose, c.agent, c.model, c.conversation, c.continuation, c.policy_version,
+       l.tools_json, c.reply, c.tool_calls_json, c.finish_reason, c.sampling_json, c.cost_usd,
        c.dropped_exchanges, c.num_prompt_tokens, c.num_action_tokens,
        c.num_cached_tokens, c.queue_seconds, c.generate_seconds,
        c.trained AND s.trained AS trained, e.trained_training_step,
@@ -77,6 +87,8 @@ FROM calls c
 JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
 JOIN episodes e ON e.id = c.episode_id
 JOIN tasks t ON t.hash = e.task_hash
+LEFT JOIN episode_tools o ON o.episode_id = c.episode_id AND o.number = c.tools_number
+LEFT JOIN tool_lists l ON l.content_hash = o.content_hash
 WHERE NOT e.rolled_back
 """
 
@@ -140,6 +152,19 @@ WHERE NOT rolled_back
 GROUP BY run_id, phase, training_step
 """
 
+# A lease that is open in an earlier attempt ended with that attempt's process.
+_LEASE_SUMMARY = """
+SELECT l.run_id, l.attempt, l.runner, l.task_id, l.episode_id, l.lease_id,
+       CASE WHEN l.outcome IS NOT NULL THEN l.outcome
+            WHEN l.attempt < r.attempt OR r.status <> 'running' THEN 'run_ended'
+            ELSE 'playing' END AS state,
+       {leased} AS leased, {heard} AS heard, {ended} AS ended,
+       e.failed, e.success, e.num_steps
+FROM leases l
+JOIN runs r ON r.id = l.run_id
+LEFT JOIN episodes e ON e.id = l.episode_id
+"""
+
 # A training step is done when its metrics are there, the last that it leaves. Of what stands,
 # a later attempt has the later training steps.
 _RUN_SUMMARY = """
@@ -166,85 +191,199 @@ LEFT JOIN (
 ) c ON c.run_id = r.id
 """
 
-# A message is its own lines, or pieces of texts of its episode, one below the other.
-_EPISODE_MESSAGES: Mapping[Dialect, str] = {
-    "sqlite": """
-SELECT m.episode_id, m.number, m.role,
-       CASE WHEN m.pieces_json IS NULL THEN m.own_lines ELSE (
-           SELECT group_concat(r.piece, char(10)) FROM (
-               SELECT CASE p.type WHEN 'text' THEN p.value ELSE substr(
-                   CASE json_extract(p.value, '$[0]')
-                       WHEN 'o' THEN (
-                           SELECT o.text FROM observations o
-                           WHERE o.episode_id = m.episode_id
-                               AND o.step_index = json_extract(p.value, '$[1]')
-                       )
-                       WHEN 'r' THEN (
-                           SELECT c.reply FROM calls c
-                           WHERE c.episode_id = m.episode_id
-                               AND c.step_index = json_extract(p.value, '$[1]')
-                               AND c.call_index = json_extract(p.value, '$[2]')
-                       )
-                       ELSE (
-                           SELECT s.own_lines FROM messages s
-                           WHERE s.episode_id = m.episode_id
-                               AND s.number = json_extract(p.value, '$[1]')
-                       )
-                   END,
-                   json_extract(p.value, '$[3]'), json_extract(p.value, '$[4]')
-               ) END AS piece
-               FROM json_each(m.pieces_json) p ORDER BY p.key
-           ) r
-       ) END AS content,
-       m.parts_json, m.tool_calls_json, m.tool_call_id
-FROM messages m
+
+def _field(value: str, begin: int, end: int) -> str:
+    """The bits of an integer, in both dialects."""
+    return f"(({value}) >> {begin} & {(1 << end - begin) - 1})"
+
+
+# The text that a reference means, see `message_text`.
+def _source(reference: str) -> str:
+    number = _field(reference, NUMBER_BIT, FIRST_BIT)
+    return f"""CASE {_field(reference, 0, CALL_BIT)}
+    WHEN 1 THEN (
+        SELECT o.text FROM observations o
+        WHERE o.episode_id = m.episode_id AND o.step_index = {number}
+    )
+    WHEN 2 THEN (
+        SELECT c.reply FROM calls c
+        WHERE c.episode_id = m.episode_id AND c.step_index = {number}
+            AND c.call_index = {_field(reference, CALL_BIT, NUMBER_BIT)}
+    )
+    ELSE (
+        SELECT s.own_lines FROM messages s
+        WHERE s.episode_id = m.episode_id AND s.number = {number}
+    )
+END"""
+
+
+# A whole text is not given to substr(), which would count its characters.
+def _referred(reference: str) -> str:
+    first = f"CAST({_field(reference, FIRST_BIT, LENGTH_BIT)} AS integer) + 1"
+    return f"""CASE ({reference}) >> {LENGTH_BIT}
+WHEN 0 THEN {_source(reference)}
+ELSE substr({_source(reference)}, {first}, CAST(({reference}) >> {LENGTH_BIT} AS integer))
+END"""
+
+
+# Elements of a list come in its order; before 3.44, SQLite's group_concat takes no other.
+_PIECES: Mapping[Dialect, str] = {
+    "sqlite": f"""
+SELECT group_concat(CASE p.type WHEN 'text' THEN p.value ELSE {_referred("p.value")} END, char(10))
+FROM json_each(m.pieces_json) p
 """,
-    "postgresql": """
-SELECT m.episode_id, m.number, m.role,
-       CASE WHEN m.pieces_json IS NULL THEN m.own_lines ELSE (
-           SELECT string_agg(CASE WHEN json_typeof(p.value) = 'string'
-           THEN p.value #>> '{}' ELSE substr(
-               CASE p.value ->> 0
-                   WHEN 'o' THEN (
-                       SELECT o.text FROM observations o
-                       WHERE o.episode_id = m.episode_id
-                           AND o.step_index = (p.value ->> 1)::integer
-                   )
-                   WHEN 'r' THEN (
-                       SELECT c.reply FROM calls c
-                       WHERE c.episode_id = m.episode_id
-                           AND c.step_index = (p.value ->> 1)::integer
-                           AND c.call_index = (p.value ->> 2)::integer
-                   )
-                   ELSE (
-                       SELECT s.own_lines FROM messages s
-                       WHERE s.episode_id = m.episode_id AND s.number = (p.value ->> 1)::integer
-                   )
-               END, (p.value ->> 3)::integer, (p.value ->> 4)::integer
-           ) END, chr(10) ORDER BY p.place)
-           FROM json_array_elements(m.pieces_json::json) WITH ORDINALITY AS p(value, place)
-       ) END AS content,
-       m.parts_json, m.tool_calls_json, m.tool_call_id
-FROM messages m
+    "postgresql": f"""
+SELECT string_agg(
+    CASE json_typeof(p.value) WHEN 'string' THEN p.value #>> '{{}}' ELSE {
+        _referred("(p.value #>> '{}')::bigint")
+    } END, chr(10) ORDER BY p.place
+)
+FROM json_array_elements(m.pieces_json::json) WITH ORDINALITY AS p(value, place)
 """,
 }
 
+# A message is one text of its episode with a few characters around it, or its own lines, or pieces
+# of texts of its episode, one below the other.
+_EPISODE_MESSAGES = f"""
+SELECT m.episode_id, m.number, m.role,
+       CASE
+           WHEN m.source IS NOT NULL THEN m.above || {_referred("m.source")} || m.below
+           WHEN m.pieces_json IS NULL THEN m.own_lines
+           ELSE ({{pieces}})
+       END AS content,
+       m.parts_json,
+       CASE
+           WHEN m.tool_calls_source IS NOT NULL THEN (
+               SELECT c.tool_calls_json FROM calls c
+               WHERE c.episode_id = m.episode_id
+                   AND c.step_index = {_field("m.tool_calls_source", NUMBER_BIT, FIRST_BIT)}
+                   AND c.call_index = {_field("m.tool_calls_source", CALL_BIT, NUMBER_BIT)}
+           )
+           ELSE m.tool_calls_json
+       END AS tool_calls_json,
+       m.tool_call_id,
+       CASE
+           WHEN m.reasoning_source IS NOT NULL THEN {_referred("m.reasoning_source")}
+           ELSE m.reasoning
+       END AS reasoning
+FROM messages m
+"""
+
+_FIRST = _field("j.value", 0, RUN_BITS)
+_RUN = f"{_FIRST} AND {_FIRST} + {_field('j.value', RUN_BITS, 2 * RUN_BITS)} - 1"
+_POSITION = f"(j.value >> {2 * RUN_BITS}) + m.number - {_FIRST}"
+# In SQLite a CROSS JOIN is made in the order that is written; the planner would look through all
+# messages of an episode for each run.
 _PROMPT_MESSAGES: Mapping[Dialect, str] = {
-    "sqlite": """
-SELECT c.episode_id, c.step_index, c.call_index, j.key AS position, m.role, m.content,
-       m.parts_json, m.tool_calls_json, m.tool_call_id
-FROM calls c, json_each(c.messages_json) j
-JOIN episode_messages m ON m.episode_id = c.episode_id AND m.number = j.value
+    "sqlite": f"""
+SELECT c.episode_id, c.step_index, c.call_index, {_POSITION} AS position, m.role, m.content,
+       m.parts_json, m.tool_calls_json, m.tool_call_id, m.reasoning
+FROM calls c CROSS JOIN json_each(c.messages_json) j
+CROSS JOIN episode_messages m ON m.episode_id = c.episode_id AND m.number BETWEEN {_RUN}
 """,
-    "postgresql": """
-SELECT c.episode_id, c.step_index, c.call_index, (j.place - 1)::integer AS position,
-       m.role, m.content, m.parts_json, m.tool_calls_json, m.tool_call_id
+    "postgresql": f"""
+SELECT c.episode_id, c.step_index, c.call_index, ({_POSITION})::integer AS position,
+       m.role, m.content, m.parts_json, m.tool_calls_json, m.tool_call_id, m.reasoning
 FROM calls c
-CROSS JOIN LATERAL json_array_elements_text(c.messages_json::json)
-    WITH ORDINALITY AS j(number, place)
-JOIN episode_messages m ON m.episode_id = c.episode_id AND m.number = j.number::integer
+CROSS JOIN LATERAL (
+    SELECT e.value::bigint AS value FROM json_array_elements_text(c.messages_json::json) AS e(value)
+) j
+JOIN episode_messages m ON m.episode_id = c.episode_id AND m.number BETWEEN {_RUN}
 """,
 }
+
+_DIGITS = "123456789ABCDEF"
+
+
+@dataclass(frozen=True, slots=True)
+class _Float:
+    """A binary format of IEEE 754 with a sign bit, its exponent's bits, then its fraction's."""
+
+    num_bytes: int
+    fraction_bits: int
+
+    @property
+    def infinite(self) -> int:
+        """The exponent's bits of infinity and of what is no number."""
+        return (1 << 8 * self.num_bytes - 1 - self.fraction_bits) - 1
+
+    @property
+    def shift(self) -> int:
+        """What a number's exponent is less than its bits say, if its fraction is an integer."""
+        return self.infinite // 2 + self.fraction_bits
+
+
+_FLOAT32 = _Float(num_bytes=4, fraction_bits=23)
+_FLOAT16 = _Float(num_bytes=2, fraction_bits=10)
+
+
+def _bits(blob: str, num_bytes: int) -> str:
+    """The bytes of token `j.key`, little-endian, as an integer, in SQLite's functions."""
+    digits = f"hex(substr({blob}, {num_bytes} * j.key + 1, {num_bytes}))"
+    # Digit pairs are bytes, least byte first; instr() of a 0 is 0.
+    shifts = (place ^ 4 for place in range(0, 8 * num_bytes, 4))
+    terms = (
+        f"(instr('{_DIGITS}', substr(d.h, {place}, 1)) << {shift})"
+        for place, shift in enumerate(shifts, start=1)
+    )
+    return f"SELECT {' | '.join(terms)} AS u FROM (SELECT {digits} AS h LIMIT 1) d LIMIT 1"
+
+
+def _power(dialect: Dialect, exponent: str) -> str:
+    """2 to the power of an integer in [-149, 104]; SQLite may lack mathematics."""
+    if dialect == "postgresql":
+        return f"power(2::double precision, {exponent})"
+    small = f"max(-({exponent}), 0)"
+    return (
+        f"(1.0 * (1 << min(max({exponent}, 0), 62)) * (1 << max({exponent} - 62, 0))"
+        f" / (1 << min({small}, 62)) / (1 << min(max({small} - 62, 0), 62))"
+        f" / (1 << max({small} - 124, 0)))"
+    )
+
+
+def _number(dialect: Dialect, blob: str, form: _Float) -> str:
+    """Token `j.key` of packed floats; null for what is no number."""
+    size, fraction = form.num_bytes, form.fraction_bits
+    octets = (
+        f"(get_byte({blob}, {size} * j.key + {place})::bigint << {8 * place})"
+        for place in range(size)
+    )
+    bits: Mapping[Dialect, str] = {
+        "sqlite": _bits(blob, size),
+        "postgresql": f"SELECT {' | '.join(octets)} AS u OFFSET 0",
+    }
+    infinite = "9e999" if dialect == "sqlite" else "'Infinity'::double precision"
+    exponent, mantissa = f"(v.u >> {fraction} & {form.infinite})", f"(v.u & {(1 << fraction) - 1})"
+    return f"""(
+    SELECT (1 - 2 * (v.u >> {8 * size - 1})) * CASE
+        WHEN {blob} IS NULL THEN NULL
+        WHEN {exponent} = {form.infinite} THEN CASE WHEN {mantissa} = 0 THEN {infinite} END
+        WHEN {exponent} = 0 THEN {mantissa} * {_power(dialect, str(1 - form.shift))}
+        ELSE ({mantissa} + {1 << fraction}) * {_power(dialect, f"{exponent} - {form.shift}")}
+    END
+    FROM ({bits[dialect]}) v
+)"""
+
+
+# A list of as many zeros as there are tokens stands in for generate_series, which SQLite lacks.
+_TOKENS: Mapping[Dialect, str] = {
+    "sqlite": """json_each(
+    '[' || substr(replace(printf('%0*d', length(k.behavior_logprobs) / 4, 0), '0', ',0'), 2) || ']'
+) j""",
+    "postgresql": "generate_series(0, length(k.behavior_logprobs) / 4 - 1) AS j(key)",
+}
+
+
+def _token_logprobs(dialect: Dialect) -> str:
+    return f"""
+SELECT k.episode_id, k.step_index, k.call_index, CAST(j.key AS integer) AS token_index,
+       {_number(dialect, "k.behavior_logprobs", _FLOAT32)} AS behavior_logprob,
+       {_number(dialect, "k.policy_logprobs", _FLOAT32)} AS policy_logprob,
+       {_number(dialect, "k.policy_entropies", _FLOAT16)} AS policy_entropy
+FROM call_tokens k, {_TOKENS[dialect]}
+WHERE length(k.behavior_logprobs) > 0
+"""
+
 
 _TIME: Mapping[Dialect, str] = {
     "sqlite": "datetime({column}, 'unixepoch')",
@@ -264,9 +403,13 @@ def view_definitions(dialect: Dialect) -> dict[str, str]:
         "call_detail": _CALL_DETAIL,
         "call_loss_inputs": _CALL_LOSS_INPUTS,
         "step_texts": _STEP_TEXTS[dialect],
-        "episode_messages": _EPISODE_MESSAGES[dialect],
+        "episode_messages": _EPISODE_MESSAGES.format(pieces=_PIECES[dialect].strip()),
         "prompt_messages": _PROMPT_MESSAGES[dialect],
+        "token_logprobs": _token_logprobs(dialect),
         "training_curve": _TRAINING_CURVE,
+        "lease_summary": _LEASE_SUMMARY.format(
+            leased=time("l.leased_at"), heard=time("l.heard_at"), ended=time("l.ended_at")
+        ),
         "run_summary": _RUN_SUMMARY.format(
             started=time("r.started_at"),
             ended=time("r.ended_at"),

@@ -29,6 +29,7 @@ from longhaul_core.store.records import (
     GroupDecision,
     Heartbeat,
     Label,
+    LeaseRecord,
     LossInputs,
     Metrics,
     PanelTasks,
@@ -40,6 +41,7 @@ from longhaul_core.store.records import (
 )
 from longhaul_core.store.session import autocommit, open_store, write_transaction
 from longhaul_core.store.writing import episodes, measurements, runs
+from longhaul_core.store.writing.changes import write_changes
 
 __all__ = ["StoreWriter"]
 
@@ -88,7 +90,7 @@ class StoreWriter:
             for started in starting:
                 runs.start_run(connection, started)
             lineages = runs.read_lineages(connection, run_ids)
-            episodes.write_episodes(connection, _of(EpisodeRecord, batch), lineages)
+            new_episodes = episodes.write_episodes(connection, _of(EpisodeRecord, batch), lineages)
             episodes.write_decisions(connection, _of(GroupDecision, batch), lineages)
             episodes.write_credit(connection, _of(EpisodeCredit, batch), lineages)
             episodes.write_loss_inputs(connection, _of(LossInputs, batch))
@@ -100,10 +102,12 @@ class StoreWriter:
             measurements.write_token_pieces(connection, _of(TokenPieces, batch))
             measurements.write_labels(connection, _of(Label, batch))
             measurements.write_audits(connection, _of(Audit, batch))
+            measurements.write_leases(connection, _of(LeaseRecord, batch))
             for heartbeat in _of(Heartbeat, batch):
                 runs.beat(connection, heartbeat)
             for ended in _of(RunEnded, batch):
                 runs.end_run(connection, ended)
+            write_changes(connection, batch, new_episodes=new_episodes)
 
     def flush(self) -> None:
         """Return once everything written would survive the loss of power.

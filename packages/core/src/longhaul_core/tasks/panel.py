@@ -77,7 +77,9 @@ class Panel:
 
 
 def task_content(task: Task) -> str:
-    """What a task is about, whatever it is called: environment, seed and goal."""
+    """What a task is about, whatever it is called: environment, seed and goal, or its data."""
+    if task.data:
+        return f"{task.environment}\n{task.data}"
     return f"{task.environment}\n{task.seed}\n{task.goal}"
 
 

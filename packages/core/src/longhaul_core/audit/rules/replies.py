@@ -1,11 +1,14 @@
 """Rules about the tokens that were trained: sampled, all of them, and read alike by both sides."""
 
+import json
 import math
 from collections.abc import Iterator
 
 from longhaul_core.audit.evidence import Evidence, ReplyFacts, key_of
+from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
+from longhaul_core.store.queries import CallNumbers
 
 __all__ = ["RULES"]
 
@@ -16,6 +19,7 @@ ROUGH_AGREEMENT = 0.5
 """The same where one of them computes in bfloat16, whose kernels differ by some 0.04."""
 
 STALE = "sampled by other weights than the update began with"
+OWN_SAMPLING = "sampled by settings of its own, under which sampler and learner differ"
 PRUNED = "its tokens were pruned from the store"
 
 
@@ -95,15 +99,18 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
         return
     bound = EXACT_AGREEMENT if evidence.intent.exact_engine else ROUGH_AGREEMENT
     largest = 0.0
-    num_stale = 0
+    num_stale = num_own = 0
     for reply in _kept(evidence, tally):
         if evidence.calls[key_of(reply)].policy_version != evidence.first_version:
             num_stale += 1
             continue
         if math.isnan(reply.mean_difference):
             continue  # the lengths or numbers are wrong, and have a finding of their own
-        tally.checked()
         largest = max(largest, reply.max_difference)
+        if _differs_by_design(evidence.calls[key_of(reply)], evidence.intent):
+            num_own += 1
+            continue
+        tally.checked()
         if reply.mean_difference > bound:
             tally.found(
                 f"{reply.mean_difference:.3g} nats per token between behavior and policy logprobs",
@@ -114,7 +121,67 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
                 call_index=reply.call_index,
             )
     tally.skip(STALE, num_stale)
+    tally.skip(OWN_SAMPLING, num_own)
     _check_measured_agreement(evidence, tally, largest)
+
+
+def _differs_by_design(call: CallNumbers, intent: Intent) -> bool:
+    """Whether its own sampling settings let the learner find its reply more or less likely."""
+    if call.sampling_json is None:
+        return False
+    sampling = json.loads(call.sampling_json)
+    return (
+        sampling["temperature"] != intent.temperature
+        or sampling["top_p"] < 1
+        or bool(sampling["altered"])
+    )
+
+
+def check_altered_sampling(evidence: Evidence, tally: Tally) -> None:
+    """No trained call was sampled by settings under which its logprobs are not the policy's."""
+    for call in evidence.calls.values():
+        if not evidence.in_loss(call):
+            continue
+        tally.checked()
+        altered: dict[str, str] = {}
+        if call.sampling_json is not None:
+            altered = json.loads(call.sampling_json)["altered"]
+        if altered:
+            tally.found(
+                "sampled with " + ", ".join(f"{name} = {altered[name]}" for name in altered),
+                expected="no setting under which its logprobs are not the policy's",
+                training_step=evidence.training_step,
+                episode_id=call.episode_id,
+                step_index=call.step_index,
+                call_index=call.call_index,
+            )
+
+
+def check_unread_pictures(evidence: Evidence, tally: Tally) -> None:
+    """No trained call of a program has pictures, since no model reads any yet.
+
+    Where an episode loop composed the prompt, its environment shows a picture beside a text that
+    says all: the picture is for people.
+    """
+    with_pictures = {key_of(one): one for one in evidence.pictures}
+    for key, call in evidence.calls.items():
+        if call.continuation is None or not evidence.in_loss(call):
+            continue
+        pictures = with_pictures.get(key)
+        if pictures is not None and pictures.removed:
+            tally.skip("its pictures, if it had any, were removed by the run's retention")
+            continue
+        tally.checked()
+        number = 0 if pictures is None else len(pictures.shown | pictures.from_tools)
+        if number:
+            tally.found(
+                f"{number} {'picture' if number == 1 else 'pictures'} in its messages",
+                expected="none: its row holds the tokens of the text alone",
+                training_step=evidence.training_step,
+                episode_id=call.episode_id,
+                step_index=call.step_index,
+                call_index=call.call_index,
+            )
 
 
 def _check_measured_agreement(evidence: Evidence, tally: Tally, largest: float) -> None:
@@ -170,6 +237,16 @@ RULES = (
         name="logprob_agreement",
         claim="engine and learner found each reply about as likely",
         check=check_agreement,
+    ),
+    Rule(
+        name="altered_sampling",
+        claim="no trained call was sampled by settings that falsify its logprobs",
+        check=check_altered_sampling,
+    ),
+    Rule(
+        name="unread_pictures",
+        claim="no trained call of a program has pictures, which no model reads",
+        check=check_unread_pictures,
     ),
     Rule(
         name="pictures",

@@ -20,13 +20,13 @@ def reason_of(
     """Why a row must begin with `call`; None if it must continue the row of `before`.
 
     Args:
-        before: The trained call before it that has the same agent and purpose.
+        before: The trained call before it of its stream: of its agent, purpose and conversation.
         call: A trained one.
         goes_on: Whether its prompt begins with the tokens of the call before.
         intent: What the run was meant to do.
     """
     if before is None:
-        return "first_step"
+        return _first_of(call)
     if intent.rows == "step":
         return "one_row_per_step"
     if not goes_on:
@@ -37,6 +37,13 @@ def reason_of(
     if intent.max_row_tokens is not None and length > intent.max_row_tokens:
         return "row_full"
     return None
+
+
+def _first_of(call: CallNumbers) -> str:
+    """Why a row begins with the first trained call of its stream."""
+    if call.continuation == "forked":
+        return "forked"
+    return "new_conversation" if call.conversation else "first_step"
 
 
 def check_split_reasons(evidence: Evidence, tally: Tally) -> None:
@@ -66,13 +73,13 @@ def check_split_reasons(evidence: Evidence, tally: Tally) -> None:
 def _with_the_one_before(
     episode: AuditedEpisode,
 ) -> Iterator[tuple[CallNumbers | None, CallNumbers]]:
-    """The trained calls, each with the one before it that has the same agent and purpose."""
-    newest: dict[tuple[str, str], CallNumbers] = {}
+    """The trained calls, each with the one before it of its stream."""
+    newest: dict[tuple[str, str, int], CallNumbers] = {}
     for call in episode.calls:
         if call.trained:
-            program = (call.agent, call.purpose)
-            yield newest.get(program), call
-            newest[program] = call
+            stream = (call.agent, call.purpose, call.conversation)
+            yield newest.get(stream), call
+            newest[stream] = call
 
 
 Place = tuple[int, int, int, int]

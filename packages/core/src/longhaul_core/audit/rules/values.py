@@ -105,7 +105,8 @@ def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
 def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
     """The critic's loss read every trained call once, with its step's target and weight.
 
-    By token it reads every token; by step the first one of the call that chose the action.
+    By token it reads every token; by step the first one of the last trained call that acts, or of
+    the last trained one where none does.
     """
     if not evidence.intent.has_critic:
         return
@@ -128,12 +129,12 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
                     call_index=call.call_index,
                 )
     by_token = evidence.intent.credits_tokens
-    acting = {
+    valued = {
         (call.episode_id, call.step_index): call.call_index
         for episode in evidence.meant
-        for call in episode.calls
-        if call.purpose == "act"
-    }  # the last one of each step
+        for of_step in episode.trained_calls
+        for call in sorted(of_step, key=lambda call: (call.purpose == "act", call.call_index))
+    }  # the last one of each step stays
     for row in evidence.critic_loss_inputs:
         call = evidence.calls.get(key_of(row))
         step = evidence.steps.get((row.episode_id, row.step_index))
@@ -143,7 +144,7 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
             wrong = [f"{row.num_tokens} values"] if row.num_tokens else []
             expected = "nothing: the call was not to be credited"
         else:
-            one = int(acting.get((row.episode_id, row.step_index)) == row.call_index)
+            one = int(valued.get((row.episode_id, row.step_index)) == row.call_index)
             num_tokens = call.num_action_tokens if by_token else one
             first = 0 if num_tokens else None
             target, weight = step.value_target, None if weights is None else weights[row.step_index]

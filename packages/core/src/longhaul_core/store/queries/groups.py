@@ -1,22 +1,28 @@
 """Groups: the attempts at one task, compared with each other."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, NewType
 
-from sqlalchemy import Select, SQLColumnExpression, and_, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Row, Select, and_, case, func, or_, select
+from sqlalchemy.orm import Session
 
-from longhaul_core.store.models import EpisodeRow, GroupRow, StepRow, TaskRow
-from longhaul_core.store.queries.answers import Answer, columns
-from longhaul_core.store.queries.episodes import EpisodeSummary, episodes_of_group
-from longhaul_core.store.queries.expressions import (
-    MEAN_RETURN,
-    NUM_ENDED,
-    NUM_FAILED,
-    SUCCESS_RATE,
-)
+from longhaul_core.store.models import EpisodeRow, GroupRow, TaskRow
+from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.episode_lists import EpisodeSummary, GroupId, episodes_of_group
+from longhaul_core.store.queries.keyset import after_key, decoded_key, encoded_key, key_order
 
-__all__ = ["GroupDetail", "GroupPage", "GroupSummary", "get_group", "list_groups"]
+__all__ = [
+    "GroupDetail",
+    "GroupFilter",
+    "GroupKey",
+    "GroupOutcomes",
+    "GroupPage",
+    "GroupSummary",
+    "get_group",
+    "list_groups",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class GroupSummary(Answer):
     """Of the run: 0, or how often it had been resumed."""
     phase: str
     training_step: int
+    """The one that played it."""
     group_index: int
     """Place of the task in the training step's batch, or in the panel."""
     environment: str
@@ -37,29 +44,75 @@ class GroupSummary(Answer):
     """Episodes requested."""
     rolled_back: bool
     """Whether a resume went on from before this group."""
-    num_episodes: int
-    """That ended."""
-    num_failed_episodes: int
-    """Failed tries, retried ones included."""
-    mean_return: float | None
-    min_return: float | None
-    max_return: float | None
-    success_rate: float | None
-    """In [0, 1]."""
+    resolved_training_step: int | None
+    """The training step that decided: took the group for its update or discarded it. None while it
+    waits, and of an evaluation."""
+    update_index: int | None
+    """0-based place in that update; None if it was discarded or waits."""
+    discard_reason: str | None
+    """`stale`, `no_signal`, `too_small`, `surplus` or `stopped_early`; None if it was taken."""
     max_abs_advantage: float | None
     """Largest |advantage| of a step, a mean where tokens have their own. 0: nothing in the group
     was better or worse than what it was compared with, so the policy loss learned nothing from
     it. None: no step was given credit. Equal returns alone do not say so: credit is given for
     shaped rewards, and by steps."""
+    has_signal: bool | None
+    """Whether `max_abs_advantage` is above 0; None without credit."""
+    num_episodes: int
+    """That ended."""
+    num_failed_episodes: int
+    """Failed tries, retried ones included."""
+    returns: tuple[float, ...]
+    """Of the episodes that ended, by sample_index."""
+    mean_return: float | None
+    min_return: float | None
+    max_return: float | None
+    success_rate: float | None
+    """In [0, 1]."""
+
+    @property
+    def group_id(self) -> GroupId:
+        """What names it."""
+        return GroupId(self.run_id, self.phase, self.training_step, self.group_index, self.attempt)
+
+
+GroupKey = NewType("GroupKey", str)
+"""Where a page of groups ended, as text that may stand in an address."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPage(Answer):
     """Part of a list of groups."""
 
-    total: int
-    """Matching groups in all."""
     rows: tuple[GroupSummary, ...]
+    next_key: GroupKey | None
+    """Where the next page begins; None on the last one."""
+
+
+GroupOutcomes = Literal["mixed", "solved", "unsolved"]
+"""How the episodes of a group ended: not all alike in success or return; alike, and all solved; or
+alike, and none solved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFilter:
+    """Which groups of a run are meant; a field that is None does not restrict.
+
+    Both ends of a range are in it.
+    """
+
+    phase: str | None = None
+    min_training_step: int | None = None
+    max_training_step: int | None = None
+    """Of the training step that played it."""
+    environment: str | None = None
+    task_id: str | None = None
+    has_signal: bool | None = None
+    """False: given credit, but no step had an advantage."""
+    discard_reason: str | None = None
+    outcomes: GroupOutcomes | None = None
+    rolled_back: bool | None = False
+    """False: the lineage; True: what was taken back; None: both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,130 +127,189 @@ def list_groups(
     session: Session,
     *,
     run_id: str,
-    phase: str | None = None,
-    training_step: int | None = None,
+    where: GroupFilter | None = None,
+    descending: bool = True,
+    after: GroupKey | None = None,
     limit: int = 50,
-    offset: int = 0,
 ) -> GroupPage:
-    """A page of the groups of the run's lineage, the newest training step first.
+    """A page of the groups of a run, the newest training step first.
+
+    Groups of a training step are in the order of phase, group and attempt, in the same direction.
 
     Args:
         session: Only read from.
         run_id: The run asked about.
-        phase: Only train, baseline, validation or test.
-        training_step: Only of this one.
+        where: Which groups; None means all of the lineage.
+        descending: The newest first.
+        after: `next_key` of the page before; None begins.
         limit: Rows of a page.
-        offset: Rows before it.
+
+    Raises:
+        ConfigError: `after` is no key of such a list.
     """
-    conditions = [GroupRow.run_id == run_id, ~GroupRow.rolled_back]
-    if phase is not None:
-        conditions.append(GroupRow.phase == phase)
-    if training_step is not None:
-        conditions.append(GroupRow.training_step == training_step)
-    order = (GroupRow.training_step.desc(), GroupRow.phase, GroupRow.group_index)
-    page = select(GroupRow).where(*conditions).order_by(*order).limit(limit).offset(offset)
-    rows = _summaries(session, page)
-    total = session.scalar(select(func.count()).select_from(GroupRow).where(*conditions))
-    return GroupPage(total=total or 0, rows=tuple(rows))
+    matching = select(GroupRow).where(*_conditions(run_id, where or GroupFilter()))
+    if after is not None:
+        place = decoded_key(after, int, str, int, int)
+        matching = matching.where(after_key(_ORDER, place, descending=descending))
+    order = key_order(_ORDER, descending=descending)
+    rows = _summaries(session, matching.order_by(*order).limit(limit + 1))
+    last = rows[limit - 1] if len(rows) > limit else None
+    return GroupPage(
+        rows=tuple(rows[:limit]),
+        next_key=None
+        if last is None
+        else GroupKey(encoded_key(last.training_step, last.phase, last.group_index, last.attempt)),
+    )
 
 
 def get_group(
     session: Session,
-    *,
-    run_id: str,
-    phase: str,
-    training_step: int,
-    group_index: int,
-    attempt: int | None = None,
+    group: GroupId,
 ) -> GroupDetail:
-    """One group with its episodes.
+    """One group with its episodes, without their steps.
 
     Args:
         session: Only read from.
-        run_id: The run asked about.
-        phase: train, baseline, validation or test.
-        training_step: When it was played.
-        group_index: Place of the task in the training step's batch.
-        attempt: Which; None means the one on the lineage, else the newest.
+        group: Which.
 
     Raises:
         LookupError: There is no such group.
     """
     statement = select(GroupRow).where(
-        GroupRow.run_id == run_id,
-        GroupRow.phase == phase,
-        GroupRow.training_step == training_step,
-        GroupRow.group_index == group_index,
+        GroupRow.run_id == group.run_id,
+        GroupRow.phase == group.phase,
+        GroupRow.training_step == group.training_step,
+        GroupRow.group_index == group.group_index,
     )
-    if attempt is not None:
-        statement = statement.where(GroupRow.attempt == attempt)
+    if group.attempt is not None:
+        statement = statement.where(GroupRow.attempt == group.attempt)
     found = _summaries(
         session, statement.order_by(GroupRow.rolled_back, GroupRow.attempt.desc()).limit(1)
     )
     if not found:
         raise LookupError(
-            f"there is no group {group_index} of {phase} step {training_step} in run {run_id!r}"
+            f"there is no group {group.group_index} of {group.phase} step {group.training_step} "
+            f"in run {group.run_id!r}"
         )
     (summary,) = found
     return GroupDetail(
         summary=summary,
-        members=episodes_of_group(
-            session,
-            run_id=run_id,
-            attempt=summary.attempt,
-            phase=phase,
-            training_step=training_step,
-            group_index=group_index,
-        ),
+        members=episodes_of_group(session, replace(group, attempt=summary.attempt)),
+    )
+
+
+_ORDER: tuple[ColumnElement[Any], ...] = tuple(
+    GroupRow.__table__.columns[name]
+    for name in ("training_step", "phase", "group_index", "attempt")
+)
+
+
+def _conditions(run_id: str, where: GroupFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [GroupRow.run_id == run_id]
+    equals = {
+        GroupRow.rolled_back: where.rolled_back,
+        GroupRow.phase: where.phase,
+        GroupRow.discard_reason: where.discard_reason,
+    }
+    conditions += [column == wanted for column, wanted in equals.items() if wanted is not None]
+    if where.outcomes is not None:
+        conditions.append(_ended_so(where.outcomes))
+    if where.min_training_step is not None:
+        conditions.append(GroupRow.training_step >= where.min_training_step)
+    if where.max_training_step is not None:
+        conditions.append(GroupRow.training_step <= where.max_training_step)
+    if where.has_signal is not None:
+        signal = GroupRow.max_abs_advantage
+        conditions.append(signal > 0 if where.has_signal else signal == 0)
+    of_task = {TaskRow.environment: where.environment, TaskRow.task_id: where.task_id}
+    tasks = [column == wanted for column, wanted in of_task.items() if wanted is not None]
+    if tasks:
+        conditions.append(GroupRow.task_hash.in_(select(TaskRow.hash).where(*tasks)))
+    return conditions
+
+
+def _ended_so(outcomes: GroupOutcomes) -> ColumnElement[bool]:
+    """Whether the episodes of a group that ended did so; they are read by the index of groups."""
+    solved = case((EpisodeRow.success.is_(True), 1), else_=0)
+    spread = func.max(EpisodeRow.episode_return) > func.min(EpisodeRow.episode_return)
+    mixed = or_(func.max(solved) > func.min(solved), spread)
+    wanted = {
+        "mixed": mixed,
+        "solved": and_(~mixed, func.min(solved) == 1),
+        "unsolved": and_(~mixed, func.max(solved) == 0),
+    }[outcomes]
+    episodes, groups = EpisodeRow.__table__.columns, GroupRow.__table__.columns
+    return (
+        select(wanted)
+        .where(*(episodes[name] == groups[name] for name in _GROUP), ~EpisodeRow.failed)
+        .correlate(GroupRow)
+        .scalar_subquery()
     )
 
 
 def _summaries(session: Session, groups: Select[GroupRow]) -> list[GroupSummary]:
-    """What `groups` selects, in the order of a list; episodes are read for these groups only."""
-    wanted = aliased(GroupRow, groups.subquery())
-    largest_of_episode = (
-        select(func.max(func.abs(StepRow.advantage)))
-        .where(StepRow.episode_id == EpisodeRow.id)
-        .scalar_subquery()
-    )
-    described: tuple[SQLColumnExpression[Any], ...] = (
-        wanted.run_id,
-        wanted.attempt,
-        wanted.phase,
-        wanted.training_step,
-        wanted.group_index,
-        TaskRow.environment,
-        TaskRow.task_id,
-        TaskRow.goal,
-        wanted.group_size,
-        wanted.rolled_back,
-    )
-    rows = session.execute(
+    """What `groups` selects, in its order; episodes are read for these groups only."""
+    described = session.execute(
+        groups.add_columns(TaskRow.environment, TaskRow.task_id, TaskRow.goal).join(
+            TaskRow, TaskRow.hash == GroupRow.task_hash
+        )
+    ).all()
+    wanted = groups.subquery()
+    outcomes: dict[tuple[Any, ...], list[_Outcome]] = defaultdict(list)
+    of_groups = [wanted.c[name] == EpisodeRow.__table__.columns[name] for name in _GROUP]
+    for row in session.execute(
         select(
-            *columns(
-                GroupSummary,
-                **{column.key: column for column in described},
-                num_episodes=NUM_ENDED,
-                num_failed_episodes=NUM_FAILED,
-                mean_return=MEAN_RETURN,
-                min_return=func.min(EpisodeRow.episode_return),
-                max_return=func.max(EpisodeRow.episode_return),
-                success_rate=SUCCESS_RATE,
-                max_abs_advantage=func.max(largest_of_episode),
-            )
+            *(EpisodeRow.__table__.columns[name] for name in _GROUP),
+            EpisodeRow.failed,
+            EpisodeRow.success,
+            EpisodeRow.episode_return,
         )
-        .join(TaskRow, TaskRow.hash == wanted.task_hash)
-        .join(
-            EpisodeRow,
-            and_(
-                EpisodeRow.run_id == wanted.run_id,
-                EpisodeRow.attempt == wanted.attempt,
-                EpisodeRow.phase == wanted.phase,
-                EpisodeRow.training_step == wanted.training_step,
-                EpisodeRow.group_index == wanted.group_index,
-            ),
-        )
-        .group_by(*described)
-        .order_by(wanted.training_step.desc(), wanted.phase, wanted.group_index)
+        .join(wanted, and_(*of_groups))
+        .order_by(EpisodeRow.sample_index, EpisodeRow.retry)
+    ):
+        key = tuple(getattr(row, name) for name in _GROUP)
+        outcomes[key].append(_Outcome(row.failed, row.success, row.episode_return))
+    return [
+        _summary(row, outcomes[tuple(getattr(row.GroupRow, name) for name in _GROUP)])
+        for row in described
+    ]
+
+
+_GROUP = ("run_id", "attempt", "phase", "training_step", "group_index")
+
+
+class _Outcome(NamedTuple):
+    failed: bool
+    success: bool | None
+    episode_return: float | None
+
+
+def _summary(row: Row[Any], outcomes: Sequence[_Outcome]) -> GroupSummary:
+    group: GroupRow = row.GroupRow
+    ended = [outcome for outcome in outcomes if not outcome.failed]
+    returns = [each.episode_return for each in ended if each.episode_return is not None]
+    signal = group.max_abs_advantage
+    return GroupSummary(
+        run_id=group.run_id,
+        attempt=group.attempt,
+        phase=group.phase,
+        training_step=group.training_step,
+        group_index=group.group_index,
+        environment=row.environment,
+        task_id=row.task_id,
+        goal=row.goal,
+        group_size=group.group_size,
+        rolled_back=group.rolled_back,
+        resolved_training_step=group.resolved_training_step,
+        update_index=group.update_index,
+        discard_reason=group.discard_reason,
+        max_abs_advantage=signal,
+        has_signal=None if signal is None else signal > 0,
+        num_episodes=len(ended),
+        num_failed_episodes=len(outcomes) - len(ended),
+        returns=tuple(returns),
+        mean_return=sum(returns) / len(returns) if returns else None,
+        min_return=min(returns, default=None),
+        max_return=max(returns, default=None),
+        success_rate=sum(bool(each.success) for each in ended) / len(ended) if ended else None,
     )
-    return [GroupSummary(*row) for row in rows]

@@ -47,17 +47,31 @@ INVARIANTS: Mapping[str, str] = {
         HAVING s.step_index IS NULL OR count(*) <> max(c.call_index) + 1
             OR coalesce(s.act_call_index, 0) >= count(*)
     """,
+    "every_list_of_tools_is_there": """
+        SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
+        JOIN episodes e ON e.id = c.episode_id
+        LEFT JOIN episode_tools o ON o.episode_id = c.episode_id AND o.number = c.tools_number
+        WHERE e.run_id = :run_id AND c.tools_number IS NOT NULL AND o.number IS NULL
+    """,
     # One float32 of four bytes per sampled token; pruned tokens are not asked about.
     "every_trained_token_has_a_logprob": """
         SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
         JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
         JOIN episodes e ON e.id = c.episode_id
+        LEFT JOIN call_tokens t ON t.episode_id = c.episode_id AND t.step_index = c.step_index
+            AND t.call_index = c.call_index
         WHERE e.run_id = :run_id AND c.trained AND s.trained
             AND (c.num_action_tokens IS NULL
-                 OR (c.tokens IS NOT NULL
-                     AND (c.behavior_logprobs IS NULL
-                          OR length(c.behavior_logprobs) <> 4 * c.num_action_tokens
-                          OR length(c.policy_logprobs) <> 4 * c.num_action_tokens)))
+                 OR length(t.behavior_logprobs) <> 4 * c.num_action_tokens
+                 OR length(t.policy_logprobs) <> 4 * c.num_action_tokens)
+    """,
+    # A float16 each, where a call has any.
+    "an_entropy_for_each_token_or_for_none": """
+        SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
+        JOIN episodes e ON e.id = c.episode_id
+        JOIN call_tokens t ON t.episode_id = c.episode_id AND t.step_index = c.step_index
+            AND t.call_index = c.call_index
+        WHERE e.run_id = :run_id AND length(t.policy_entropies) <> 2 * c.num_action_tokens
     """,
     "every_trained_call_has_credit": """
         SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import false, func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow, EvaluationRow, MetricRow, TokenPieceRow
@@ -47,7 +47,7 @@ class CurvePoint(Answer):
     """The episodes of one training step and phase, taken together."""
 
     phase: str
-    """`train`, `baseline`, `validation` or `test`."""
+    """`train`, `baseline`, `validation` or `test`; what a person played is in no curve."""
     training_step: int
     num_episodes: int
     """Episodes that ended; the means are over these."""
@@ -114,7 +114,8 @@ def training_curve(session: Session, *, run_id: str, phase: str | None = None) -
     Args:
         session: Only read from.
         run_id: The run asked about.
-        phase: Only train, baseline, validation or test; None means all.
+        phase: Only train, baseline, validation or test; None means all of these. `play` has no
+            points: what a person played is in no curve.
     """
     statement = (
         select(
@@ -132,7 +133,11 @@ def training_curve(session: Session, *, run_id: str, phase: str | None = None) -
                 invalid_action_rate=INVALID_ACTION_RATE,
             )
         )
-        .where(EpisodeRow.run_id == run_id, ~EpisodeRow.rolled_back)
+        .where(
+            EpisodeRow.run_id == run_id,
+            EpisodeRow.rolled_back == false(),
+            EpisodeRow.phase != "play",
+        )
         .group_by(EpisodeRow.phase, EpisodeRow.training_step)
         .order_by(EpisodeRow.phase, EpisodeRow.training_step)
     )

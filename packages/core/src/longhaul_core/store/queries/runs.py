@@ -1,9 +1,10 @@
 """Runs: which there are, how far they are, whether they are alive."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, Select, case, false, func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import AttemptRow, EpisodeRow, MetricRow, RunRow
@@ -15,17 +16,20 @@ from longhaul_core.store.queries.expressions import (
     NUM_STEPS,
     SUCCESS_RATE,
 )
+from longhaul_core.store.queries.keyset import after_key, key_order
 
 __all__ = [
     "Attempt",
     "Liveness",
     "RunDetail",
     "RunSummary",
+    "SparkPoint",
     "get_run",
     "is_silent",
     "list_runs",
     "liveness",
     "newest_attempt",
+    "sparklines",
 ]
 
 
@@ -36,7 +40,7 @@ class RunSummary(Answer):
     run_id: str
     name: str
     kind: str
-    """`train` or `evaluate`."""
+    """`train`, `evaluate`, `imported` or `play`."""
     attempt: int
     """0, or how often it was resumed."""
     status: str
@@ -108,29 +112,81 @@ class Liveness(Answer):
     pid: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class SparkPoint(Answer):
+    """The training episodes of one training step, for a small curve."""
+
+    training_step: int
+    mean_return: float | None
+    """Undiscounted; None if every episode failed."""
+    success_rate: float | None
+    """In [0, 1]."""
+
+
 def list_runs(
     session: Session,
     *,
     status: str | None = None,
     kind: str | None = None,
+    after: str | None = None,
     limit: int = 100,
-    offset: int = 0,
 ) -> list[RunSummary]:
     """Runs, newest first.
 
     Args:
         session: Only read from.
         status: Only runs that say so: running, finished, failed or cancelled.
-        kind: Only runs of this kind: train or evaluate.
+        kind: Only runs of this kind, a `RunKind`.
+        after: Id of the last run of the page before; None begins.
         limit: At most so many.
-        offset: Leave out so many of the newest.
+
+    Raises:
+        LookupError: There is no run `after`.
     """
-    statement = _summaries().order_by(RunRow.started_at.desc(), RunRow.id.desc())
+    order = (RunRow.started_at.expression, RunRow.id.expression)
+    page = select(RunRow.id).order_by(*key_order(order, descending=True)).limit(limit)
     if status is not None:
-        statement = statement.where(RunRow.status == status)
+        page = page.where(RunRow.status == status)
     if kind is not None:
-        statement = statement.where(RunRow.kind == kind)
-    return [RunSummary(*row) for row in session.execute(statement.limit(limit).offset(offset))]
+        page = page.where(RunRow.kind == kind)
+    if after is not None:
+        started_at = session.scalar(select(RunRow.started_at).where(RunRow.id == after))
+        if started_at is None:
+            raise LookupError(f"there is no run {after!r} in the store")
+        page = page.where(after_key(order, (started_at, after), descending=True))
+    run_ids = session.scalars(page).all()
+    rows = session.execute(
+        _summaries(EpisodeRow.run_id.in_(run_ids))
+        .where(RunRow.id.in_(run_ids))
+        .order_by(*key_order(order, descending=True))
+    )
+    return [RunSummary(*row) for row in rows]
+
+
+def sparklines(
+    session: Session, run_ids: Collection[str], *, phase: str = "train"
+) -> dict[str, list[SparkPoint]]:
+    """A small curve of each run, of its lineage, in one query; an unknown run has an empty one.
+
+    Args:
+        session: Only read from.
+        run_ids: Which.
+        phase: train, baseline, validation or test.
+    """
+    curves: dict[str, list[SparkPoint]] = {run_id: [] for run_id in run_ids}
+    rows = session.execute(
+        select(EpisodeRow.run_id, EpisodeRow.training_step, MEAN_RETURN, SUCCESS_RATE)
+        .where(
+            EpisodeRow.run_id.in_(list(curves)),
+            EpisodeRow.rolled_back == false(),
+            EpisodeRow.phase == phase,
+        )
+        .group_by(EpisodeRow.run_id, EpisodeRow.training_step)
+        .order_by(EpisodeRow.run_id, EpisodeRow.training_step)
+    )
+    for run_id, *point in rows:
+        curves[run_id].append(SparkPoint(*point))
+    return curves
 
 
 def get_run(session: Session, *, run_id: str) -> RunDetail:
@@ -220,7 +276,7 @@ def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
             func.sum(EpisodeRow.num_prompt_tokens).label("num_prompt_tokens"),
             func.sum(EpisodeRow.num_action_tokens).label("num_action_tokens"),
         )
-        .where(~EpisodeRow.rolled_back, *only)
+        .where(EpisodeRow.rolled_back == false(), *only)
         .group_by(EpisodeRow.run_id)
         .subquery()
     )
@@ -228,7 +284,7 @@ def _summaries(*only: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
         EpisodeRow.run_id == RunRow.id,
         EpisodeRow.phase == "train",
         EpisodeRow.training_step == counts.c.newest,
-        ~EpisodeRow.rolled_back,
+        EpisodeRow.rolled_back == false(),
     )
     # Of what stands, a later attempt has the later training steps.
     done = (

@@ -1,14 +1,35 @@
-"""Full-text search over observations and replies; `maintenance.index_text` fills its index."""
+"""Full-text search over observations, replies and prompts; `text_index` fills the index."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, NewType, Self, cast
 
-from sqlalchemy import text
+from sqlalchemy import ColumnElement, bindparam, func, select, text
 from sqlalchemy.orm import Session
 
-from longhaul_core.store.packing import storable_text
+from longhaul_core.store.models import EpisodeRow, ObservationRow, SearchProgressRow
 from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.keyset import decoded_key, encoded_key
+from longhaul_core.store.search_terms import find_terms, query_phrases
+from longhaul_core.store.text_index import SearchField, run_term, step_texts
 
-__all__ = ["SearchHit", "search_steps"]
+__all__ = [
+    "SearchHit",
+    "SearchKey",
+    "SearchPage",
+    "SearchProgress",
+    "episodes_with_text",
+    "search_progress",
+    "search_steps",
+]
+
+MATCH_OPENS, MATCH_CLOSES = "\ue000", "\ue001"
+MOST_RANKED = 1_000
+"""Hits that are ranked: the rank of each is computed from where its words stand."""
+_MOST_LISTED = 5_000
+"""Hits whose episodes are listed by hits; beyond, episodes are asked whether they have one."""
+_SNIPPET_BEFORE, _SNIPPET_AFTER = 60, 140
+"""Characters of a snippet around its first match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,72 +38,301 @@ class SearchHit(Answer):
 
     episode_id: str
     step_index: int
+    run_id: str
     phase: str
     training_step: int
     environment: str
     task_id: str
+    found_in: str
+    """`observation`, `reply` or `prompt`: where the snippet is from."""
     snippet: str
     """Around the first match, matches between U+E000 and U+E001: mark them after escaping."""
 
 
-_SQLITE = """
-SELECT c.episode_id, c.step_index, e.phase, e.training_step, t.environment, t.task_id,
-       snippet(step_search, -1, :opening, :closing, ' … ', 16)
-FROM step_search
-JOIN step_texts c ON c.id = step_search.rowid
-JOIN episodes e ON e.id = c.episode_id
-JOIN tasks t ON t.hash = e.task_hash
-WHERE step_search MATCH :query AND (:run_id IS NULL OR e.run_id = :run_id) AND NOT e.rolled_back
-ORDER BY step_search.rowid DESC LIMIT :limit
-"""
+SearchKey = NewType("SearchKey", str)
+"""Where a page of hits ended, as text that may stand in an address."""
 
-_POSTGRESQL = """
-SELECT c.episode_id, c.step_index, e.phase, e.training_step, t.environment, t.task_id,
-       ts_headline('simple', c.observation || E'\\n' || c.replies, query,
-                   'MaxWords=16, MinWords=8, MaxFragments=1, StartSel=' || :opening
-                   || ', StopSel=' || :closing)
-FROM plainto_tsquery('simple', :query) query
-JOIN step_search ON step_search.document @@ query
-JOIN step_texts c ON c.id = step_search.id
-JOIN episodes e ON e.id = c.episode_id
-JOIN tasks t ON t.hash = e.task_hash
-WHERE (CAST(:run_id AS text) IS NULL OR e.run_id = :run_id) AND NOT e.rolled_back
-ORDER BY step_search.id DESC LIMIT :limit
-"""
 
-MATCH_OPENS, MATCH_CLOSES = "\ue000", "\ue001"
+@dataclass(frozen=True, slots=True)
+class SearchProgress(Answer):
+    """How much of the store's text can be found."""
+
+    num_waiting: int
+    """Steps that are not indexed yet, at most."""
+    indexed_at: float | None
+    """When the index was last added to, Unix time; None before the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage(Answer):
+    """Part of the hits of a search."""
+
+    rows: tuple[SearchHit, ...]
+    next_key: SearchKey | None
+    """Where the next page begins; None on the last one."""
+    ranked: bool
+    """Whether the best come first; else the newest do."""
+    progress: SearchProgress
 
 
 def search_steps(
-    session: Session, *, words: str, run_id: str | None = None, limit: int = 50
-) -> list[SearchHit]:
-    """Steps of the lineage whose text holds all the words, those written last first.
+    session: Session,
+    *,
+    words: str,
+    run_id: str | None = None,
+    within: Collection[SearchField] | None = None,
+    best_first: bool = False,
+    after: SearchKey | None = None,
+    limit: int = 50,
+) -> SearchPage:
+    """Steps of the lineage whose text has all the words, those written last first.
 
-    The text is the observation and the replies of the step's calls. Only steps that
-    `maintenance.index_text` has indexed are found. They are not ranked: that would read every hit
-    of a frequent word.
+    The text of a step is its observation, the replies of its calls, and what their prompts say that
+    none of the episode's earlier text does. Only steps that `index_text` has indexed are found.
 
     Args:
         session: Only read from.
-        words: Words in any order; signs between them do not matter, case does not either.
+        words: Words in any order, and phrases between double quotes; neither case nor accents nor
+            other signs matter. A word of a script without spaces is found within longer text.
         run_id: Only this run; None means all.
-        limit: At most so many.
+        within: Only where one of these has all the words; None means where the step has.
+        best_first: Rank the hits by how often they have the words, where there are at most
+            `MOST_RANKED`; beyond, the newest come first all the same.
+        after: `next_key` of the page before; None begins.
+        limit: Rows of a page.
+
+    Raises:
+        ConfigError: `after` is no key of such a list.
     """
-    dialect = session.get_bind().dialect.name
-    # Quoted, a word is a word: FTS5 has operators that a person may type by accident.
-    query = storable_text(words)
-    if dialect == "sqlite":
-        query = " ".join('"' + word.replace('"', '""') + '"' for word in query.split())
-    if not query.strip():
-        return []
-    rows = session.execute(
-        text(_SQLITE if dialect == "sqlite" else _POSTGRESQL),
-        {
-            "query": query,
-            "run_id": run_id,
-            "limit": limit,
-            "opening": MATCH_OPENS,
-            "closing": MATCH_CLOSES,
-        },
+    progress = search_progress(session)
+    phrases = query_phrases(words)
+    if not phrases:
+        return SearchPage(rows=(), next_key=None, ranked=False, progress=progress)
+    asked = _Asked.of(session, phrases, run_id=run_id, within=within)
+    order, place = (None, 0) if after is None else decoded_key(after, str, int)
+    ranked = best_first and (
+        len(asked.newest(limit=MOST_RANKED + 1)) <= MOST_RANKED
+        if order is None
+        else order == "best"
     )
-    return [SearchHit(*row) for row in rows]
+    if ranked:  # its place is how many came before
+        ids = asked.best(limit=limit + 1, leave_out=place)
+        next_key = encoded_key("best", place + limit)
+    else:
+        ids = asked.newest(limit=limit + 1, before=None if order is None else place)
+        next_key = encoded_key("newest", *ids[limit - 1 : limit])
+    return SearchPage(
+        rows=_hits(session, ids[:limit], phrases),
+        next_key=SearchKey(next_key) if len(ids) > limit else None,
+        ranked=ranked,
+        progress=progress,
+    )
+
+
+def search_progress(session: Session) -> SearchProgress:
+    """How far the index is behind; fast."""
+    newest = session.scalar(select(func.max(ObservationRow.id))) or 0
+    oldest = session.scalar(select(func.min(ObservationRow.id))) or 0
+    progress = session.execute(
+        select(SearchProgressRow.indexed_up_to, SearchProgressRow.indexed_at)
+    ).one_or_none()
+    if progress is None:
+        return SearchProgress(num_waiting=newest - oldest + 1 if newest else 0, indexed_at=None)
+    return SearchProgress(
+        num_waiting=max(0, newest - progress.indexed_up_to), indexed_at=progress.indexed_at
+    )
+
+
+def episodes_with_text(
+    session: Session, words: str, *, run_id: str | None = None
+) -> ColumnElement[bool]:
+    """The condition on `episodes` that a step has all the words.
+
+    Args:
+        session: Only read from: how many hits there are decides how it is asked.
+        words: As in `search_steps`; without any, no episode matches.
+        run_id: Of the episodes, where that is known.
+    """
+    phrases = query_phrases(words)
+    if not phrases:
+        return EpisodeRow.id.is_(None)
+    asked = _Asked.of(session, phrases, run_id=run_id, within=None)
+    match, given = asked.match, {key: asked.given[key] for key in ("query",)}
+    if len(asked.newest(limit=_MOST_LISTED + 1)) <= _MOST_LISTED:
+        of_hits = text(
+            "episodes.id IN (SELECT o.episode_id FROM step_search s"
+            f" JOIN observations o ON o.id = s.{asked.key} WHERE {match})"
+        )
+        return cast("ColumnElement[bool]", of_hits.bindparams(**given))
+    where = f"o.episode_id = episodes.id AND {match}"
+    if (span := asked.span()) is not None:
+        where += " AND o.id BETWEEN :oldest AND :newest"
+        given |= {"oldest": span[0], "newest": span[1]}
+    has_one = text(
+        f"EXISTS (SELECT 1 FROM observations o JOIN step_search s ON s.{asked.key} = o.id"
+        f" WHERE {where})"
+    )
+    return cast("ColumnElement[bool]", has_one.bindparams(**given))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A search in the words of the session's database."""
+
+    session: Session
+    key: str
+    """Column of the index that is an observation's id."""
+    match: str
+    """The condition; its parameter is `query`."""
+    best_order: str
+    run_condition: str
+    given: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        session: Session,
+        phrases: Sequence[Sequence[str]],
+        *,
+        run_id: str | None,
+        within: Collection[SearchField] | None,
+    ) -> Self:
+        sqlite = session.get_bind().dialect.name == "sqlite"
+        query = (_fts5 if sqlite else _tsquery)(phrases, run_id, within)
+        given: dict[str, Any] = {"query": query}
+        if run_id is not None:
+            given["run_id"] = run_id
+        return cls(
+            session=session,
+            key="rowid" if sqlite else "id",
+            match="step_search MATCH :query" if sqlite else "s.document @@ CAST(:query AS tsquery)",
+            best_order="s.rank" if sqlite else "ts_rank(s.document, CAST(:query AS tsquery)) DESC",
+            run_condition="" if run_id is None else "AND e.run_id = :run_id",
+            given=given,
+        )
+
+    def newest(self, *, limit: int, before: int | None = None) -> Sequence[int]:
+        """Ids of observations, those written last first."""
+        condition = "" if before is None else f"AND s.{self.key} < :before"
+        given = {} if before is None else {"before": before}
+        return self._ids(condition, f"s.{self.key} DESC LIMIT :limit", limit=limit, **given)
+
+    def best(self, *, limit: int, leave_out: int) -> Sequence[int]:
+        """Ids of observations, those with most of the words first."""
+        order = f"{self.best_order}, s.{self.key} DESC LIMIT :limit OFFSET :leave_out"
+        return self._ids("", order, limit=limit, leave_out=leave_out)
+
+    def span(self) -> tuple[int, int] | None:
+        """The ids of the oldest and the newest hit, where the index has both at its ends.
+
+        SQLite's index looks for each step in turn, a tenth of a millisecond for one that is in no
+        hit; the steps outside of the span, such as those not indexed yet, need not be looked for.
+        """
+        if self.key != "rowid":
+            return None
+        ends = (
+            f"(SELECT rowid FROM step_search WHERE {self.match} ORDER BY rowid {order} LIMIT 1)"
+            for order in ("ASC", "DESC")
+        )
+        row = self.session.execute(
+            text(f"SELECT {', '.join(ends)}"), {"query": self.given["query"]}
+        ).one()
+        return row[0], row[1]
+
+    def _ids(self, condition: str, order: str, **given: int) -> Sequence[int]:
+        return self.session.scalars(
+            text(
+                f"""
+                SELECT s.{self.key} FROM step_search s
+                JOIN observations o ON o.id = s.{self.key}
+                JOIN episodes e ON e.id = o.episode_id
+                WHERE {self.match} {self.run_condition} {condition} AND NOT e.rolled_back
+                ORDER BY {order}
+                """
+            ),
+            self.given | given,
+        ).all()
+
+
+def _fts5(
+    phrases: Sequence[Sequence[str]], run_id: str | None, within: Collection[SearchField] | None
+) -> str:
+    # Terms hold letters and digits alone: within quotes none is an operator.
+    query = " AND ".join('"' + " ".join(phrase) + '"' for phrase in phrases)
+    if within is not None:
+        query = " OR ".join(f"({field} : ({query}))" for field in sorted(within))
+    return query if run_id is None else f"(run : {run_term(run_id)}) AND ({query})"
+
+
+_WEIGHTS: dict[SearchField, str] = {"observation": "A", "reply": "B", "prompt": "C"}
+
+
+def _tsquery(
+    phrases: Sequence[Sequence[str]], run_id: str | None, within: Collection[SearchField] | None
+) -> str:
+    fields = [""] if within is None else [f":{_WEIGHTS[each]}" for each in sorted(within)]
+    query = " | ".join(
+        "("
+        + " & ".join(
+            "(" + " <-> ".join(f"'{term}'{field}" for term in phrase) + ")" for phrase in phrases
+        )
+        + ")"
+        for field in fields
+    )
+    return query if run_id is None else f"'{run_term(run_id)}' & ({query})"
+
+
+def _hits(session: Session, ids: Sequence[int], phrases: list[list[str]]) -> tuple[SearchHit, ...]:
+    if not ids:
+        return ()
+    about = {
+        row.id: row
+        for row in session.execute(
+            text(
+                """
+                SELECT o.id, o.episode_id, o.step_index, e.run_id, e.phase, e.training_step,
+                       t.environment, t.task_id
+                FROM observations o JOIN episodes e ON e.id = o.episode_id
+                JOIN tasks t ON t.hash = e.task_hash WHERE o.id IN :ids
+                """
+            ).bindparams(bindparam("ids", expanding=True)),
+            {"ids": ids},
+        )
+    }
+    texts = {each.observation_id: each for each in step_texts(session.connection(), ids=ids)}
+    hits: list[SearchHit] = []
+    for each in ids:
+        row = about[each]
+        found_in, snippet = _snippet(texts[each].fields(), phrases)
+        hits.append(
+            SearchHit(
+                episode_id=row.episode_id,
+                step_index=row.step_index,
+                run_id=row.run_id,
+                phase=row.phase,
+                training_step=row.training_step,
+                environment=row.environment,
+                task_id=row.task_id,
+                found_in=found_in,
+                snippet=snippet,
+            )
+        )
+    return tuple(hits)
+
+
+def _snippet(fields: dict[SearchField, str], phrases: list[list[str]]) -> tuple[str, str]:
+    """Where the first phrase stands, and the characters around it."""
+    for field, whole in fields.items():
+        places = find_terms(whole, phrases)
+        if not places:
+            continue
+        begin = max(0, places[0].first - _SNIPPET_BEFORE)
+        end = min(len(whole), places[0].last + _SNIPPET_AFTER)
+        snippet, at = "… " if begin else "", begin
+        for first, last in places:
+            if last > end:
+                break
+            snippet += whole[at:first] + MATCH_OPENS + whole[first:last] + MATCH_CLOSES
+            at = last
+        return field, snippet + whole[at:end] + (" …" if end < len(whole) else "")
+    return "observation", fields["observation"][:_SNIPPET_AFTER]

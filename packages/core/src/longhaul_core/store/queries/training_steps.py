@@ -11,8 +11,10 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, CompoundSelect, case, func, literal, select
 from sqlalchemy.orm import Session, aliased
 
+from longhaul_core.store.message_text import message_numbers
 from longhaul_core.store.models import (
     CallRow,
+    CallTokensRow,
     CriticLossInputRow,
     EpisodeMediaRow,
     EpisodeRow,
@@ -30,6 +32,8 @@ from longhaul_core.store.token_stream import TokenReader
 from longhaul_core.types import FailureCause, Observation, Picture
 
 __all__ = [
+    "IN_GROUP",
+    "OF_CALL",
     "CallNumbers",
     "CallPictures",
     "CriticLossInputNumbers",
@@ -57,6 +61,7 @@ __all__ = [
     "horizon_outcomes",
     "loss_input_numbers",
     "metrics_of_training_step",
+    "of_update",
     "played_groups",
     "prompt_tokens",
     "reply_logprobs",
@@ -74,9 +79,16 @@ _SAME_PLACE = (
     & (EpisodeRow.group_index == GroupRow.group_index)
     & (EpisodeRow.attempt == GroupRow.attempt)
 )
-_IN_GROUP = _SAME_PLACE & (EpisodeRow.phase == GroupRow.phase)
+IN_GROUP = _SAME_PLACE & (EpisodeRow.phase == GroupRow.phase)
+"""Of an episode and its group."""
 _BESIDE_GROUP = _SAME_PLACE & (EpisodeRow.phase == "baseline") & (GroupRow.phase == "train")
 """Of a greedy episode and the group that is compared with it, whose fate it shares."""
+OF_CALL = (
+    (CallTokensRow.episode_id == CallRow.episode_id)
+    & (CallTokensRow.step_index == CallRow.step_index)
+    & (CallTokensRow.call_index == CallRow.call_index)
+)
+"""Of tokens and their call."""
 
 
 _LEFT_OUT = ("no_signal", "too_small")
@@ -194,6 +206,11 @@ class CallNumbers(NamedTuple):
     call_index: int
     agent: str
     purpose: str
+    conversation: int
+    continuation: str | None
+    """How its prompt relates to the calls before; None where an episode loop composed it."""
+    sampling_json: str | None
+    """How it was drawn, where that was not as the run says."""
     trained: bool
     """Whether it was to be trained if its step is."""
     policy_version: int | None
@@ -258,9 +275,10 @@ class PromptTokens(NamedTuple):
     call_index: int
     agent: str
     purpose: str
+    conversation: int
     trained: bool
     num_shared_prompt_tokens: int
-    """Leading tokens that equal those of the prompt before, of the same agent and purpose."""
+    """Leading tokens that equal those of the prompt before by `LatestPrompts`."""
     other_prompt_tokens: bytes | None
     """The rest of the prompt."""
     action_tokens: bytes | None
@@ -351,7 +369,7 @@ def horizon_outcomes(
             func.sum(case((EpisodeRow.success.is_(True), 1), else_=0)),
             func.count(),
         )
-        .join(EpisodeRow, _IN_GROUP)
+        .join(EpisodeRow, IN_GROUP)
         .where(
             GroupRow.run_id == run_id,
             GroupRow.phase == "train",
@@ -391,7 +409,7 @@ def discarded_groups(session: Session, *, run_id: str, training_step: int) -> li
             func.sum(case((EpisodeRow.trained, 1), else_=0)),
             func.min(EpisodeRow.id),
         )
-        .join(EpisodeRow, _IN_GROUP)
+        .join(EpisodeRow, IN_GROUP)
         .where(
             GroupRow.run_id == run_id,
             GroupRow.phase == "train",
@@ -432,7 +450,7 @@ def played_groups(session: Session, *, run_id: str, training_step: int) -> list[
             func.max(returns.c.total),
             func.min(EpisodeRow.id),
         )
-        .join(EpisodeRow, _IN_GROUP)
+        .join(EpisodeRow, IN_GROUP)
         .outerjoin(returns, returns.c.id == EpisodeRow.id)
         .outerjoin(FailureRow, FailureRow.episode_id == EpisodeRow.id)
         .where(*of_step, ~GroupRow.rolled_back)
@@ -469,9 +487,9 @@ def episode_numbers(
                 environment=TaskRow.environment,
             )
         )
-        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
+        .join(GroupRow, _BESIDE_GROUP if greedy else IN_GROUP)
         .join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
-        .where(*_of(run_id, training_step))
+        .where(*of_update(run_id, training_step))
         .order_by(GroupRow.update_index, EpisodeRow.sample_index, EpisodeRow.retry)
     )
     return [EpisodeNumbers(*row) for row in rows]
@@ -484,8 +502,8 @@ def step_numbers(
     rows = session.execute(
         select(*columns(StepNumbers, StepRow))
         .join(EpisodeRow, EpisodeRow.id == StepRow.episode_id)
-        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
-        .where(*_of(run_id, training_step))
+        .join(GroupRow, _BESIDE_GROUP if greedy else IN_GROUP)
+        .where(*of_update(run_id, training_step))
         .order_by(StepRow.episode_id, StepRow.step_index)
     )
     return [StepNumbers(*row) for row in rows]
@@ -498,8 +516,8 @@ def call_numbers(
     rows = session.execute(
         select(*columns(CallNumbers, CallRow))
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
-        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
-        .where(*_of(run_id, training_step))
+        .join(GroupRow, _BESIDE_GROUP if greedy else IN_GROUP)
+        .where(*of_update(run_id, training_step))
         .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
     )
     return [CallNumbers(*row) for row in rows]
@@ -520,14 +538,14 @@ def call_pictures(
             removed.label("removed"),
         )
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
-        .join(GroupRow, _BESIDE_GROUP if greedy else _IN_GROUP)
+        .join(GroupRow, _BESIDE_GROUP if greedy else IN_GROUP)
         .outerjoin(
             ObservationRow,
             (ObservationRow.episode_id == CallRow.episode_id)
             & (ObservationRow.step_index == CallRow.step_index),
         )
         .where(
-            *_of(run_id, training_step),
+            *of_update(run_id, training_step),
             removed
             | select(EpisodeMediaRow.episode_id)
             .where(EpisodeMediaRow.episode_id == EpisodeRow.id)
@@ -538,7 +556,7 @@ def call_pictures(
     messages = _messages_with_pictures(session, {row.episode_id for row in rows})
     found: list[CallPictures] = []
     for row in rows:
-        prompt = [(row.episode_id, number) for number in json.loads(row.messages_json or "[]")]
+        prompt = [(row.episode_id, number) for number in message_numbers(row.messages_json)]
         held = [messages[each] for each in prompt if each in messages]
         found.append(
             CallPictures(
@@ -580,8 +598,9 @@ def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[
         StoreError: Tokens in the store are damaged.
     """
     rows = session.execute(
-        select(*columns(_StoredTokens, CallRow), StepRow.act_call_index)
+        select(*columns(_StoredTokens, CallRow, CallTokensRow), StepRow.act_call_index)
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
+        .outerjoin(CallTokensRow, OF_CALL)
         .join(GroupRow, _SAME_PLACE & EpisodeRow.phase.in_(("train", "baseline")))
         .join(
             StepRow,
@@ -589,7 +608,7 @@ def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[
             & (StepRow.step_index == CallRow.step_index)
             & (StepRow.act_call_index >= CallRow.call_index),
         )
-        .where(*_of(run_id, training_step), ~EpisodeRow.failed, CallRow.step_index == 0)
+        .where(*of_update(run_id, training_step), ~EpisodeRow.failed, CallRow.step_index == 0)
         .order_by(CallRow.episode_id, CallRow.call_index)
     ).all()
     calls = [_StoredTokens(*row[: len(_StoredTokens._fields)]) for row in rows]
@@ -616,8 +635,8 @@ def anchor_texts(
             ObservationRow.picture_hashes_json,
         )
         .join(EpisodeRow, EpisodeRow.id == ObservationRow.episode_id)
-        .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step))
+        .join(GroupRow, IN_GROUP)
+        .where(*of_update(run_id, training_step))
     )
     return {(row.episode_id, row.step_index): _anchor(*row[2:]) for row in rows}
 
@@ -631,8 +650,8 @@ def final_anchor_texts(session: Session, *, run_id: str, training_step: int) -> 
             EpisodeRow.final_observation,
             EpisodeRow.final_picture_hashes_json,
         )
-        .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step), EpisodeRow.final_observation.is_not(None))
+        .join(GroupRow, IN_GROUP)
+        .where(*of_update(run_id, training_step), EpisodeRow.final_observation.is_not(None))
     )
     return {key: _anchor(state, shown or "", pictures) for key, state, shown, pictures in rows}
 
@@ -654,10 +673,13 @@ def reply_logprobs(
 ) -> Iterator[list[ReplyLogprobs]]:
     """Trained replies of the trained episodes of a training step, some thousand at a time."""
     rows = session.execute(
-        select(*columns(ReplyLogprobs, CallRow, pruned=CallRow.tokens.is_(None)))
+        select(
+            *columns(ReplyLogprobs, CallRow, CallTokensRow, pruned=CallTokensRow.tokens.is_(None))
+        )
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
-        .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step), EpisodeRow.trained, CallRow.trained),
+        .outerjoin(CallTokensRow, OF_CALL)
+        .join(GroupRow, IN_GROUP)
+        .where(*of_update(run_id, training_step), EpisodeRow.trained, CallRow.trained),
         execution_options={"yield_per": _BATCH},
     )
     for batch in rows.partitions():
@@ -673,11 +695,12 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
         StoreError: Tokens in the store are damaged.
     """
     rows = session.execute(
-        select(*columns(_StoredTokens, CallRow))
+        select(*columns(_StoredTokens, CallRow, CallTokensRow))
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
-        .join(GroupRow, _IN_GROUP)
+        .outerjoin(CallTokensRow, OF_CALL)
+        .join(GroupRow, IN_GROUP)
         .where(
-            *_of(run_id, training_step),
+            *of_update(run_id, training_step),
             EpisodeRow.trained,
             CallRow.num_shared_prompt_tokens.is_not(None),
         )
@@ -691,6 +714,7 @@ def prompt_tokens(session: Session, *, run_id: str, training_step: int) -> Itera
             call_index=call.call_index,
             agent=call.agent,
             purpose=call.purpose,
+            conversation=call.conversation,
             trained=call.trained,
             num_shared_prompt_tokens=call.num_shared_prompt_tokens or 0,
             other_prompt_tokens=others,
@@ -706,6 +730,7 @@ class _StoredTokens(NamedTuple):
     call_index: int
     agent: str
     purpose: str
+    conversation: int
     trained: bool
     num_prompt_tokens: int | None
     num_action_tokens: int | None
@@ -752,7 +777,7 @@ def loss_input_numbers(
     rows = session.execute(
         select(*columns(LossInputNumbers, LossInputRow))
         .join(EpisodeRow, EpisodeRow.id == LossInputRow.episode_id)
-        .join(GroupRow, _IN_GROUP)
+        .join(GroupRow, IN_GROUP)
         .where(*_settled(run_id, training_step))
         .order_by(*LossInputRow.__table__.primary_key)
     )
@@ -766,7 +791,7 @@ def critic_loss_input_numbers(
     rows = session.execute(
         select(*columns(CriticLossInputNumbers, CriticLossInputRow))
         .join(EpisodeRow, EpisodeRow.id == CriticLossInputRow.episode_id)
-        .join(GroupRow, _IN_GROUP)
+        .join(GroupRow, IN_GROUP)
         .where(*_settled(run_id, training_step))
         .order_by(*CriticLossInputRow.__table__.primary_key)
     )
@@ -776,10 +801,11 @@ def critic_loss_input_numbers(
 def token_credits(session: Session, *, run_id: str, training_step: int) -> list[TokenCredit]:
     """Values and advantages of the tokens of trained calls, by episode, step and place."""
     rows = session.execute(
-        select(*columns(TokenCredit, CallRow))
+        select(*columns(TokenCredit, CallRow, CallTokensRow))
         .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
-        .join(GroupRow, _IN_GROUP)
-        .where(*_of(run_id, training_step), CallRow.trained)
+        .outerjoin(CallTokensRow, OF_CALL)
+        .join(GroupRow, IN_GROUP)
+        .where(*of_update(run_id, training_step), CallRow.trained)
         .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
     )
     return [TokenCredit(*row) for row in rows]
@@ -818,7 +844,7 @@ def metrics_of_training_step(
     return {row.name: row.value for row in rows}
 
 
-def _of(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
+def of_update(run_id: str, training_step: int) -> tuple[ColumnElement[bool], ...]:
     """Episodes of groups that the update took."""
     return (
         GroupRow.run_id == run_id,

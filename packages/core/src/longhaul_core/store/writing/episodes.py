@@ -1,6 +1,7 @@
 """Episodes, their steps and calls, the credit of training, and what its losses read of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
@@ -10,9 +11,11 @@ from longhaul_core.store.message_text import MessageCutter, Source
 from longhaul_core.store.models import (
     Base,
     CallRow,
+    CallTokensRow,
     CriticLossInputRow,
     EpisodeMediaRow,
     EpisodeRow,
+    EpisodeToolsRow,
     FailureRow,
     GroupRow,
     LossInputRow,
@@ -21,6 +24,7 @@ from longhaul_core.store.models import (
     ObservationRow,
     StepRow,
     TaskRow,
+    ToolListRow,
 )
 from longhaul_core.store.records import (
     CriticLossInputs,
@@ -30,16 +34,18 @@ from longhaul_core.store.records import (
     LossInputs,
 )
 from longhaul_core.store.rows import Row
-from longhaul_core.store.token_stream import TokenWriter
+from longhaul_core.store.token_stream import Stream, TokenWriter
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lineages
 from longhaul_core.store.writing.statements import insert, insert_new, update_all
 from longhaul_core.types import (
+    Call,
     FailedEpisode,
     Message,
     Picture,
     Step,
     Task,
+    Tool,
     Trajectory,
 )
 
@@ -55,16 +61,19 @@ __all__ = [
 
 def write_episodes(
     connection: Connection, records: Sequence[EpisodeRecord], lineages: Lineages
-) -> None:
+) -> list[tuple[str, int]]:
     """Put episodes in with their tasks, groups, steps, messages and failures.
 
     One that is there already is left as it is, and its steps are not even packed.
+
+    Returns:
+        Id and training step of those that are new.
 
     Raises:
         StoreError: An attempt was never started, or a number cannot be kept.
     """
     if not records:
-        return
+        return []
     episodes: dict[str, EpisodeRecord] = {}
     for record in records:
         episodes.setdefault(record.episode_id, record)
@@ -89,6 +98,7 @@ def write_episodes(
     statement = insert(connection, EpisodeRow).on_conflict_do_nothing().returning(EpisodeRow.id)
     written = connection.scalars(statement, new).all()
     _write_steps(connection, [episodes[key] for key in sorted(written)])
+    return [(key, int(episodes[key].training_step)) for key in sorted(written)]
 
 
 def write_tasks(connection: Connection, tasks: Iterable[Task]) -> None:
@@ -102,7 +112,10 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
     steps: list[Row] = []
     observations: list[Row] = []
     calls: list[Row] = []
+    tokens: list[Row] = []
     messages: list[Row] = []
+    tool_lists: list[Row] = []
+    episode_tools: list[Row] = []
     for record in records:
         key = record.episode_id
         if isinstance(record.outcome, FailedEpisode):
@@ -110,53 +123,103 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
         for step in record.outcome.steps:
             steps.append(rows.step_row(key, step))
             observations.append(rows.observation_row(key, step))
+        tools = _tool_numbers(record.outcome.steps)
+        for offered, number in tools.items():
+            tool_lists.append(rows.tool_list_row(offered))
+            content_hash = tool_lists[-1]["content_hash"]
+            episode_tools.append(
+                {"episode_id": key, "number": number, "content_hash": content_hash}
+            )
         seen = observations[len(observations) - len(record.outcome.steps) :]
-        calls.extend(_call_rows(key, record.outcome.steps, seen, messages))
+        for call, blobs in _call_rows(key, record.outcome.steps, seen, tools, messages):
+            calls.append(call)
+            if blobs is not None:
+                tokens.append(blobs)
     _write_pictures(connection, records)
+    insert_new(connection, ToolListRow, tool_lists, key=("content_hash",))
     for model, new in (
+        (EpisodeToolsRow, episode_tools),
         (FailureRow, failures),
         (StepRow, steps),
         (ObservationRow, observations),
         (MessageRow, messages),
         (CallRow, calls),
+        (CallTokensRow, tokens),
     ):
         if new:
             require_storable(model, new)
             connection.execute(insert(connection, model), new)
 
 
+def _tool_numbers(steps: Sequence[Step]) -> dict[tuple[Tool, ...], int]:
+    """The lists of tools that calls of an episode were offered, each with its number."""
+    offered = dict.fromkeys(call.tools for step in steps for call in step.calls if call.tools)
+    return {tools: number for number, tools in enumerate(offered)}
+
+
+def _prompts(steps: Sequence[Step]) -> dict[tuple[int, int], list[int]]:
+    """The prompt of each call by its place: numbers of messages, side by side in a stream.
+
+    Numbered in the order of time, a prompt of one of several conversations would be as many runs
+    of messages as it has exchanges.
+    """
+    streams: dict[Stream, list[tuple[int, int, Call]]] = defaultdict(list)
+    for step in steps:
+        for place, call in enumerate(step.calls):
+            stream = Stream(call.agent, call.purpose, call.conversation)
+            streams[stream].append((step.index, place, call))
+    numbers: dict[Message, int] = {}
+    return {
+        (step_index, place): [
+            numbers.setdefault(message, len(numbers)) for message in call.messages
+        ]
+        for calls in streams.values()
+        for step_index, place, call in calls
+    }
+
+
 def _call_rows(
-    episode_id: str, steps: Sequence[Step], seen: Sequence[Row], messages: list[Row]
-) -> Iterator[Row]:
-    """Rows of `calls` of an episode; puts the rows of their messages into `messages`.
+    episode_id: str,
+    steps: Sequence[Step],
+    seen: Sequence[Row],
+    tools: Mapping[tuple[Tool, ...], int],
+    messages: list[Row],
+) -> Iterator[tuple[Row, Row | None]]:
+    """Rows of `calls` of an episode, each with that of its tokens, if it has any.
+
+    Puts the rows of their messages into `messages`, in the order of their numbers: a table that is
+    filled in the order of its key has full pages.
 
     Args:
         episode_id: Its key.
         steps: All of them.
         seen: Their rows of `observations`.
+        tools: Numbers of the lists of tools.
         messages: Is added to.
     """
-    numbers: dict[Message, int] = {}
+    prompts, written = _prompts(steps), dict[int, Row]()
     cutter, packer = MessageCutter(), TokenWriter()
     for step, observation in zip(steps, seen, strict=True):
         cutter.show(Source("o", step.index), str(observation["text"]))
         for place, call in enumerate(step.calls):
-            prompt: list[int] = []
-            for message in call.messages:
-                number = numbers.get(message)
-                if number is None:
-                    number = numbers[message] = len(numbers)
+            prompt = prompts[step.index, place]
+            for message, number in zip(call.messages, prompt, strict=True):
+                if number not in written:
                     key = (episode_id, number)
-                    messages.append(rows.message_row(message, place=key, cutter=cutter))
-                prompt.append(number)
-            row = rows.call_row(
+                    written[number] = rows.message_row(message, place=key, cutter=cutter)
+            row, blobs = rows.call_row(
                 call,
                 place=(episode_id, step.index, place),
                 message_numbers=prompt,
+                tools_number=tools.get(call.tools),
                 packer=packer,
             )
-            cutter.show(Source("r", step.index, place), str(row["reply"]))
-            yield row
+            itself = Source("r", step.index, place)
+            cutter.show(itself, str(row["reply"]))
+            if row["tool_calls_json"] is not None:
+                cutter.show_tool_calls(itself, str(row["tool_calls_json"]))
+            yield row, blobs
+    messages.extend(written[number] for number in sorted(written))
 
 
 def _write_pictures(connection: Connection, records: Sequence[EpisodeRecord]) -> None:
@@ -279,6 +342,7 @@ def write_credit(
     episodes: list[Row] = []
     steps: list[Row] = []
     calls: list[Row] = []
+    tokens: list[Row] = []
     for key in sorted(credits):
         credit = credits[key]
         trained = credit.trained and not lineages.rolled_back(
@@ -286,6 +350,7 @@ def write_credit(
         )
         steps.extend(rows.step_credit_rows(credit, trained=trained))
         calls.extend(rows.call_credit_rows(credit))
+        tokens.extend(rows.call_tokens_credit_rows(credit))
         episodes.append(
             {
                 "of_episode": key,
@@ -296,10 +361,34 @@ def write_credit(
                 "new_optimizer_step_index": credit.optimizer_step_index,
             }
         )
+    _note_signals(connection, credits)
     one_step = {"episode_id": "of_episode", "step_index": "of_step"}
     update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
     update_all(connection, StepRow, steps, where=one_step)
-    update_all(connection, CallRow, calls, where=one_step | {"call_index": "of_call"})
+    one_call = one_step | {"call_index": "of_call"}
+    update_all(connection, CallRow, calls, where=one_call)
+    update_all(connection, CallTokensRow, tokens, where=one_call)
+
+
+def _note_signals(connection: Connection, credits: Mapping[str, EpisodeCredit]) -> None:
+    """Raise the largest advantage of the groups that the credit is of."""
+    largest: dict[tuple[int | str, ...], float] = {}
+    for credit in credits.values():
+        group = tuple(getattr(credit, name) for name in _GROUP)
+        here = max((abs(float(advantage)) for advantage in credit.advantages), default=0.0)
+        largest[group] = max(here, largest.get(group, 0.0))
+    known = GroupRow.max_abs_advantage
+    for group in sorted(largest):
+        of_group = (getattr(GroupRow, name) == of for name, of in zip(_GROUP, group, strict=True))
+        connection.execute(
+            update(GroupRow)
+            .where(*of_group)
+            .where(known.is_(None) | (known < largest[group]))
+            .values(max_abs_advantage=largest[group])
+        )
+
+
+_GROUP = ("run_id", "attempt", "phase", "training_step", "group_index")
 
 
 def write_loss_inputs(

@@ -1,11 +1,11 @@
-"""Metrics, evaluations, policy versions, panels, token pieces, labels and audits."""
+"""Metrics, evaluations, policy versions, panels, token pieces, labels, audits and leases."""
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
@@ -14,6 +14,7 @@ from longhaul_core.store.models import (
     AuditRow,
     EvaluationRow,
     LabelRow,
+    LeaseRow,
     MetricRow,
     PanelRow,
     PanelTaskRow,
@@ -25,6 +26,7 @@ from longhaul_core.store.records import (
     Audit,
     Evaluation,
     Label,
+    LeaseRecord,
     Metrics,
     PanelTasks,
     PolicyVersion,
@@ -39,6 +41,7 @@ __all__ = [
     "write_audits",
     "write_evaluations",
     "write_labels",
+    "write_leases",
     "write_metrics",
     "write_panels",
     "write_policy_versions",
@@ -194,3 +197,32 @@ def write_audits(connection: Connection, records: Sequence[Audit]) -> None:
     ]
     insert_new(connection, AuditRow, audits, key=("run_id", "audited_at"))
     insert_new(connection, AuditFindingRow, findings, key=("run_id", "audited_at", "number"))
+
+
+def write_leases(connection: Connection, records: Sequence[LeaseRecord]) -> None:
+    """Put leases in, or say how they stand; one that has ended stays as it is."""
+    if not records:
+        return
+    new: list[Row] = [
+        {
+            "run_id": record.run_id,
+            "lease_id": storable_text(record.lease_id),
+            "attempt": int(record.attempt),
+            "episode_id": storable_text(record.episode_id),
+            "task_id": storable_text(record.task_id),
+            "runner": storable_text(record.runner),
+            "leased_at": float(record.leased_at),
+            "heard_at": float(record.heard_at),
+            "ended_at": None,
+            "outcome": None,
+        }
+        for record in records
+    ]
+    insert_new(connection, LeaseRow, new, key=("run_id", "lease_id"))
+    held = LeaseRow.ended_at.is_(None)
+    for record in records:
+        now: Row = {"heard_at": float(record.heard_at)}
+        if record.ended_at is not None:
+            now |= {"ended_at": float(record.ended_at), "outcome": record.outcome}
+        key = (LeaseRow.run_id == record.run_id, LeaseRow.lease_id == record.lease_id)
+        connection.execute(update(LeaseRow).where(*key, held).values(now))

@@ -6,7 +6,7 @@ that insert the same message would wait for each other in a circle otherwise.
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, update
+from sqlalchemy import Connection, Table, bindparam, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longhaul_core.store.models import Base
@@ -16,7 +16,7 @@ from longhaul_core.store.writing.limits import require_storable
 __all__ = ["insert", "insert_new", "update_all"]
 
 
-def insert(connection: Connection, model: type[Base]) -> postgresql.Insert | sqlite.Insert:
+def insert(connection: Connection, model: type[Base] | Table) -> postgresql.Insert | sqlite.Insert:
     """An INSERT of the connection's dialect, which has `on_conflict_do_nothing`."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(model)

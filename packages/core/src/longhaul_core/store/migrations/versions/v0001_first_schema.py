@@ -40,6 +40,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("content_hash", name=op.f("pk_media")),
     )
     op.create_table(
+        "tool_lists",
+        sa.Column("content_hash", sa.String(length=32), nullable=False),
+        sa.Column("tools_json", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("content_hash", name=op.f("pk_tool_lists")),
+    )
+    op.create_table(
         "runs",
         sa.Column("id", sa.String(length=128), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -67,6 +73,7 @@ def upgrade() -> None:
         sa.Column("seed", sa.BigInteger(), nullable=False),
         sa.Column("split", sa.String(length=16), nullable=False),
         sa.Column("goal", sa.Text(), nullable=False),
+        sa.Column("data", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("hash", name=op.f("pk_tasks")),
     )
     op.create_index(
@@ -105,6 +112,24 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("run_id", "audited_at", name=op.f("pk_audits")),
     )
+    op.create_table(
+        "leases",
+        sa.Column("run_id", sa.String(length=128), nullable=False),
+        sa.Column("lease_id", sa.String(length=64), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("task_id", sa.Text(), nullable=False),
+        sa.Column("runner", sa.Text(), nullable=False),
+        sa.Column("leased_at", DOUBLE, nullable=False),
+        sa.Column("heard_at", DOUBLE, nullable=False),
+        sa.Column("ended_at", DOUBLE, nullable=True),
+        sa.Column("outcome", sa.String(length=16), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_leases_run_id_runs"), ondelete="cascade"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "lease_id", name=op.f("pk_leases")),
+    )
+    op.create_index(op.f("ix_leases_episode_id"), "leases", ["episode_id"], unique=False)
     op.create_table(
         "episodes",
         sa.Column("id", sa.String(length=255), nullable=False),
@@ -301,6 +326,26 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("run_id", "audited_at", "number", name=op.f("pk_audit_findings")),
     )
     op.create_table(
+        "call_tokens",
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("step_index", sa.Integer(), nullable=False),
+        sa.Column("call_index", sa.Integer(), nullable=False),
+        sa.Column("tokens", sa.LargeBinary(), nullable=False),
+        sa.Column("behavior_logprobs", sa.LargeBinary(), nullable=False),
+        sa.Column("policy_logprobs", sa.LargeBinary(), nullable=True),
+        sa.Column("token_values", sa.LargeBinary(), nullable=True),
+        sa.Column("token_advantages", sa.LargeBinary(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["episode_id"],
+            ["episodes.id"],
+            name=op.f("fk_call_tokens_episode_id_episodes"),
+            ondelete="cascade",
+        ),
+        sa.PrimaryKeyConstraint(
+            "episode_id", "step_index", "call_index", name=op.f("pk_call_tokens")
+        ),
+    )
+    op.create_table(
         "calls",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("episode_id", sa.String(length=255), nullable=False),
@@ -312,6 +357,11 @@ def upgrade() -> None:
         sa.Column("messages_json", sa.Text(), nullable=True),
         sa.Column("reply", sa.Text(), nullable=True),
         sa.Column("tool_calls_json", sa.Text(), nullable=True),
+        sa.Column("tools_number", sa.Integer(), nullable=True),
+        sa.Column("conversation", sa.Integer(), nullable=False),
+        sa.Column("continuation", sa.String(length=16), nullable=True),
+        sa.Column("sampling_json", sa.Text(), nullable=True),
+        sa.Column("cost_usd", DOUBLE, nullable=True),
         sa.Column("finish_reason", sa.String(length=16), nullable=False),
         sa.Column("policy_version", sa.Integer(), nullable=True),
         sa.Column("dropped_exchanges", sa.Integer(), nullable=False),
@@ -321,16 +371,11 @@ def upgrade() -> None:
         sa.Column("num_prompt_tokens", sa.Integer(), nullable=True),
         sa.Column("num_action_tokens", sa.Integer(), nullable=True),
         sa.Column("num_shared_prompt_tokens", sa.Integer(), nullable=True),
-        sa.Column("tokens", sa.LargeBinary(), nullable=True),
-        sa.Column("behavior_logprobs", sa.LargeBinary(), nullable=True),
         sa.Column("trained", sa.Boolean(), nullable=False),
         sa.Column("credit_share", DOUBLE, nullable=False),
         sa.Column("advantage", DOUBLE, nullable=True),
         sa.Column("loss_weight", DOUBLE, nullable=True),
         sa.Column("split_reason", sa.Text(), nullable=True),
-        sa.Column("policy_logprobs", sa.LargeBinary(), nullable=True),
-        sa.Column("token_values", sa.LargeBinary(), nullable=True),
-        sa.Column("token_advantages", sa.LargeBinary(), nullable=True),
         sa.ForeignKeyConstraint(
             ["episode_id"],
             ["episodes.id"],
@@ -400,6 +445,28 @@ def upgrade() -> None:
     )
     op.create_index(
         op.f("ix_episode_media_content_hash"), "episode_media", ["content_hash"], unique=False
+    )
+    op.create_table(
+        "episode_tools",
+        sa.Column("episode_id", sa.String(length=255), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("content_hash", sa.String(length=32), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["content_hash"],
+            ["tool_lists.content_hash"],
+            name=op.f("fk_episode_tools_content_hash_tool_lists"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["episode_id"],
+            ["episodes.id"],
+            name=op.f("fk_episode_tools_episode_id_episodes"),
+            ondelete="cascade",
+        ),
+        sa.PrimaryKeyConstraint("episode_id", "number", name=op.f("pk_episode_tools")),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        op.f("ix_episode_tools_content_hash"), "episode_tools", ["content_hash"], unique=False
     )
     op.create_table(
         "failures",
@@ -474,9 +541,15 @@ def upgrade() -> None:
         sa.Column("role", sa.String(length=16), nullable=False),
         sa.Column("own_lines", sa.Text(), nullable=False),
         sa.Column("pieces_json", sa.Text(), nullable=True),
+        sa.Column("above", sa.Text(), nullable=True),
+        sa.Column("source", sa.BigInteger(), nullable=True),
+        sa.Column("below", sa.Text(), nullable=True),
         sa.Column("parts_json", sa.Text(), nullable=True),
         sa.Column("tool_calls_json", sa.Text(), nullable=True),
+        sa.Column("tool_calls_source", sa.BigInteger(), nullable=True),
         sa.Column("tool_call_id", sa.Text(), nullable=True),
+        sa.Column("reasoning", sa.Text(), nullable=True),
+        sa.Column("reasoning_source", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
             ["episode_id"],
             ["episodes.id"],
@@ -484,6 +557,7 @@ def upgrade() -> None:
             ondelete="cascade",
         ),
         sa.PrimaryKeyConstraint("episode_id", "number", name=op.f("pk_messages")),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "observations",

@@ -1,0 +1,103 @@
+"""Episodes of a store as a file of another program's format, in pieces."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from sqlalchemy.orm import Session
+
+from longhaul_core.errors import ConfigError
+from longhaul_core.exchange.formats import Format
+from longhaul_core.exchange.stored import ReplyPrefixes, StoredEpisode
+from longhaul_core.store import queries
+from longhaul_core.store.queries import EpisodeFilter, EpisodeKey
+
+__all__ = ["export_episodes"]
+
+EPISODES_PER_PIECE = 20
+
+
+def export_episodes(
+    reading: Callable[[], AbstractContextManager[Session]],
+    *,
+    run_id: str,
+    format: Format,
+    where: EpisodeFilter | None = None,
+    report: Callable[[int], object] = lambda _: None,
+) -> Iterator[bytes]:
+    """The file in pieces of some episodes, by training step, phase, group and place in it.
+
+    Failed episodes are left out: they have no return, and no format could tell them from others.
+    Between two pieces no session is open, so that nobody waits for a slow reader, and each piece
+    may be asked for by another thread.
+
+    Args:
+        reading: Opens a session for a block.
+        run_id: The run's.
+        format: Of the file.
+        where: Which episodes; its `run_id` and `failed` are set here.
+        report: Is called with how many episodes each piece was made of.
+
+    Raises:
+        LookupError: There is no such run; before the first piece.
+        ConfigError: `where` asks for failed episodes.
+    """
+    asked = where or EpisodeFilter()
+    if asked.failed:
+        raise ConfigError("failed episodes have no return, and are not exported: leave out failed")
+    asked = replace(asked, run_id=run_id, failed=False)
+    with reading() as session:
+        prefixes = ReplyPrefixes.of_run(queries.get_run(session, run_id=run_id).config_json)
+    return _pieces(reading, format=format, where=asked, prefixes=prefixes, report=report)
+
+
+def _pieces(
+    reading: Callable[[], AbstractContextManager[Session]],
+    *,
+    format: Format,
+    where: EpisodeFilter,
+    prefixes: ReplyPrefixes,
+    report: Callable[[int], object],
+) -> Iterator[bytes]:
+    key: EpisodeKey | None = None
+    begun = False
+    yield b"[" if format.is_array else b""
+    while True:
+        with reading() as session:
+            page = queries.list_episodes(
+                session,
+                where=where,
+                sort="training_step",
+                descending=False,
+                after=key,
+                limit=EPISODES_PER_PIECE,
+            )
+            made = [
+                json.dumps(each, ensure_ascii=False, allow_nan=False).encode()
+                for row in page.rows
+                for each in format.write(
+                    _stored(session, row.episode_id, prefixes, tokens=format.with_tokens)
+                )
+            ]
+        report(len(page.rows))
+        if made and format.is_array:
+            yield (b",\n" if begun else b"\n") + b",\n".join(made)
+        elif made:
+            yield b"".join(each + b"\n" for each in made)
+        begun = begun or bool(made)
+        key = page.next_key
+        if key is None:
+            break
+    if format.is_array:
+        yield b"\n]\n"
+
+
+def _stored(
+    session: Session, episode_id: str, prefixes: ReplyPrefixes, *, tokens: bool
+) -> StoredEpisode:
+    return StoredEpisode(
+        detail=queries.get_episode(session, episode_id=episode_id, tokens=tokens),
+        prefixes=prefixes,
+        media=lambda content_hash: queries.get_media(session, content_hash=content_hash).data,
+    )

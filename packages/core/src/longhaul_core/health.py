@@ -1,0 +1,102 @@
+"""Warnings that a run is about to learn nothing, or to unlearn, while it can still be stopped."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = [
+    "MAX_INVALID_RATE",
+    "MAX_LOGPROB_DIFFERENCE",
+    "MAX_SHARE_WITHOUT_SIGNAL",
+    "METRICS",
+    "MIN_ENTROPY",
+    "HealthWarning",
+    "warnings_of",
+]
+
+MAX_INVALID_RATE = 0.5
+MIN_ENTROPY = 0.005
+"""Nats per token: below it a group's episodes are nearly the same."""
+MAX_LOGPROB_DIFFERENCE = 0.1
+"""Mean over tokens, in nats; bfloat16 kernels differed by 0.04 in the default run."""
+MAX_SHARE_WITHOUT_SIGNAL = 0.8
+
+METRICS = (
+    "groups/without_signal",
+    "groups/count",
+    "episodes/invalid_action_rate",
+    "actor/entropy",
+    "agreement/logprob_difference_mean",
+)
+"""The metrics of a training step that warnings are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthWarning:
+    """Something that a person should look at."""
+
+    metric: str
+    """The metric that says so; curves have it under this name."""
+    value: float
+    limit: float
+    message: str
+    """What is wrong, by which number."""
+    advice: str
+    """What to do."""
+
+
+def warnings_of(metrics: Mapping[str, float]) -> list[HealthWarning]:
+    """What a person should look at after a training step; empty if nothing.
+
+    Args:
+        metrics: Of one training step. What is missing or not a number is not judged.
+    """
+    found: list[HealthWarning] = []
+    count = metrics.get("groups/count", 0.0)
+    share = metrics.get("groups/without_signal", 0.0) / count if count else 0.0
+    if share > MAX_SHARE_WITHOUT_SIGNAL:
+        found.append(
+            HealthWarning(
+                "groups/without_signal",
+                share,
+                MAX_SHARE_WITHOUT_SIGNAL,
+                f"{share:.0%} of the groups gave no signal (all episodes alike)",
+                "tasks are too easy or too hard, or the policy has collapsed: look at the groups, "
+                "and at the success rate of each task",
+            )
+        )
+    invalid = metrics.get("episodes/invalid_action_rate", 0.0)
+    if invalid > MAX_INVALID_RATE:
+        found.append(
+            HealthWarning(
+                "episodes/invalid_action_rate",
+                invalid,
+                MAX_INVALID_RATE,
+                f"{invalid:.0%} of the actions are invalid",
+                "check actions.format, prompt.reply_prefix and rollout.max_reply_tokens",
+            )
+        )
+    entropy = metrics.get("actor/entropy", float("inf"))
+    if entropy < MIN_ENTROPY:
+        found.append(
+            HealthWarning(
+                "actor/entropy",
+                entropy,
+                MIN_ENTROPY,
+                f"entropy is {entropy:.2g} nats per token; the policy hardly explores",
+                "lower optimizer.learning_rate or raise loss.entropy_coefficient",
+            )
+        )
+    # Not measured where every episode was sampled by earlier weights.
+    difference = metrics.get("agreement/logprob_difference_mean", 0.0)
+    if difference > MAX_LOGPROB_DIFFERENCE:
+        found.append(
+            HealthWarning(
+                "agreement/logprob_difference_mean",
+                difference,
+                MAX_LOGPROB_DIFFERENCE,
+                f"sampler and learner differ by {difference:.2g} nats per token",
+                "their weights or their arithmetic are not the same: run `trainer audit`, and "
+                "compare model.dtype with model.engine_dtype",
+            )
+        )
+    return found

@@ -1,0 +1,1 @@
+"""The process that one statement runs in: the standard library, and psycopg for PostgreSQL."""

@@ -1,0 +1,273 @@
+"""Copies of what a store holds: a whole store, or one run as a store of its own.
+
+All are taken while runs go on: they read one state of the database, and hold up no writer.
+
+The one decision to know: an archive is a store. Whatever opens a store opens it, of whichever
+database the run came from, and a later program upgrades its schema as it does any other's.
+"""
+
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import Connection, Engine, Select, Table, func, select, text
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store.addresses import describe_store, store_errors
+from longhaul_core.store.maintenance import delete_run
+from longhaul_core.store.models import SCHEMA_VERSION, Base
+from longhaul_core.store.session import (
+    VERSION_TABLE,
+    autocommit,
+    open_store,
+    read_only_address,
+    read_only_engine,
+    write_transaction,
+)
+from longhaul_core.store.writing.statements import insert
+
+__all__ = ["archive_run", "back_up", "copy_run", "opened_archive"]
+
+_EPISODES_PER_BATCH = 50
+_NOT_OF_A_RUN = frozenset({"search_progress"})
+_SHARED = ("tasks", "tool_lists", "media", "panel_tasks")
+"""Tables whose rows several runs may use; one that is there stays as it is."""
+
+
+def back_up(engine: Engine, target: Path) -> None:
+    """Write the whole store into a new file, without the free pages that it has.
+
+    Args:
+        engine: Of a SQLite store; the programs of PostgreSQL copy a PostgreSQL store.
+        target: A file that is not there yet.
+
+    Raises:
+        StoreError: The file is there or cannot be written, or the store is no SQLite file.
+    """
+    if engine.dialect.name != "sqlite":
+        raise StoreError(
+            f"{describe_store(engine.url)} is a PostgreSQL database: back it up with pg_dump, "
+            "which runs may go on beside"
+        )
+    with _new_file(target) as partial, autocommit(engine) as connection:
+        connection.execute(text("VACUUM INTO :target"), {"target": str(partial)})
+
+
+def archive_run(engine: Engine, *, run_id: str, target: Path) -> None:
+    """Copy one run into a new SQLite file, which is a store of its own.
+
+    Args:
+        engine: Of a store.
+        run_id: Which.
+        target: A file that is not there yet.
+
+    Raises:
+        LookupError: There is no such run.
+        StoreError: The file is there or cannot be written, or the store refused.
+    """
+    with _new_file(target) as partial:
+        archive = open_store(partial)
+        try:
+            _copy_run(engine, archive, run_id=run_id, keep_part=True)
+            with autocommit(archive) as connection:  # the file alone shall hold it all
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
+        finally:
+            archive.dispose()
+
+
+@contextmanager
+def opened_archive(file: Path) -> Generator[Engine]:
+    """An engine that reads an archive or a backup, which stays as it is to the byte.
+
+    One of an older schema is brought up to date in a copy in the folder of temporary files.
+
+    Args:
+        file: A SQLite store.
+
+    Raises:
+        StoreError: It is no store, or newer than this program.
+    """
+    engine = read_only_engine(file, older=True)
+    try:
+        with engine.connect() as connection:
+            version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+        if version == SCHEMA_VERSION:
+            yield engine
+            return
+    finally:
+        engine.dispose()
+    with TemporaryDirectory(prefix="longhaul-archive-") as folder:
+        copy = Path(folder) / file.name
+        with (
+            closing(sqlite3.connect(read_only_address(file), uri=True)) as old,
+            closing(sqlite3.connect(copy)) as new,
+        ):
+            old.backup(new)
+        engine = open_store(copy, create=False)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+
+def copy_run(source: Engine, target: Engine, *, run_id: str) -> None:
+    """Copy one run, as it is at one moment, from a store into another; on either database.
+
+    What an error leaves of a copy is deleted; what the death of the process leaves is deleted by
+    `maintenance.delete_run`, and the copy made again.
+
+    Args:
+        source: Read from.
+        target: Written to, a few episodes in a transaction.
+        run_id: Which.
+
+    Raises:
+        LookupError: There is no such run in `source`.
+        StoreError: It is in `target` already, or a store refused.
+    """
+    _copy_run(source, target, run_id=run_id, keep_part=False)
+
+
+def _copy_run(source: Engine, target: Engine, *, run_id: str, keep_part: bool) -> None:
+    tables = [each for each in Base.metadata.sorted_tables if each.name not in _NOT_OF_A_RUN]
+    with _snapshot(source) as reading:
+        run = Base.metadata.tables["runs"]
+        if reading.scalar(select(run.c.id).where(run.c.id == run_id)) is None:
+            raise LookupError(f"there is no run {run_id!r} in {describe_store(source.url)}")
+        episodes = Base.metadata.tables["episodes"]
+        ids = reading.scalars(
+            select(episodes.c.id)
+            .where(episodes.c.run_id == run_id)
+            .order_by(episodes.c.training_step, episodes.c.id)
+        ).all()
+        with write_transaction(target) as writing:
+            if writing.scalar(select(run.c.id).where(run.c.id == run_id)) is not None:
+                raise StoreError(f"run {run_id!r} is in {describe_store(target.url)} already")
+            for table in tables:
+                if table.name not in {"episodes", "media", "tool_lists"} and not _of_episode(table):
+                    _copy(reading, writing, table, _of_run(table, run_id))
+        try:
+            _copy_episodes(reading, target, ids, run_id=run_id)
+        except BaseException:
+            if not keep_part:
+                with suppress(LookupError, StoreError):
+                    delete_run(target, run_id=run_id, force=True)
+            raise
+
+
+def _copy_episodes(reading: Connection, target: Engine, ids: Sequence[str], *, run_id: str) -> None:
+    tables = [
+        each
+        for each in Base.metadata.sorted_tables
+        if each.name in {"episodes", "media", "tool_lists"} or _of_episode(each)
+    ]
+    for start in range(0, len(ids), _EPISODES_PER_BATCH):
+        some = ids[start : start + _EPISODES_PER_BATCH]
+        with write_transaction(target) as writing:
+            for table in tables:
+                _copy(reading, writing, table, _of_episodes(table, some))
+    num_copied = _count(target, run_id)
+    if num_copied != len(ids):
+        raise StoreError(
+            f"of {len(ids)} episodes of run {run_id!r} {num_copied} are in "
+            f"{describe_store(target.url)}"
+        )
+
+
+def _of_episode(table: Table) -> bool:
+    return "episode_id" in table.c and "run_id" not in table.c
+
+
+def _of_run(table: Table, run_id: str) -> Select[*tuple[object, ...]]:
+    """The rows of a table that a run has, but for those of its episodes."""
+    named = Base.metadata.tables
+    if table.name == "runs":
+        return select(table).where(table.c.id == run_id)
+    if table.name == "panel_tasks":
+        panels = named["panels"]
+        used = select(panels.c.content_hash).where(panels.c.run_id == run_id)
+        return select(table).where(table.c.content_hash.in_(used))
+    if table.name == "tasks":
+        groups, panels, listed = named["groups"], named["panels"], named["panel_tasks"]
+        of_panels = (
+            select(listed.c.task_hash)
+            .join(panels, panels.c.content_hash == listed.c.content_hash)
+            .where(panels.c.run_id == run_id)
+        )
+        of_groups = select(groups.c.task_hash).where(groups.c.run_id == run_id)
+        return select(table).where(table.c.hash.in_(of_groups) | table.c.hash.in_(of_panels))
+    return select(table).where(table.c.run_id == run_id)
+
+
+def _of_episodes(table: Table, episode_ids: Sequence[str]) -> Select[*tuple[object, ...]]:
+    """The rows of a table that some episodes have, in the order in which they were written."""
+    named = Base.metadata.tables
+    if table.name == "episodes":
+        return select(table).where(table.c.id.in_(episode_ids))
+    if table.name in {"media", "tool_lists"}:
+        users = named["episode_media" if table.name == "media" else "episode_tools"]
+        used = select(users.c.content_hash).where(users.c.episode_id.in_(episode_ids))
+        return select(table).where(table.c.content_hash.in_(used))
+    return (
+        select(table)
+        .where(table.c.episode_id.in_(episode_ids))
+        .order_by(*(table.c[name] for name in ("id",) if name in table.c))
+    )
+
+
+def _copy(
+    reading: Connection, writing: Connection, table: Table, rows: Select[*tuple[object, ...]]
+) -> None:
+    new = [dict(row) for row in reading.execute(rows).mappings()]
+    if table.name in {"observations", "calls"}:
+        for row in new:  # the other store numbers them itself
+            del row["id"]
+    if new:
+        statement = insert(writing, table)
+        if table.name in _SHARED:
+            statement = statement.on_conflict_do_nothing()
+        writing.execute(statement, new)
+
+
+def _count(engine: Engine, run_id: str) -> int:
+    episodes = Base.metadata.tables["episodes"]
+    of_run = select(func.count()).select_from(episodes).where(episodes.c.run_id == run_id)
+    with store_errors(describe_store(engine.url)), engine.connect() as connection:
+        return connection.execute(of_run).scalar_one()
+
+
+@contextmanager
+def _snapshot(engine: Engine) -> Generator[Connection]:
+    """A connection that sees one state of the database, whatever is written meanwhile."""
+    level = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+    with (
+        store_errors(describe_store(engine.url)),
+        engine.connect().execution_options(**level) as connection,
+    ):
+        yield connection
+
+
+@contextmanager
+def _new_file(target: Path) -> Generator[Path]:
+    """A file beside `target`, which becomes it at the end of the block.
+
+    Raises:
+        StoreError: There is a `target`, or no folder for it.
+    """
+    if target.exists():
+        raise StoreError(f"{target} is there already: name another file")
+    if not target.parent.is_dir():
+        raise StoreError(f"there is no folder {target.parent}")
+    partial = target.with_name(f"{target.name}.partial")
+    names = [partial, *(partial.with_name(partial.name + end) for end in ("-wal", "-shm"))]
+    for name in names:
+        name.unlink(missing_ok=True)  # of a copy that was cut short
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        for name in names:
+            name.unlink(missing_ok=True)

@@ -1,0 +1,69 @@
+"""One episode as a person goes through it, each part read when it is looked at.
+
+outline     numbers of all steps and calls, in columns: what a page needs before anything else
+texts       observations, prompts and replies of some steps; each message once
+tokens      of one call, with the text that they stand for
+changes     what each prompt kept, dropped and added since the one before
+transcript  the whole episode in order, each message once
+verdicts    why an action counts as invalid
+neighbours  the other episodes of its group, and the groups beside it
+"""
+
+from longhaul_core.store.queries.replay.changes import (
+    LineChange,
+    MessageChange,
+    PromptChanges,
+    TokenChange,
+    later_prompt,
+    message_changes,
+    prompt_changes,
+)
+from longhaul_core.store.queries.replay.neighbours import GroupMember, Neighbours, neighbours
+from longhaul_core.store.queries.replay.outline import (
+    CallColumns,
+    EpisodeOutline,
+    StepColumns,
+    episode_outline,
+    outline_version,
+)
+from longhaul_core.store.queries.replay.steps import get_step
+from longhaul_core.store.queries.replay.texts import CallTexts, EpisodeTexts, StepTexts, step_texts
+from longhaul_core.store.queries.replay.tokens import CallTokenSlice, ReplyTokens, call_tokens
+from longhaul_core.store.queries.replay.transcript import (
+    TranscriptCall,
+    TranscriptStep,
+    episode_transcript,
+)
+from longhaul_core.store.queries.replay.verdicts import InvalidAction, ReplyReader, ReplyReading
+
+__all__ = [
+    "CallColumns",
+    "CallTexts",
+    "CallTokenSlice",
+    "EpisodeOutline",
+    "EpisodeTexts",
+    "GroupMember",
+    "InvalidAction",
+    "LineChange",
+    "MessageChange",
+    "Neighbours",
+    "PromptChanges",
+    "ReplyReader",
+    "ReplyReading",
+    "ReplyTokens",
+    "StepColumns",
+    "StepTexts",
+    "TokenChange",
+    "TranscriptCall",
+    "TranscriptStep",
+    "call_tokens",
+    "episode_outline",
+    "episode_transcript",
+    "get_step",
+    "later_prompt",
+    "message_changes",
+    "neighbours",
+    "outline_version",
+    "prompt_changes",
+    "step_texts",
+]
