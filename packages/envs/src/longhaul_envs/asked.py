@@ -20,10 +20,10 @@ from threading import Lock
 from typing import NamedTuple
 
 import gymnasium
-from gymnasium.spaces import Text
+from gymnasium.spaces import Discrete, Text
 from pydantic import TypeAdapter
 
-from longhaul_core.environment import EnvironmentDescription
+from longhaul_core.environment import Determinism, EnvironmentDescription
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.gym.convert import to_observation
@@ -39,6 +39,10 @@ _TASKS = TypeAdapter(tuple[Task, ...])
 _DESCRIBE_SECONDS = 120
 """For the imports of the environment and for its constructor."""
 _END_SECONDS = 5
+_ADAPTER_HINT = (
+    ", as 'text/Discrete-v0' of longhaul_envs.adapters does for environments that draw themselves "
+    "as text"
+)
 _QUESTIONS = {"describe", *(split.value for split in Split)}
 """All there are; the caller keeps what was answered (`GymSource`)."""
 
@@ -46,7 +50,8 @@ _QUESTIONS = {"describe", *(split.value for split in Split)}
 class AskedEnvironment:
     """A worker process that answers for an environment.
 
-    It starts with a question, and ends when every question has been answered.
+    It starts with a question, and ends when every question has been answered, or with the first
+    that is answered by an error.
     """
 
     def __init__(self, spec: GymEnvironmentSpec) -> None:
@@ -100,7 +105,7 @@ class AskedEnvironment:
                 worker.end()
                 raise
             self._answered.add(question)
-            if self._answered == _QUESTIONS:
+            if kind == "error" or self._answered == _QUESTIONS:
                 self._worker = None
                 worker.end()
         if kind == "error":
@@ -205,6 +210,7 @@ class _Asked:
                     f"{self._spec.environment_id!r}: its {what} are {space}, and must be "
                     "gymnasium.spaces.Text (observations with a picture: "
                     "longhaul_envs.pictures.picture_space()); wrap it in one that speaks text"
+                    f"{_ADAPTER_HINT if isinstance(actions, Discrete) else ''}"
                 )
 
     def _describe(self, environment: TextEnvironment) -> EnvironmentDescription:
@@ -218,6 +224,7 @@ class _Asked:
             summary=(type(bare).__doc__ or "").strip().partition("\n")[0],
             prompt=bare.prompt if isinstance(bare, HasPrompt) else None,
             episodes_per_process=self._spec.episodes_per_process(),
+            determinism=Determinism(getattr(bare, "determinism", Determinism.EXACT)),
         )
 
     def _tasks(self, environment: TextEnvironment, split: Split) -> Sequence[Task]:

@@ -7,6 +7,7 @@ these.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from random import Random
 
@@ -17,9 +18,19 @@ from longhaul_core.types import Observation, Task
 from longhaul_envs.play import Episode, Policy, TextEnvironment, expert_policy, play
 from longhaul_envs.task_lists import stable_seed
 
-__all__ = ["BaselineScore", "baseline_scores", "score"]
+__all__ = [
+    "BaselineScore",
+    "ExpertScore",
+    "baseline_scores",
+    "drawn_over_families",
+    "expert_score",
+    "family_of",
+    "score",
+]
 
 _MAX_CONSTANT_ACTIONS = 32
+_MAX_FAMILIES = 100
+"""Families of which each has a task in a draw; of more, the draw has some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,74 @@ class BaselineScore:
     mean_return: float
     mean_steps: float
     """Over all episodes, solved or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertScore:
+    """How an environment's expert did beside a random policy, each task played once by both."""
+
+    num_tasks: int
+    num_families: int
+    failures: tuple[str, ...]
+    """Ids of the tasks that the expert did not solve."""
+    expert: BaselineScore | None
+    """None for an environment without an expert."""
+    random: BaselineScore | None
+    """None for an environment that names no admissible actions to choose from."""
+
+
+def family_of(task: Task) -> str:
+    """The kind of a task: its id without the last part, e.g. `GoToLocal` of `GoToLocal/00012`."""
+    return task.task_id.rpartition("/")[0]
+
+
+def drawn_over_families(tasks: Sequence[Task], *, num_tasks: int, seed: int = 0) -> list[Task]:
+    """Tasks drawn by `seed`, the families taking turns.
+
+    Args:
+        tasks: A list; each is drawn at most once.
+        num_tasks: How many; more where there are more families, up to 100, so that each has one.
+        seed: Decides the order of the families, and which of their tasks are drawn.
+    """
+    families: dict[str, list[Task]] = {}
+    for task in sorted(tasks, key=lambda task: stable_seed(f"{seed} {task.task_id}")):
+        families.setdefault(family_of(task), []).append(task)
+    num_families = len(families)
+    wanted = max(num_tasks, num_families if num_families <= _MAX_FAMILIES else 0)
+    drawn: list[Task] = []
+    while len(drawn) < min(wanted, len(tasks)):
+        drawn += [members.pop() for members in families.values() if members]
+    return drawn[:wanted]
+
+
+def expert_score(
+    spec: GymEnvironmentSpec, tasks: Sequence[Task], *, horizon: int, seed: int = 0
+) -> ExpertScore:
+    """Scores of the expert and of a random policy on `tasks`, of which there is at least one.
+
+    Args:
+        spec: The environment.
+        tasks: That are played.
+        horizon: Longest episode, in steps.
+        seed: Of the random policy.
+    """
+    with closing(spec.make()) as environment:
+        experts = [play(environment, task, expert_policy, horizon=horizon) for task in tasks]
+        randoms = [
+            play(environment, task, _random_policy(task, seed), horizon=horizon) for task in tasks
+        ]
+    has_expert = any(episode.actions for episode in experts)
+    lists_actions = any(
+        episode.first_observation.admissible_actions is not None for episode in randoms
+    )
+    failures = [task for task, episode in zip(tasks, experts, strict=True) if not episode.success]
+    return ExpertScore(
+        num_tasks=len(tasks),
+        num_families=len({family_of(task) for task in tasks}),
+        failures=tuple(task.task_id for task in failures) if has_expert else (),
+        expert=score("expert", experts) if has_expert else None,
+        random=score("random", randoms) if lists_actions else None,
+    )
 
 
 def baseline_scores(

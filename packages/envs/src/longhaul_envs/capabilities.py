@@ -8,10 +8,22 @@ class without an `EnvironmentSource` is asked for its tasks and its prompt by
 from collections.abc import Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 
-from longhaul_core.environment import EnvironmentPrompt
+import numpy as np
+from numpy.typing import NDArray
+
+from longhaul_core.environment import Determinism, EnvironmentPrompt
 from longhaul_core.types import Split, Task
 
-__all__ = ["HasExpert", "HasPrompt", "ListsTasks", "SharesProcess"]
+__all__ = [
+    "Draws",
+    "ExpertMayLose",
+    "HasExpert",
+    "HasPrompt",
+    "ListsTasks",
+    "Prepares",
+    "Repeats",
+    "SharesProcess",
+]
 
 
 @runtime_checkable
@@ -44,6 +56,52 @@ class HasExpert(Protocol):
         environment names those, and it draws no random numbers.
         """
         ...
+
+
+@runtime_checkable
+class ExpertMayLose(Protocol):
+    """Has an expert that plays as well as can be and still loses tasks: chance decides them."""
+
+    expert_may_lose: ClassVar[str]
+    """Why, in words. Declared on the class; without it, an expert solves what it begins."""
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """Draws its state for people: Gymnasium's `rgb_array` without the choice of a mode.
+
+    The class declares `metadata = {"render_modes": ["rgb_array"]}` and `render_mode = "rgb_array"`.
+    """
+
+    render_mode: str | None
+
+    def render(self) -> NDArray[np.uint8]:
+        """The state as an image of shape (height, width, 3), red, green and blue from 0 to 255.
+
+        It may show what the agent cannot see, changes nothing and draws no random numbers.
+        """
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """Can do a part of its next reset beforehand, the part that is the same for every task."""
+
+    def prepare(self) -> None:
+        """Begin with it, and return soon: other episodes of the process wait meanwhile.
+
+        Called before the first episode or when one has ended, also in its middle; the next call is
+        `reset` or `close`. Nothing of an episode may depend on whether this was called.
+        """
+        ...
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """Declares what of an episode the same task repeats, where that is not the whole episode."""
+
+    determinism: ClassVar[Determinism]
+    """Declared on the class; without it, `Determinism.EXACT`."""
 
 
 @runtime_checkable

@@ -1,10 +1,12 @@
-"""What an environment needs to show pictures beside its text.
+"""What an environment needs to show pictures beside its text, and to draw its text for people.
 
-Its observations are `{"text": …, "picture": …}`, the picture as the bytes of an image file, and its
-observation space is `picture_space()`.
+Observations with a picture are `{"text": …, "picture": …}`, the picture as the bytes of an image
+file; their space is `picture_space()`. `text_picture` is the `render` of a world that is text.
 """
 
-from collections.abc import Mapping
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import Any, cast
 
@@ -12,13 +14,19 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Dict, Text
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from longhaul_envs.text import text_space
 
-__all__ = ["PNG", "is_observation_space", "picture_space", "png"]
+__all__ = ["PNG", "is_observation_space", "picture_space", "png", "text_picture"]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+_COLUMNS, _MAX_LINES = 80, 120
+_MARGIN, _SCALE = 4, 2
+_INK, _PAPER = 32, 250
+_PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212\u2022", "''\"\"---*")
+"""Typographic characters that the font lacks, and those that read the same."""
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
@@ -71,3 +79,46 @@ def is_observation_space(space: object) -> bool:
             name == "picture" and isinstance(one, PNG) for name, one in inner.items()
         )
     return isinstance(space, Text)
+
+
+def text_picture(text: str) -> NDArray[np.uint8]:
+    """`text` drawn in a monospaced font, for people; the same pixels everywhere.
+
+    The font is the one that Pillow carries, which has the characters of Latin-1. Any other is
+    drawn as its code point, `<U+6F22>`. Lines are wrapped at 80 columns; of a text of more than
+    120 lines the last one drawn counts those that are left out.
+
+    Returns:
+        Of shape (height, 976, 3), 22 pixels a line and 16 for the margins.
+    """
+    lines = list(_wrapped(text))
+    if len(lines) > _MAX_LINES:
+        num_left_out = len(lines) - _MAX_LINES + 1
+        lines = [*lines[: _MAX_LINES - 1], f"[{num_left_out} more lines]"]
+    font = ImageFont.load_default_imagefont()
+    _, _, width, height = font.getbbox("M")
+    size = (int(width) * _COLUMNS + 2 * _MARGIN, int(height) * len(lines) + 2 * _MARGIN)
+    image = Image.new("L", size, color=_PAPER)
+    draw = ImageDraw.Draw(image)
+    for number, line in enumerate(lines):
+        draw.text((_MARGIN, _MARGIN + int(height) * number), line, fill=_INK, font=font)
+    pixels = np.asarray(image, dtype=np.uint8).repeat(_SCALE, axis=0).repeat(_SCALE, axis=1)
+    return np.stack([pixels] * 3, axis=2)
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    """The lines that are drawn, of characters that the font has; at least one."""
+    for line in text.expandtabs(4).splitlines() or [""]:
+        drawable = "".join(map(_drawable, unicodedata.normalize("NFC", line).translate(_PLAIN)))
+        yield from textwrap.wrap(
+            drawable,
+            _COLUMNS,
+            replace_whitespace=False,
+            drop_whitespace=False,
+            break_on_hyphens=False,
+        ) or [""]
+
+
+def _drawable(character: str) -> str:
+    code = ord(character)
+    return character if 32 <= code < 127 or 160 <= code < 256 else f"<U+{code:04X}>"

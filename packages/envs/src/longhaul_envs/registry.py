@@ -1,8 +1,8 @@
 """Registers the packaged environments with Gymnasium.
 
 Once this module is imported, `gymnasium.make("longhaul/TextCraft-v0", depth=2)` works as for
-any environment. Each folder of this package is an environment and registers itself when it is
-imported, which imports neither its class nor what it depends on.
+any environment. Each folder of this package with an environment registers it when it is imported,
+which imports neither its class nor what it depends on.
 """
 
 import importlib

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
+import numpy as np
 from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
@@ -43,6 +45,8 @@ class BabyAI(gymnasium.Env[str, str]):
         world and of what the agent knows of it. `success`. `action_accepted`.
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
+    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(
@@ -119,6 +123,10 @@ class BabyAI(gymnasium.Env[str, str]):
         self._look_at(world)
         info = self._info(success=success, accepted=True)
         return self._text, reward, outcome.terminated, outcome.truncated, info
+
+    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """MiniGrid's picture of the whole world; what is in view is lit."""
+        return self._playing().picture()
 
     def _playing(self) -> World:
         if self._world is None:

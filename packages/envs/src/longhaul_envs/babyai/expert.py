@@ -17,6 +17,32 @@ from longhaul_envs.babyai.world import Move, World
 
 __all__ = ["Expert"]
 
+_MOST_SEARCHES = 200
+"""Of the bot for one move; it makes a few. In some worlds, such as `GoToImpUnlock/00014`, its plan
+undoes itself, and it would search without end."""
+
+
+class _Lost(Exception):
+    """The bot does not come to a move."""
+
+
+class _Bot(BabyAIBot):
+    """The bot, which gives up where it would not return."""
+
+    _num_searches = 0
+
+    def replan(self, action_taken: int | None = None) -> Any:  # noqa: ANN401
+        self._num_searches = 0
+        untyped: Any = super()
+        return untyped.replan(action_taken)
+
+    def _breadth_first_search(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        self._num_searches += 1
+        if self._num_searches > _MOST_SEARCHES:
+            raise _Lost
+        untyped: Any = super()
+        return untyped._breadth_first_search(*arguments, **named)
+
 
 class Expert:
     """Gives advice in one episode. Costs nothing until it is asked."""
@@ -24,7 +50,7 @@ class Expert:
     def __init__(self, level: str, seed: int) -> None:
         self._rehearsal = World(level)
         self._rehearsal.reset(seed)
-        self._bot: Any = BabyAIBot(self._rehearsal.minigrid)  # its methods carry no types
+        self._bot: Any = _Bot(self._rehearsal.minigrid)
         self._num_followed = 0
         self._last_move: int | None = None
         self._advised_in: set[str] = set()
@@ -50,8 +76,8 @@ class Expert:
             for action in _candidates(world, plan):
                 if action in admissible and self._agrees(admissible[action], plan):
                     return action
-        except (AssertionError, DisappearedBoxError):
-            pass  # the bot's two ways of giving up
+        except (AssertionError, DisappearedBoxError, _Lost):
+            pass  # the bot's ways of giving up
         return None
 
     def _follow(self, moves: Sequence[Move]) -> None:

@@ -10,6 +10,11 @@ HIGH_LEVEL_PROMPT = EnvironmentPrompt(
         "to look around. Distances are in cells from you."
     ),
     instruction="What is the next action?",
+    actions=(
+        "Actions: `go to red ball 1`, `pick up red ball 1`, `put down next to red ball 1`, `drop`, "
+        "`open` and `close` with a door or box, `go through` with a door, by the names that you "
+        "see; `move forward`, `turn left`, `turn right`."
+    ),
 )
 
 PRIMITIVE_PROMPT = EnvironmentPrompt(
@@ -19,6 +24,7 @@ PRIMITIVE_PROMPT = EnvironmentPrompt(
         "Distances are in cells from you."
     ),
     instruction="What is the next action?",
+    actions="Actions: `turn left`, `turn right`, `move forward`, `pick up`, `drop`, `toggle`.",
 )
 
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-import gymnasium
-
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
+from longhaul_envs.babyai.levels import all_levels, expand
 from longhaul_envs.babyai.world import World
 from longhaul_envs.task_lists import (
     DEFAULT_NUM_TASKS,
@@ -33,7 +32,8 @@ class BabyAIOptions:
     """What can be chosen about BabyAI."""
 
     levels: tuple[str, ...] = ("GoToLocal",)
-    """MiniGrid's level names without `BabyAI-` and `-v0`. Chooses tasks."""
+    """MiniGrid's level names without `BabyAI-` and `-v0`, or `all` that the bot solves. Chooses
+    tasks."""
     actions: str = "high_level"
     """`high_level` or `primitive`. A rule."""
     remember: bool = True
@@ -42,11 +42,7 @@ class BabyAIOptions:
     """Pay MiniGrid's `1 - 0.9 * moves / limit` for success instead of 1. A rule."""
 
     def __post_init__(self) -> None:
-        if not self.levels:
-            raise ConfigError("levels must name at least one BabyAI level, got none")
-        for level in self.levels:
-            if f"BabyAI-{level}-v0" not in gymnasium.registry:
-                raise ConfigError(f"no BabyAI level is called {level!r}; try 'GoToLocal'")
+        object.__setattr__(self, "levels", expand(self.levels))
         if self.actions not in ("high_level", "primitive"):
             raise ConfigError(f"actions must be high_level or primitive, got {self.actions!r}")
 
@@ -77,7 +73,7 @@ def parse_task_id(task_id: str) -> tuple[str, int]:
         ValueError: No task has this id.
     """
     level, _, seed = task_id.partition("/")
-    if f"BabyAI-{level}-v0" not in gymnasium.registry or not seed.isdecimal():
+    if level not in all_levels() or not seed.isdecimal():
         raise ValueError(
             f"no BabyAI task is called {task_id!r}; ids look like 'GoToLocal/00012' (level, seed)"
         )

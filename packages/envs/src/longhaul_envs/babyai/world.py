@@ -21,6 +21,7 @@ from minigrid.core.world_object import Door, WorldObj
 from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.minigrid_env import MiniGridEnv
 
+from longhaul_envs.babyai.levels import ids_by_level
 from longhaul_envs.task_lists import content_hash
 
 __all__ = ["Cell", "Move", "Outcome", "Place", "Sight", "World"]
@@ -104,7 +105,7 @@ class World:
     """One MiniGrid level, played."""
 
     def __init__(self, level: str) -> None:
-        environment = gymnasium.make(f"BabyAI-{level}-v0", disable_env_checker=True).unwrapped
+        environment = gymnasium.make(ids_by_level()[level], disable_env_checker=True).unwrapped
         assert isinstance(environment, MiniGridEnv)
         self.minigrid: Any = environment
         """Untyped on purpose: BabyAI's levels add attributes that MiniGrid's types lack."""
@@ -125,7 +126,8 @@ class World:
         self.known_XY = np.zeros((self.minigrid.width, self.minigrid.height), dtype=bool)
         self._names = []
         counts: dict[str, int] = {}
-        for _, found in self._cells():
+        carried = self.minigrid.carrying  # some levels put something into the agent's hands
+        for found in (*(item for _, item in self._cells()), carried):
             for item in (found, getattr(found, "contains", None)):
                 if isinstance(item, WorldObj) and item.type in _KINDS:
                     look = f"{item.color} {item.type}"
@@ -161,6 +163,11 @@ class World:
         grid = np.ascontiguousarray(self.minigrid.grid.encode()).tobytes().hex()
         parts = (self.mission, grid, self.place, self.carried, self._progress())
         return content_hash(repr((*parts, self.known_XY.tobytes().hex())))
+
+    def picture(self) -> npt.NDArray[np.uint8]:
+        """MiniGrid's picture, of shape (height, width, 3) with 32 pixels a cell."""
+        frame = self.minigrid.get_frame(highlight=True, tile_size=32, agent_pov=False)
+        return np.asarray(frame, dtype=np.uint8)
 
     def layout(self) -> str:
         """Everything that the start of an episode consists of, as text."""

@@ -1,27 +1,32 @@
-"""Sokoban as a Gymnasium environment of text, with levels of its own."""
+"""Sokoban as a Gymnasium environment of text or pictures, with levels of its own or Boxoban's."""
 
 from typing import Any, ClassVar
 
 import gymnasium
+import numpy as np
 from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
+from longhaul_envs.pictures import picture_space, png
 from longhaul_envs.sokoban import tasks as task_list
 from longhaul_envs.sokoban.board import ACTIONS, Board, Position
 from longhaul_envs.sokoban.expert import Expert
+from longhaul_envs.sokoban.picture import picture_of
 from longhaul_envs.sokoban.prompt import prompt_for
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["Sokoban"]
 
 
-class Sokoban(gymnasium.Env[str, str]):
+class Sokoban(gymnasium.Env[Any, str]):
     """Push every box onto a target.
 
     Task:
         A walled square with as many targets as boxes. Every level is solvable from its
-        start, but not from everywhere: a box in a corner stays there.
+        start, but not from everywhere: a box in a corner stays there. With the option
+        `observation = "image"` the room is shown as a picture of 32 by 32 pixels a cell.
     Action:
         `up`, `down`, `left`, `right`. Into a box pushes it, unless a wall or another box is
         behind it. Anything else changes nothing.
@@ -39,9 +44,11 @@ class Sokoban(gymnasium.Env[str, str]):
         `success`. `action_accepted`: False if nothing changed.
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
+    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  its options
         self,
         *,
         size: int = 6,
@@ -50,6 +57,9 @@ class Sokoban(gymnasium.Env[str, str]):
         observation: str = "grid",
         box_reward: float = 0.0,
         step_penalty: float = 0.0,
+        boxoban: str = "",
+        boxoban_folder: str = "",
+        boxoban_levels: int = 1000,
     ) -> None:
         self.options = task_list.SokobanOptions(
             size=size,
@@ -58,8 +68,11 @@ class Sokoban(gymnasium.Env[str, str]):
             observation=observation,
             box_reward=box_reward,
             step_penalty=step_penalty,
+            boxoban=boxoban,
+            boxoban_folder=boxoban_folder,
+            boxoban_levels=boxoban_levels,
         )
-        self.observation_space = text_space()
+        self.observation_space = picture_space() if observation == "image" else text_space()
         self.action_space = text_space(MAX_ACTION_CHARACTERS)
         self._board = Board(0, frozenset(), frozenset())
         self._position = Position(0, frozenset())
@@ -82,16 +95,16 @@ class Sokoban(gymnasium.Env[str, str]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if options is not None and "task_id" in options:
-            level = task_list.level_of(str(options["task_id"]))
+            start = task_list.start_of(str(options["task_id"]), self.options)
         else:
-            level = task_list.draw_level(self.options, int(self.np_random.integers(2**31)))
-        self._board, self._position, self._expert = level.board, level.start, None
+            start = task_list.draw_start(self.options, int(self.np_random.integers(2**31)))
+        (self._board, self._position), self._expert = start, None
         return self._observe(), self._info(accepted=True)
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._board.is_solved(self._position):
             raise ResetNeeded("there is no episode, or it is over; reset before the next step")
         before = self._position
@@ -106,7 +119,19 @@ class Sokoban(gymnasium.Env[str, str]):
         info = self._info(accepted=self._position != before)
         return self._observe(), reward, solved, False, info
 
-    def _observe(self) -> str:
+    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The room; see `longhaul_envs.sokoban.picture`."""
+        return picture_of(self._board, self._position)
+
+    def _observe(self) -> str | dict[str, str | bytes]:
+        if self.options.observation == "image":
+            return {
+                "text": "Goal: push every box onto a target\nThe picture shows the room.",
+                "picture": png(self.render()),
+            }
+        return self._observe_in_words()
+
+    def _observe_in_words(self) -> str:
         if self.options.observation == "grid":
             # one token a cell for most tokenizers, instead of runs of various lengths
             grid = "\n".join(" ".join(row) for row in self._board.rows(self._position))

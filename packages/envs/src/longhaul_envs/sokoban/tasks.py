@@ -3,22 +3,30 @@
 A task id is `SIZExSIZE-BOXES/SEED`, e.g. `6x6-1/00012`: any instance can play any of them.
 The split is decided by a hash of the start that is the same for its eight turns and
 reflections, so no test level is a training level seen in a mirror.
+
+With `boxoban` the tasks are levels of that data set, and an id names a file and a place in it, e.g.
+`boxoban/unfiltered/train/000/17`.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
-from longhaul_envs.sokoban.board import symmetric_forms
-from longhaul_envs.sokoban.levels import Level, make_level, make_start
-from longhaul_envs.task_lists import procedural_tasks, rules_version
+from longhaul_envs import data
+from longhaul_envs.sokoban import boxoban
+from longhaul_envs.sokoban.board import Board, Position, symmetric_forms
+from longhaul_envs.sokoban.levels import make_level, make_start
+from longhaul_envs.task_lists import content_hash, procedural_tasks, rules_version, stable_seed
 
-__all__ = ["ENVIRONMENT_ID", "SokobanOptions", "draw_level", "level_of", "tasks"]
+__all__ = ["ENVIRONMENT_ID", "OBSERVATIONS", "SokobanOptions", "draw_start", "start_of", "tasks"]
 
 ENVIRONMENT_ID = "longhaul/Sokoban-v0"
 _TASK_ID = re.compile(r"([0-9]+)x\1-([0-9])/([0-9]+)")
+_BOXOBAN = "boxoban/"
 _MIN_SIZE, _MAX_SIZE, _MAX_BOXES = 5, 10, 4
+OBSERVATIONS = ("grid", "relative", "image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,21 +40,55 @@ class SokobanOptions:
     min_pushes: int = 2
     """Pushes that a listed level takes at least. Chooses tasks."""
     observation: str = "grid"
-    """`grid`, or `relative`: where things are from the player. A rule."""
+    """`grid`; `relative`: where things are from the player; `image`: a picture. A rule."""
     box_reward: float = 0.0
     """Paid for a box that comes onto a target, and taken back if it leaves. A rule."""
     step_penalty: float = 0.0
     """Taken off for every step. A rule."""
+    boxoban: str = ""
+    """A set of Boxoban's levels instead of made ones: `unfiltered`, `medium` or `hard`. Chooses
+    tasks, and `size`, `num_boxes` and `min_pushes` are then the levels' own."""
+    boxoban_folder: str = ""
+    """Folder with the sets; empty for that of `trainer data fetch boxoban`."""
+    boxoban_levels: int = 1000
+    """Levels of each split that are listed at most, at least 1. Chooses tasks."""
 
     def __post_init__(self) -> None:
         _refuse_if_impossible(self.size, self.num_boxes)
+        self._refuse_what_does_not_go_with_boxoban()
         if self.min_pushes < 1:
             raise ConfigError(f"min_pushes must be at least 1, got {self.min_pushes}")
-        if self.observation not in ("grid", "relative"):
-            raise ConfigError(f"observation must be grid or relative, got {self.observation!r}")
+        if self.observation not in OBSERVATIONS:
+            raise ConfigError(
+                f"observation must be {', '.join(OBSERVATIONS[:-1])} or {OBSERVATIONS[-1]}, got "
+                f"{self.observation!r}"
+            )
         for name in ("box_reward", "step_penalty"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+
+    def _refuse_what_does_not_go_with_boxoban(self) -> None:
+        defaults = {field.name: field.default for field in fields(self)}
+        of_others = ["boxoban_folder", "boxoban_levels"]
+        if self.boxoban:
+            of_others = ["size", "num_boxes", "min_pushes"]
+            if self.boxoban not in boxoban.SETS:
+                raise ConfigError(
+                    f"boxoban must be one of {', '.join(boxoban.SETS)}, got {self.boxoban!r}"
+                )
+        changed = [name for name in of_others if getattr(self, name) != defaults[name]]
+        if changed:
+            raise ConfigError(
+                f"{changed[0]} = {getattr(self, changed[0])!r} has no effect with boxoban = "
+                f"{self.boxoban!r}; leave it out"
+            )
+        if self.boxoban_levels < 1:
+            raise ConfigError(f"boxoban_levels must be at least 1, got {self.boxoban_levels}")
+
+    @property
+    def boxoban_root(self) -> Path:
+        """The folder that holds Boxoban's sets."""
+        return Path(self.boxoban_folder) if self.boxoban_folder else data.folder("boxoban")
 
     @property
     def version(self) -> str:
@@ -55,7 +97,9 @@ class SokobanOptions:
 
 
 def tasks(split: Split, options: SokobanOptions, limit: int | None = None) -> tuple[Task, ...]:
-    """The first `limit` tasks of `split`, by seed."""
+    """The first `limit` tasks of `split`, by seed or in the order of Boxoban's files."""
+    if options.boxoban:
+        return _boxoban_tasks(split, options)[:limit]
 
     def content_of(seed: int) -> str | None:
         made = make_start(options.size, options.num_boxes, seed)
@@ -81,32 +125,57 @@ def tasks(split: Split, options: SokobanOptions, limit: int | None = None) -> tu
     )
 
 
-def level_of(task_id: str) -> Level:
-    """The level that a task id stands for.
+def _boxoban_tasks(split: Split, options: SokobanOptions) -> tuple[Task, ...]:
+    root = options.boxoban_root
+    names = boxoban.level_ids(root, options.boxoban, options.boxoban_levels)[split]
+    starts = {name: boxoban.level_at(root, name) for name in names}
+    rows = {name: "\n".join(board.rows(start)) for name, (board, start) in starts.items()}
+    data_hash = content_hash("\n".join(rows.values()))
+    return tuple(
+        Task(
+            environment=ENVIRONMENT_ID,
+            version=options.version,
+            data_hash=data_hash,
+            task_id=f"{_BOXOBAN}{name}",
+            seed=stable_seed(rows[name]),
+            split=split,
+            goal=f"push {len(starts[name][1].boxes)} boxes onto targets",
+        )
+        for name in names
+    )
+
+
+def start_of(task_id: str, options: SokobanOptions) -> tuple[Board, Position]:
+    """The board and the start that a task id stands for.
 
     Raises:
         ValueError: No task has this id.
     """
+    if task_id.startswith(_BOXOBAN):
+        return boxoban.level_at(options.boxoban_root, task_id.removeprefix(_BOXOBAN))
     match = _TASK_ID.fullmatch(task_id)
     if match is None:
         raise ValueError(
             f"no Sokoban task is called {task_id!r}; ids look like '6x6-1/00012' "
-            "(size, boxes, seed)"
+            "(size, boxes, seed) or 'boxoban/unfiltered/train/000/17' (set, file, place)"
         )
     size, num_boxes, seed = int(match[1]), int(match[2]), int(match[3])
     _refuse_if_impossible(size, num_boxes)
     level = make_level(size, num_boxes, seed)
     if level is None:
         raise ValueError(f"no Sokoban task is called {task_id!r}: its seed gives no level")
-    return level
+    return level.board, level.start
 
 
-def draw_level(options: SokobanOptions, first_seed: int) -> Level:
-    """The level of the first seed from `first_seed` on that gives one."""
-    seed = first_seed
+def draw_start(options: SokobanOptions, draw: int) -> tuple[Board, Position]:
+    """A training level of Boxoban by its place, or the first level made from a seed on."""
+    if options.boxoban:
+        listed = _boxoban_tasks(Split.TRAIN, options)
+        return start_of(listed[draw % len(listed)].task_id, options)
+    seed = draw
     while (level := make_level(options.size, options.num_boxes, seed)) is None:
         seed += 1
-    return level
+    return level.board, level.start
 
 
 def _refuse_if_impossible(size: int, num_boxes: int) -> None:

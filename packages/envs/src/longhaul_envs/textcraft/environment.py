@@ -4,10 +4,13 @@ import re
 from typing import Any, ClassVar
 
 import gymnasium
+import numpy as np
 from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.task_lists import content_hash
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from longhaul_envs.textcraft import tasks as task_list
@@ -40,10 +43,13 @@ class TextCraft(gymnasium.Env[str, str]):
         Without it the seed draws one of the training tasks.
     Info:
         `admissible_actions`: gets in the amounts of the shown recipes, and the shown recipes
-        that what is held suffices for. `anchor_state`: goal and inventory. `success`.
+        that what is held suffices for. `anchor_state`: goal and inventory, and with
+        `subgoal_reward` what was paid for. `success`.
         `action_accepted`: False if the action changed nothing and showed nothing.
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
+    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(
@@ -122,6 +128,13 @@ class TextCraft(gymnasium.Env[str, str]):
             reward = 1.0 if self._over else self.options.subgoal_reward
         return self._observe(result), reward, self._over, False, self._info(accepted=accepted)
 
+    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Goal, recipes and inventory, as a picture of text."""
+        assignment = self._playing()
+        recipes = [f"  {recipe}" for recipe in assignment.shown]
+        lines = ["TextCraft", "", f"Goal: craft {assignment.goal}", "Recipes:", *recipes]
+        return text_picture("\n".join([*lines, f"Inventory: {self._held()}"]))
+
     def _playing(self) -> task_list.Assignment:
         if self._assignment is None:
             raise ResetNeeded("reset before the first step")
@@ -183,7 +196,10 @@ class TextCraft(gymnasium.Env[str, str]):
         }
 
     def _anchor_state(self, assignment: task_list.Assignment) -> str:
-        return f"{assignment.goal} | {self._held()}"
+        state = f"{assignment.goal} | {self._held()}"
+        if self.options.subgoal_reward:  # what was crafted pays no second time
+            state += f" | paid for {', '.join(sorted(self._crafted)) or 'nothing'}"
+        return state
 
     def _admissible_actions(self, assignment: task_list.Assignment) -> list[str]:
         actions: set[str] = set() if self.options.show_inventory else {"inventory"}

@@ -1,0 +1,1 @@
+"""AgentGym: any of its environment servers, by address."""

@@ -1,0 +1,110 @@
+"""Blackjack's tasks: a deal, and the cards that come after it.
+
+A task id is `RANK-RANK/RANK/NUMBER`, e.g. `7-K/5/1`: the player's two ranks, the dealer's open
+one, and which of the listed deals with these three it is. The id alone draws suits and all
+later cards. The three ranks decide the split.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations_with_replacement
+from random import Random
+
+from longhaul_core.errors import ConfigError
+from longhaul_core.types import Split, Task
+from longhaul_envs.cards.deck import RANKS, Card, draw_card, draw_suit
+from longhaul_envs.cards.observing import refuse_unknown_observation
+from longhaul_envs.task_lists import rules_version, shared_out, stable_seed
+
+__all__ = ["ENVIRONMENT_ID", "BlackjackOptions", "Deal", "deal_of", "draw_deal", "tasks"]
+
+ENVIRONMENT_ID = "longhaul/Blackjack-v0"
+_MAX_DEALS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlackjackOptions:
+    """What can be chosen about Blackjack."""
+
+    observation: str = "text"
+    """`text`, or `image`: the cards are seen in a picture alone. A rule."""
+    num_deals: int = 2
+    """Deals that are listed of each three ranks, 1 to 1000. Chooses tasks."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_observation(self.observation)
+        if not 1 <= self.num_deals <= _MAX_DEALS:
+            raise ConfigError(f"num_deals must be from 1 to {_MAX_DEALS}, got {self.num_deals}")
+
+    @property
+    def version(self) -> str:
+        """The value of `Task.version`."""
+        return rules_version("1", self, rules=("observation",))
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """The cards on the table at the start, and what draws those that follow."""
+
+    player: tuple[Card, Card]
+    dealer: Card
+    """The open one."""
+    later: Random
+    """Draws the dealer's hidden card, and then each card as it is taken."""
+
+
+def tasks(split: Split, options: BlackjackOptions, limit: int | None = None) -> tuple[Task, ...]:
+    """The first `limit` tasks of `split`: a deal of every three ranks, then a second of each."""
+    task_ids = [
+        f"{ranks}/{number}" for number in range(options.num_deals) for ranks in _ranks()[split]
+    ]
+    return tuple(
+        Task(
+            environment=ENVIRONMENT_ID,
+            version=options.version,
+            data_hash="",
+            task_id=task_id,
+            seed=stable_seed(task_id),
+            split=split,
+            goal="win at blackjack",
+        )
+        for task_id in task_ids[:limit]
+    )
+
+
+def deal_of(task_id: str) -> Deal:
+    """The deal of a task id.
+
+    Raises:
+        ValueError: No task has this id.
+    """
+    ranks, _, number = task_id.rpartition("/")
+    if ranks not in _known() or not (number.isascii() and number.isdecimal()):
+        raise ValueError(
+            f"no Blackjack task is called {task_id!r}; ids look like '7-K/5/1' (the player's "
+            "ranks, lower first, the dealer's, a number)"
+        )
+    player, dealer = ranks.split("/")
+    random = Random(stable_seed(f"blackjack {task_id}"))
+    first, second, third = (
+        Card(RANKS.index(rank) + 1, draw_suit(random)) for rank in (*player.split("-"), dealer)
+    )
+    return Deal((first, second), third, random)
+
+
+def draw_deal(seed: int) -> Deal:
+    """A deal as a whole pack gives it, each card as likely; the same seed gives the same one."""
+    random = Random(stable_seed(f"blackjack seed {seed}"))
+    first, second, third = (draw_card(random) for _ in range(3))
+    return Deal((first, second), third, random)
+
+
+@cache
+def _ranks() -> dict[Split, list[str]]:
+    pairs = combinations_with_replacement(RANKS, 2)
+    return shared_out(f"{low}-{high}/{dealer}" for low, high in pairs for dealer in RANKS)
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(ranks for split in Split for ranks in _ranks()[split])

@@ -1,0 +1,1 @@
+"""The browser that web environments play in: a real Chromium, fenced in. No environment itself."""

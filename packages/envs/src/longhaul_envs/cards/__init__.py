@@ -1,0 +1,1 @@
+"""What the card games share: cards, their pictures, and formulas of card values. No environment."""

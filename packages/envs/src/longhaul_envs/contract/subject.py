@@ -1,0 +1,37 @@
+"""What is checked, and how thoroughly."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from longhaul_core.environment import Determinism, EnvironmentDescription
+from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.types import Split, Task
+
+__all__ = ["Subject"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An environment under its options."""
+
+    spec: GymEnvironmentSpec
+    description: EnvironmentDescription
+    is_gym: bool
+    """Whether a Gymnasium class plays it, rather than a source's own `make`."""
+    tasks: Mapping[Split, Sequence[Task]]
+    """All of them."""
+    starts: Sequence[Task]
+    """Those whose first observation is looked at, of each split."""
+    sample: Sequence[Task]
+    """Those that are played, of each split."""
+    horizon: int
+
+    @property
+    def repeats_episodes(self) -> bool:
+        """Whether the same actions are to bring the same episode."""
+        return self.description.determinism is Determinism.EXACT
+
+    @property
+    def repeats_starts(self) -> bool:
+        """Whether a task is to begin the same each time."""
+        return self.description.determinism is not Determinism.NONE

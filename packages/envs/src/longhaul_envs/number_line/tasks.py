@@ -1,0 +1,100 @@
+"""NumberLine's tasks: every pair of two different numbers on the line.
+
+A task id is `MAX/START-TARGET`, e.g. `12/3-9`. All pairs are shared out by hash.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from longhaul_core.errors import ConfigError
+from longhaul_core.types import Split, Task
+from longhaul_envs.cards.observing import refuse_unknown_observation
+from longhaul_envs.task_lists import rules_version, shared_out, stable_seed
+
+__all__ = ["ENVIRONMENT_ID", "Line", "NumberLineOptions", "draw_line", "line_of", "tasks"]
+
+ENVIRONMENT_ID = "longhaul/NumberLine-v0"
+_TASK_ID = re.compile(r"([0-9]{1,3})/([0-9]{1,3})-([0-9]{1,3})")
+_MIN_POSITION, _MAX_POSITION = 2, 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberLineOptions:
+    """What can be chosen about NumberLine."""
+
+    max_position: int = 12
+    """The highest number on the line, 2 to 100. Chooses tasks."""
+    observation: str = "text"
+    """`text`, or `image`: the numbers are seen in a picture alone. A rule."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_observation(self.observation)
+        if not _MIN_POSITION <= self.max_position <= _MAX_POSITION:
+            raise ConfigError(
+                f"max_position must be from {_MIN_POSITION} to {_MAX_POSITION}, got "
+                f"{self.max_position}"
+            )
+
+    @property
+    def version(self) -> str:
+        """The value of `Task.version`."""
+        return rules_version("1", self, rules=("observation",))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Where one begins, and where one has to go."""
+
+    max_position: int
+    start: int
+    target: int
+
+
+def tasks(split: Split, options: NumberLineOptions, limit: int | None = None) -> tuple[Task, ...]:
+    """The first `limit` tasks of `split`, in order of hash."""
+    return tuple(
+        Task(
+            environment=ENVIRONMENT_ID,
+            version=options.version,
+            data_hash="",
+            task_id=task_id,
+            seed=stable_seed(task_id),
+            split=split,
+            goal="bring the current number to the target",
+        )
+        for task_id in _pairs(options.max_position)[split][:limit]
+    )
+
+
+def line_of(task_id: str) -> Line:
+    """What a task id stands for.
+
+    Raises:
+        ValueError: No task has this id.
+    """
+    match = _TASK_ID.fullmatch(task_id)
+    line = Line(*map(int, match.groups())) if match else Line(0, 0, 0)
+    if line.start == line.target or max(line.start, line.target) > line.max_position:
+        raise ValueError(
+            f"no NumberLine task is called {task_id!r}; ids look like '12/3-9' (highest number, "
+            "start, target)"
+        )
+    return line
+
+
+def draw_line(options: NumberLineOptions, seed: int) -> Line:
+    """One of all pairs; the same seed draws the same one."""
+    every = [task_id for split in Split for task_id in _pairs(options.max_position)[split]]
+    return line_of(every[stable_seed(f"number-line {seed}") % len(every)])
+
+
+@cache
+def _pairs(max_position: int) -> dict[Split, list[str]]:
+    numbers = range(max_position + 1)
+    return shared_out(
+        f"{max_position}/{start}-{target}"
+        for start in numbers
+        for target in numbers
+        if start != target
+    )

@@ -1,0 +1,1 @@
+"""OpenEnv: any of its environment servers, by address."""

@@ -1,0 +1,1 @@
+"""ORS, the Open Reward Standard: any of its environment servers, by address."""

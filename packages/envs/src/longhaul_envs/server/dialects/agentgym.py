@@ -1,0 +1,166 @@
+"""AgentGym's protocol: its clients play here, one environment on a port.
+
+The form is that of the AgentGym server of the same world, and of its TextCraft server where it has
+none; the words are our environment's own. Item i is the i-th of the training, validation and test
+tasks in that order. Errors are answers of status 200, as there: clients know nothing else.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from longhaul_core.errors import LonghaulError
+from longhaul_core.types import Observation, Task
+from longhaul_envs.agentgym.dialects import DIALECTS, Dialect
+from longhaul_envs.server.dialects.loopback import LoopbackOnly
+from longhaul_envs.server.dialects.seat import Seat, every_task
+from longhaul_envs.server.errors import Refused
+from longhaul_envs.server.protocol import MAX_BODY_BYTES
+from longhaul_envs.server.table import Served, SessionTable
+
+__all__ = ["FORMS", "create_agentgym_app"]
+
+FORMS: Mapping[str, str] = {
+    "longhaul/ALFWorld-v0": "alfworld",
+    "longhaul/BabyAI-v0": "babyai",
+    "longhaul/ScienceWorld-v0": "sciworld",
+    "longhaul/WebShop-v0": "webshop",
+}
+"""The authors' name of the form that an environment is played in; any other's is `textcraft`."""
+_MAX_SEATS = 100_000
+"""Players that are remembered; AgentGym's clients seldom leave. The oldest is forgotten first."""
+
+
+def create_agentgym_app(table: SessionTable, served: Served) -> Starlette:
+    """AgentGym's application for one environment."""
+    form = DIALECTS[FORMS.get(served.description.id, "textcraft")]
+    doors = _Doors(table, served, form)
+    routes = [
+        Route("/", doors.greet),
+        Route("/create", _answering(doors.create), methods=["POST"]),
+        Route("/reset", _answering(doors.reset), methods=["POST"]),
+        Route("/step", _answering(doors.step), methods=["POST"]),
+        Route("/observation", _answering(doors.observation)),
+        Route("/close", _answering(doors.close), methods=["POST"]),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(LoopbackOnly)])
+
+
+class _Wrong(Refused):
+    """The request does not fit."""
+
+
+class _Doors:
+    def __init__(self, table: SessionTable, served: Served, form: Dialect) -> None:
+        self._table = table
+        self._served = served
+        self._form = form
+        self._tasks: list[Task] = []
+        self._seats: dict[int, Seat] = {}
+        self._numbers = itertools.count()
+
+    async def greet(self, request: Request) -> Response:
+        return PlainTextResponse(f"This is {self._served.description.id}.")
+
+    async def create(self, request: Request) -> object:
+        number = next(self._numbers)
+        self._seats[number] = Seat(self._table, self._served, dialect="agentgym")
+        if len(self._seats) > _MAX_SEATS:
+            self._seats.pop(min(self._seats)).leave()
+        field = self._form.created_id
+        return number if field is None else {field: number}
+
+    async def reset(self, request: Request) -> object:
+        body = await _body(request)
+        number, seat = self._seat(body)
+        item = body.get(self._form.item_field, 0)
+        # In a thread: the first time a source may take long to list them.
+        self._tasks = self._tasks or await asyncio.to_thread(every_task, self._served)
+        if not isinstance(item, int) or not 0 <= item < len(self._tasks):
+            raise _Wrong(f"{self._form.item_field} must be from 0 to {len(self._tasks) - 1}")
+        task = self._tasks[item]
+        seen = self._shown(await seat.reset(task))
+        if self._form.asks_first_observation:
+            return [seen["text"], None]
+        *others, text_field = self._form.first_fields
+        first = dict.fromkeys(others, task.goal) | {text_field: seen.pop("text")}
+        return first | seen | {"id": number, "reward": 0.0, "score": 0.0, "done": False}
+
+    async def step(self, request: Request) -> object:
+        body = await _body(request)
+        _, seat = self._seat(body)
+        action = body.get("action")
+        if not isinstance(action, str):
+            raise _Wrong("action must be text")
+        result = await seat.step(action)
+        seen = self._shown(result.observation)
+        scale = self._form.success_score if self._form.success_score > 1 else 1.0
+        return {
+            "reward": result.reward * scale,
+            self._form.score_field: seat.episode_return * scale,
+            self._form.done_field: result.terminated or result.truncated,
+            self._form.text_field: seen.pop("text"),
+            "info": None,
+        } | seen
+
+    async def observation(self, request: Request) -> object:
+        number = request.query_params.get(self._form.id_field, "")
+        _, seat = self._seat({self._form.id_field: int(number) if number.isdecimal() else number})
+        return self._shown(seat.observation())["text"]
+
+    async def close(self, request: Request) -> object:
+        number, seat = self._seat(await _body(request))
+        seat.leave()
+        del self._seats[number]
+        return True
+
+    def _seat(self, body: Mapping[str, Any]) -> tuple[int, Seat]:
+        number = body.get(self._form.id_field)
+        if not isinstance(number, int) or number not in self._seats:
+            raise _Wrong(f"no environment has {self._form.id_field} = {number!r}; create one first")
+        return number, self._seats[number]
+
+    def _shown(self, observation: Observation) -> dict[str, object]:
+        actions = list(observation.admissible_actions or ())
+        text = observation.text
+        if self._form.actions_marker:
+            text += self._form.actions_marker + json.dumps(actions)
+        shown: dict[str, object] = {"text": text}
+        if self._form.actions_field:
+            shown[self._form.actions_field] = actions
+        return shown
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > MAX_BODY_BYTES:
+            raise _Wrong(f"a body may have {MAX_BODY_BYTES} bytes at most")
+    try:
+        body = json.loads(received or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise _Wrong(f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise _Wrong("the body must be an object")
+    return body  # pyright: ignore[reportUnknownVariableType]  JSON
+
+
+def _answering(
+    handler: Callable[[Request], Awaitable[object]],
+) -> Callable[[Request], Awaitable[Response]]:
+    async def answered(request: Request) -> Response:
+        try:
+            return JSONResponse(await handler(request))
+        except LonghaulError as error:  # of the table, or of a source that lacks its data
+            return JSONResponse({"error": str(error)})
+
+    return answered

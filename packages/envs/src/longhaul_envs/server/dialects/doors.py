@@ -1,0 +1,133 @@
+"""The ports of the dialects: opened beside the server's own, and closed with it."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from socket import socket
+from typing import Any
+
+import uvicorn
+
+from longhaul_core.errors import ConfigError
+from longhaul_envs.extras import required
+from longhaul_envs.server.table import SessionTable
+
+__all__ = ["DIALECTS", "Door", "doors_of", "open_doors"]
+
+DIALECTS: Mapping[str, tuple[str, str]] = {
+    "agentgym": ("uvicorn", "server"),
+    "openenv": ("openenv", "dialects"),
+    "ors": ("openreward", "dialects"),
+}
+"""What is spoken besides the server's own protocol: the package that it takes, and the extra that
+brings it."""
+
+
+_LAST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A dialect on a port."""
+
+    dialect: str
+    port: int
+    environment_ids: tuple[str, ...]
+    """That are played there."""
+    app: Any
+    """ASGI."""
+
+
+def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[Door]:
+    """What is opened for a server's environments. Within the table's event loop.
+
+    AgentGym and OpenEnv play one environment on a port, so each further one of the server takes the
+    next port; ORS plays all on one.
+
+    Args:
+        table: The sessions.
+        ports: The dialect to its first port.
+
+    Raises:
+        ConfigError: The package of a dialect is not installed, or two doors would have one port.
+    """
+    doors: list[Door] = []
+    served = list(table.served.values())
+    for dialect, first in ports.items():
+        required(*DIALECTS[dialect])
+        if dialect == "ors":
+            from longhaul_envs.server.dialects.ors import create_ors_app
+
+            ids = tuple(one.description.id for one in served)
+            doors.append(Door(dialect, first, ids, create_ors_app(table, served)))
+            continue
+        if dialect == "openenv":
+            from longhaul_envs.server.dialects.openenv import create_openenv_app as create
+        else:
+            from longhaul_envs.server.dialects.agentgym import create_agentgym_app as create
+        doors += [
+            Door(dialect, first + place, (one.description.id,), create(table, one))
+            for place, one in enumerate(served)
+        ]
+    taken = Counter(door.port for door in doors)
+    for door in doors:
+        environments = ", ".join(door.environment_ids)
+        if taken[door.port] > 1 or door.port > _LAST_PORT:
+            raise ConfigError(
+                f"{door.dialect} would play {environments} on port {door.port}, which "
+                f"{'is taken by another' if taken[door.port] > 1 else 'there is not'}; agentgym "
+                f"and openenv take {len(served)} ports each, one for each environment, from that "
+                "of --dialect on"
+            )
+    return doors
+
+
+@asynccontextmanager
+async def open_doors(
+    doors: list[Door], *, bound: Callable[[str, int], socket]
+) -> AsyncGenerator[None]:
+    """Listen on every door's port, on loopback alone, while the block runs.
+
+    Args:
+        doors: At most one for each port.
+        bound: Makes a socket that listens on a host and port.
+    """
+    with contextlib.ExitStack() as sockets:
+        listeners = [
+            sockets.enter_context(contextlib.closing(bound("127.0.0.1", door.port)))
+            for door in doors
+        ]
+        servers = [
+            _Server(
+                uvicorn.Config(
+                    door.app,
+                    log_level="warning",
+                    access_log=False,
+                    server_header=False,
+                    timeout_graceful_shutdown=5,
+                )
+            )
+            for door in doors
+        ]
+        serving = [
+            asyncio.create_task(server.serve(sockets=[listener]))
+            for server, listener in zip(servers, listeners, strict=True)
+        ]
+        try:
+            yield
+        finally:
+            for server in servers:
+                server.should_exit = True
+            await asyncio.gather(*serving)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the server whose door it is."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """See `uvicorn.Server.capture_signals`."""
+        yield

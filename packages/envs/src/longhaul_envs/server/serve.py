@@ -1,0 +1,177 @@
+"""Serve environments until a signal: workers, table and HTTP, begun and ended in order.
+
+SIGTERM or Ctrl-C drains: no session is opened any more, those that are open may be played to their
+end for some seconds, then everything is ended. A second signal ends it at once.
+"""
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from types import FrameType
+
+import uvicorn
+import uvloop
+
+from longhaul_core.errors import ConfigError, EnvironmentFailure, MachineError
+from longhaul_envs.server.app import create_app
+from longhaul_envs.server.dialects.doors import doors_of, open_doors
+from longhaul_envs.server.metrics import Metrics
+from longhaul_envs.server.quick_steps import StepProtocol
+from longhaul_envs.server.served import EnvironmentToServe
+from longhaul_envs.server.settings import ServerSettings
+from longhaul_envs.server.table import SessionTable
+from longhaul_envs.server.workers import Backend, ProcessBackend
+
+__all__ = ["run_server", "serve"]
+
+
+def run_server(
+    environments: Sequence[EnvironmentToServe],
+    settings: ServerSettings,
+    *,
+    backend: Callable[[str], Backend] = ProcessBackend,
+    on_listening: Callable[[str], None],
+    on_ready: Callable[[], None],
+) -> None:
+    """`serve` in an event loop of its own, the quick one, with as many descriptors as it may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a descriptor
+    uvloop.run(
+        serve(environments, settings, backend=backend, on_listening=on_listening, on_ready=on_ready)
+    )
+
+
+async def serve(
+    environments: Sequence[EnvironmentToServe],
+    settings: ServerSettings,
+    *,
+    backend: Callable[[str], Backend] = ProcessBackend,
+    on_listening: Callable[[str], None] = lambda address: None,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        environments: What to serve, at least one, each id once.
+        settings: Where, and whom to answer.
+        backend: Where workers run; makes a back end from a `GymEnvironmentSpec` as text.
+        on_listening: Called with the server's address once it answers; it is starting then.
+        on_ready: Called once sessions can be opened.
+
+    Raises:
+        ConfigError: If an environment cannot be served, or its first instance cannot be made.
+        MachineError: If the address cannot be listened on.
+    """
+    ids = [one.id for one in environments]
+    if not ids or len(set(ids)) < len(ids):
+        raise ConfigError(f"serve at least one environment, and each id once, got {ids}")
+    metrics = Metrics()
+    served = [
+        one.built(backend=backend, on_replaced=partial(metrics.replaced, one.id))
+        for one in environments
+    ]
+    for one in served:
+        metrics.watch(one.description.id, one.fleet)
+    table = SessionTable(served, limits=settings.limits, observer=metrics)
+    doors = doors_of(table, settings.dialects)
+    with _bound_socket(settings.host, settings.port) as listener:
+        config = uvicorn.Config(
+            create_app(table, settings, metrics),
+            http=StepProtocol,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,  # longer than clients keep an idle connection
+            lifespan="off",
+            timeout_graceful_shutdown=5,
+        )
+        server = _Server(config, table, drain_seconds=settings.drain_seconds)
+        host, port = listener.getsockname()[:2]
+        on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        tasks = [asyncio.create_task(table.reap())]
+        listening = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            for one in served:
+                one.fleet.start()
+            starting = asyncio.create_task(_all_started(table))
+            tasks.append(starting)
+            async with open_doors(doors, bound=_bound_socket):
+                await asyncio.wait({listening, starting}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    starting.result()
+                    on_ready()
+                await listening
+        finally:
+            server.should_exit = True
+            await asyncio.wait({listening})
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(one.fleet.close() for one in served))
+
+
+async def _all_started(table: SessionTable) -> None:
+    for environment_id, one in table.served.items():
+        try:
+            await one.fleet.started()
+        except EnvironmentFailure as failure:
+            raise ConfigError(f"{environment_id} cannot be served: {failure}") from failure
+
+
+class _Server(uvicorn.Server):
+    """Drains before it stops."""
+
+    def __init__(
+        self, config: uvicorn.Config, table: SessionTable, *, drain_seconds: float
+    ) -> None:
+        super().__init__(config)
+        self._table = table
+        self._drain_seconds = drain_seconds
+        self._draining: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """As uvicorn's, which would raise the signals again once it has stopped."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See `uvicorn.Server.handle_exit`; called as a signal handler."""
+        self._captured_signals.append(sig)
+        if len(self._captured_signals) > 1:
+            self.should_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self._begin_to_drain)
+
+    def _begin_to_drain(self) -> None:
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        await self._table.drain(seconds=self._drain_seconds)
+        self.should_exit = True
+
+
+def _bound_socket(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise MachineError(f"host {host!r} has no address here: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise MachineError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another "
+            "port (--port, --dialect), or stop who has it"
+        ) from error
+    return listener
