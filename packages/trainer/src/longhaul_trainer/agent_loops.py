@@ -8,6 +8,7 @@ share of them that does not change (docs/decisions/0020-shares-of-agent-loops.md
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ __all__ = [
     "most_agent_loops",
     "num_agent_loops",
     "shares",
+    "spare_what_is_loaded",
     "spread",
 ]
 
@@ -116,8 +118,7 @@ def num_agent_loops(run: RunConfig, *, device: str) -> int:
 
 def episodes_at_once(run: RunConfig, *, num_loops: int) -> tuple[int, ...]:
     """Most episodes that each agent loop plays at once."""
-    workers = sum(entry.num_workers for entry in run.environments or (run.environment,))
-    limit = min(workers, run.rollout.concurrent_episodes)
+    limit = min(sum(_workers(run)), run.rollout.concurrent_episodes)
     return shares(limit, num_loops, unit=episodes_of_a_group(run))
 
 
@@ -128,13 +129,31 @@ def episodes_of_a_group(run: RunConfig) -> int:
 
 def most_agent_loops(run: RunConfig) -> int:
     """Most agent loops that leave each of them an episode and an environment."""
-    workers = (entry.num_workers for entry in run.environments or (run.environment,))
-    return min(run.rollout.concurrent_episodes, *workers)
+    return min(run.rollout.concurrent_episodes, *_workers(run))
+
+
+def _workers(run: RunConfig) -> tuple[int, ...]:
+    """Environments alive at once, of each; as many programs as episodes."""
+    if run.agent.is_program:
+        return (run.rollout.concurrent_episodes,)
+    return tuple(entry.num_workers for entry in run.environments or (run.environment,))
 
 
 def least_workers(run: RunConfig) -> str:
     """The smallest `num_workers` of the run's environments, for messages, by its setting."""
+    if run.agent.is_program:
+        return f'agent.kind = "{run.agent.kind}"'
     least = min(run.environments or (run.environment,), key=lambda entry: entry.num_workers)
     if not run.environments:
         return f"environment.num_workers = {least.num_workers}"
     return f"environments: num_workers = {least.num_workers} of {least.id!r}"
+
+
+def spare_what_is_loaded() -> None:
+    """Keep the garbage collector from what this process holds now: modules, for the most part.
+
+    With verl, vLLM and torch loaded a full collection takes hundreds of milliseconds, in which the
+    process plays no episode and answers no program.
+    """
+    gc.collect()
+    gc.freeze()

@@ -10,7 +10,9 @@ from longhaul_core.components import is_component, known_components
 
 Scalar = bool | int | float | str
 Option = Scalar | list[Scalar]
-"""What a free table may hold, such as `environment.options` and `algorithm.options`."""
+"""What a free table may hold, such as `algorithm.options`."""
+EnvironmentOption = Option | dict[str, Scalar]
+"""What `environment.options` may hold: further tables too, such as addresses by name."""
 
 
 @dataclass(frozen=True, slots=True)

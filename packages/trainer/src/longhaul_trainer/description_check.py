@@ -25,10 +25,18 @@ from longhaul_core.types import Call, Message, Observation, Split, Task
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.environment_check import require_playable
-from longhaul_trainer.environments import memory_builder, prompt_template, source_of, task_stream
+from longhaul_trainer.environments import (
+    descriptions_of,
+    memory_builder,
+    prompt_template,
+    source_of,
+    task_stream,
+)
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
+from longhaul_trainer.programs.of_run import grader_of, program_of, upstreams_of
 from longhaul_trainer.resources.model_size import model_size
 from longhaul_trainer.reward_shaping import load_reward_shaping
+from longhaul_trainer.runners.token import token_of
 from longhaul_trainer.training.estimators import own_estimator
 
 SureOf = Callable[..., bool]
@@ -54,10 +62,10 @@ def problems_of(
     if trains and sure_of("model.dtype", "optimizer.learning_rate"):
         problems += config.training_problems()
     is_playable = False
-    if sure_of("environment", "environments"):
-        of_environment = _problems(lambda: require_environments(config))
-        problems += of_environment
-        is_playable = not of_environment
+    if sure_of("environment", "environments", "agent", "tasks"):
+        of_player = _problems(lambda: require_player(config))
+        problems += of_player
+        is_playable = not of_player
     if is_playable and deeply and sure_of("validation", "sampling", "tasks"):
         problems += _problems(lambda: task_stream(config))  # both panels too
     if sure_of("model"):
@@ -87,6 +95,8 @@ def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:
         problems += _problems(lambda: own_estimator(name))
     if is_own(config.agent.kind) and sure_of("agent"):
         problems += _problems(lambda: build_acting(config.agent.kind))
+    if config.agent.is_program:
+        return problems
     for entry in config.played_environments if sure_of("environments") else ():
         problems += _problems_of_own_parts_of(entry, sure_of)
     return problems
@@ -128,6 +138,32 @@ def require_named(config: RunConfig, *, trains: bool = True) -> None:
     problems = problems_of(config, trains=trains)
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def require_player(config: RunConfig) -> None:
+    """Refuse a run whose environments, or whose program, grader or tasks, are not there.
+
+    Raises:
+        ConfigError: All of it at once.
+    """
+    if not config.agent.is_program:
+        require_environments(config)
+        return
+    problems = [
+        *_problems(lambda: _require_program(config)),
+        *_problems(lambda: grader_of(config)),
+        *_problems(lambda: upstreams_of(config)),
+        *_problems(lambda: descriptions_of(config)),
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _require_program(config: RunConfig) -> None:
+    if config.agent.kind == "remote":
+        token_of(config)  # what plays is on the runners' machines
+    else:
+        program_of(config).check()
 
 
 def require_environments(config: RunConfig) -> None:
@@ -219,8 +255,11 @@ def require_chat_template(config: RunConfig) -> None:
         return
     try:
         with attributed_to(RendererFailure, "its tokenizer cannot be loaded"):
-            from longhaul_trainer.verl.renderer import load_renderer  # imports transformers
+            from longhaul_trainer.rendering.renderer import load_renderer  # imports transformers
 
+            if config.agent.is_program:
+                load_renderer(Path(path).expanduser()).render_chat(_A_QUESTION)
+                return
             prefixes = {entry.prompt.reply_prefix for entry in config.played_environments}
             renderers = {
                 prefix: load_renderer(Path(path).expanduser(), reply_prefix=prefix)
@@ -238,6 +277,10 @@ def require_chat_template(config: RunConfig) -> None:
             f"model.path = {path!r}: {error}; give the folder a chat_template.jinja that takes "
             "them, or change [prompt] and [memory], which compose them"
         ) from error
+
+
+_A_QUESTION = (Message(role="user", content="Where am I?"),)
+"""What any program may ask."""
 
 
 def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
 from longhaul_core.store.session import check_store
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.description_check import require_chat_template, require_environments
+from longhaul_trainer.description_check import require_chat_template, require_player
 from longhaul_trainer.device import least_driver, torch_cuda_version, usable_gpus, wanted_device
 from longhaul_trainer.machine import memory_available, num_processors
 from longhaul_trainer.provenance import Gpu, driver_version
@@ -166,15 +166,17 @@ def check_model(config: RunConfig) -> Finding:
 
 
 def check_environment(config: RunConfig) -> Finding:
-    """The modules import, and each environment describes itself under its options."""
+    """Each environment describes itself under its options; or a program and its tasks are there."""
     try:
-        require_environments(config)
+        require_player(config)
     except ConfigError as error:
         return Finding(
             name="environment",
             status=Status.BAD,
             found=str(error),
-            advice="see the sections [environment] of the run and of the environment's own page",
+            advice="see the sections [agent] and [tasks] of the run"
+            if config.agent.is_program
+            else "see the sections [environment] of the run and of the environment's own page",
             error=ConfigError,
         )
     return Finding(

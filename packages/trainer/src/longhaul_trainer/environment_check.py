@@ -26,6 +26,8 @@ def require_known(environment: EnvironmentConfig, *, setting: str = "environment
         ConfigError: If a module cannot be imported, or neither an installed distribution nor
             Gymnasium knows the id.
     """
+    if environment.server is not None:  # the server says whether it knows it
+        return
     register_all()
     module_of_id, colon, name = environment.id.partition(":")  # Gymnasium's `module:Name-v0`
     modules = [*environment.import_modules, *([module_of_id] if colon else [])]
@@ -52,10 +54,12 @@ def require_playable(environment: EnvironmentConfig, *, setting: str = "environm
         setting: Table of the run that describes it, for messages.
 
     Raises:
-        ConfigError: If it is not known, refuses its options, or does not speak text.
+        ConfigError: If it is not known, refuses its options, or does not speak text; if a server
+            plays it, whatever `RemoteSource.describe` refuses.
     """
     require_known(environment, setting=setting)
     try:
         source_of(environment).describe()
     except ConfigError as error:
-        raise ConfigError(f"{setting}.options: {error}") from error
+        about = "options" if environment.server is None else "server"
+        raise ConfigError(f"{setting}.{about}: {error}") from error

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from longhaul_core.actions import build_parser
 from longhaul_core.environment import Environment, EnvironmentDescription, EnvironmentSource
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, GymSource, PooledSource
-from longhaul_core.memory import Memory, PromptTemplate, build_memory, build_template
+from longhaul_core.memory import Memory, PromptTemplate, build_memory, environment_template
 from longhaul_core.tasks import (
     DifficultyState,
     DifficultyStream,
@@ -28,9 +28,13 @@ from longhaul_core.tasks import (
     refuse_shared_content,
 )
 from longhaul_core.types import Split, Task
-from longhaul_envs.sources import environment_source
+from longhaul_envs.sources import source_at
 from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import EnvironmentConfig, MixedEnvironmentConfig, RunConfig
+
+if TYPE_CHECKING:
+    from longhaul_envs.remote.source import RemoteSource
+    from longhaul_trainer.programs.tasks import TaskSource
 
 REGISTRY = "longhaul_envs.registry"
 """Registers the packaged environments with Gymnasium, for those that play on one of them."""
@@ -51,14 +55,32 @@ def source_of(environment: EnvironmentConfig) -> EnvironmentSource:
     Raises:
         ConfigError: If it is installed, and refuses its options.
     """
-    return environment_source(environment_spec(environment))
+    return source_at(environment.server, environment_spec(environment))
+
+
+def task_sources(run: RunConfig) -> dict[str, TaskSource]:
+    """Where the tasks of a run come from, by what they are of.
+
+    Raises:
+        ConfigError: If one cannot be had as the run describes it.
+    """
+    entries, source = run.played_environments, run.tasks.source
+    if not run.agent.is_program:
+        return {entry.id: source_of(entry) for entry in entries}
+    # Imports Arrow, which no other run needs.
+    from longhaul_trainer.programs.tasks import EnvironmentTasks, task_source
+
+    if source is not None:
+        return {run.tasks.name: task_source(source, name=run.tasks.name)}
+    return {e.id: EnvironmentTasks(source_of(e), options=e.options) for e in entries}
 
 
 class RunEnvironments:
     """Makes the environment of each episode, by the task's environment. An `EnvironmentFactory`.
 
     Those of Gymnasium play in worker processes, or in threads where the run says so; each
-    environment has at most its `num_workers` processes. Others play as their sources decide.
+    environment has at most its `num_workers` processes. A server plays at most `num_workers`
+    sessions of the run. Others play as their sources decide.
     """
 
     def __init__(self, run: RunConfig, *, agent_loop: AgentLoop | None = None) -> None:
@@ -73,7 +95,10 @@ class RunEnvironments:
         self._sources: dict[str, EnvironmentSource] = {}
         for entry in run.played_environments:
             source = source_of(entry)
-            if isinstance(source, GymSource) and entry.isolation == "process":
+            if entry.server is not None:
+                share = agent_loop.share(entry.num_workers, unit=unit)
+                source = cast("RemoteSource", source).limited(share)
+            elif isinstance(source, GymSource) and entry.isolation == "process":
                 share = agent_loop.share(entry.num_workers, unit=unit)
                 source = PooledSource(source, num_workers=share)
             self._sources[entry.id] = source
@@ -95,28 +120,20 @@ def descriptions_of(run: RunConfig) -> dict[str, EnvironmentDescription]:
     Raises:
         ConfigError: If one cannot be had as the run describes it.
     """
-    return {entry.id: source_of(entry).describe() for entry in run.played_environments}
+    return {name: source.describe() for name, source in task_sources(run).items()}
 
 
 def prompt_template(
     entry: MixedEnvironmentConfig, description: EnvironmentDescription
 ) -> PromptTemplate:
     """The words around an observation: the run's, or else the environment's own."""
-    own = description.prompt
     parser = build_parser(entry.actions.format, require_thinking=entry.actions.require_thinking)
-    form = parser.instruction
-    # With a prefix in place the reply can only be the action itself.
-    asked = [] if entry.prompt.reply_prefix else [form]
-    instruction = entry.prompt.instruction
-    if instruction is None:
-        instruction = " ".join(filter(None, [own.instruction if own else "", *asked]))
-    system = entry.prompt.system
-    if system is None:
-        system = own.system if own else ""
-    return build_template(
-        entry.prompt.template,
-        system=system,
-        instruction=instruction,
+    return environment_template(
+        description.prompt,
+        form=parser.instruction,
+        name=entry.prompt.template,
+        system=entry.prompt.system,
+        instruction=entry.prompt.instruction,
         list_actions=entry.prompt.list_actions,
         reply_prefix=entry.prompt.reply_prefix,
         instruction_place=entry.prompt.instruction_place,
@@ -154,8 +171,9 @@ def task_stream(
             another order or of other environments.
     """
     entries = run.played_environments
-    training = {entry.id: source_of(entry).tasks(Split.TRAIN) for entry in entries}
-    panels = _panels_beside(run, training)
+    sources = task_sources(run)
+    training = {name: source.tasks(Split.TRAIN) for name, source in sources.items()}
+    panels = _panels_beside(run, training, sources)
     refuse_shared_content([task for tasks in training.values() for task in tasks], *panels)
     if len(entries) == 1:
         return _stream_of_one(run, training[entries[0].id], state)
@@ -204,7 +222,9 @@ def _stream_of_one(
     return ShuffledStream.from_state(training, cast("ShuffledState", state))
 
 
-def _panels_beside(run: RunConfig, training: Mapping[str, Sequence[Task]]) -> list[Panel]:
+def _panels_beside(
+    run: RunConfig, training: Mapping[str, Sequence[Task]], sources: Mapping[str, TaskSource]
+) -> list[Panel]:
     """Both panels of a run, whose training step plays no task twice from the start."""
     problems: list[str] = []
     panels: list[Panel] = []
@@ -220,7 +240,7 @@ def _panels_beside(run: RunConfig, training: Mapping[str, Sequence[Task]]) -> li
             )
     for split in (Split.VALIDATION, Split.TEST):
         try:
-            panels.append(task_panel(run, split))
+            panels.append(_panel_of(run, split, sources))
         except ConfigError as error:
             problems.append(str(error))
     if problems:
@@ -230,20 +250,24 @@ def _panels_beside(run: RunConfig, training: Mapping[str, Sequence[Task]]) -> li
 
 def task_panel(run: RunConfig, split: Split) -> Panel:
     """The fixed tasks that the run is validated or tested on: as many of each environment."""
+    return _panel_of(run, split, task_sources(run))
+
+
+def _panel_of(run: RunConfig, split: Split, sources: Mapping[str, TaskSource]) -> Panel:
     field = {Split.VALIDATION: "num_tasks", Split.TEST: "test_num_tasks"}[split]
     panels: list[Panel] = []
-    for entry in run.played_environments:
+    for name, source in sources.items():
         try:
             panels.append(
                 Panel.spread(
-                    source_of(entry).tasks(split),
+                    source.tasks(split),
                     split=split,
                     num_tasks=getattr(run.validation, field),
                     setting=f"validation.{field}",
                 )
             )
         except ConfigError as error:
-            if len(run.played_environments) == 1:
+            if len(sources) == 1:
                 raise
-            raise ConfigError(f"{entry.id}: {error}") from error
+            raise ConfigError(f"{name}: {error}") from error
     return Panel(split=split, tasks=tuple(task for panel in panels for task in panel.tasks))

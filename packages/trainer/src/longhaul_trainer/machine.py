@@ -8,23 +8,34 @@ import psutil
 __all__ = ["memory_available", "num_processors"]
 
 
-def memory_available() -> int:
-    """Bytes of memory that are free now, within the limit of the container, if there is one."""
+def memory_available(*, groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes of memory that a program may take now, within the container's limit, if it has one.
+
+    Pages of files count as free: the kernel drops them when memory is asked for.
+
+    Args:
+        groups: Where the kernel shows control groups, of either version.
+    """
     available = psutil.virtual_memory().available
-    for limit_file, usage_file in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    for folder, limit_file, usage_file, cache in (
+        (groups, "memory.max", "memory.current", ("active_file", "inactive_file")),
         (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+            groups / "memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            ("total_active_file", "total_inactive_file"),
         ),
     ):
         try:
-            limit = Path(limit_file).read_text(encoding="ascii").strip()
-            usage = Path(usage_file).read_text(encoding="ascii").strip()
+            limit = (folder / limit_file).read_text(encoding="ascii").strip()
+            usage = (folder / usage_file).read_text(encoding="ascii").strip()
+            counts = (folder / "memory.stat").read_text(encoding="ascii").split()
         except OSError:
             continue
         if limit.isdigit() and usage.isdigit():
-            available = min(available, int(limit) - int(usage))
+            held = dict(zip(counts[::2], counts[1::2], strict=True))
+            reclaimable = sum(int(held.get(name, 0)) for name in cache)
+            available = min(available, int(limit) - int(usage) + reclaimable)
     return available
 
 

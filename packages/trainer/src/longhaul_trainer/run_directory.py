@@ -9,10 +9,11 @@ in a folder; the lock is the kernel's and goes with its process, however that en
 
 import fcntl
 import json
+import math
 import os
 import secrets
 import socket
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from longhaul_core.errors import ConfigError, MachineError
+from longhaul_core.evaluation import success_rate_over_tasks
 from longhaul_trainer.config import RunConfig, load_config
 
 __all__ = ["PanelScore", "RunDirectory", "RunOutcome", "pick_run", "write_atomically"]
@@ -40,6 +42,29 @@ class PanelScore:
     """Lower end of its 95 % interval over the tasks; see `success_rate_over_tasks`."""
     success_high: float
     """Upper end."""
+
+    @classmethod
+    def of(cls, episodes: Iterable[tuple[int, float, bool]]) -> Self:
+        """The score that episodes make; each counts the same.
+
+        Args:
+            episodes: Of each the place of its task, its return, and whether it succeeded; at least
+                one.
+        """
+        of_tasks: dict[int, list[bool]] = {}
+        returns: list[float] = []
+        for task, episode_return, success in episodes:
+            of_tasks.setdefault(task, []).append(success)
+            returns.append(episode_return)
+        rate = success_rate_over_tasks(list(of_tasks.values()))
+        return cls(
+            num_episodes=len(returns),
+            num_tasks=rate.num_units,
+            mean_return=math.fsum(returns) / len(returns),
+            success_rate=rate.estimate,
+            success_low=rate.low,
+            success_high=rate.high,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """`trainer check`: is this description of a run right? On any machine, within seconds."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -78,17 +79,34 @@ def summary(config: RunConfig) -> dict[str, str]:
 
 def environments_in_words(config: RunConfig) -> dict[str, str]:
     """The environment, or each of them with its share of the tasks and what it has of its own."""
+    if config.agent.is_program:
+        return programs_in_words(config)
     if not config.environments:
-        return {"environment": config.environment.id}
+        where = "" if config.environment.server is None else f" on {config.environment.server}"
+        return {"environment": f"{config.environment.id}{where}"}
     total = sum(entry.weight for entry in config.environments)
     lines: dict[str, str] = {}
     for place, entry in enumerate(config.environments):
         words = [f"{entry.id}, {entry.weight / total:.0%} of the tasks"]
+        words += [] if entry.server is None else [f"on {entry.server}"]
         words += [f"memory {entry.memory.kind}", f"actions as {entry.actions.format}"]
         if entry.horizon is not None:
             words.append(f"at most {entry.horizon} steps")
         lines[f"environment {place + 1}"] = ", ".join(words)
     return lines
+
+
+def programs_in_words(config: RunConfig) -> dict[str, str]:
+    """The program that plays, and where its tasks are from."""
+    agent = config.agent
+    ids = ", ".join(entry.id for entry in config.played_environments)
+    by_runners = f"that of each runner that connects to {agent.host}:{agent.port}"
+    return {
+        "program": by_runners
+        if agent.kind == "remote"
+        else agent.function or shlex.join(agent.command),
+        "tasks": config.tasks.source or f"of {ids}",
+    }
 
 
 def agent_loops_in_words(config: RunConfig) -> str:
@@ -124,6 +142,8 @@ def advice(config: RunConfig) -> list[str]:
     lines: list[str] = []
     rollout = config.rollout
     workers = sum(entry.num_workers for entry in config.played_environments)
+    if config.agent.is_program:
+        workers = rollout.concurrent_episodes
     at_once = min(workers, rollout.concurrent_episodes)
     engines = config.num_engines
     if workers < rollout.concurrent_episodes:
@@ -163,7 +183,7 @@ def advice(config: RunConfig) -> list[str]:
             f"num_training_steps = {config.num_training_steps} ends at a horizon of {last}, "
             f"before rollout.horizon = {rollout.horizon}, which validation plays"
         )
-    for place, entry in enumerate(config.played_environments):
+    for place, entry in enumerate(() if config.agent.is_program else config.played_environments):
         lines += memory_advice(config, entry, f"environments[{place}]." * bool(config.environments))
     return lines
 

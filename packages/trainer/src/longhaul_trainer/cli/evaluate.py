@@ -1,8 +1,9 @@
 """`trainer evaluate`: how good are these weights on tasks that no training has seen?"""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,7 +14,19 @@ from longhaul_trainer.cli.arguments import (
     Overrides,
     RunsDirectory,
     SkipDoctor,
+    console_of,
 )
+from longhaul_trainer.cli.endpoint import (
+    Api,
+    EndpointUrl,
+    KeyVariable,
+    MaxConcurrent,
+    ModelName,
+    PricePrompt,
+    PriceReply,
+    endpoint_given,
+)
+from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import (
     EXIT_CODE_OF_STATUS,
     carry_out,
@@ -23,18 +36,23 @@ from longhaul_trainer.cli.train import (
 )
 from longhaul_trainer.config import HorizonScheduleConfig, RunConfig
 from longhaul_trainer.config.load import parse_config
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+
+if TYPE_CHECKING:
+    from longhaul_trainer.gateway.hosted import Endpoint
 
 Weights = Literal["best", "final"]
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913  options of a command
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="RUN|FOLDER", help="A run, or a model's Hugging Face folder or built-in name."
+            metavar="RUN|FOLDER",
+            help="A run, or a model's Hugging Face folder or built-in name. With --endpoint: a run "
+            "whose tasks are played, or nothing.",
         ),
-    ],
+    ] = None,
     overrides: Overrides = None,
     *,
     split: Annotated[
@@ -46,33 +64,198 @@ def evaluate(
     description: Annotated[
         str, typer.Option("--config", help="For a model folder: the run whose tasks are played.")
     ] = DEFAULT_RUN,
+    endpoint: EndpointUrl = None,
+    model: ModelName = None,
+    api: Api = "openai",
+    key_variable: KeyVariable = None,
+    price_prompt: PricePrompt = None,
+    price_reply: PriceReply = None,
+    max_concurrent: MaxConcurrent = 16,
+    max_reply_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Longest reply of a hosted model in an environment; thoughts count.",
+            show_default="rollout.max_reply_tokens",
+        ),
+    ] = None,
     runs_directory: RunsDirectory = Path("runs"),
     skip_doctor: SkipDoctor = False,
 ) -> None:
-    """Play a fixed panel as [validation] says, and store the episodes as a run of their own."""
+    """Play a fixed panel as [validation] says, and store the episodes as a run of their own.
+
+    The model is a run's, a folder's, or one that another server hosts (--endpoint, --model).
+    """
+    if endpoint is not None:
+        hosted = endpoint_given(
+            url=endpoint,
+            model=model,
+            api=api,
+            key_variable=key_variable,
+            prices=(price_prompt, price_reply),
+            max_concurrent=max_concurrent,
+        )
+        words = [*([target] if target else []), *(overrides or [])]
+        if weights is not None:
+            raise ConfigError("--weights chooses among a run's weights; --endpoint has none")
+        config = described_tasks(words, description=description, runs_directory=runs_directory)
+        raise typer.Exit(
+            evaluate_hosted(config, hosted, split=Split(split), max_reply_tokens=max_reply_tokens)
+        )
+    given = {"--model": model, "--key-variable": key_variable, "--price-prompt": price_prompt}
+    given |= {"--price-reply": price_reply, "--max-reply-tokens": max_reply_tokens}
+    for option, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{option} is for a hosted model; give its address as --endpoint")
+    if target is None:
+        raise ConfigError("what is to be evaluated? Name a run, a model's folder, or --endpoint")
+    evaluate_weights(
+        target,
+        overrides,
+        split=Split(split),
+        weights=weights,
+        description=description,
+        runs_directory=runs_directory,
+        skip_doctor=skip_doctor,
+    )
+
+
+def evaluate_weights(
+    target: str,
+    overrides: Sequence[str] | None,
+    *,
+    split: Split,
+    weights: Weights | None,
+    description: str,
+    runs_directory: Path,
+    skip_doctor: bool,
+) -> None:
+    """Evaluate weights of ours, by the whole training stack.
+
+    Raises:
+        typer.Exit: With the code of how it ended.
+    """
+    config, _ = with_weights(
+        target,
+        overrides,
+        weights=weights,
+        description=description,
+        runs_directory=runs_directory,
+    )
+    # Its one score is in the store; trackers show curves.
+    # In a folder beside the runs': an evaluation is no run that `resume` could go on with.
+    folder = Path(config.runs_directory) / "evaluations"
+    config = config.model_copy(
+        update={"name": split.value, "runs_directory": str(folder), "trackers": ()}
+    )
+    config = config.with_absolute_paths(Path.cwd())
+    check_machine(config, skip=skip_doctor, trains=False)
+    run = RunDirectory.create(config)
+    with run.locked():
+        outcome = carry_out(config, run, evaluation(split))
+    raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
+
+
+def with_weights(
+    target: str,
+    overrides: Sequence[str] | None,
+    *,
+    weights: Weights | None,
+    description: str,
+    runs_directory: Path,
+) -> tuple[RunConfig, str]:
+    """The run as weights of ours play it, and what programs call the model.
+
+    Args:
+        target: A run, or a model's Hugging Face folder or built-in name.
+        overrides: `dotted.key=value`.
+        weights: Which ones of a run; None takes the best if there are any, else the final ones.
+        description: For a model: TOML file, or the word `default`.
+        runs_directory: Where runs are looked up.
+
+    Raises:
+        ConfigError: Everything that is wrong with it.
+    """
     from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
     if target in BUILT_IN_MODELS or (Path(target) / "tokenizer_config.json").is_file():
         if weights is not None:
             raise ConfigError(f"--weights chooses among a run's weights, and {target} is a model")
         config = to_be_played(read_description(description, None), overrides, source=description)
-        config = with_model(config, target)
-    else:
-        run = RunDirectory.find(target, runs_directory=runs_directory)
-        config = to_be_played(run.load_config(), overrides, source=run.run_id)
-        config = with_model(config, str(weights_of(run, weights)))
-    # Its one score is in the store; trackers show curves.
-    # In a folder beside the runs': an evaluation is no run that `resume` could go on with.
+        return with_model(config, target), Path(target).name
+    run = RunDirectory.find(target, runs_directory=runs_directory)
+    config = to_be_played(run.load_config(), overrides, source=run.run_id)
+    name = Path(config.model.path).name
+    return with_model(config, str(weights_of(run, weights))), name
+
+
+def described_tasks(words: Sequence[str], *, description: str, runs_directory: Path) -> RunConfig:
+    """The run whose tasks a hosted model plays.
+
+    Args:
+        words: A run that was trained, or none for `description`; and overrides.
+        description: TOML file, or the word `default`.
+        runs_directory: Where runs are looked up.
+
+    Raises:
+        ConfigError: Everything that is wrong with it.
+    """
+    trained = [word for word in words[:1] if "=" not in word]
+    overrides = words[len(trained) :]
+    if trained:
+        run = RunDirectory.find(trained[0], runs_directory=runs_directory)
+        return to_be_played(run.load_config(), overrides, source=run.run_id)
+    return to_be_played(read_description(description, None), overrides, source=description)
+
+
+def evaluate_hosted(
+    config: RunConfig, endpoint: "Endpoint", *, split: Split, max_reply_tokens: int | None
+) -> ExitCode:
+    """Play the panel with a hosted model, and show its score and what it cost.
+
+    Raises:
+        ConfigError: The endpoint does not answer, or what is to be played is not there.
+    """
+    from longhaul_trainer.description_check import require_player
+    from longhaul_trainer.hosted_evaluation import (
+        Spent,
+        for_hosted,
+        require_answer,
+        run_hosted_evaluation,
+    )
+
+    console = console_of("stdout")
     folder = Path(config.runs_directory) / "evaluations"
     config = config.model_copy(
-        update={"name": split, "runs_directory": str(folder), "trackers": ()}
-    )
-    config = config.with_absolute_paths(Path.cwd())
-    check_machine(config, skip=skip_doctor, trains=False)
+        update={"name": split.value, "runs_directory": str(folder), "trackers": ()}
+    ).with_absolute_paths(Path.cwd())
+    config, had_prefix = for_hosted(config, name=endpoint.model)
+    require_player(config)
+    asyncio.run(require_answer(endpoint, temperature=config.validation.temperature))
+    if had_prefix:
+        console_of("stderr").print(
+            "[yellow]prompt.reply_prefix[/] is left out: a hosted model begins its reply itself, "
+            "and is asked for the form of an action in words",
+            highlight=False,
+        )
+    spent = Spent()
+
+    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        return run_hosted_evaluation(
+            config,
+            run,
+            split=split,
+            endpoint=endpoint,
+            max_reply_tokens=max_reply_tokens,
+            spent=spent,
+            console=console_of("stderr"),
+        )
+
     run = RunDirectory.create(config)
     with run.locked():
-        outcome = carry_out(config, run, evaluation(Split(split)))
-    raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
+        outcome = carry_out(config, run, work, hosted=True)
+    console.print(f"[dim]cost[/]    {spent.in_words()}", highlight=False)
+    return EXIT_CODE_OF_STATUS[outcome.status]
 
 
 def to_be_played(trained: RunConfig, overrides: Sequence[str] | None, *, source: str) -> RunConfig:

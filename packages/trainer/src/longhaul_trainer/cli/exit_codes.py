@@ -10,7 +10,14 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
+from longhaul_core.errors import (
+    ConfigError,
+    FormatError,
+    LonghaulError,
+    MachineError,
+    QueryError,
+    StoreError,
+)
 
 
 class ExitCode(IntEnum):
@@ -21,7 +28,7 @@ class ExitCode(IntEnum):
     FINDINGS = 1
     """An audit found something that is not as it was meant."""
     BAD_CONFIG = 2
-    """The description of the run, or the command line, is wrong."""
+    """The description of the run, the command line, or a file to import is wrong."""
     MACHINE = 3
     """The machine cannot carry the run, or another process has it."""
     STORE = 4
@@ -37,6 +44,8 @@ EXIT_CODE_HELP = (
 
 CODE_OF_ERROR: tuple[tuple[type[LonghaulError], ExitCode, str], ...] = (
     (ConfigError, ExitCode.BAD_CONFIG, "configuration"),
+    (QueryError, ExitCode.BAD_CONFIG, "query"),
+    (FormatError, ExitCode.BAD_CONFIG, "file"),
     (MachineError, ExitCode.MACHINE, "machine"),
     (StoreError, ExitCode.STORE, "store"),
     (LonghaulError, ExitCode.RUN_FAILED, "the run failed"),

@@ -10,10 +10,18 @@ from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
+from longhaul_trainer.cli.data import data_app
 from longhaul_trainer.cli.doctor import doctor
 from longhaul_trainer.cli.evaluate import evaluate
+from longhaul_trainer.cli.exchange import export, import_
 from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, show_error
+from longhaul_trainer.cli.gateway import gateway
+from longhaul_trainer.cli.play import play
+from longhaul_trainer.cli.query import query
+from longhaul_trainer.cli.runner import runner
 from longhaul_trainer.cli.runs import runs_app
+from longhaul_trainer.cli.serve_env import serve_env
+from longhaul_trainer.cli.store import store_app
 from longhaul_trainer.cli.train import resume, start_run, train
 from longhaul_trainer.config import load_default_config
 from longhaul_trainer.offline import stay_offline
@@ -32,7 +40,16 @@ app.command(epilog=EXIT_CODE_HELP)(evaluate)
 app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
 app.command(epilog=EXIT_CODE_HELP)(doctor)
+app.command("serve-env", epilog=EXIT_CODE_HELP)(serve_env)
+app.command(epilog=EXIT_CODE_HELP)(gateway)
+app.command(epilog=EXIT_CODE_HELP)(runner)
+app.command(epilog=EXIT_CODE_HELP)(play)
+app.command(epilog=EXIT_CODE_HELP)(query)
+app.command("import", epilog=EXIT_CODE_HELP)(import_)
+app.command(epilog=EXIT_CODE_HELP)(export)
 app.add_typer(runs_app, name="runs")
+app.add_typer(store_app, name="store")
+app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)

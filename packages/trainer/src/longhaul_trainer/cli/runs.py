@@ -1,5 +1,6 @@
-"""`trainer runs`: what is in a store, and a person's word about it: cancel, prune, delete."""
+"""`trainer runs`: what is in a store, and what people do to it: cancel, delete, archive, index."""
 
+from pathlib import Path
 from typing import Annotated, Literal, cast
 
 import typer
@@ -29,7 +30,7 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """List the runs of a store, or say `cancel`, `prune` or `delete`."""
+    """List the runs of a store, or say what to do with them."""
     context.obj = store  # `trainer runs --store X cancel RUN` means that store, too
     if context.invoked_subcommand is None:
         from longhaul_trainer.cli.stored_runs import show_runs
@@ -89,6 +90,63 @@ def delete(
     from longhaul_trainer.cli.stored_runs import remove_one
 
     remove_one(chosen(context, store), reference, with_folder=with_folder, yes=yes)
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def archive(
+    context: typer.Context,
+    reference: RunInStore,
+    file: Annotated[Path, typer.Argument(help="A file that is not there yet.")],
+    *,
+    store: Store = None,
+) -> None:
+    """Copy one run into a file, which is a store of its own. Runs may go on meanwhile."""
+    from longhaul_trainer.cli.stored_runs import archive_one
+
+    archive_one(chosen(context, store), reference, file)
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def restore(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="What `archive` or `backup` wrote.", exists=True)],
+    reference: Annotated[str, typer.Argument(metavar="RUN", help="Which of its runs.")] = "last",
+    *,
+    store: Store = None,
+) -> None:
+    """Copy one run from a file into the store."""
+    from longhaul_trainer.cli.stored_runs import restore_one
+
+    restore_one(chosen(context, store), reference, file)
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A file that is not there yet.")],
+    *,
+    store: Store = None,
+) -> None:
+    """Copy a whole SQLite store into a file. Runs may go on meanwhile."""
+    from longhaul_trainer.cli.stored_runs import back_up_store
+
+    back_up_store(chosen(context, store), file)
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def sizes(context: typer.Context, *, store: Store = None) -> None:
+    """Show what each run takes of the store, about."""
+    from longhaul_trainer.cli.stored_runs import show_sizes
+
+    show_sizes(chosen(context, store))
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
+def index(context: typer.Context, *, store: Store = None) -> None:
+    """Make the text that was written since the last time findable. Runs may go on meanwhile."""
+    from longhaul_trainer.cli.stored_runs import index_store
+
+    index_store(chosen(context, store))
 
 
 def chosen(context: typer.Context, store: str | None) -> str:

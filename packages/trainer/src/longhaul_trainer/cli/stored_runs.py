@@ -14,20 +14,30 @@ from datetime import datetime
 from pathlib import Path
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.store.copies import archive_run, back_up, copy_run, opened_archive
 from longhaul_core.store.maintenance import (
     PruneRule,
     collect_garbage,
     delete_run,
     drop_tokens,
+    index_text,
     request_cancel,
     runs_to_prune,
 )
-from longhaul_core.store.queries import RunSummary, get_run, is_silent, list_runs
+from longhaul_core.store.queries import (
+    RunSummary,
+    get_run,
+    is_silent,
+    list_runs,
+    run_sizes,
+    storage_stats,
+)
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.run_directory import RunDirectory, pick_run
@@ -47,7 +57,7 @@ def show_runs(store: str, *, status: str | None, limit: int, as_json: bool) -> N
         for run in found:
             console.out(json.dumps(asdict(run)), highlight=False)
     elif found:
-        console.print(table_of(found, now=time.time()))
+        console.print(table_of(found, now=time.time(), console=console))
     else:
         console.print("No such run in the store.")
 
@@ -80,6 +90,68 @@ def remove_one(store: str, reference: str, *, with_folder: bool, yes: bool) -> N
     run_id = find_in_store(engine, reference, store)
     remove(engine, [run_id], tokens_only=False, with_folder=with_folder, yes=yes)
     engine.dispose()
+
+
+def archive_one(store: str, reference: str, file: Path) -> None:
+    """Copy the run that a person names into a file."""
+    engine = open_store(store, create=False)
+    run_id = find_in_store(engine, reference, store)
+    archive_run(engine, run_id=run_id, target=file)
+    engine.dispose()
+    _print(f"{run_id} is in {file}, {file.stat().st_size / 2**20:,.1f} MiB; it is still in {store}")
+
+
+def restore_one(store: str, reference: str, file: Path) -> None:
+    """Copy the run that a person names from a file into the store."""
+    with opened_archive(file) as archive:
+        run_id = find_in_store(archive, reference, str(file))
+        engine = open_store(store)
+        copy_run(archive, engine, run_id=run_id)
+        engine.dispose()
+    _print(f"{run_id} is in {store}; `trainer runs index` makes its text findable")
+
+
+def back_up_store(store: str, file: Path) -> None:
+    """Copy a whole store into a file."""
+    engine = open_store(store, create=False)
+    back_up(engine, file)
+    engine.dispose()
+    _print(f"{store} is in {file}, {file.stat().st_size / 2**20:,.1f} MiB")
+
+
+def show_sizes(store: str) -> None:
+    """Print what each run takes of the store."""
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+        sizes, whole = run_sizes(session), storage_stats(session)
+    engine.dispose()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("run", no_wrap=True)
+    for heading in ("episodes", "steps", "MiB, about"):
+        table.add_column(heading, justify="right")
+    for size in sizes:
+        table.add_row(
+            size.run_id,
+            f"{size.num_episodes:,}",
+            f"{size.num_steps:,}",
+            f"{size.num_bytes / 2**20:,.1f}",
+        )
+    console_of("stdout").print(table)
+    _print(
+        f"the store: {whole.num_bytes / 2**20:,.1f} MiB, {whole.bytes_per_step:,.0f} bytes a step"
+    )
+
+
+def index_store(store: str) -> None:
+    """Make findable what is not yet."""
+    engine = open_store(store, create=False)
+    num_added = index_text(engine)
+    engine.dispose()
+    _print(f"indexed {num_added:,} steps")
+
+
+def _print(line: str) -> None:
+    console_of("stdout").print(line, highlight=False, soft_wrap=True)
 
 
 def remove(
@@ -137,33 +209,72 @@ def age_seconds(text: str) -> float:
     return int(parts[1]) * UNIT_SECONDS[parts[2]]
 
 
-def table_of(found: list[RunSummary], *, now: float) -> Table:
-    """Runs as a table for a terminal.
+def table_of(found: list[RunSummary], *, now: float, console: Console) -> Table:
+    """Runs as a table for a terminal; what has no room is left out, and named below it.
 
     Args:
         found: In the order to show.
         now: Unix time, to tell runs that have fallen silent.
+        console: Whose width is filled.
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("run", no_wrap=True)
-    table.add_column("status")
-    table.add_column("started")
-    for heading in ("training steps", "episodes", "failed", "steps", "return", "success"):
-        table.add_column(heading, justify="right")
-    for run in found:
-        planned = "" if run.num_training_steps is None else f"/{run.num_training_steps}"
-        table.add_row(
-            run.run_id,
-            status_of(run, now=now),
-            f"{datetime.fromtimestamp(run.started_at).astimezone():%Y-%m-%d %H:%M}",
-            f"{run.num_training_steps_done}{planned}",
-            f"{run.num_episodes:,}",
-            f"{run.num_failed_episodes:,}",
-            f"{run.num_steps:,}",
-            "" if run.last_mean_return is None else f"{run.last_mean_return:.3f}",
-            "" if run.last_success_rate is None else f"{run.last_success_rate:.0%}",
-        )
+    anywhere = console.options.update(max_width=1000)
+    left_out: list[str] = []
+    table = _table(found, now=now, left_out=left_out)
+    for heading in _LEAST_FIRST:
+        if console.measure(table, options=anywhere).maximum <= console.width:
+            break
+        left_out.append(heading)
+        table = _table(found, now=now, left_out=left_out)
     return table
+
+
+_LEAST_FIRST = ("started", "steps", "failed", "episodes", "success")
+"""Columns in the order in which they are left out. A run's id begins with its start."""
+
+
+def _table(found: list[RunSummary], *, now: float, left_out: list[str]) -> Table:
+    columns: dict[str, list[str]] = {
+        "run": [run.run_id for run in found],
+        "status": [status_of(run, now=now) for run in found],
+        "started": [_minute(run.started_at) for run in found],
+        "training\nsteps": [_progress(run) for run in found],
+        "episodes": [f"{run.num_episodes:,}" for run in found],
+        "failed": [f"{run.num_failed_episodes:,}" for run in found],
+        "steps": [f"{run.num_steps:,}" for run in found],
+        "return": [_or_empty(run.last_mean_return, ".3f") for run in found],
+        "success": [_or_empty(run.last_success_rate, ".0%") for run in found],
+    }
+    shown = [heading for heading in columns if heading not in left_out]
+    caption = f"no room for {', '.join(left_out)}; --json has them" if left_out else None
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        caption=caption,
+        caption_justify="left",
+    )
+    for heading in shown:
+        if heading in {"run", "status", "started"}:
+            most = 14 if heading == "status" else None  # a sentence is folded between its words
+            table.add_column(heading, overflow="fold", max_width=most)
+        else:
+            table.add_column(heading, justify="right")
+    for cells in zip(*(columns[heading] for heading in shown), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def _minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _progress(run: RunSummary) -> str:
+    planned = "" if run.num_training_steps is None else f"/{run.num_training_steps}"
+    return f"{run.num_training_steps_done}{planned}"
+
+
+def _or_empty(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"
 
 
 def status_of(run: RunSummary, *, now: float) -> str:

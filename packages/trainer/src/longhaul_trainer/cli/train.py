@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -34,6 +34,9 @@ from longhaul_trainer.provenance import collect_provenance
 from longhaul_trainer.resources import needs_here
 from longhaul_trainer.resources.words import needs_in_a_line
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+
+if TYPE_CHECKING:
+    from longhaul_trainer.verl.serving import Serve
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +68,17 @@ def evaluation(split: Split) -> Work:
         from longhaul_trainer.verl.launch import run_evaluation  # the training stack, only now
 
         return run_evaluation(config, run, split=split)
+
+    return work
+
+
+def serving(serve: "Serve") -> Work:
+    """Serve the model for as long as `serve` runs."""
+
+    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        from longhaul_trainer.verl.launch import run_served  # the training stack, only now
+
+        return run_served(config, run, serve=serve)
 
     return work
 
@@ -185,14 +199,24 @@ def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None
         )
 
 
-def carry_out(config: RunConfig, run: RunDirectory, work: Work) -> RunOutcome:
-    """Do the work in a folder that this process holds, and show how it ended."""
+def carry_out(
+    config: RunConfig, run: RunDirectory, work: Work, *, hosted: bool = False
+) -> RunOutcome:
+    """Do the work in a folder that this process holds, and show how it ended.
+
+    Args:
+        config: The run.
+        run: Its folder.
+        work: What is done.
+        hosted: The model is another server's, and has no weights here.
+    """
     console = console_of("stdout")
     console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
     with RunLog(run), FullDisksExplained(run, config):
         logger.info("%s: %s", run.run_id, shlex.join(sys.argv))
         provenance = collect_provenance(
-            model_sha256=hash_model(prepare_model(config.model.path)), command=sys.argv
+            model_sha256=None if hosted else hash_model(prepare_model(config.model.path)),
+            command=sys.argv,
         )
         run.write_provenance(provenance.to_json())
         outcome = work(config, run)

@@ -2,18 +2,34 @@
 
 from collections.abc import Generator, Mapping
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from longhaul_core.actions import ActionFormat
 from longhaul_core.horizons import stage_problems
 from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES, InstructionPlace
 from longhaul_core.rollout import ACTINGS
-from longhaul_trainer.component_settings import BuiltInOrOwn, Option
+from longhaul_trainer.component_settings import BuiltInOrOwn, EnvironmentOption
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
+from longhaul_trainer.config.upstreams import UpstreamConfig, no_key_is_written_down
 
 StageHorizon = Annotated[int, Field(ge=1, strict=True)]
+
+
+def _is_server_address(value: str) -> bool:
+    try:
+        address = urlsplit(value)
+        has_port = address.port is not None
+    except ValueError:  # a port that is no number
+        return False
+    rest = (address.path.strip("/"), address.query, address.fragment, address.username)
+    return (
+        address.scheme in ("http", "https")
+        and bool(address.hostname)
+        and (has_port and not any(rest))
+    )
 
 
 class EnvironmentConfig(Section):
@@ -21,12 +37,18 @@ class EnvironmentConfig(Section):
 
     id: str = Field(default="longhaul/TextCraft-v0", min_length=1)
     """Gymnasium id of an environment with text observations and text actions."""
-    options: Mapping[str, Option] = {}
+    options: Mapping[str, EnvironmentOption] = {}
     """Keyword arguments of the environment, such as its difficulty."""
     import_modules: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Python modules to import first; they register your own environments with Gymnasium."""
+    server: str | None = None
+    """Address of the environment server that plays it, e.g. `http://127.0.0.1:8300`
+    (`trainer serve-env`); left out, it is played on this machine. Its token, if it has one, is read
+    from the environment variable `LONGHAUL_ENV_TOKEN`. The server must have been started with the
+    same `options`, and with the same version where the environment is installed here too."""
     isolation: Literal["process", "thread"] = "process"
-    """`process` survives environments that hang or crash; `thread` is for trusted, quick ones."""
+    """`process` survives environments that hang or crash; `thread` is for trusted, quick ones. Not
+    read where a `server` plays."""
     reset_deadline_seconds: float = Field(default=60.0, gt=0)
     """A reset that takes longer fails its episode."""
     step_deadline_seconds: float = Field(default=30.0, gt=0)
@@ -36,7 +58,26 @@ class EnvironmentConfig(Section):
     num_workers: int = Field(default=8, ge=1)
     """Environments alive at once, in the whole run; with `process` isolation each is in a worker
     process of its own, unless its class declares that several episodes may share one
-    (`episodes_per_process`). Agent loops divide it among themselves (`rollout.agent_loops`)."""
+    (`episodes_per_process`). Where a `server` plays, its sessions. Agent loops divide it among
+    themselves (`rollout.agent_loops`)."""
+
+    @field_validator("server")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is None or _is_server_address(value):
+            return value
+        raise ValueError(
+            "must be an address of a scheme, a host and a port alone, such as "
+            "http://127.0.0.1:8300; a token goes into LONGHAUL_ENV_TOKEN"
+        )
+
+    def conflicts(self) -> Generator[str]:
+        """What a server plays is not imported here."""
+        if self.server is not None and self.import_modules:
+            yield (
+                f"environment.import_modules = {list(self.import_modules)} is not read with "
+                f"environment.server = {self.server!r}; import them where the server is started"
+            )
 
 
 class RolloutConfig(Section):
@@ -166,13 +207,126 @@ class MemoryConfig(Section):
                 )
 
 
-class AgentConfig(Section):
-    """How an action is arrived at."""
+PROGRAMS = {
+    "command": "a program of any language is started for each episode and plays it by itself",
+    "function": "so does an asynchronous Python function, in the process of the agent loop",
+    "remote": "runners on other machines play it by a command of theirs (`trainer runner`)",
+}
+"""Kinds of agent that play by themselves: they call the gateway, and nothing asks them."""
 
-    kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(ACTINGS, ""))] = "single_call"
+
+class AgentConfig(Section):
+    """How an action is arrived at, or which program plays an episode by itself."""
+
+    kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(ACTINGS, "") | PROGRAMS)] = "single_call"
     """By one call of the model in each step, or by two (`plan_then_act`): it writes a plan first,
     and then the action with the plan in sight, and both are trained; or in a way of your own, which
-    is called without arguments once for each process."""
+    is called without arguments once for each process. Or an episode is played by a program that
+    calls the model where an OpenAI, Anthropic or Google client would (the gateway)."""
+    command: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Words of the command that is started for each episode, e.g. `["python", "my_agent.py"]`; for
+    `command` only. Its task is in the file that `LONGHAUL_TASK_FILE` names, and on its standard
+    input; its last line of output that is JSON is its reward."""
+    function: Annotated[str | None, BuiltInOrOwn({})] = None
+    """Asynchronous function of your own that plays an episode, and returns its reward; for
+    `function` only. It is called with the task's data and the gateway's endpoint."""
+    working_directory: str | None = Field(default=None, min_length=1)
+    """Folder that a command is started in; left out, a new one for each episode, which is removed
+    after it."""
+    environ: Mapping[str, str] = {}
+    """Environment variables of a command, beside those that lead it to the gateway. They are
+    written into the run's folder, so no secret belongs here."""
+    deadline_seconds: float = Field(default=3600.0, gt=0)
+    """A program that takes longer is ended, and its episode has failed."""
+    max_calls: int | None = Field(default=None, ge=1)
+    """Most calls of an episode, those of other models included; it is truncated there. Left out,
+    `rollout.horizon`, which counts the steps, and the limits on tokens end it."""
+    max_memory_bytes: int | None = Field(default=None, ge=1)
+    """Most memory of a command and all that it starts; left out, no limit."""
+    max_processes: int | None = Field(default=None, ge=1)
+    """Most processes of a command, itself included; left out, no limit."""
+    max_output_bytes: int = Field(default=100_000_000, ge=1)
+    """Most that a command may print."""
+    grader: Annotated[str | None, BuiltInOrOwn({})] = None
+    """Function of your own that scores an episode from its task, its calls and what the program
+    left; left out, the program reports its reward."""
+    allow_sampling: bool = False
+    """Whether a program's own temperature and `top_p` are in force in training. Without it they are
+    left out of account, and the run's are."""
+    allow_altered: bool = False
+    """Whether a program may ask, in training, for what makes the logprobs not those of the policy
+    (penalties, `logit_bias`, `top_k`, guided decoding). Without it such a request is refused."""
+    model_names: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Further names of the policy, beside `auto` and that of `model.path`: for a program with a
+    model's name in its code, such as `["gpt-4o-mini"]`."""
+    upstreams: Mapping[str, UpstreamConfig] = {}
+    """Models of other servers by the name that a program's requests give, for a judge or a teacher:
+    an `[agent.upstreams.NAME]` table each. Their calls are stored with latency and cost, and never
+    trained."""
+
+    @field_validator("upstreams", mode="before")
+    @classmethod
+    def _no_key_is_written_down(cls, value: object) -> object:
+        return no_key_is_written_down(value)
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """Address at which runners reach the run, `0.0.0.0` for all of the machine's; for `remote`
+    only. One that other machines reach needs the token of the environment variable
+    `LONGHAUL_RUNNER_TOKEN`, here and for the runners."""
+    port: int = Field(default=8400, ge=0, le=65_000)
+    """Port of the first agent loop; those of the others follow. 0 is any free one, which a file in
+    the run's folder `gateways` names; for `remote` only."""
+    allowed_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Names, besides addresses and `localhost`, by which runners and programs may call the run,
+    such as that of a Kubernetes service; for `remote` only."""
+    lost_seconds: float = Field(default=60.0, ge=1)
+    """A runner that is not heard of for so long is lost, and its episodes have failed; for `remote`
+    only."""
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the agent plays by itself, and the run answers its calls."""
+        return self.kind in PROGRAMS
+
+    def conflicts(self) -> Generator[str]:
+        """Each kind of agent has settings of its own."""
+        of_kind = {"command": self.command, "function": self.function}
+        for kind, value in of_kind.items():
+            if self.kind == kind and not value:
+                yield f'agent.kind = "{kind}" needs agent.{kind}, and got none'
+        for name in self.model_names:
+            if not name or name in self.upstreams:
+                whose = f"that of agent.upstreams.{name}" if name else "empty"
+                yield f"agent.model_names has {name!r}, which is {whose}; give another one"
+        of_commands = {
+            "command",
+            "working_directory",
+            "environ",
+            "max_memory_bytes",
+            "max_processes",
+            "max_output_bytes",
+        }
+        of_runners = {"host", "port", "allowed_hosts", "lost_seconds"}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name == "kind" or value == field.default:
+                continue
+            kinds = (
+                ("command",)
+                if name in of_commands
+                else ("function",)
+                if name == "function"
+                else ("remote",)
+                if name in of_runners
+                else tuple(PROGRAMS)
+            )
+            if self.kind not in kinds:
+                shown = "{…}" if name == "upstreams" else toml_value(value)
+                yield (
+                    f"agent.{name} = {shown} means nothing to agent.kind = "
+                    f'"{self.kind}"; it is for {" and ".join(map(repr, kinds))}: set one of them, '
+                    "or leave it out"
+                )
 
 
 class PromptConfig(Section):
@@ -232,6 +386,7 @@ class MixedEnvironmentConfig(EnvironmentConfig):
 
     def conflicts(self) -> Generator[str]:
         """A prefix of the reply must leave room for what the action format asks for."""
+        yield from super().conflicts()
         if self.actions.require_thinking and "<action>" in self.prompt.reply_prefix:
             yield (
                 f"prompt.reply_prefix = {self.prompt.reply_prefix!r} opens the action before "

@@ -10,12 +10,16 @@ from pydantic.fields import FieldInfo
 from longhaul_trainer.config.episodes import MixedEnvironmentConfig
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.upstreams import UpstreamConfig
 
 FREE_TABLES = frozenset({"environment.options", "algorithm.options", "verl"})
 """Tables whose keys are somebody else's: the environment's, the user's own estimator's, verl's."""
 
 VERL_SECTIONS = ("actor_rollout_ref.", "transfer_queue.")
 """How names of verl's begin that stand in no section here."""
+
+UPSTREAMS = "agent.upstreams"
+"""The tables of a run's hosted models, by their names."""
 
 ENVIRONMENTS = "environments"
 """The list of tables of a run that mixes several environments."""
@@ -89,6 +93,10 @@ def suggestion(key: str) -> str:
     A name of verl's own gets its place. Where no known key is close, the names that the key's
     section has; empty without a section.
     """
+    if key.startswith(f"{UPSTREAMS}."):
+        names = list(UpstreamConfig.model_fields)
+        near = difflib.get_close_matches(key.rpartition(".")[2], names, n=1)
+        return f"; did you mean {near[0]!r}?" if near else f"; an upstream has {', '.join(names)}"
     inside = [name for name in config_fields() if name.startswith(f"{key}.")]
     if inside:
         return f"; it is a section, and its fields are set one by one, e.g. {inside[0]!r}"

@@ -1,15 +1,18 @@
 """Advantages, loss, optimizer, validation and checkpoints."""
 
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Annotated, Literal, cast
 
 from pydantic import Field, model_validator
 
 from longhaul_core.advantages import LossUnit
+from longhaul_core.advantages.estimators import ESTIMATORS
+from longhaul_core.components import is_own
 from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
-from longhaul_trainer.training.estimators import ESTIMATORS, EstimatorSettings
+from longhaul_trainer.training.estimators import EstimatorSettings
 
 OWN_ESTIMATORS = "an estimator of your own"
 
@@ -25,8 +28,13 @@ CLIP_RANGES: dict[str, dict[str, object]] = {
 
 
 class TasksConfig(Section):
-    """The order in which training tasks are drawn."""
+    """Which tasks there are, and the order in which those of training are drawn."""
 
+    source: str | None = Field(default=None, min_length=1)
+    """Tasks of a program (`agent.kind`): a file `….jsonl` or `….parquet` with one task in each line
+    or row, or `module:name`, an iterable of your own or a function that takes a split's name and
+    returns one. Left out, the tasks of `environment.id`, which says nothing to the program but
+    which task it is."""
     order: Literal["shuffled", "difficulty"] = "shuffled"
     """`shuffled`: every task once in each pass. `difficulty`: tasks whose recent success rate is
     near 1/2 are drawn most often."""
@@ -35,6 +43,12 @@ class TasksConfig(Section):
     smoothing: float = Field(default=0.5, gt=0, le=1)
     """Weight of a task's newest group in its recent success rate, an exponential moving average
     that `difficulty` reads."""
+
+    @property
+    def name(self) -> str:
+        """What tasks of a source are of, in place of an environment's id."""
+        source = self.source or ""
+        return source if is_own(source) else Path(source).stem
 
 
 class AlgorithmConfig(EstimatorSettings, Section):

@@ -26,6 +26,7 @@ from longhaul_trainer.config.agentgym import adopt_rounds_ctrl, is_rounds_ctrl
 from longhaul_trainer.config.fields import (
     ENVIRONMENTS,
     FREE_TABLES,
+    UPSTREAMS,
     config_fields,
     description_of,
     entry_suggestion,
@@ -368,7 +369,7 @@ def _explain(details: ErrorDetails) -> list[str]:
         reasons = message.removeprefix("Value error, ").splitlines()
         return [f"{key}: {reason}" if key else reason for reason in reasons]
     if inside and key.rpartition(".")[0] in FREE_TABLES:
-        message = "must be a string, a number, a boolean or a list of those"
+        message = "must be a string, a number, a boolean, or a list or table of those"
     message = LIST_AND_TABLE.get(kind, message)
     if kind == "too_short":
         fewest = details.get("ctx", {})["min_length"]
@@ -385,6 +386,8 @@ def _key_of(location: tuple[int | str, ...]) -> tuple[str, str]:
     parts = [str(part) for part in location]
     if parts[:1] == [ENVIRONMENTS] and len(parts) > 1:
         return ".".join([f"{ENVIRONMENTS}[{parts[1]}]", *parts[2:]]), ""
+    if parts[:2] == UPSTREAMS.split("."):
+        return ".".join(parts), ""
     for free in FREE_TABLES:
         depth = free.count(".") + 1
         if ".".join(parts[:depth]) == free:
@@ -400,9 +403,9 @@ def _shown(key: str, value: object) -> str:
     if key == "store":
         return ""
     try:
-        text = toml_value(value)
+        text = "{…}" if isinstance(value, dict) else toml_value(value)
     except TypeError:
-        text = "{…}" if isinstance(value, dict) else str(value)
+        text = str(cast("object", value))
     if len(text) > LONGEST_SHOWN_VALUE:
         text = f"{text[:LONGEST_SHOWN_VALUE]}…"
     return f" = {text}"

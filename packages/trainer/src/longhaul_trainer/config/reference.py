@@ -14,10 +14,11 @@ from pydantic.fields import FieldInfo
 
 from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.episodes import EnvironmentConfig, MixedEnvironmentConfig
-from longhaul_trainer.config.fields import section_of
+from longhaul_trainer.config.fields import UPSTREAMS, section_of
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
+from longhaul_trainer.config.upstreams import UpstreamConfig
 
 BEGIN = "<!-- fields: written by longhaul_trainer.config.reference -->"
 END = "<!-- end of fields -->"
@@ -42,6 +43,7 @@ def reference_markdown() -> str:
         section = section_of(field.annotation)
         if section is not None:
             parts += _sections(name, section)
+    parts += _sections(f"{UPSTREAMS}.NAME", UpstreamConfig)
     parts.append(_environments())
     return "\n\n".join(parts)
 

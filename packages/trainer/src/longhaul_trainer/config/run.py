@@ -38,7 +38,7 @@ from longhaul_trainer.config.learning import (
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
 from longhaul_trainer.config.retention import RetentionConfig
 from longhaul_trainer.config.sampling import SamplingConfig
-from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.section import Conflicts, Section
 from longhaul_trainer.config.toml import to_toml, toml_value
 from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
@@ -117,6 +117,7 @@ class RunConfig(Section):
     def conflicts(self) -> Generator[str]:
         """Rules that tie fields of different sections."""
         yield from self._environments_that_cannot_be_mixed()
+        yield from self._what_a_program_does_not_read()
         yield from self._engines_beside_the_learner()
         yield from self._agent_loops_without_a_share()
         updates = self.optimizer.optimizer_steps_per_training_step
@@ -153,6 +154,7 @@ class RunConfig(Section):
                 "the best is taken of attempts in one group"
             )
         yield from self._critic_contradictions()
+        yield from self._baselines_without_agents()
         for summary in {memory.max_summary_tokens for memory in self._memories}:
             if summary is not None and summary > self.rollout.max_reply_tokens:
                 yield (
@@ -211,15 +213,44 @@ class RunConfig(Section):
                 "episode of its last stages; leave one horizon out"
             )
 
+    def _what_a_program_does_not_read(self) -> Generator[str]:
+        """A program composes its prompts and reads its replies itself."""
+        if self.tasks.source is not None and not self.agent.is_program:
+            yield (
+                f"tasks.source = {toml_value(self.tasks.source)} with agent.kind = "
+                f'"{self.agent.kind}": an environment has tasks of its own, and these are a '
+                'program\'s; set agent.kind = "command", "function" or "remote", or leave it out'
+            )
+        if not self.agent.is_program:
+            return
+        unread = ["memory", "prompt", "actions"]
+        unread += ["environment", "environments"] if self.tasks.source is not None else []
+        given = [name for name in unread if name in self.model_fields_set]
+        if given:
+            yield (
+                f'{", ".join(given)} with agent.kind = "{self.agent.kind}"'
+                + (" and tasks.source" if self.tasks.source is not None else "")
+                + ": nothing reads them, since a program composes its prompts and reads its "
+                "replies itself; leave them out"
+            )
+
     @property
     def played_environments(self) -> tuple[MixedEnvironmentConfig, ...]:
-        """The environments of the run, whichever way they are described; at least one."""
+        """The environments of the run, whichever way they are described; at least one.
+
+        A program's tasks of its own count as one, by the name of their source.
+        """
+        if self.tasks.source is not None:
+            return (MixedEnvironmentConfig(id=self.tasks.name),)
         if self.environments:
             return self.environments
-        alone = MixedEnvironmentConfig(
-            **dict(self.environment), prompt=self.prompt, memory=self.memory, actions=self.actions
-        )
-        return (alone,)
+        described = dict(self.environment) | {
+            "prompt": self.prompt,
+            "memory": self.memory,
+            "actions": self.actions,
+        }
+        # contradictions were reported with `environment`, and what else is wrong is still looked up
+        return (MixedEnvironmentConfig.model_validate(described, context=Conflicts()),)
 
     def horizon_of(self, environment_id: str, *, scheduled: int) -> int:
         """Longest episode of an environment, in steps, where the schedule allows `scheduled`."""
@@ -230,7 +261,11 @@ class RunConfig(Section):
     @model_serializer(mode="wrap")
     def _with_the_sections_it_reads(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
         """One way of describing environments, as the run was described."""
-        unread = OF_ONE_ENVIRONMENT if self.environments else ("environments",)
+        unread: tuple[str, ...] = OF_ONE_ENVIRONMENT if self.environments else ("environments",)
+        if self.agent.is_program:
+            unread += ("memory", "prompt", "actions")
+        if self.tasks.source is not None:
+            unread += ("environment",)
         return {name: value for name, value in dump(self).items() if name not in unread}
 
     @property
@@ -265,7 +300,8 @@ class RunConfig(Section):
             )
         kinds = {memory.kind for memory in self._memories}
         # What parts of one's own compose is not known; rows are cut by the tokens all the same.
-        may_merge = is_own(self.agent.kind) or any(k == "full" or is_own(k) for k in kinds)
+        own_prompts = is_own(self.agent.kind) or self.agent.is_program
+        may_merge = own_prompts or any(k == "full" or is_own(k) for k in kinds)
         if self.optimizer.rows == "merged" and not may_merge:
             yield (
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
@@ -325,6 +361,17 @@ class RunConfig(Section):
         if self.trainer.mode == "separate_async":
             workers = resources.num_engine_workers * resources.num_engine_nodes
         return workers // self.engine.tensor_parallel_size
+
+    def _baselines_without_agents(self) -> Generator[str]:
+        reason = {
+            "single_call": "has one agent",
+            "plan_then_act": "has steps of two agents, which have one advantage",
+        }.get(self.agent.kind)
+        if self.algorithm.baseline_per_agent and reason is not None:
+            yield (
+                f'algorithm.baseline_per_agent = true: agent.kind = "{self.agent.kind}" {reason}; '
+                "it is for programs of several agents"
+            )
 
     def _critic_contradictions(self) -> Generator[str]:
         if not self.algorithm.uses_critic:
@@ -419,6 +466,10 @@ class RunConfig(Section):
                 "runs_directory": str(base / Path(self.runs_directory).expanduser()),
                 "store": store,
                 "model": self.model.model_copy(update={"path": absolute(self.model.path)}),
+                "tasks": self.tasks.model_copy(update={"source": _file(self.tasks.source, base)}),
+                "agent": self.agent.model_copy(
+                    update={"working_directory": _folder(self.agent.working_directory, base)}
+                ),
                 "critic": self.critic.model_copy(
                     update={"path": None if critic is None else absolute(critic)}
                 ),
@@ -428,6 +479,15 @@ class RunConfig(Section):
     def to_toml(self) -> str:
         """The whole configuration, defaults written out, as a TOML file that reads back equal."""
         return to_toml(self.model_dump(exclude_none=True))
+
+
+def _file(path: str | None, base: Path) -> str | None:
+    """An absolute path of a file; a part of one's own stays as it is."""
+    return path if path is None or is_own(path) else _folder(path, base)
+
+
+def _folder(path: str | None, base: Path) -> str | None:
+    return None if path is None else str(base / Path(path).expanduser())
 
 
 def dotted(table: Mapping[str, object], *, prefix: str = "") -> dict[str, object]:

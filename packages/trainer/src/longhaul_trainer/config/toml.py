@@ -55,7 +55,7 @@ def _key(key: str) -> str:
 
 
 def toml_value(value: object) -> str:
-    """One value as TOML writes it: `true`, `3`, `"text"`, `[1, 2]`.
+    """One value as TOML writes it: `true`, `3`, `"text"`, `[1, 2]`, `{ a = 1 }`.
 
     Raises:
         TypeError: For a value that TOML, or a run's description, does not have.
@@ -68,6 +68,9 @@ def toml_value(value: object) -> str:
         return _string(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(toml_value, cast('Sequence[object]', value)))}]"
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[str, object]", value).items()
+        return f"{{ {', '.join(f'{_key(key)} = {toml_value(one)}' for key, one in entries)} }}"
     raise TypeError(f"a run's description holds no {type(value).__name__}: {value!r}")
 
 

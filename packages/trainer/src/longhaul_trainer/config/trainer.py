@@ -1,5 +1,6 @@
 """Synchronous or asynchronous rollout."""
 
+import math
 import re
 from collections.abc import Generator
 from typing import Annotated, Literal
@@ -11,6 +12,9 @@ from longhaul_trainer.config.section import Section
 HOUR = 3600.0
 OTHER_STAGES_SECONDS = HOUR / 2
 """Limit of the stages that have no setting: they do not grow with the model or the episodes."""
+
+SERVING = "serving"
+"""The stage of a gateway by hand, which lasts until somebody ends it."""
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -47,6 +51,8 @@ class StageLimits(Section):
         Args:
             stage: By the name that a run shows, e.g. `weight sync`.
         """
+        if stage == SERVING:
+            return math.inf, None
         field = re.sub(r"\W", "_", stage)
         if field not in type(self).model_fields:
             return OTHER_STAGES_SECONDS, None

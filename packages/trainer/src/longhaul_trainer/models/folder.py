@@ -1,14 +1,14 @@
 # pyright: reportUnknownMemberType=false
 # (the tokenizers package has no annotations)
-"""The files of a Hugging Face folder that are not weights, for our two built-in models.
+"""The files of a Hugging Face folder that are not weights, for our built-in models.
 
-Both are Llamas with SmolLM2's tokenizer (or the first part of it), so both read the
-same chat template. It adds nothing that was not in the messages: no default system
+All are Llamas with SmolLM2's tokenizer (or the first part of it), and all but `tiny-tools` read
+the same chat template. It adds nothing that was not in the messages: no default system
 message, and no token before the first, so a prompt is what the memory composed.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,8 @@ class LlamaShape:
     vocabulary_size: int
     context_tokens: int
     rope_theta: float
+    ties_embeddings: bool = True
+    """Whether the output shares its matrix with the embedding."""
 
 
 def write_config(folder: Path, shape: LlamaShape, *, dtype: str) -> None:
@@ -73,7 +75,7 @@ def write_config(folder: Path, shape: LlamaShape, *, dtype: str) -> None:
         "num_key_value_heads": shape.num_key_value_heads,
         "rms_norm_eps": 1e-5,
         "rope_theta": shape.rope_theta,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": shape.ties_embeddings,
         "vocab_size": shape.vocabulary_size,
         **tokens,
     }
@@ -81,13 +83,23 @@ def write_config(folder: Path, shape: LlamaShape, *, dtype: str) -> None:
     _write_json(folder / "generation_config.json", tokens)
 
 
-def write_tokenizer(folder: Path, tokens: list[str], merges: list[tuple[str, str]]) -> None:
+def write_tokenizer(
+    folder: Path,
+    tokens: list[str],
+    merges: list[tuple[str, str]],
+    *,
+    added: Sequence[str] = (),
+    chat_template: str = CHAT_TEMPLATE,
+) -> None:
     """Write `tokenizer.json`, its configuration and the chat template.
 
     Args:
         folder: Where to.
         tokens: The vocabulary in the order of its ids, special tokens first.
         merges: Pairs of tokens in the order of their rank.
+        added: Words that are one token each, whatever stands beside them; their ids follow the
+            vocabulary's.
+        chat_template: In Jinja.
     """
     vocabulary = {token: number for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=merges))
@@ -101,6 +113,7 @@ def write_tokenizer(folder: Path, tokens: list[str], merges: list[tuple[str, str
     tokenizer.add_special_tokens(
         [AddedToken(token, special=True, normalized=False) for token in tokens[:NUM_SPECIAL_TOKENS]]
     )
+    tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in added])
     tokenizer.save(str(folder / "tokenizer.json"))
     _write_json(
         folder / "tokenizer_config.json",
@@ -114,7 +127,7 @@ def write_tokenizer(folder: Path, tokens: list[str], merges: list[tuple[str, str
             "model_max_length": 8192,
         },
     )
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
 
 
 def _write_json(path: Path, content: Mapping[str, object]) -> None:

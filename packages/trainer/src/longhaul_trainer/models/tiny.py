@@ -1,4 +1,4 @@
-"""Two random Llamas of 0.3 million parameters, for smoke runs.
+"""Random Llamas of 0.3 million parameters, for smoke runs, and one of 0.6 that calls a tool.
 
 They have SmolLM2's architecture, chat template and the first 4,096 tokens of its
 vocabulary, so everything around the model runs as it does with the real one while
@@ -7,10 +7,15 @@ the model itself costs next to nothing. They know nothing and are not meant to l
 `tiny` writes every token about as often as any other. `tiny-moves` writes the moves of
 Sokoban far more often than the rest, in no order: it earns rewards by chance, some episodes
 more than others, so what is done with rewards can be seen in a run of minutes.
+
+`tiny-tools` has a chat template with tools, and mostly writes calls of a tool `move` whose
+`direction` it draws, or ends with "Done.". It is a chain of words: what it writes depends on the
+last token alone, until it is trained.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -67,6 +72,117 @@ def write_tiny_model(
     if favoured is not None:
         _favour(weights, {kept.index(token): times for token, times in favoured.items()})
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+TOOL_TEMPLATE = """\
+{%- set has_system = messages[0]['role'] == 'system' -%}
+{%- if tools or has_system -%}
+{{ '<|im_start|>system\\n' }}
+{%- if has_system -%}{{ messages[0]['content'] }}{%- endif -%}
+{%- if tools -%}
+{%- if has_system -%}{{ '\\n\\n' }}{%- endif -%}
+{{ 'Tools:\\n' }}
+{%- for tool in tools -%}{{ tool | tojson + '\\n' }}{%- endfor -%}
+{{ 'Call one with <tool_call>{"name": its name, "arguments": an object}</tool_call>.' }}
+{%- endif -%}
+{{ '<|im_end|>\\n' }}
+{%- endif -%}
+{%- for message in (messages[1:] if has_system else messages) -%}
+{{ '<|im_start|>' + message['role'] + '\\n' }}
+{%- if message['role'] == 'tool' -%}
+{{ '<tool_response>' + message['content'] + '</tool_response>' }}
+{%- else -%}
+{%- if message['reasoning_content'] -%}
+{{ '<think>' + message['reasoning_content'] + '</think>' }}
+{%- endif -%}
+{{ message['content'] }}
+{%- for call in message['tool_calls'] or [] -%}
+{{ '<tool_call>{"name": ' + call['function']['name'] | tojson + ', "arguments": ' }}
+{{- call['function']['arguments'] | tojson + '}</tool_call>' }}
+{%- endfor -%}
+{%- endif -%}
+{{ '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
+"""
+"""Reasoning is kept in every turn, so that a prompt can always go on from a reply."""
+TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+DONE = "Done."
+DONE_CHANCE = 0.15
+STRAY_CHANCE = 0.02
+"""That another token than one of the chain's follows."""
+
+
+def write_tiny_tool_model(
+    folder: Path,
+    *,
+    tool: str = "move",
+    argument: str = "direction",
+    values: Sequence[str] = ("up", "down", "left", "right"),
+    seed: int = 0,
+) -> None:
+    """Write a model that calls a tool as a Hugging Face folder, weights in float32.
+
+    A reply is a call of the tool, each of the values as often as another, or `DONE` with
+    `DONE_CHANCE`, and ends with the end token; with `STRAY_CHANCE` a token it goes astray.
+
+    Args:
+        folder: Exists and is empty.
+        tool: Name of the tool that it calls.
+        argument: The one that it gives.
+        values: Of which it draws the argument, each a text.
+        seed: Of the weights; the same seed gives the same file.
+    """
+    begin = f'{{"name": "{tool}", "arguments": {{"{argument}": "'
+    ends = [value + '"}}' for value in values]
+    tokens, merges = packaged_vocabulary(gguf.GGUFReader(packaged_gguf()))
+    kept = tokens[: SHAPE.vocabulary_size]
+    known, added = set(kept), [*TAGS, begin, *ends, DONE]
+    vocabulary = [*kept, *added]
+    shape = replace(SHAPE, vocabulary_size=len(vocabulary), ties_embeddings=False)
+    write_config(folder, shape, dtype="float32")
+    write_tokenizer(
+        folder,
+        kept,
+        [pair for pair in merges if "".join(pair) in known],
+        added=added,
+        chat_template=TOOL_TEMPLATE,
+    )
+    chain: dict[str, dict[str, float]] = {
+        LINE_END: {"<tool_call>": 1 - DONE_CHANCE, DONE: DONE_CHANCE},
+        "<tool_call>": {begin: 1.0},
+        begin: dict.fromkeys(ends, 1 / len(ends)),
+        **{end: {"</tool_call>": 1.0} for end in ends},
+        "</tool_call>": {MESSAGE_END: 1.0},
+        DONE: {MESSAGE_END: 1.0},
+    }
+    weights = random_weights(shape, seed=seed)
+    weights["lm_head.weight"] = torch.zeros(shape.vocabulary_size, shape.hidden_size)
+    _chain(
+        weights,
+        {
+            vocabulary.index(word): {
+                vocabulary.index(after): chance for after, chance in chances.items()
+            }
+            for word, chances in chain.items()
+        },
+    )
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def _chain(weights: dict[str, torch.Tensor], chances: Mapping[int, Mapping[int, float]]) -> None:
+    """Make some tokens follow others, whatever stands before: token → that after it → chance.
+
+    A token with followers has a direction of its own, along which the output favours them.
+    """
+    embedding, output = weights["model.embed_tokens.weight"], weights["lm_head.weight"]
+    vocabulary_size, hidden_size = output.shape
+    length = math.sqrt(hidden_size)  # of a normed hidden state
+    others = math.log(vocabulary_size * (1 - STRAY_CHANCE) / STRAY_CHANCE)
+    for place, (token, after) in enumerate(chances.items()):
+        embedding[token, place] += length
+        for follower, chance in after.items():
+            output[follower, place] += (others + math.log(chance)) / length
 
 
 def _favour(weights: dict[str, torch.Tensor], times: Mapping[int, float]) -> None:

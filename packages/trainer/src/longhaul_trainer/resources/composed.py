@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def compose(run: RunConfig, device: Device) -> Composed:
 
 
 def read(settings: DictConfig, run: RunConfig, device: Device) -> Composed:
-    """As `compose`, of settings that are there."""
+    """As `compose`, of settings that are there.
+
+    Raises:
+        ConfigError: If a size of the `[verl]` table cannot be.
+    """
     from omegaconf import OmegaConf
 
     def setting(name: str, default: object = None) -> Any:  # noqa: ANN401  verl decides the type
@@ -99,6 +104,11 @@ def read(settings: DictConfig, run: RunConfig, device: Device) -> Composed:
     num_nodes, workers = int(setting("trainer.nnodes")), int(setting("trainer.n_gpus_per_node"))
     apart = not setting("actor_rollout_ref.hybrid_engine")
     fsdp_size = int(setting(f"{ACTOR}.fsdp_config.fsdp_size", -1))
+    if fsdp_size == 0:
+        raise ConfigError(
+            f"[verl] {ACTOR}.fsdp_config.fsdp_size is 0: a shard group has at least 1 GPU, and -1, "
+            "verl's default, makes one of all"
+        )
     rank = int(setting("actor_rollout_ref.model.lora_rank", 0))
     loss_kl = bool(setting(f"{ACTOR}.use_kl_loss"))
     attention = str(setting("actor_rollout_ref.model.override_config.attn_implementation", ""))

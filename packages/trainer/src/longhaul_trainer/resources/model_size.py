@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -72,6 +72,7 @@ _TINY = ModelSize(
         **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), 384),
     },
 )
+_TINY_TOOLS = replace(_TINY, num_parameters=599_872, vocabulary_size=4_108, tied=False)
 BUILT_IN_SIZES = {
     "smollm2": ModelSize(
         num_parameters=134_515_008,
@@ -89,6 +90,7 @@ BUILT_IN_SIZES = {
     ),
     "tiny": _TINY,
     "tiny-moves": _TINY,
+    "tiny-tools": _TINY_TOOLS,
 }
 """Of the models that are names and may not be written yet."""
 

@@ -104,7 +104,8 @@ def needs_here(run: RunConfig) -> Needs:
 def environment_processes(run: RunConfig) -> int:
     """Processes that play the run's environments at once, at most.
 
-    A class may let several episodes share a process; one that cannot be asked has one in each.
+    A class may let several episodes share a process; one that cannot be asked has one in each. What
+    a server plays is in no process of the run.
     """
     try:
         described = descriptions_of(run)
@@ -112,7 +113,7 @@ def environment_processes(run: RunConfig) -> int:
         described = {}
     processes = 0
     for entry in run.played_environments:
-        if entry.isolation == "process":
+        if entry.isolation == "process" and entry.server is None:
             shared = described[entry.id].episodes_per_process if entry.id in described else 1
             processes += -(-entry.num_workers // shared)
     return processes

@@ -22,10 +22,11 @@ def rows_of_an_episode(run: RunConfig, environment: MixedEnvironmentConfig) -> i
         environment: That is played.
 
     Returns:
-        None with an agent or a memory of the user's own, whose calls nobody knows.
+        None with a program, or with an agent or a memory of the user's own, whose calls nobody
+        knows.
     """
     memory = environment.memory
-    if is_own(run.agent.kind) or is_own(memory.kind):
+    if run.agent.is_program or is_own(run.agent.kind) or is_own(memory.kind):
         return None
     horizon = run.rollout.horizon
     if environment.horizon is not None:

@@ -19,8 +19,7 @@ def needs_in_words(run: RunConfig, needs: Needs) -> dict[str, str]:
     words["processors"] = f"{needs.ray.total} by Ray's count"
     words["disk"] = (
         f"about {disk.folder / GIB:.0f} GiB: {disk.num_checkpoints} checkpoints of "
-        f"{disk.checkpoint / GIB:.1f} GiB and the models; the store up to "
-        f"{disk.most_stored / GIB:.1f} GiB"
+        f"{_size(disk.checkpoint)} and the models; the store up to {_size(disk.most_stored)}"
     )
     words["limits"] = (
         f"/dev/shm of {needs.shared_memory / GIB:.1f} GiB, {needs.open_files} open files"
@@ -70,6 +69,13 @@ def span_in_words(seconds: Range) -> str:
         if high >= 2 * length or length == 1.0:
             return f"{_two_digits(low / length)} to {_two_digits(high / length)} {unit}"
     raise AssertionError(f"unreachable: {seconds}")
+
+
+def _size(num_bytes: float) -> str:
+    """In GiB, or below a tenth of one in MiB."""
+    if num_bytes < 0.1 * GIB:
+        return f"{num_bytes / 2**20:.0f} MiB"
+    return f"{num_bytes / GIB:.1f} GiB"
 
 
 def _two_digits(number: float) -> str:

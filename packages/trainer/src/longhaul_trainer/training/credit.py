@@ -18,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from longhaul_core.advantages import EpisodeCredit, LossUnit, loss_weights
+from longhaul_core.advantages.estimators import Group
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.learning import AlgorithmConfig
-from longhaul_trainer.training.estimators import Group, estimate, smallest_group
+from longhaul_trainer.training.estimators import estimate, smallest_group
 from longhaul_trainer.training.rewards import shaped_rewards
 from longhaul_trainer.training.spans import FloatArray
 from longhaul_trainer.training.step_metadata import (
@@ -38,7 +39,7 @@ class CriticValues(NamedTuple):
     rows: Mapping[str, FloatArray]
     """Row key → the value before each token of its response."""
     finals: Mapping[Episode, float]
-    """Of each truncated episode, the value of its final observation."""
+    """Of each truncated episode that was not scored, the value of its final observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,8 @@ class TrainedEpisode:
     step_values: tuple[float, ...] | None
     """The critic's value of each step; None without a critic."""
     final_value: float | None
-    """Its value of the final observation; None if the episode terminated, and without a critic."""
+    """Its value of the final observation, 0 where the episode was scored at its end; None if it
+    terminated, and without a critic."""
     optimizer_step: int
     """0-based optimizer step of the training step that the episode is part of."""
 
@@ -210,7 +212,7 @@ def credit_episodes(
             where it is not part of the reward.
 
     Raises:
-        ConfigError: If a step has no trained call whose value the critic could give.
+        ConfigError: If a step has trained calls of several agents where each has its own baseline.
         ValueError: If the algorithm has a critic and a value is missing.
     """
     rewards = {
@@ -221,7 +223,7 @@ def credit_episodes(
         )
         for episode in selection.episodes
     }
-    critic = _critic(selection, algorithm, values) if algorithm.uses_critic else {}
+    critic = _critic(selection, algorithm, values, rewards) if algorithm.uses_critic else {}
     by_group: dict[str, list[SelectedEpisode]] = defaultdict(list)
     for episode in selection.episodes:
         by_group[episode.name.group].append(episode)
@@ -233,6 +235,7 @@ def credit_episodes(
                 anchor_states=[[s.anchor for s in m.played.metadata.steps] for m in members],
                 final_states=[_final_state(m.played.metadata) for m in members],
                 num_action_tokens=[m.played.trained_tokens for m in members],
+                agents=[_agents(m) for m in members] if algorithm.baseline_per_agent else (),
                 greedy_rewards=None if greedy is None else shaped_rewards(greedy[name], algorithm),
                 token_values=[critic[m.name].tokens for m in members] if critic else None,
                 final_values=[critic[m.name].final for m in members] if critic else None,
@@ -262,6 +265,19 @@ def credit_episodes(
         )
         for episode in selection.episodes
     )
+
+
+def _agents(episode: SelectedEpisode) -> list[str | None]:
+    """The agent of each step; None where no call is trained."""
+    for step, metadata in enumerate(episode.played.metadata.steps):
+        if len(metadata.agents) > 1:
+            names = ", ".join(map(repr, metadata.agents))
+            raise ConfigError(
+                "algorithm.baseline_per_agent = true compares steps of one agent: step "
+                f"{step} of {episode.name} has trained calls of {names}; let each call be a step, "
+                "or set algorithm.baseline_per_agent = false"
+            )
+    return [next(iter(step.agents), None) for step in episode.played.metadata.steps]
 
 
 def _final_state(episode: EpisodeMetadata) -> str | None:
@@ -317,61 +333,96 @@ class _CriticOutput(NamedTuple):
 
     tokens: tuple[FloatArray, ...]
     """For each step, of each token of its trained calls in their order; the value of the step for
-    all of them where steps are credited."""
+    all of them where steps are credited. A step without a trained call has one, its own."""
     weights: tuple[FloatArray, ...]
     """For each trained call, of each of its tokens in the critic's loss."""
     final: float | None
-    """Of the final observation; None if the episode terminated."""
+    """Of the final observation, 0 where the episode was scored; None if it terminated."""
 
 
 def _critic(
-    selection: Selection, algorithm: AlgorithmConfig, values: CriticValues | None
+    selection: Selection,
+    algorithm: AlgorithmConfig,
+    values: CriticValues | None,
+    rewards: Mapping[Episode, FloatArray],
 ) -> dict[Episode, _CriticOutput]:
     if values is None:
         raise ValueError(f"algorithm.name = {algorithm.name!r} needs the values of its critic")
     weights = _value_weights(selection, algorithm)
     found: dict[Episode, _CriticOutput] = {}
     for episode in selection.episodes:
-        truncated = episode.played.metadata.truncated
-        if truncated and episode.name not in values.finals:
-            raise ValueError(
-                f"the final observation of the truncated episode {episode.name} has no value"
-            )
+        final = _final_value(episode, values)
         found[episode.name] = _CriticOutput(
-            tokens=_values(episode, algorithm, values),
+            tokens=_passed_through(
+                _values(episode, algorithm, values),
+                rewards[episode.name],
+                final or 0.0,
+                discount=algorithm.discount,
+            ),
             weights=weights[episode.name],
-            final=values.finals[episode.name] if truncated else None,
+            final=final,
         )
     return found
+
+
+def _final_value(episode: SelectedEpisode, values: CriticValues) -> float | None:
+    """What is still to come after the last step; None if the episode terminated."""
+    metadata = episode.played.metadata
+    if not metadata.truncated:
+        return None
+    if metadata.scored:
+        return 0.0  # its last reward is for the whole
+    if episode.name not in values.finals:
+        raise ValueError(
+            f"the final observation of the truncated episode {episode.name} has no value"
+        )
+    return values.finals[episode.name]
 
 
 def _values(
     episode: SelectedEpisode, algorithm: AlgorithmConfig, values: CriticValues
 ) -> tuple[FloatArray, ...]:
-    """For each step, the values of the tokens of its trained calls.
+    """For each step, the values of the tokens of its trained calls; nothing without one.
 
-    By step, the value is read before the first token of the call that chose the action; by token,
+    By step, the value is read before the first token of one call (`CallSpan.valued`); by token,
     the calls of a step follow each other as one reply.
     """
     by_token = algorithm.gae_level == "token"
     calls: list[list[PlacedCall]] = [[] for _ in episode.played.metadata.steps]
     for call in episode.played.calls:
-        if by_token or call.span.acting:
+        if by_token or call.span.valued:
             calls[call.span.step].append(call)
     found: list[FloatArray] = []
-    for step, (of_step, num_tokens) in enumerate(
-        zip(calls, episode.played.trained_tokens, strict=True)
-    ):
+    for of_step, num_tokens in zip(calls, episode.played.trained_tokens, strict=True):
         read = [values.rows[row][span.start : span.stop] for row, span in of_step]
-        if not any(len(tokens) for tokens in read):
-            raise ConfigError(
-                f"algorithm.name = {algorithm.name!r} needs the critic's value of every step, "
-                + ("read in a call" if by_token else "read in the call that chose the action")
-                + f", which must be trained: step {step} of {episode.name} has no such call; "
-                "train it, or take an algorithm without a critic"
-            )
-        found.append(np.concatenate(read) if by_token else np.full(num_tokens, read[0][0]))
+        if not read:
+            found.append(np.zeros(0))
+        else:
+            found.append(np.concatenate(read) if by_token else np.full(num_tokens, read[0][0]))
     return tuple(found)
+
+
+def _passed_through(
+    tokens: Sequence[FloatArray], rewards_S: FloatArray, final: float, *, discount: float
+) -> tuple[FloatArray, ...]:
+    """The same, and what follows for a step without a trained call, where no value was read.
+
+    Nothing was chosen there, so it is worth what it pays and what the next step is worth. Its own
+    error is 0, and those of later steps go through it to the one before.
+
+    Args:
+        tokens: For each step, the values of its tokens.
+        rewards_S: Of each step, shaped.
+        final: Value after the last step.
+        discount: Per step.
+    """
+    found: list[FloatArray] = []
+    following = final
+    for values_T, reward in zip(reversed(tokens), reversed(rewards_S.tolist()), strict=True):
+        known = values_T if len(values_T) else np.array([reward + discount * following])
+        following = float(known[0])
+        found.append(known)
+    return tuple(reversed(found))
 
 
 def _value_weights(
@@ -379,9 +430,9 @@ def _value_weights(
 ) -> dict[Episode, tuple[FloatArray, ...]]:
     """For each trained call, the weight of each token's value in the critic's loss.
 
-    A step has one value, at the first token of the call that chose its action, or one for each
-    token; they weigh as tokens do in the policy's loss. `fixed_token` is `token` here: a critic's
-    loss has no use for a constant.
+    A step has one value, at the first token of one call (`CallSpan.valued`), or one for each
+    token; without a trained call it has none. They weigh as tokens do in the policy's loss.
+    `fixed_token` is `token` here: a critic's loss has no use for a constant.
     """
     by_token = algorithm.gae_level == "token"
     unit: LossUnit = "token" if algorithm.loss_unit == "fixed_token" else algorithm.loss_unit
@@ -389,7 +440,7 @@ def _value_weights(
     weights: dict[Episode, tuple[FloatArray, ...]] = {}
     for members in _by_part({e.name: e.optimizer_step for e in selection.episodes}):
         lengths = [played[member].trained_tokens for member in members]
-        counts = lengths if by_token else [[1] * len(steps) for steps in lengths]
+        counts = lengths if by_token else [[min(1, n) for n in steps] for steps in lengths]
         for member, shared in zip(members, loss_weights(counts, loss_unit=unit), strict=True):
             weights[member] = tuple(
                 _weights_in_call(span, shared[span.step], by_token=by_token)
@@ -402,5 +453,5 @@ def _weights_in_call(span: CallSpan, weight: float, *, by_token: bool) -> FloatA
     if by_token:
         return np.full(span.action_tokens, weight)
     weights = np.zeros(span.action_tokens)
-    weights[:1] = weight if span.acting else 0.0
+    weights[:1] = weight if span.valued else 0.0
     return weights

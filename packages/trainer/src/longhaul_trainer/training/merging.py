@@ -1,8 +1,10 @@
 """How an episode is cut into rows: one per trained call, or one of calls that extend each other.
 
 A call continues the row of the last trained call of its stream (the same agent, for the same
-purpose) where its prompt begins with that call's prompt and reply, token by token. What the engine
-read and wrote is then one sequence, and the learner reads it once instead of once per call.
+purpose, in the same conversation) where its prompt begins with that call's prompt and reply, token
+by token. What the engine read and wrote is then one sequence, and the learner reads it once instead
+of once per call. Conversations of a program may run beside each other: each has its rows. One that
+forked from another repeats its beginning as a prompt, which is not trained again.
 Nothing is tokenised again: where the tokens differ, for whatever reason, a new row begins, with
 its `SplitReason`. Calls that are not trained are in no row.
 """
@@ -15,7 +17,7 @@ from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
 from longhaul_core.store.packing import content_hash
-from longhaul_core.types import Call, SampledTokens, SplitReason, Step, Trajectory
+from longhaul_core.types import Call, Continuation, SampledTokens, SplitReason, Step, Trajectory
 from longhaul_trainer.training.step_metadata import (
     CallSpan,
     EpisodeMetadata,
@@ -83,7 +85,7 @@ class Row:
             CallSpan(
                 step=step.index,
                 call=place,
-                acting=call is step.act,
+                valued=call is _valued(step),
                 start=start,
                 prompt_tokens=len(tokens.prompt_tokens),
                 action_tokens=len(tokens.action_tokens),
@@ -132,15 +134,16 @@ def cut_into_rows(
             as long as the prompt and reply of its last call.
     """
     rows: list[tuple[SplitReason, list[SampledCall]]] = []
-    newest: dict[tuple[str, str], list[SampledCall]] = {}
+    newest: dict[tuple[str, str, int], list[SampledCall]] = {}
     for trained in trained_calls(steps):
-        stream = (trained.call.agent, trained.call.purpose)
+        call = trained.call
+        stream = (call.agent, call.purpose, call.conversation)
         reason = (
             split_reason(
                 newest[stream][-1].tokens, trained.tokens, form=form, max_row_tokens=max_row_tokens
             )
             if stream in newest
-            else SplitReason.FIRST_STEP
+            else first_reason(call)
         )
         if reason is None:
             newest[stream].append(trained)
@@ -148,6 +151,13 @@ def cut_into_rows(
             newest[stream] = [trained]
             rows.append((reason, newest[stream]))
     return [Row(reason=reason, calls=tuple(calls)) for reason, calls in rows]
+
+
+def first_reason(call: Call) -> SplitReason:
+    """Why the first trained call of its stream begins a row."""
+    if call.continuation is Continuation.FORKED:
+        return SplitReason.FORKED
+    return SplitReason.NEW_CONVERSATION if call.conversation else SplitReason.FIRST_STEP
 
 
 def split_reason(
@@ -168,6 +178,17 @@ def split_reason(
     if max_row_tokens is not None and num_tokens > max_row_tokens:
         return SplitReason.ROW_FULL
     return None
+
+
+def _valued(step: Step) -> Call | None:
+    """The trained call before which a critic's value of the step is read; None without one.
+
+    It is the last one that acts, as in an episode loop; a program's may have none for that purpose.
+    """
+    trained = [call for call in step.calls if call.trained]
+    return next((call for call in reversed(trained) if call.purpose == "act"), None) or (
+        trained[-1] if trained else None
+    )
 
 
 def beside_rows(rows: Sequence[Row], metadata: EpisodeMetadata) -> list[RowMetadata]:
@@ -228,6 +249,7 @@ def metadata_of(
         success=trajectory.success,
         episode_return=trajectory.episode_return,
         truncated=trajectory.stop_reason.truncated,
+        scored=trajectory.scored,
         final_anchor=anchor(trajectory.final_observation.anchor),
         greedy=greedy,
         steps=tuple(
@@ -239,6 +261,7 @@ def metadata_of(
                 prompt_tokens=sum(len(c.sampled.prompt_tokens) for c in step.calls if c.sampled),
                 action_tokens=sum(len(c.sampled.action_tokens) for c in step.calls if c.sampled),
                 cached_tokens=_cached_tokens(step),
+                agents=tuple(sorted({call.agent for call in step.calls if call.trained})),
                 hook_reward=hook,
             )
             for step, hook in zip(trajectory.steps, hooks, strict=True)

@@ -5,12 +5,13 @@ Nothing here knows about verl.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
+from longhaul_core.types import Continuation
 from longhaul_trainer.training.credit import Selection, TrainedCall
 from longhaul_trainer.training.spans import of_call
 from longhaul_trainer.training.step_metadata import (
@@ -33,6 +34,7 @@ def episode_metrics(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
     return (
         _of_each_environment(episodes)
         | _prefix_cache(steps)
+        | _gateway(episodes)
         | {
             "episodes/mean_return": float(np.mean([e.episode_return for e in episodes])),
             "episodes/success_rate": float(np.mean([e.success for e in episodes])),
@@ -53,6 +55,28 @@ def _prefix_cache(steps: Sequence[StepMetadata]) -> dict[str, float]:
     cached = [count for count, _ in known if count is not None]
     read = sum(tokens for count, tokens in known if count is not None)
     return {"engine/prefix_cache_hit_rate": sum(cached) / read} if read else {}
+
+
+def _gateway(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
+    """What programs called, and how far what they send back drifts from what was sampled."""
+    calls = Counter(
+        continuation
+        for episode in episodes
+        for step in episode.steps
+        for continuation in step.continuations
+    )
+    if not calls:
+        return {}
+    forked, rewritten = calls[Continuation.FORKED], calls[Continuation.REWRITTEN]
+    going_on = calls[Continuation.EXACT] + rewritten + forked
+    rates: dict[str, float] = {}
+    if going_on:
+        rates["gateway/drift_rate"] = (rewritten + forked) / going_on
+        rates["gateway/forked_rate"] = forked / going_on
+    return rates | {
+        "gateway/calls_per_episode": calls.total() / len(episodes),
+        "gateway/conversations_per_episode": (calls[Continuation.START] + forked) / len(episodes),
+    }
 
 
 def _of_each_environment(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:

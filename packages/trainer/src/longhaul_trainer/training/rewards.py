@@ -5,11 +5,12 @@ The environment's own reward is stored as it was. Nothing here knows about verl.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 
+from longhaul_core.advantages.penalties import Penalties, penalised_rewards
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.losses import kl_estimate
@@ -39,38 +40,15 @@ def shaped_rewards(
         reference_kl: Divergence of each step, shape `[S]`; None where it is not known, and 0 then.
     """
     steps = episode.metadata.steps
-    rewards = np.array(
+    rewards = penalised_rewards(
         [step.reward if step.hook_reward is None else step.hook_reward for step in steps],
-        dtype=np.float64,
+        [step.action_valid for step in steps],
+        episode.trained_tokens,
+        Penalties.model_validate(algorithm),
     )
-    rewards -= algorithm.invalid_action_penalty * np.array([not s.action_valid for s in steps])
-    rewards -= algorithm.overlong_penalty * _overlong_shares(episode.trained_tokens, algorithm)
     if reference_kl is not None:
         rewards -= algorithm.reward_kl_coefficient * reference_kl
     return rewards
-
-
-def overlong_share(num_tokens: int, *, start: int, end: int) -> float:
-    """Share of the overlong penalty that a reply pays: `clip((n − start) / (end − start), 0, 1)`.
-
-    DAPO's expected maximum length is `start`, its cache `end − start`.
-
-    Args:
-        num_tokens: Tokens of the reply (n).
-        start: Longest length that pays nothing, at least 0.
-        end: Shortest length that pays everything, above `start`.
-
-    Returns:
-        In [0, 1].
-
-    Raises:
-        ValueError: If `end` is not above `start`.
-
-    Source: Yu et al., 2025, arXiv:2503.14476, eq. 13, with the sign turned.
-    """
-    if end <= start:
-        raise ValueError(f"end must be above start = {start}, got {end}")
-    return min(max((num_tokens - start) / (end - start), 0.0), 1.0)
 
 
 def reference_divergences(
@@ -113,16 +91,3 @@ def refuse_hook_errors(episodes: Iterable[EpisodeMetadata]) -> None:
     problem = next((episode.hook_error for episode in episodes if episode.hook_error), "")
     if problem:
         raise ConfigError(problem)
-
-
-def _overlong_shares(num_tokens: Sequence[int], algorithm: AlgorithmConfig) -> FloatArray:
-    """Shape `[S]`; of an episode measured as a whole, the last step's alone is not 0."""
-    shares = np.zeros(len(num_tokens))
-    start, end = algorithm.overlong_start_tokens, algorithm.overlong_end_tokens
-    if start is None or end is None:
-        return shares
-    if algorithm.overlong_unit == "episode":
-        shares[-1] = overlong_share(sum(num_tokens), start=start, end=end)
-    else:
-        shares[:] = [overlong_share(number, start=start, end=end) for number in num_tokens]
-    return shares

@@ -68,6 +68,7 @@ class RunRecords:
         *,
         episodes: Sequence[TrainedEpisode],
         policy_logprobs: Mapping[str, torch.Tensor],
+        policy_entropies: Mapping[str, torch.Tensor],
     ) -> list[EpisodeCredit]:
         """What the episodes of an update are trained with.
 
@@ -76,6 +77,8 @@ class RunRecords:
             episodes: Those that it trains.
             policy_logprobs: Row key → natural log of each token of its response, under the policy
                 before the update.
+            policy_entropies: Row key → entropy, in nats, of its distribution at each token of the
+                response.
         """
         trained = training_step > self.run_context.config.critic.warmup_training_steps
         return [
@@ -97,7 +100,11 @@ class RunRecords:
                 calls=tuple(
                     call_credit(
                         call,
-                        _floats(of_call(call.span, policy_logprobs[call.row])),
+                        policy_logprobs=_floats(of_call(call.span, policy_logprobs[call.row])),
+                        # Rounding takes the entropy of a certain token below 0.
+                        policy_entropies=_floats(
+                            of_call(call.span, policy_entropies[call.row]).clamp(min=0)
+                        ),
                         by_token=episode.credit.token_advantages is not None,
                     )
                     for call in episode.calls
@@ -151,7 +158,11 @@ class RunRecords:
 
 
 def call_credit(
-    call: TrainedCall, policy_logprobs: tuple[float, ...], *, by_token: bool
+    call: TrainedCall,
+    *,
+    policy_logprobs: tuple[float, ...],
+    policy_entropies: tuple[float, ...],
+    by_token: bool,
 ) -> CallCredit:
     """What the store keeps of a call; `by_token` where tokens have advantages of their own."""
     return CallCredit(
@@ -160,6 +171,7 @@ def call_credit(
         advantage=call.advantage,
         loss_weight=call.loss_weight,
         policy_logprobs=policy_logprobs,
+        policy_entropies=policy_entropies,
         split_reason=call.span.split_reason,
         token_values=tuple(call.token_values.tolist())
         if by_token and len(call.token_values)

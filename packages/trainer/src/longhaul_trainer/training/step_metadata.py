@@ -39,8 +39,13 @@ class StepMetadata:
     """That it wrote in them."""
     cached_tokens: int | None = None
     """Prompt tokens from the prefix cache; None where it is not reported for every call."""
+    agents: tuple[str, ...] = ()
+    """Names of the agents that made its trained calls, in alphabetical order."""
     hook_reward: float | None = None
     """What `algorithm.reward_shaping` returned for the step; None without such a function."""
+    continuations: tuple[str, ...] = ()
+    """How each call's prompt relates to the calls before it (`Continuation`), where a program made
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,8 @@ class EpisodeMetadata:
     episode_return: float
     truncated: bool
     """Whether a limit cut the episode short."""
+    scored: bool
+    """Whether it was scored as a whole at its end; see `Trajectory.scored`."""
     final_anchor: str
     """Anchor of the state seen after the last step; see `StepMetadata.anchor`."""
     greedy: bool
@@ -81,8 +88,8 @@ class CallSpan:
     """0-based place of its step in the episode."""
     call: int
     """0-based place among the calls of its step."""
-    acting: bool
-    """Whether it chose the step's action."""
+    valued: bool
+    """Whether a critic's value of the step is read before its first token."""
     start: int
     """0-based place, in the row's response, of the first token of the reply."""
     prompt_tokens: int

@@ -157,7 +157,7 @@ class TrainingStep:
         """The same, with the advantages of every trained call.
 
         Raises:
-            ConfigError: If a step has no trained call whose value the critic could give.
+            ConfigError: See `credit_episodes`.
             ValueError: If the algorithm has a critic and its values are missing.
         """
         return replace(

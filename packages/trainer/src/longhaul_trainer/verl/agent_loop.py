@@ -11,7 +11,9 @@ shares of the run's, and of the token pieces that several hand over the store ke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,102 +21,39 @@ from transformers import PreTrainedTokenizerBase
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from longhaul_core.actions import build_parser
 from longhaul_core.errors import ConfigError
-from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
 from longhaul_core.rollout import (
-    Agent,
     EpisodeLimits,
     EpisodeResult,
     EpisodeRunner,
     EpisodeSpec,
     Responder,
-    build_acting,
     episode_seed,
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
-from longhaul_core.types import FailedEpisode, FinishReason, Task, Trajectory
+from longhaul_core.types import FailedEpisode, Task, Trajectory
 from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
-from longhaul_trainer.config import MixedEnvironmentConfig
-from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.players import EnvironmentPlayer, Player, limits_of
+from longhaul_trainer.programs.player import ProgramPlayer
+from longhaul_trainer.rendering.pieces import token_pieces
+from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
+from longhaul_trainer.runners.server import Runners
 from longhaul_trainer.training.merging import metadata_of
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
-from longhaul_trainer.verl.client import QUEUE_SECONDS
-from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
+from longhaul_trainer.verl.engine_policy import EnginePolicy
 from longhaul_trainer.verl.rows import to_rows
 from longhaul_trainer.verl.run_recorder import MAX_PENDING, RunRecorder
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
 
-PHASES: tuple[Phase, ...] = ("train", "baseline", "validation", "test")
-
 LONGEST_UPDATE_SECONDS = 24 * 3600.0
 """How long a reply may wait for the learner in asynchronous rollout: an update takes its time, and
 is no failure of the episode."""
-
-
-class EnginePolicy:
-    """verl's rollout server as a `Policy`: token ids in, token ids and logprobs out."""
-
-    def __init__(
-        self,
-        server: LLMServerClient,
-        renderer: Renderer,
-        *,
-        end_token: int | None,
-        policy_version: Callable[[int], int],
-        seeded: bool = True,
-    ) -> None:
-        """Prepare a policy; nothing is sampled yet.
-
-        Args:
-            server: Answers requests.
-            renderer: Makes text of replies.
-            end_token: By which the model ends a reply.
-            policy_version: Optimizer steps behind the weights that came out of a training step.
-            seeded: Whether each reply is drawn by its own seed, or by the engine's generator.
-        """
-        self._server = server
-        self._renderer = renderer
-        self._end_token = end_token
-        self._policy_version = policy_version
-        self._seeded = seeded
-
-    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
-        """See `Policy.act`."""
-        asked: dict[str, object] = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": -1,
-            "repetition_penalty": 1.0,
-            "logprobs": True,
-            "max_tokens": sampling.max_tokens,
-        }
-        if self._seeded:
-            asked["seed"] = sampling.seed
-        output = await self._server.generate(
-            episode_id, prompt_ids=list(prompt.tokens), sampling_params=asked
-        )
-        tokens, logprobs = tuple(output.token_ids), output.log_probs
-        if output.stop_reason == "aborted" or not tokens or logprobs is None:
-            raise RuntimeError(f"the engine gave no reply (stop reason {output.stop_reason!r})")
-        return Completion(
-            text=self._renderer.decode(tokens),
-            action_tokens=tokens,
-            behavior_logprobs=tuple(logprobs),
-            # A reply that waited for an update is finished by other weights than began it.
-            policy_version=self._policy_version(output.extra_fields["min_global_steps"]),
-            # verl reports replies that reached their limit as completed.
-            finish_reason=FinishReason.LENGTH
-            if len(tokens) >= sampling.max_tokens and tokens[-1] != self._end_token
-            else FinishReason.STOP,
-            num_cached_tokens=output.extra_fields.get("num_cached_tokens"),
-            queue_seconds=output.extra_fields.get(QUEUE_SECONDS, 0.0),
-        )
 
 
 class EpisodeService:
@@ -127,6 +66,7 @@ class EpisodeService:
         tokenizer: PreTrainedTokenizerBase,
         *,
         agent_loop: AgentLoop | None = None,
+        folder: Path | None = None,
     ) -> None:
         run = run_context.config
         agent_loop = agent_loop or AgentLoop()
@@ -137,88 +77,70 @@ class EpisodeService:
         )
         self.in_flight = EpisodesInFlight()
         self._runner = EpisodeRunner(
-            make_environment=RunEnvironments(run, agent_loop=agent_loop),
             concurrency=agent_loop.share(
                 run.rollout.concurrent_episodes, unit=episodes_of_a_group(run)
             ),
             max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
         )
         self._tokenizer = tokenizer
-        self._known_tokens: set[int] = set()
+        self._texts = TokenTexts(tokenizer, run_id=run_context.run_id)
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
-        self._acting = build_acting(run.agent.kind)
         self._entries = {entry.id: entry for entry in run.played_environments}
+        self._player = self._player_of(server, agent_loop, folder)
+
+    def _player_of(
+        self, server: LLMServerClient, agent_loop: AgentLoop, folder: Path | None
+    ) -> Player:
+        run = self.run
+        if run.agent.is_program:
+            responder = self._responder_for("", server)
+            return ProgramPlayer(
+                run, responder=responder, runners=self._runners(agent_loop, folder)
+            )
         prefixes = {entry.prompt.reply_prefix for entry in run.played_environments}
-        # Environments may be a thousand; what they are rendered with knows the whole vocabulary.
-        responders = {prefix: self._responder_for(prefix, server) for prefix in prefixes}
-        self._agents = {
-            (entry.id, phase): agent
-            for entry in run.played_environments
-            for phase, agent in self._agents_for(entry, responders[entry.prompt.reply_prefix])
-        }
+        return EnvironmentPlayer(
+            run,
+            # Environments may be a thousand; what they are rendered with knows the vocabulary.
+            responders={prefix: self._responder_for(prefix, server) for prefix in prefixes},
+            descriptions=self.run_context.descriptions,
+            agent_loop=agent_loop,
+        )
+
+    def _runners(self, agent_loop: AgentLoop, folder: Path | None) -> Runners | None:
+        """Who play on other machines; None where programs are started here."""
+        if self.run.agent.kind != "remote":
+            return None
+        if folder is None:
+            raise ValueError("runners find each other's gateways in the run's folder; give it")
+        return Runners(
+            self.run,
+            run_id=self.run_context.run_id,
+            attempt=self.run_context.attempt,
+            commit=self.recorder.commit,
+            folder=folder,
+            agent_loop=agent_loop,
+        )
 
     def _responder_for(self, reply_prefix: str, server: LLMServerClient) -> Responder:
         """The responder to prompts that end with this prefix, as in training."""
-        run, tokenizer = self.run, self._tokenizer
-        renderer = ChatTemplateRenderer(tokenizer, reply_prefix=reply_prefix)
-        return Responder(
-            policy=EnginePolicy(
-                server,
-                renderer,
-                end_token=cast("int | None", tokenizer.eos_token_id),
-                policy_version=run.policy_version,
-                seeded=run.rollout.reproducibility == "exact",
-            ),
-            renderer=renderer,
-            temperature=run.rollout.temperature,
-            top_p=run.rollout.top_p,
-            max_reply_tokens=run.rollout.max_reply_tokens,
+        rollout = self.run.rollout
+        return responder_of(
+            self.run,
+            server,
+            self._tokenizer,
+            reply_prefix=reply_prefix,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
         )
-
-    def _agents_for(
-        self, entry: MixedEnvironmentConfig, responder: Responder
-    ) -> Generator[tuple[Phase, Agent]]:
-        """The agent of an environment in each phase: one policy, with its parser and memory."""
-        renderer = cast("ChatTemplateRenderer", responder.renderer)
-        parser = build_parser(
-            entry.actions.format,
-            require_thinking=entry.actions.require_thinking,
-            reply_prefix=renderer.begun_thought + entry.prompt.reply_prefix,
-        )
-        template = prompt_template(entry, self.run_context.descriptions[entry.id])
-        for phase in PHASES:
-            yield (
-                phase,
-                Agent(
-                    policy=responder.policy,
-                    renderer=renderer,
-                    parser=parser,
-                    build_memory=memory_builder(entry, template=template),
-                    acting=self._acting,
-                    temperature=self._temperature(phase),
-                    top_p=responder.top_p if phase == "train" else 1.0,
-                    max_reply_tokens=responder.max_reply_tokens,
-                ),
-            )
-
-    def _temperature(self, phase: Phase) -> float:
-        rollout, validation = self.run.rollout, self.run.validation
-        return {"train": rollout.temperature, "baseline": 0.0}.get(phase, validation.temperature)
 
     def limits(self, environment_id: str, horizon: int) -> EpisodeLimits:
         """Limits of an episode of this environment with this horizon."""
-        rollout, environment = self.run.rollout, self._entries[environment_id]
-        return EpisodeLimits(
-            horizon=horizon,
-            max_prompt_tokens=rollout.max_prompt_tokens,
-            max_episode_tokens=rollout.max_episode_tokens,
-            max_observation_characters=environment.max_observation_characters,
-            reset_deadline_seconds=environment.reset_deadline_seconds,
-            step_deadline_seconds=environment.step_deadline_seconds,
-            policy_deadline_seconds=rollout.policy_deadline_seconds
-            + (0 if self.run.trainer.mode == "sync" else LONGEST_UPDATE_SECONDS),
-        )
+        limits = limits_of(self.run, self._entries[environment_id], horizon=horizon)
+        if self.run.trainer.mode == "sync":
+            return limits
+        patience = limits.policy_deadline_seconds + LONGEST_UPDATE_SECONDS
+        return replace(limits, policy_deadline_seconds=patience)
 
     async def play(
         self,
@@ -254,14 +176,15 @@ class EpisodeService:
             await self._store(result, phase=phase, training_step=training_step)
 
         with self.in_flight.playing(group) as stop:
-            last = await self._runner.play(
-                spec,
-                agent=self._agents[task.environment, phase],
+            play_once = partial(
+                self._player.play,
+                phase=phase,
+                training_step=training_step,
                 limits=self.limits(task.environment, horizon),
                 with_final_prompt=run.algorithm.uses_critic and phase == "train",
                 stop=stop,
-                on_try=store,
             )
+            last = await self._runner.play(spec, play_once, on_try=store)
         if isinstance(last.outcome, FailedEpisode):
             return []
         rewards, problem = self._shaped(last.outcome) if phase == "train" else (None, "")
@@ -284,6 +207,10 @@ class EpisodeService:
             max_row_tokens=run.optimizer.max_row_tokens,
         )
 
+    async def close(self) -> None:
+        """End what plays: worker processes of environments, or a gateway."""
+        await self._player.close()
+
     async def _store(self, result: EpisodeResult, *, phase: Phase, training_step: int) -> None:
         """Wait until the store has a try.
 
@@ -303,8 +230,7 @@ class EpisodeService:
                 phase, run.validation.samples_per_task
             ),
         )
-        tokens = await asyncio.to_thread(_tokens_of, result.outcome)
-        await self.recorder.commit([*self._new_pieces(tokens), record])
+        await self.recorder.commit([*await self._texts.new_in(result.outcome), record])
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
         """What the run's own function returns for the steps, or why it returns nothing.
@@ -319,13 +245,58 @@ class EpisodeService:
         except ConfigError as error:
             return None, str(error)
 
-    def _new_pieces(self, tokens: set[int]) -> list[TokenPieces]:
-        new = tokens - self._known_tokens
+
+def responder_of(
+    run: RunConfig,
+    server: LLMServerClient,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    reply_prefix: str = "",
+    temperature: float,
+    top_p: float,
+) -> Responder:
+    """The run's model, as prompts of this process ask it.
+
+    Args:
+        run: The run.
+        server: Its engines.
+        tokenizer: Of the model.
+        reply_prefix: What prompts end with.
+        temperature: Where a call does not say; 0 is greedy.
+        top_p: The same, above 0 and at most 1.
+    """
+    renderer = ChatTemplateRenderer(tokenizer, reply_prefix=reply_prefix)
+    return Responder(
+        policy=EnginePolicy(
+            server,
+            renderer,
+            end_token=cast("int | None", tokenizer.eos_token_id),
+            policy_version=run.policy_version,
+            seeded=run.rollout.reproducibility == "exact",
+        ),
+        renderer=renderer,
+        temperature=temperature,
+        top_p=top_p,
+        max_reply_tokens=run.rollout.max_reply_tokens,
+    )
+
+
+class TokenTexts:
+    """The text of tokens, each handed over once by a process."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, run_id: str) -> None:
+        """Know of none yet."""
+        self._tokenizer = tokenizer
+        self._run_id = run_id
+        self._known: set[int] = set()
+
+    async def new_in(self, outcome: Trajectory | FailedEpisode) -> list[TokenPieces]:
+        """A record of the tokens that no episode before had; none where there is none."""
+        new = await asyncio.to_thread(_tokens_of, outcome) - self._known
         if not new:
             return []
-        self._known_tokens |= new
-        pieces = token_pieces(self._tokenizer, sorted(new))
-        return [TokenPieces(run_id=self.run_context.run_id, pieces=pieces)]
+        self._known |= new
+        return [TokenPieces(run_id=self._run_id, pieces=token_pieces(self._tokenizer, sorted(new)))]
 
 
 def _tokens_of(outcome: Trajectory | FailedEpisode) -> set[int]:
@@ -384,6 +355,7 @@ class EpisodeAgentLoop:
                 server_manager,
                 tokenizer,
                 agent_loop=this_process(),
+                folder=Path(run_context).parent,
             )
         self._service = _services[run_context]
 

@@ -8,10 +8,12 @@ shared by the operating system. A cluster's nodes were started by somebody else,
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import ray
 
@@ -48,30 +50,50 @@ def connected(
             the same on every node.
     """
     resources, composed = run.resources, compose(run, device)
-    if resources.ray_address is not None:
-        _join(resources.ray_address, device=device)
-    else:
-        ray.init(
-            address="local",
-            num_cpus=ray_processors(composed).total,
-            num_gpus=resources.num_workers + resources.num_engine_workers
-            if device == "cpu"
-            else None,
-            object_store_memory=OBJECT_STORE_BYTES if device == "cpu" else None,
-            include_dashboard=False,
-            log_to_driver=True,
-            configure_logging=False,
-            runtime_env=None if python is None else {"py_executable": shlex.quote(str(python))},
-        )
-    try:
-        nodes = living_nodes()
-        require_size(nodes, composed)
+    with _folder_of_sockets():
         if resources.ray_address is not None:
-            require_free_cluster()
-            require_alike(nodes, files=files)
+            _join(resources.ray_address, device=device)
+        else:
+            ray.init(
+                address="local",
+                num_cpus=ray_processors(composed).total,
+                num_gpus=resources.num_workers + resources.num_engine_workers
+                if device == "cpu"
+                else None,
+                object_store_memory=OBJECT_STORE_BYTES if device == "cpu" else None,
+                include_dashboard=False,
+                log_to_driver=True,
+                configure_logging=False,
+                runtime_env=None if python is None else {"py_executable": shlex.quote(str(python))},
+            )
+        try:
+            nodes = living_nodes()
+            require_size(nodes, composed)
+            if resources.ray_address is not None:
+                require_free_cluster()
+                require_alike(nodes, files=files)
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _folder_of_sockets() -> Generator[None]:
+    """Have vLLM's engines put their sockets where they are deleted with the run.
+
+    vLLM puts them into the folder of temporary files and leaves them there. A user's own choice
+    stays, and so does that of a cluster, whose nodes have disks of their own.
+    """
+    name = "VLLM_RPC_BASE_PATH"
+    if name in os.environ:
         yield
-    finally:
-        ray.shutdown()
+        return
+    with TemporaryDirectory(prefix="longhaul-") as folder:
+        os.environ[name] = folder
+        try:
+            yield
+        finally:
+            del os.environ[name]
 
 
 def _join(address: str, *, device: str) -> None:

@@ -8,25 +8,44 @@ learns that a request is in the engine, and what aborts the replies in flight, a
 waits for that, up to a minute.
 
 vLLM counts when it began on a request; verl leaves that out of what it returns.
+
+A reply that somebody wants token by token is handed on by vLLM after each token, and its tokens go
+into the outbox of the client besides (`streams.py`); all other replies stay as cheap as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ray
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm.outputs import RequestOutput
-from vllm.sampling_params import RequestOutputKind
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from longhaul_trainer.verl.client import QUEUE_SECONDS
+from longhaul_trainer.verl.streams import Outboxes, StreamName, TokenListener
 
-IN_TWO_PARTS = {"output_kind": RequestOutputKind.DELTA, "detokenize": False}
-"""How vLLM is asked for a reply, beside a `stream_interval` longer than any."""
+
+def settings_of_vllm(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """How vLLM is asked for a reply in two parts, beside a `stream_interval` longer than any.
+
+    Args:
+        asked: By vLLM's names; values as JSON has them.
+    """
+    settings = dict(asked)
+    if "logit_bias" in settings:
+        bias = settings["logit_bias"].items()
+        settings["logit_bias"] = {int(token): float(value) for token, value in bias}
+    if "structured_outputs" in settings:
+        settings["structured_outputs"] = StructuredOutputsParams(**settings["structured_outputs"])
+    # A stop word is found in the text, which vLLM makes for that alone.
+    has_words = bool(settings.get("stop"))
+    return settings | {"output_kind": RequestOutputKind.DELTA, "detokenize": has_words}
 
 
 class WholeReplies:
@@ -36,6 +55,10 @@ class WholeReplies:
         self._engine = engine
         self.queue_seconds: dict[str, float] = {}
         """Statistics of each request that has ended, until they are read here."""
+        self.listeners: dict[str, TokenListener] = {}
+        """Who wants each token, by request."""
+        self._add_request = engine.output_processor.add_request
+        engine.output_processor.add_request = self._added
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever the engine has
         return getattr(self._engine, name)
@@ -45,7 +68,10 @@ class WholeReplies:
         began = time.perf_counter()
         whole: RequestOutput | None = None
         parts: AsyncGenerator[RequestOutput] = self._engine.generate(request_id=request_id, **asked)
+        listener = self.listeners.get(request_id)
         async for part in parts:
+            if listener is not None:
+                listener(part.outputs[0].token_ids)
             if whole is None:
                 whole = part
             else:
@@ -62,13 +88,24 @@ class WholeReplies:
                 time.perf_counter() - began if never_began else stats.scheduled_ts - stats.queued_ts
             )
 
+    def _added(self, request: Any, *others: Any, **named: Any) -> None:  # noqa: ANN401  vLLM's
+        """Take a request as vLLM's output processor does, before the engine has it."""
+        self._add_request(request, *others, **named)
+        if request.external_req_id in self.listeners:
+            self._engine.output_processor.request_states[request.request_id].stream_interval = 1
+
 
 class EngineServer(vLLMHttpServer):
     """verl's server of one engine."""
 
     def _post_init(self, cuda_visible_devices: str) -> None:
         super()._post_init(cuda_visible_devices)
+        self.prepare_requests()
+
+    def prepare_requests(self) -> None:
+        """Have a place for what is known of requests in flight."""
         self._parked_seconds: dict[str, float] = {}
+        self._outboxes = Outboxes()
 
     def _preprocess_engine_kwargs(self, engine_kwargs: dict[str, Any]) -> None:
         super()._preprocess_engine_kwargs(engine_kwargs)
@@ -91,13 +128,50 @@ class EngineServer(vLLMHttpServer):
         sampling_params: dict[str, Any],
         request_id: str,
         *others: Any,  # noqa: ANN401  # verl's
+        stream: StreamName | None = None,
         **named: Any,  # noqa: ANN401
     ) -> TokenOutput:
-        """See `vLLMHttpServer.generate`; also reports the wait for an update and in the queue."""
+        """See `vLLMHttpServer.generate`; also reports the wait for an update and in the queue.
+
+        Args:
+            prompt_ids: See there.
+            sampling_params: See there.
+            request_id: See there.
+            others: See there.
+            stream: Where the tokens go while they are written; None for a reply in two parts.
+            named: See there.
+        """
+        settings = settings_of_vllm(sampling_params)
+        if stream is None:
+            return await self._reply(prompt_ids, settings, request_id, *others, **named)
+        client, number = stream
+        with self._outboxes.using(client) as outbox:
+            self.engine.listeners[request_id] = partial(outbox.put, number)
+            try:
+                return await self._reply(prompt_ids, settings, request_id, *others, **named)
+            finally:
+                del self.engine.listeners[request_id]
+
+    async def take_tokens(self, client: str) -> Sequence[tuple[int, list[int]]]:
+        """Tokens of the client's streams that it has not got yet; waits for some, not for ever."""
+        with self._outboxes.using(client) as outbox:
+            return await outbox.take()
+
+    async def end_taking(self, client: str) -> None:
+        """Have the client's `take_tokens` return: it has no streams any more."""
+        with self._outboxes.using(client) as outbox:
+            outbox.wake()
+
+    async def _reply(
+        self,
+        prompt_ids: list[int],
+        settings: dict[str, Any],
+        request_id: str,
+        *others: Any,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> TokenOutput:
         try:
-            output = await super().generate(
-                prompt_ids, sampling_params | IN_TWO_PARTS, request_id, *others, **named
-            )
+            output = await super().generate(prompt_ids, settings, request_id, *others, **named)
         finally:
             parked = self._parked_seconds.pop(request_id, 0.0)
             queued = self.engine.queue_seconds.pop(request_id, 0.0)

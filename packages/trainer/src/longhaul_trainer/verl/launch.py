@@ -6,13 +6,14 @@ Ctrl-C, progress and errors need no detour.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import socket
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -26,6 +27,7 @@ from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.trainer import SERVING
 from longhaul_trainer.device import Device, choose_device
 from longhaul_trainer.environments import descriptions_of, task_panel, task_stream
 from longhaul_trainer.full_disk import as_full_disk
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from longhaul_trainer.verl.run_recorder import RunRecorder
+    from longhaul_trainer.verl.serving import Serve
     from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
 
     TrainerFactory = Callable[[DictConfig, TrainingContext], LonghaulTrainer]
@@ -81,6 +84,11 @@ def run_training(
         )
     if checkpoint is not None and not config.checkpoint.optimizer:
         keep_models(config, run, checkpoints)
+        if checkpoint.training_step >= config.num_training_steps:
+            raise ConfigError(
+                f"run {run.run_id} has nothing to go on with: its {config.num_training_steps} "
+                f"training steps are done, and its weights are in {run.model}"
+            )
         raise ConfigError(
             f"run {run.run_id} cannot go on: checkpoint.optimizer = false left AdamW's moments and "
             "the learning rate's place out of its checkpoints, and what it would learn now were "
@@ -105,6 +113,22 @@ def run_evaluation(config: RunConfig, run: RunDirectory, *, split: Split) -> Run
     return _launch(config, run, CheckpointFolder(run.checkpoints), evaluates=split)
 
 
+def run_served(config: RunConfig, run: RunDirectory, *, serve: Serve) -> RunOutcome:
+    """Serve the model of `config` for as long as `serve` runs, and train nothing.
+
+    Args:
+        config: With absolute paths; its model is what is served.
+        run: A folder of its own, locked by the caller.
+        serve: What is done with the model; its episodes are those of the run.
+
+    Raises:
+        LonghaulError: What went wrong, and what to do.
+    """
+    return _launch(
+        config, run, CheckpointFolder(run.checkpoints), evaluates=Split.TEST, serve=serve
+    )
+
+
 def _launch(
     config: RunConfig,
     run: RunDirectory,
@@ -112,6 +136,7 @@ def _launch(
     *,
     checkpoint: Checkpoint | None = None,
     evaluates: Split | None = None,
+    serve: Serve | None = None,
     make_trainer: TrainerFactory | None = None,
 ) -> RunOutcome:
     launch = _Launch(
@@ -120,6 +145,7 @@ def _launch(
         checkpoints=checkpoints,
         checkpoint=checkpoint,
         evaluates=evaluates,
+        serve=serve,
         device=choose_device(config),
         stages=StageClock(),
         started_at=time.time(),
@@ -152,6 +178,8 @@ class _Launch:
     checkpoint: Checkpoint | None
     evaluates: Split | None
     """The panel that is played, and nothing trained; None for a training."""
+    serve: Serve | None = None
+    """What is done with the model in place of playing the panel."""
     device: Device
     stages: StageClock
     started_at: float
@@ -197,7 +225,8 @@ class _Launch:
                 attempt=run_context.attempt,
                 sampled_groups=self.config.retention.sampled_groups,
             )
-            recorder.put([self._run_started(run_context), *self._panel_records(tasks[1])])
+            panels = [] if self.serve is not None else self._panel_records(tasks[1])
+            recorder.put([self._run_started(run_context), *panels])
             progress.watch(recorder)
             status: Ending = "failed"
             message, trainer = "", None
@@ -208,7 +237,11 @@ class _Launch:
                 trainer = self._make_trainer(
                     make_trainer, (run_context, context_file), model, tasks, (recorder, trackers)
                 )
-                self._train(trainer)
+                with self._initialised(trainer):
+                    if self.serve is not None:
+                        self._serve(self.serve, trainer, run_context, recorder, progress)
+                    else:
+                        self._train(trainer)
                 status = "finished"
             except KeyboardInterrupt:
                 if progress.deadline_missed:
@@ -336,25 +369,43 @@ class _Launch:
             return prepare_model(self.config.model.path)
         return prepare_model(self.config.critic.path, setting="critic.path")
 
-    def _train(self, trainer: LonghaulTrainer) -> None:
+    @contextmanager
+    def _initialised(self, trainer: LonghaulTrainer) -> Generator[None]:
+        """Have learner and engines hold the weights while the block runs."""
         import transfer_queue
-
-        from longhaul_trainer.verl.manager import create_agent_loops
 
         transfer_queue.init(trainer.config.transfer_queue)
         try:
             self.stages.enter("loading the model", training_step=self.first_step)
             trainer.init()
-            self.stages.enter("starting the agent loops", training_step=self.first_step)
-            agent_loops = create_agent_loops(trainer, self.config, device=self.device)
-            if self.evaluates or self.first_step < self.config.num_training_steps:
-                trainer.fit(agent_loops)
-                if self.config.trainer.mode != "sync":
-                    agent_loops.stop()
-                trainer.wait_for_audit()
-                trainer.remove_older_text()
+            yield
         finally:
             transfer_queue.close()
+
+    def _train(self, trainer: LonghaulTrainer) -> None:
+        from longhaul_trainer.verl.manager import create_agent_loops
+
+        self.stages.enter("starting the agent loops", training_step=self.first_step)
+        agent_loops = create_agent_loops(trainer, self.config, device=self.device)
+        if self.evaluates or self.first_step < self.config.num_training_steps:
+            trainer.fit(agent_loops)
+            if self.config.trainer.mode != "sync":
+                agent_loops.stop()
+            trainer.wait_for_audit()
+            trainer.remove_older_text()
+
+    def _serve(
+        self,
+        serve: Serve,
+        trainer: LonghaulTrainer,
+        run_context: RunContext,
+        recorder: RunRecorder,
+        progress: RunProgress,
+    ) -> None:
+        from longhaul_trainer.verl.serving import serve_model
+
+        self.stages.enter(SERVING, training_step=0)
+        asyncio.run(serve_model(serve, trainer, run_context, recorder, progress.say))
 
     def _explained(self, error: BaseException) -> BaseException:
         """The error, or what to do about it where it says that a disk is full."""

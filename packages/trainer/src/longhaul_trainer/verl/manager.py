@@ -25,7 +25,12 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.utils import tensordict_utils as tu
 
 from longhaul_core.errors import LonghaulError
-from longhaul_trainer.agent_loops import AgentLoop, episodes_at_once, spread
+from longhaul_trainer.agent_loops import (
+    AgentLoop,
+    episodes_at_once,
+    spare_what_is_loaded,
+    spread,
+)
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.training.stopping import Stopped
 from longhaul_trainer.verl.agent_loop import become, stop_groups
@@ -41,6 +46,11 @@ _WorkerTQ: Any = _actor_class.__ray_metadata__.modified_class
 
 class StoppableWorker(_WorkerTQ):
     """verl's worker, with a method that stops groups."""
+
+    def __init__(self, *verls: object) -> None:
+        """See verl's. Its process has loaded what it will load."""
+        super().__init__(*verls)
+        spare_what_is_loaded()
 
     async def become(self, agent_loop: AgentLoop) -> str:
         """See `longhaul_trainer.verl.agent_loop.become`; returns what process this is."""

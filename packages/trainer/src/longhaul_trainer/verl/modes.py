@@ -18,12 +18,16 @@ from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from longhaul_trainer.verl.client import InterruptibleClient
+from longhaul_trainer.verl.client import EngineClient, InterruptibleClient
 from longhaul_trainer.verl.trainer import LonghaulTrainer
 
 
 class SyncTrainer(LonghaulTrainer, PPOTrainerSync):
     """Synchronous: plays a training step's episodes, then learns from them."""
+
+    def get_llm_client(self) -> LLMServerClient:
+        """Of engines whose replies are whole before the next update."""
+        return self.llm_server_manager.get_client(client_cls=EngineClient)
 
 
 class ColocateAsyncTrainer(LonghaulTrainer, PPOTrainerColocateAsync):

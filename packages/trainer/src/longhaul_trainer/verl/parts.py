@@ -1,82 +1,82 @@
-"""Rows of a training step, computed a part at a time.
+"""Rows of a worker, cut into micro-batches a part at a time.
 
-A worker of verl cuts its rows into micro-batches before it computes the first, and each micro-batch
-unpacks all of the worker's rows (`tensordict_utils.index_select_tensor_dict`): the time is
-quadratic in rows, and the GPU waits for it. 6,400 rows of 2,150 tokens take a worker's processor
-eight minutes at once, and half a minute in parts of 256 (`benchmarks/micro_batches.py`).
+verl's engine cuts the rows of a call into micro-batches before it computes the first, and each
+micro-batch unpacks all of them (`tensordict_utils.index_select_tensor_dict`): the time is quadratic
+in rows, and the GPU waits for it. 6,400 rows of 2,150 tokens take a worker's processor 619 s at
+once, and 41 s in parts of 256, the making of the parts among them (`benchmarks/micro_batches.py`).
 
-What is computed of a row does not depend on the rows beside it, so log-probabilities can be asked
-for in parts. An update cannot: its rows are one optimizer step.
+What is computed of a row does not depend on the rows beside it, and an update adds up the gradients
+of its micro-batches, however they were cut: its losses are weighted sums over the tokens of the
+optimizer step (`loss`), whose weights the trainer has given to each token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import Any
 
-from transfer_queue import KVBatchMeta
+import torch
+from tensordict import TensorDict
+from verl.utils.tensordict_utils import index_select_tensor_dict
+from verl.workers.engine.base import BaseEngine
 
 ROWS_AT_ONCE = 256
 """Of a worker."""
 
 
-class InParts:
-    """A worker group that computes log-probabilities part by part of the rows.
+class RowsInParts(BaseEngine):
+    """An engine of verl that cuts many rows part by part. Put it before verl's engine."""
 
-    Everything else is the group's own.
-    """
+    def forward_backward_batch(
+        self, data: TensorDict, loss_function: Callable[..., Any] | None, forward_only: bool = False
+    ) -> dict[str, Any]:
+        """As verl's: the same outputs in the order of the rows, and the same gradient.
 
-    def __init__(
-        self, group: object, *, num_ranks: Callable[[], int], rows_at_once: int = ROWS_AT_ONCE
-    ) -> None:
-        """Wrap a worker group.
-
-        Args:
-            group: verl's.
-            num_ranks: Gives the number of its workers, which share out the rows of a call in
-                their order.
-            rows_at_once: Of a worker, at least 1.
+        Every rank must have equally many rows, which verl makes sure of. The loss must not depend
+        on `batch_num_tokens`, which verl counts for each part.
         """
-        self._group: Any = group
-        self._num_ranks_of_group = num_ranks
-        self._rows_at_once = rows_at_once
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever it is of the group
-        """The group's own attribute of this name."""
-        return getattr(self._group, name)
-
-    def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
-        """Put the policy's log-probabilities of rows into TransferQueue; returns the rows."""
-        return self._computed(self._group.compute_log_prob, batch)
-
-    def compute_ref_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
-        """As `compute_log_prob`, the reference's."""
-        return self._computed(self._group.compute_ref_log_prob, batch)
-
-    def _computed(
-        self, compute: Callable[[KVBatchMeta], object], batch: KVBatchMeta
-    ) -> KVBatchMeta:
-        for keys in parts_of(
-            batch.keys, num_ranks=self._num_ranks_of_group(), rows_at_once=self._rows_at_once
-        ):
-            compute(batch.select_keys(keys))
-        return batch
-
-
-def parts_of(keys: Sequence[str], *, num_ranks: int, rows_at_once: int) -> list[list[str]]:
-    """The keys of each part; every worker computes the same rows, in the same order, as in one.
-
-    Raises:
-        ValueError: The workers cannot have equally many rows.
-    """
-    share, rest = divmod(len(keys), num_ranks)
-    if rest:
-        raise ValueError(f"{len(keys)} rows cannot be shared out evenly among {num_ranks} workers")
-    return [
-        [
-            key
-            for of_rank in range(0, len(keys), share)
-            for key in keys[of_rank : of_rank + share][first : first + rows_at_once]
+        engine: Any = super()
+        outputs = [
+            engine.forward_backward_batch(part, loss_function, forward_only)
+            for part in parts_of(data, rows_at_once=ROWS_AT_ONCE)
         ]
-        for first in range(0, share, rows_at_once)
+        return outputs[0] if len(outputs) == 1 else _joined(outputs)
+
+
+def parts_of(data: TensorDict, *, rows_at_once: int) -> list[TensorDict]:
+    """Rows in their order, in parts of at most so many.
+
+    They are halved over and over, since taking each part from all rows would be quadratic too.
+    """
+    num_parts = math.ceil(len(data) / rows_at_once)
+    if num_parts <= 1:
+        return [data]
+    places = torch.arange(len(data))
+    middle = rows_at_once * (num_parts // 2)
+    return [
+        part
+        for half in (places[:middle], places[middle:])
+        for part in parts_of(index_select_tensor_dict(data, half), rows_at_once=rows_at_once)
     ]
+
+
+def _joined(outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    """What verl's engine returns of several parts, as of all their rows."""
+    model_output = {
+        name: torch.nested.as_nested_tensor(
+            [row for output in outputs for row in output["model_output"][name].unbind()],
+            layout=torch.jagged,
+        )
+        for name in outputs[0]["model_output"]
+    }
+    first, *others = outputs
+    metrics = first["metrics"]
+    for output in others:
+        for name, values in output["metrics"].items():
+            metrics[name].extend(values)
+    return {
+        "model_output": model_output,
+        "loss": [loss for output in outputs for loss in output["loss"]],
+        "metrics": metrics,
+    }

@@ -27,8 +27,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from longhaul_core.health import warnings_of
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.training.health import warnings_of
 from longhaul_trainer.training.stages import StageClock
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RunProgress:
         self._counts: EpisodeCounts | None = None
         self._asked = 0.0
         self._line = ""
-        self._warnings: list[str] = []
+        self._warned_of: set[str] = set()
         self._step_seconds: list[float] = []
         stages.on_finished = self._finished
         stages.on_warning = self._warn
@@ -101,6 +101,10 @@ class RunProgress:
     def watch(self, recorder: RunRecorder) -> None:
         """Read the counts of episodes from `recorder`, and keep the run's heartbeat through it."""
         self._recorder = recorder
+
+    def say(self, line: str) -> None:
+        """Print a line as it is, where the display is."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def look_away(self) -> None:
         """Ask the recorder nothing any more: it is about to end."""
@@ -153,9 +157,9 @@ class RunProgress:
         )
         logger.info("training step %d is over: %s", training_step, self._line)
         for warning in warnings_of(metrics):
-            if warning not in self._warnings:
-                self._warnings.append(warning)
-                self._warn(training_step, warning)
+            if warning.metric not in self._warned_of:
+                self._warned_of.add(warning.metric)
+                self._warn(training_step, f"{warning.message}; {warning.advice}")
         if self._live is None:
             self._console.print(
                 f"step {training_step}  {self._line}", highlight=False, soft_wrap=True

@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import is_temporary
-from longhaul_core.store.maintenance import cancel_requested
+from longhaul_core.store.maintenance import cancel_requested, index_text
 from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record
 from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import open_store, read_only_engine
@@ -37,6 +37,10 @@ Pending = ray.ObjectRef[Any]
 
 MAX_PENDING = 64
 """Batches on the way before a caller waits: the bound on the memory they take."""
+
+INDEXED_STEPS, LAST_INDEXED_STEPS = 2_000, 20_000
+"""Whose text is made findable at each sign of life, and at most at the end: a tenth of a second's
+work for a writer that is done with its records, and a second's or two."""
 
 LONGEST_AWAY_SECONDS = 480.0
 """How long the writer tries again where another program holds the store, or its server is away.
@@ -77,7 +81,8 @@ class _Writer:
 
     def __init__(self, store: str, run_id: str, attempt: int, sampled_groups: int) -> None:
         self._writer = StoreWriter(store)
-        self._retention = Retention(open_store(store), run_id=run_id, sampled_groups=sampled_groups)
+        self._maintained = open_store(store)
+        self._retention = Retention(self._maintained, run_id=run_id, sampled_groups=sampled_groups)
         self._whole_after: int | None = None
         """The last training step of which something may still have to be removed."""
         self._newest_asked: int | None = None
@@ -117,10 +122,20 @@ class _Writer:
         if up_to is not None and not self._retention.remove_some(up_to=up_to):
             self._whole_after = None
 
+    def _index_some(self, most_steps: int) -> None:
+        """Make some text findable, if the store can be written now."""
+        try:
+            index_text(self._maintained, most_steps=most_steps)
+        except StoreError as error:
+            if not is_temporary(error):
+                raise
+            logger.warning("no text was indexed, trying again later: %s", error)
+
     def alive(self) -> WriterStatus:
         """Write the run's heartbeat, and report the counts and whether the run is cancelled."""
         self._writer.write([Heartbeat(run_id=self._run_id, attempt=self._attempt, at=time.time())])
         self._remove_some()
+        self._index_some(INDEXED_STEPS)
         return WriterStatus(
             counts=self._counts,
             cancel_requested=cancel_requested(self._engine, run_id=self._run_id),
@@ -160,6 +175,8 @@ class _Writer:
         self._whole_after = self._newest_asked
         while self._whole_after is not None:
             self._keep_trying(self._remove_a_batch)
+        self._index_some(LAST_INDEXED_STEPS)
+        self._maintained.dispose()
         self._writer.close()
 
 

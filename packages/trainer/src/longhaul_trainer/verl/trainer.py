@@ -44,7 +44,6 @@ from verl.utils.py_functional import rename_dict
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from longhaul_core.errors import GroupError, LonghaulError
-from longhaul_core.evaluation import success_rate_over_tasks
 from longhaul_core.horizons import HorizonState
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split, Task
@@ -82,7 +81,6 @@ from longhaul_trainer.verl.loss_inputs import (
     ReportedLoss,
 )
 from longhaul_trainer.verl.manager import AgentLoops
-from longhaul_trainer.verl.parts import InParts
 from longhaul_trainer.verl.run_recorder import RunRecorder
 from longhaul_trainer.verl.trackers import Trackers
 
@@ -265,14 +263,16 @@ class LonghaulTrainer(PPOTrainer):
             for role in self.role_worker_mapping:
                 worker = CpuTrainingWorker if role == Role.Critic else CpuActorRolloutRefWorker
                 self.role_worker_mapping[role] = ray.remote(worker)
-        elif Role.Critic in self.role_worker_mapping:
+        else:
             from longhaul_trainer.verl.critic_worker import GpuCriticWorker
+            from longhaul_trainer.verl.policy_worker import GpuActorRolloutRefWorker
 
-            self.role_worker_mapping[Role.Critic] = ray.remote(GpuCriticWorker)
+            for role in self.role_worker_mapping:
+                worker = GpuCriticWorker if role == Role.Critic else GpuActorRolloutRefWorker
+                self.role_worker_mapping[role] = ray.remote(worker)
 
     def _setup(self) -> None:
         super()._setup()
-        self._compute_in_parts()
         run_context = self._context.run_context
         reports = functools.partial(
             MicroBatchReports,
@@ -283,17 +283,6 @@ class LonghaulTrainer(PPOTrainer):
         self.actor_rollout_wg.set_loss_fn(ReportedLoss(self._run.loss, reports()))
         if self.use_critic:
             self.critic_wg.set_loss_fn(ReportedValueLoss(self._run.critic, reports()))
-
-    def _compute_in_parts(self) -> None:
-        """Ask for log-probabilities of some rows at a time; see `parts`."""
-        groups: Any = self
-        policy = groups.actor_rollout_wg
-        groups.actor_rollout_wg = InParts(policy, num_ranks=self._num_ranks)
-        reference = getattr(groups, "ref_policy_wg", None)
-        if reference is policy:  # one group for both, as verl compares them
-            groups.ref_policy_wg = groups.actor_rollout_wg
-        elif reference is not None:
-            groups.ref_policy_wg = InParts(reference, num_ranks=self._num_ranks)
 
     # One training step
 
@@ -497,10 +486,12 @@ class LonghaulTrainer(PPOTrainer):
         data = tq.kv_batch_get(
             keys=batch.keys,
             partition_id=PARTITION,
-            select_fields=["responses", "rollout_log_probs", "old_log_probs"],
+            select_fields=["responses", "rollout_log_probs", "old_log_probs", "entropy"],
         )
         policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
         behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
+        # Of the pass that computed the old log-probabilities: verl takes `actor/entropy` of it.
+        entropies = dict(zip(batch.keys, data["entropy"].unbind(0), strict=True))
         step = self._current
         if self._run.algorithm.reward_kl_coefficient > 0:
             rows = [key for episode in step.selection.episodes for key in episode.played.rows]
@@ -525,7 +516,12 @@ class LonghaulTrainer(PPOTrainer):
             )
         )
         self._context.recorder.put(
-            self._records.credit(self.global_steps, episodes=step.credit, policy_logprobs=policy)
+            self._records.credit(
+                self.global_steps,
+                episodes=step.credit,
+                policy_logprobs=policy,
+                policy_entropies=entropies,
+            )
         )
         self._context.stages.enter("update", training_step=self.global_steps)
         return batch
@@ -852,15 +848,6 @@ def _tokens_of(rows: KVBatchMeta) -> list[int]:
 
 def _score_of(episodes: Sequence[EpisodeMetadata]) -> PanelScore:
     """The score that episodes make, at least one; each counts the same."""
-    of_tasks: dict[int, list[bool]] = {}
-    for episode in episodes:
-        of_tasks.setdefault(episode.group_index, []).append(episode.success)
-    success = success_rate_over_tasks(list(of_tasks.values()))
-    return PanelScore(
-        num_episodes=len(episodes),
-        num_tasks=success.num_units,
-        mean_return=float(np.mean([episode.episode_return for episode in episodes])),
-        success_rate=success.estimate,
-        success_low=success.low,
-        success_high=success.high,
+    return PanelScore.of(
+        (episode.group_index, episode.episode_return, episode.success) for episode in episodes
     )

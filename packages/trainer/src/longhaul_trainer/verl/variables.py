@@ -67,6 +67,7 @@ def worker_variables(device: str) -> dict[str, str]:
         device: `"cpu"` or `"gpu"`.
     """
     names = [*OFFLINE_ENVIRONMENT, *ENVIRONMENT, "PYTHONPATH"]
+    names += ["LONGHAUL_ENV_TOKEN", "LONGHAUL_RUNNER_TOKEN"]
     if device == "cpu":
         names += [*CPU_ENVIRONMENT, "OMP_NUM_THREADS"]
     return {name: os.environ[name] for name in names if name in os.environ}

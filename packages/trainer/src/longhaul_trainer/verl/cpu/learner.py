@@ -26,9 +26,11 @@ from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from longhaul_trainer.verl.parts import RowsInParts
+
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class ResponseLogitsEngine(FSDPEngineWithLMHead):
+class ResponseLogitsEngine(RowsInParts, FSDPEngineWithLMHead):
     """verl's language-model engine, for a machine without an accelerator."""
 
     module: torch.nn.Module

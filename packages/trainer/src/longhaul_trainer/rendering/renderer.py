@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# (transformers annotates little of what it returns)
 """Messages to tokens by the model's own chat template.
 
 A prompt that goes on from an earlier call repeats that call's tokens as they were, and only
@@ -11,12 +13,16 @@ replayed, but no model reads them yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from longhaul_core.types import Call, Message, SampledTokens
+from longhaul_core.types import Call, Message, SampledTokens, Tool
+from longhaul_trainer.rendering.chat import ChatTemplate
+from longhaul_trainer.rendering.pieces import Pieces
+from longhaul_trainer.rendering.reading import Reading
 
 _THINK, _THOUGHT = "<think>", "</think>"
 
@@ -34,12 +40,12 @@ class ChatTemplateRenderer:
         # Some models mark thoughts by special tokens; left out, a thought would read as an answer.
         tags = {token for token, piece in added if piece.content in (_THINK, _THOUGHT)}
         self._left_out = (self._special | special) - tags
+        self._template = ChatTemplate(tokenizer)
 
     @property
     def begun_thought(self) -> str:
-        """`"<think>"` where the template ends every prompt within a thought, else nothing."""
-        prompt = self._text([Message(role="user", content="?")])
-        return _THINK if prompt.rstrip().endswith(_THINK) else ""
+        """`"<think>"` where the template ends a question within a thought, else nothing."""
+        return self._template.begun_thought
 
     def render(
         self,
@@ -82,9 +88,87 @@ class ChatTemplateRenderer:
             _chat(messages), add_generation_prompt=True, tokenize=False
         )
 
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Tokens of a text that no template goes round; names of special tokens are those."""
+        return tuple(self._template.tokens(text))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Tokens that have a text; every token is below it."""
+        return len(self._tokenizer)
+
     def decode(self, tokens: Sequence[int]) -> str:
         """See `Renderer.decode`. Where thoughts begin and end is text, special tokens or not."""
         return self._tokenizer.decode([token for token in tokens if token not in self._left_out])
+
+    def render_chat(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
+        """See `ChatRenderer.render_chat`. The run's reply prefix is for environments alone."""
+        return tuple(self._template.tokens(self._template.text(messages, tools=tools)))
+
+    def extend(
+        self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...] | None:
+        """See `ChatRenderer.extend`.
+
+        The template writes the reply and what is new after one short question. Where it writes the
+        reply as the model did, what it writes after the reply's end token is what is new. Where it
+        does not (most leave the thoughts of earlier turns out), the conversation cannot go on.
+        """
+        if call.sampled is None or not messages:
+            return None
+        prompt, action = call.sampled.prompt_tokens, call.sampled.action_tokens
+        after_result = call.messages[-1].role == "tool"
+        beginning = self._template.beginning(bool(tools), after_result=after_result)
+        begins = beginning.tokens_of_reply
+        if prompt[len(prompt) - len(begins) :] != begins:
+            return None  # not a prompt of this template
+        reading = self.reader(tools=tools, after_result=after_result)
+        reading.feed(action)
+        _, read = reading.end()
+        if reading.cut:
+            return None
+        reply = Message(
+            role="assistant",
+            content=read.text,
+            reasoning=read.reasoning,
+            tool_calls=read.tool_calls,
+        )
+        text = self._template.added_text(reading, reply, messages, tools=tools)
+        if text is None:
+            return None
+        end, *added = self._template.tokens(text)
+        return (*prompt, *action, *(() if action[-1:] == (end,) else (end,)), *added)
+
+    def reader(
+        self, *, tools: Sequence[Tool] = (), salt: str = "", after_result: bool = False
+    ) -> Reading:
+        """See `ChatRenderer.reader`.
+
+        Args:
+            tools: See there.
+            salt: Names the reply within its episode, such as by its step and choice. The ids of
+                calls are of it and of what the reply has before them; without it, turns that begin
+                alike have calls of the same ids.
+            after_result: See there.
+
+        Raises:
+            RendererFailure: How the model writes tool calls is not known.
+        """
+        reading = self._template.begin_reading(
+            self._pieces.__getitem__, tools=tools, after_result=after_result
+        )
+        reading.salt(salt)
+        return reading
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        """The bytes of tokens in replies: the tags by which these are read are among them."""
+        tags = self._template.syntax(()).markers
+        added = self._tokenizer.added_tokens_decoder.items()
+        shown = {token for token, piece in added if piece.content in tags}
+        return Pieces(self._tokenizer, left_out=self._left_out - shown)
 
 
 def load_renderer(folder: Path, *, reply_prefix: str = "") -> ChatTemplateRenderer:
@@ -104,35 +188,3 @@ def _goes_on(messages: Sequence[Message], call: Call, *, prefix: str) -> bool:
 
 def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.text} for message in messages]
-
-
-def token_pieces(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> dict[int, bytes]:
-    """The bytes that each token stands for, so that a viewer needs no tokenizer.
-
-    A token of a byte-level vocabulary may be a part of a character; its bytes are kept as
-    they are. Special tokens are given by their names.
-    """
-    ids = sorted(set(tokens))
-    pieces = cast("list[str]", tokenizer.convert_ids_to_tokens(ids))
-    special = set(tokenizer.all_special_ids)
-    return {
-        token: piece.encode() if token in special else _bytes_of(piece)
-        for token, piece in zip(ids, pieces, strict=True)
-    }
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The printable stand-ins that byte-level BPE writes for bytes (GPT-2's table)."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): byte for byte in printable}
-    return table | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-_BYTES = _byte_alphabet()
-
-
-def _bytes_of(piece: str) -> bytes:
-    if all(character in _BYTES for character in piece):
-        return bytes(_BYTES[character] for character in piece)
-    return piece.replace("\u2581", " ").encode()  # SentencePiece marks a space so

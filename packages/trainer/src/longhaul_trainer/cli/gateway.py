@@ -1,0 +1,295 @@
+"""`trainer gateway`: a model behind the gateway alone, for an agent that is tried by hand."""
+
+import asyncio
+import json
+import secrets
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.cli.arguments import (
+    DEFAULT_RUN,
+    Overrides,
+    RunsDirectory,
+    SkipDoctor,
+    Store,
+    console_of,
+)
+from longhaul_trainer.cli.endpoint import (
+    Api,
+    EndpointUrl,
+    KeyVariable,
+    MaxConcurrent,
+    ModelName,
+    PricePrompt,
+    PriceReply,
+    endpoint_given,
+)
+from longhaul_trainer.cli.evaluate import Weights, with_weights
+from longhaul_trainer.cli.exit_codes import ExitCode
+from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, check_machine, serving
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from longhaul_core.rollout import EpisodeLimits, Responder
+    from longhaul_core.store.records import EpisodeRecord
+    from longhaul_trainer.gateway.hosted import Endpoint
+    from longhaul_trainer.gateway.upstream import Upstream
+    from longhaul_trainer.verl.serving import ServedModel
+
+LONGEST_PROMPT = 1_000_000
+"""Tokens: no bound of ours, since a hosted model has its own."""
+
+
+class Place(NamedTuple):
+    """Where a gateway listens, and how much an episode may be."""
+
+    host: str
+    port: int
+    max_calls: int | None
+    max_steps: int
+
+
+def gateway(  # noqa: PLR0913  options of a command
+    overrides: Overrides = None,
+    *,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|FOLDER",
+            help="Serve a run's weights, or those of a model's Hugging Face folder or built-in "
+            "name, on the engine of a run.",
+        ),
+    ] = None,
+    weights: Annotated[
+        Weights | None, typer.Option(help="Of a run; the best if it kept them, else the final.")
+    ] = None,
+    description: Annotated[
+        str, typer.Option("--config", help="For a model folder: the run whose settings it has.")
+    ] = DEFAULT_RUN,
+    endpoint: EndpointUrl = None,
+    model: ModelName = None,
+    api: Api = "openai",
+    key_variable: KeyVariable = None,
+    price_prompt: PricePrompt = None,
+    price_reply: PriceReply = None,
+    max_concurrent: MaxConcurrent = 16,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8400,
+    max_calls: Annotated[
+        int | None, typer.Option(min=1, help="Most calls of an episode.", show_default="no limit")
+    ] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Most steps of an episode.")] = 1000,
+    store: Store = None,
+    runs_directory: RunsDirectory = Path("runs"),
+    skip_doctor: SkipDoctor = False,
+) -> None:
+    """Serve a hosted model, or weights of ours, by the gateway alone, and store what agents do.
+
+    It prints the environment variables of an open episode. The agent ends it by posting `done`
+    (`longhaul.step(done=True)`), and the next one opens; POST /episodes opens further ones. Ctrl-C
+    ends.
+    """
+    place = Place(host, port, max_calls, max_steps)
+    if checkpoint is not None:
+        given = {"--endpoint": endpoint, "--model": model, "--key-variable": key_variable}
+        given |= {"--price-prompt": price_prompt, "--price-reply": price_reply}
+        for option, value in given.items():
+            if value is not None:
+                raise ConfigError(f"{option} is for a hosted model, and --checkpoint for one of us")
+        config, name = with_weights(
+            checkpoint,
+            overrides,
+            weights=weights,
+            description=description,
+            runs_directory=runs_directory,
+        )
+        if store is not None:
+            config = config.model_copy(update={"store": store})
+        raise typer.Exit(_serve_weights(config, name, place=place, skip_doctor=skip_doctor))
+    if endpoint is None:
+        raise ConfigError(
+            "give the model's address as --endpoint, and its name as --model; or weights as "
+            "--checkpoint"
+        )
+    if overrides or weights is not None:
+        said = overrides[0] if overrides else "--weights"
+        raise ConfigError(f"{said} is for weights of ours; name them as --checkpoint")
+    hosted = endpoint_given(
+        url=endpoint,
+        model=model,
+        api=api,
+        key_variable=key_variable,
+        prices=(price_prompt, price_reply),
+        max_concurrent=max_concurrent,
+    )
+    asyncio.run(_serve_hosted(hosted, place=place, store=store or "longhaul.db"))
+    raise typer.Exit(ExitCode.DONE)
+
+
+def _serve_weights(config: RunConfig, name: str, *, place: Place, skip_doctor: bool) -> ExitCode:
+    """Serve by the whole training stack, as an evaluation plays."""
+    folder = Path(config.runs_directory) / "gateways"
+    # A trainer has a panel; this one plays none of it, however few tasks there are.
+    changed = {
+        "name": "gateway",
+        "runs_directory": str(folder),
+        "trackers": (),
+        "validation": config.validation.model_copy(update={"num_tasks": 1, "test_num_tasks": 1}),
+    }
+    config = config.model_copy(update=changed).with_absolute_paths(Path.cwd())
+    check_machine(config, skip=skip_doctor, trains=False)
+    run = RunDirectory.create(config)
+
+    async def serve(served: "ServedModel") -> None:
+        from longhaul_core.rollout import EpisodeLimits
+
+        rollout = config.rollout
+        await _by_hand(
+            served.responder,
+            names=(name, *config.agent.model_names),
+            run_id=served.run_id,
+            store=served.store,
+            limits=EpisodeLimits(
+                horizon=place.max_steps,
+                max_prompt_tokens=rollout.max_prompt_tokens,
+                max_episode_tokens=rollout.max_episode_tokens,
+                policy_deadline_seconds=rollout.policy_deadline_seconds,
+                close_deadline_seconds=1.0,
+            ),
+            place=place,
+            said=_Said(served.say),
+        )
+
+    with run.locked():
+        outcome = carry_out(config, run, serving(serve))
+    return EXIT_CODE_OF_STATUS[outcome.status]
+
+
+async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> None:
+    from longhaul_core.rollout import EpisodeLimits
+    from longhaul_trainer.gateway.hosted import HostedModel
+    from longhaul_trainer.hosted_evaluation import require_answer
+    from longhaul_trainer.provenance import collect_provenance
+    from longhaul_trainer.stored_run import StoredRun
+
+    await require_answer(endpoint, temperature=None)
+    console = console_of("stdout")
+    said = _Said(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    run = StoredRun(store, run_id=f"{now}-gateway-{secrets.token_hex(2)}")
+    described = {"url": endpoint.url, "model": endpoint.model, "api": endpoint.api}
+    await run.start(
+        name="gateway",
+        config_json=json.dumps({"model": {"path": endpoint.model}, "endpoint": described}),
+        provenance_json=collect_provenance(model_sha256=None, command=sys.argv).to_json(),
+    )
+    hosted = HostedModel(endpoint)
+    try:
+        await _by_hand(
+            hosted,
+            names=(endpoint.model,),
+            run_id=run.run_id,
+            store=lambda record: run.write([record]),
+            limits=EpisodeLimits(
+                horizon=place.max_steps,
+                max_prompt_tokens=LONGEST_PROMPT,
+                close_deadline_seconds=1.0,
+            ),
+            place=place,
+            said=said,
+            cancelled=run.until_cancelled(),
+        )
+        await run.end("finished")
+    except BaseException as error:
+        await run.end("failed", message=f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        await hosted.close()
+        run.close()
+    said.over(run.run_id, store=store)
+
+
+async def _by_hand(  # noqa: PLR0913  what its episodes are played with
+    model: "Responder | Upstream",
+    *,
+    names: Sequence[str],
+    run_id: str,
+    store: "Callable[[EpisodeRecord], Awaitable[None]]",
+    limits: "EpisodeLimits",
+    place: Place,
+    said: "_Said",
+    cancelled: Coroutine[None, None, None] | None = None,
+) -> None:
+    """Serve until a signal, or until `cancelled` returns."""
+    from longhaul_trainer.gateway.episode import CallRules
+    from longhaul_trainer.programs.by_hand import GatewayByHand
+
+    by_hand = GatewayByHand(
+        model,
+        names=names,
+        run_id=run_id,
+        store=store,
+        rules=CallRules(trains=False, allows_sampling=True, max_calls=place.max_calls),
+        limits=limits,
+        host=place.host,
+        port=place.port,
+        on_open=said.opened,
+        on_end=said.ended,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, by_hand.stop)
+    watching: list[asyncio.Task[None]] = []
+    if cancelled is not None:
+        watching = [asyncio.create_task(cancelled)]
+        watching[0].add_done_callback(lambda task: by_hand.stop())
+    said.begun(run_id, key=by_hand.key)
+    try:
+        await by_hand.serve()
+    finally:
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+class _Said:
+    """What is printed: lines that a shell may read, and comments for people."""
+
+    def __init__(self, line: Callable[[str], None]) -> None:
+        self._line = line
+        self._num_stored = 0
+
+    def begun(self, run_id: str, *, key: str) -> None:
+        self._line(f"# {run_id}; Ctrl-C ends. Another episode: POST /episodes with this key:")
+        self._line(f"export LONGHAUL_GATEWAY_KEY={shlex.quote(key)}")
+
+    def opened(self, number: int, environ: Mapping[str, str]) -> None:
+        self._line(f"# episode {number} is open: let your agent have these")
+        for name, value in environ.items():
+            self._line(f"export {name}={shlex.quote(value)}")
+
+    def ended(self, number: int, record: "EpisodeRecord") -> None:
+        from longhaul_core.types import Trajectory
+
+        self._num_stored += 1
+        outcome = record.outcome
+        if isinstance(outcome, Trajectory):
+            how = f"return {outcome.episode_return:g}, {outcome.stop_reason.value}"
+        else:
+            how = f"{outcome.cause.value}: {outcome.message}"
+        self._line(f"# episode {number}: {len(outcome.steps)} steps, {how}")
+
+    def over(self, run_id: str, *, store: str) -> None:
+        self._line(f"# {self._num_stored} episodes of run {run_id} are in {store}")
+        self._line(f"# look: uv run viewer --store {store}")

@@ -1,0 +1,1 @@
+"""The gateway: programs written for OpenAI, Anthropic or Google play episodes, unmodified."""

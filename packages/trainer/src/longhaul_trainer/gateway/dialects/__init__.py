@@ -1,0 +1,1 @@
+"""How each vendor's clients ask for a reply and read it."""

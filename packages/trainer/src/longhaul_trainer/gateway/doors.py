@@ -1,0 +1,104 @@
+"""Who is let in to which episode: addresses and keys that nobody can guess."""
+
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from longhaul_trainer.gateway.exchange import ApiError
+
+__all__ = ["Door", "Doors"]
+
+_MAX_CLOSED = 10_000
+"""Of how many ended episodes the cause is kept."""
+
+
+def _new_id() -> str:
+    return f"ep_{secrets.token_urlsafe(15)}"
+
+
+def _new_key() -> str:
+    return f"lh-{secrets.token_urlsafe(32)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where one episode is reached, and by what key."""
+
+    address: str
+    """Of the gateway, `http://HOST:PORT`."""
+    id: str = field(default_factory=_new_id)
+    """The episode's name in addresses."""
+    key: str = field(default_factory=_new_key, repr=False)
+    """What each request carries."""
+
+    def environ(self, *, mode: str) -> dict[str, str]:
+        """Environment variables of a program: addresses, and the key.
+
+        Args:
+            mode: `train` or `val`, for agent-lightning's addresses.
+        """
+        base = f"{self.address}/e/{self.id}"
+        rollout = f"{self.address}/proxy/rollout/{self.id}/attempt/0/mode/{mode}"
+        return {
+            "OPENAI_BASE_URL": f"{base}/v1",
+            "OPENAI_API_KEY": self.key,
+            "ANTHROPIC_BASE_URL": base,
+            "ANTHROPIC_API_KEY": self.key,
+            "GOOGLE_GEMINI_BASE_URL": base,
+            "GEMINI_API_KEY": self.key,
+            "LONGHAUL_URL": f"{base}/longhaul",
+            "LONGHAUL_KEY": self.key,
+            "AGL_OPENAI_BASE_URL": f"{rollout}/openai/v1",
+            "AGL_EVENT_URL": f"{self.address}/api/rollouts/{self.id}/attempt/0/events",
+            "AGL_KEY": self.key,
+        }
+
+
+class Doors:
+    """The doors of a gateway, open and closed."""
+
+    def __init__(self) -> None:
+        """There is none."""
+        self._open: dict[str, Door] = {}
+        self._closed: OrderedDict[str, tuple[Door, str]] = OrderedDict()
+        self._nowhere = Door(address="")
+
+    def add(self, door: Door) -> None:
+        """Let in who has its key."""
+        self._open[door.id] = door
+
+    def close(self, door: Door, *, cause: str) -> None:
+        """Let in nobody any more; who has its key is told the cause."""
+        if self._open.pop(door.id, None) is None:
+            return
+        self._closed[door.id] = (door, cause)
+        if len(self._closed) > _MAX_CLOSED:
+            self._closed.popitem(last=False)
+
+    def require(self, episode_id: str, *, keys: Sequence[bytes]) -> None:
+        """Refuse who may not enter.
+
+        Args:
+            episode_id: As the address has it.
+            keys: As the request has them, one of which must fit: clients send those of several
+                vendors at once.
+
+        Raises:
+            ApiError: `authentication`, the same for an unknown episode as for a wrong key; `gone`
+                for the key of an episode that has ended, with its cause.
+        """
+        closed, cause = self._closed.get(episode_id, (self._nowhere, ""))
+        door = self._open.get(episode_id, closed)
+        expected = door.key.encode()
+        fitting = [hmac.compare_digest(key, expected) for key in keys]  # all: time says nothing
+        if not any(fitting) or door is self._nowhere:
+            raise ApiError(
+                "authentication",
+                "no episode has this address and this key; take both from the environment "
+                "variables that the program was given (OPENAI_BASE_URL and OPENAI_API_KEY, "
+                "LONGHAUL_URL and LONGHAUL_KEY, …)",
+            )
+        if door is closed:
+            raise ApiError("gone", f"the episode is over: {cause}")

@@ -1,0 +1,816 @@
+"""One episode of the gateway: what is answered, and what is recorded.
+
+    ChatRequest ──▶ which model, within which limits ──▶ session.answer ─┐
+                                        └─▶ upstream.answer ─▶ session.record ──▶ ChatReply
+
+A call of the policy is a step: its observation is what came since the call that it goes on from,
+its action is the reply. Other calls (of an upstream, of the frozen weights, or those that a program
+marks with `train: false`) belong to the step that was opened last, and are not trained.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+from longhaul_core.errors import (
+    EnvironmentFailure,
+    EpisodeError,
+    HorizonReached,
+    LimitReached,
+    PolicyFailure,
+    RendererFailure,
+    TokensSpent,
+    attributed_to,
+)
+from longhaul_core.policy import (
+    ChatRenderer,
+    ReadReply,
+    ReplyPart,
+    Sampling,
+    offers,
+    with_thoughts,
+)
+from longhaul_core.rollout.agent import Responder
+from longhaul_core.rollout.conversations import ChatPrompt
+from longhaul_core.rollout.program_calls import MOST_INLINE_CHARACTERS
+from longhaul_core.rollout.session import EpisodeSession
+from longhaul_core.text import well_formed
+from longhaul_core.types import Call, Message, Observation, Picture, Task, ToolCall
+from longhaul_trainer.gateway.doors import Door
+from longhaul_trainer.gateway.exchange import (
+    ApiError,
+    ChatReply,
+    ChatRequest,
+    Choice,
+    CreditReport,
+    Delta,
+    Usage,
+)
+from longhaul_trainer.gateway.reading import ReplyWatch, TextReader
+from longhaul_trainer.gateway.repeats import Asked, Repeats, Sent
+from longhaul_trainer.gateway.upstream import Upstream
+
+__all__ = ["AUTO", "CallRules", "OpenEpisode", "Reported"]
+
+logger = logging.getLogger(__name__)
+
+AUTO = "auto"
+"""The policy, by the name that agent-lightning's programs use."""
+
+REFERENCE = "reference"
+"""What programs call the weights that the policy started from."""
+_NO_REFERENCE = (
+    ". The run has engines of the policy alone, whose weights change; serve the weights that it "
+    "started from by an engine of their own, and name that as [agent.upstreams.reference]"
+)
+
+WISHES: Mapping[str, str] = {"tool_choice": "auto", "parallel_tool_calls": "true"}
+"""What a client demands of a reply and an engine of ours holds no model to, and what holds instead.
+It changes no probability, so the call is answered without it."""
+
+
+@runtime_checkable
+class TextTokenizer(Protocol):
+    """A renderer that makes text into tokens without a template, for raw prompts."""
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Tokens of the text, nothing added."""
+        ...
+
+
+@runtime_checkable
+class KnowsVocabulary(Protocol):
+    """A renderer that knows how many tokens there are."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Tokens are below it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRules:
+    """What the calls of an episode may ask for.
+
+    Temperature, `top_p` and the longest reply of the run are the `Responder`'s, of each model its
+    own.
+    """
+
+    trains: bool
+    """Whether the policy's calls are trained on: False in validation and test."""
+    allows_sampling: bool = False
+    """Whether a client's own temperature and `top_p` are in force for the policy, in place of the
+    run's. Calls that are not the agent's own have their client's in any case."""
+    allows_altered: bool = False
+    """Whether a client's settings that change the distribution (`Sampling.altered`) are in force
+    while training. Elsewhere they are."""
+    max_calls: int | None = None
+    """Most calls of an episode, those of upstreams included; None for no such limit."""
+    keeps_final_prompt: bool = False
+    """Whether the prompt of the policy that a limit refused is kept, for a critic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What a program posted of its episode as a whole."""
+
+    reward: float | None = None
+    """The last one that it posted for the episode, which is not paid to any step yet; None if it
+    posted none."""
+    success: bool | None = None
+    done: bool = False
+    num_step_rewards: int = 0
+    """How often it paid a step of its own; those are in the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answered:
+    choices: Sequence[Choice]
+    usage: Usage
+    prompt_tokens: tuple[int, ...]
+
+
+class OpenEpisode:
+    """An episode that a program may call; made by `Gateway.open`, on the gateway's event loop."""
+
+    def __init__(
+        self,
+        session: EpisodeSession,
+        *,
+        door: Door,
+        models: Mapping[str, Responder | Upstream],
+        rules: CallRules,
+        task: Task,
+        max_kept_replies: int = 64,
+    ) -> None:
+        """See `Gateway.open`."""
+        if not models:
+            raise ValueError("an episode needs at least one model: the policy")
+        self.door = door
+        self.task = task
+        self.repeats = Repeats(max_kept=max_kept_replies)
+        self.closed: str | None = None
+        """Why it is over; None while it is open."""
+        self._session = session
+        self._models = models
+        self._policy_name = next(iter(models))
+        self._rules = rules
+        self._reported = Reported()
+        self._num_calls = 0
+        self._limit: LimitReached | None = None
+        self._failures: dict[bytes, EpisodeError] = {}
+        self._newest_step: int | None = None
+        self._acted: dict[str, int] = {}
+        """The newest step that was acted in, of each agent; of all of them under `""`."""
+        self._announced: CreditReport | None = None
+        """What was reported apart from a call, for the next one."""
+        self._refused: dict[int, float] = {}
+        """What calls that got no reply have paid to a step: a program that shortens a prompt which
+        was too long sends it again."""
+        self._report_keys: set[str] = set()
+        self._over = asyncio.Event()
+        self._on_close: Callable[[str], None] = lambda cause: None
+
+    def environ(self) -> dict[str, str]:
+        """Environment variables of a program: addresses, and the key."""
+        return self.door.environ(mode="train" if self._rules.trains else "val")
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """What a request's `model` may be."""
+        return (AUTO, *(name for name in self._models if name != AUTO))
+
+    @property
+    def reported(self) -> Reported:
+        """What the program posted so far."""
+        return self._reported
+
+    @property
+    def num_calls(self) -> int:
+        """Requests that have a reply or wait for one; repetitions are not counted."""
+        return self._num_calls
+
+    @property
+    def limit(self) -> LimitReached | None:
+        """The limit that the program met: the episode is truncated there.
+
+        None again where the policy has answered a later call: a program may shorten a prompt that
+        was too long.
+        """
+        return self._limit
+
+    @property
+    def failure(self) -> EpisodeError | None:
+        """The first failure of the engine that no repetition of the request has made good.
+
+        The program did not get the policy's reply; what it did then is not the policy's doing.
+        """
+        return next(iter(self._failures.values()), None)
+
+    def overridden(self, request: ChatRequest) -> dict[str, str]:
+        """What a client named and is not in force: what is instead, by its name.
+
+        Empty where the model is unknown.
+        """
+        model = self._models.get(self._named(request.model))
+        if not isinstance(model, Responder):
+            return {}
+        wishes = {name: WISHES[name] for name in request.altered if name in WISHES}
+        if not self._decides(request, model):
+            return wishes
+        asked = (("temperature", request.temperature), ("top_p", request.top_p))
+        decided = {
+            name: f"{getattr(model, name):g}"
+            for name, value in asked
+            if value is not None and value != getattr(model, name)
+        }
+        return decided | wishes
+
+    async def answer(
+        self,
+        request: ChatRequest,
+        on_delta: Callable[[Delta], None] | None,
+        *,
+        asked: Asked | None = None,
+    ) -> ChatReply:
+        """Reply to a request of the program. Cancelled, it cancels the request in the engine.
+
+        Args:
+            request: What it asks for.
+            on_delta: Called with each piece of the reply, where the program reads a stream.
+            asked: Of `repeats`, for a request that may repeat another one; None for a new one.
+
+        Raises:
+            ApiError: What is wrong with it, or with us.
+        """
+        if asked is None:
+            asked = self.repeats.asked(Sent(fingerprint=b"", num_retries=0))
+
+        def sample(emit: Callable[[Delta], None]) -> Coroutine[None, None, ChatReply]:
+            return self._sample(request, asked, emit if request.stream else None)
+
+        return await asked.reply(sample, on_delta)
+
+    async def count_tokens(self, request: ChatRequest) -> int:
+        """How many tokens the prompt of a request has, rendered from nothing.
+
+        Raises:
+            ApiError: There is no such model here, or it is somebody else's.
+        """
+        name, model = self._model(request.model)
+        if not isinstance(model, Responder):
+            raise ApiError(
+                "unsupported", f"the tokens of model {name!r} are not known here", parameter="model"
+            )
+        renderer = _chat_renderer(model)
+        with self._refusing(b""), attributed_to(RendererFailure, "renderer.render_chat"):
+            tokens = await asyncio.to_thread(
+                renderer.render_chat, request.messages, tools=request.tools
+            )
+        return len(tokens)
+
+    def report(self, credit: CreditReport, *, idempotency_key: str | None = None) -> None:
+        """What the program says of its step, apart from a call.
+
+        The reward is for the last step; the state and what else is said, for the next call.
+
+        Args:
+            credit: What it says.
+            idempotency_key: A second report with the key of one before is none.
+
+        Raises:
+            ApiError: There is no step to be paid.
+        """
+        if idempotency_key in self._report_keys:
+            return
+        self._pay(credit)
+        if idempotency_key is not None:
+            self._report_keys.add(idempotency_key)
+        self._announced = self._credit(replace(credit, reward=None, done=False))
+        if credit.done:
+            self._finish()
+
+    def report_reward(self, value: float | None, *, success: bool | None = None) -> None:
+        """What the program says of the episode as a whole; the last one counts.
+
+        Raises:
+            ApiError: The value is not finite.
+        """
+        if value is not None and not math.isfinite(value):
+            raise ApiError("invalid_request", f"a reward must be finite, got {value}")
+        known = self._reported
+        if value is not None and known.reward is not None and value != known.reward:
+            logger.warning(
+                "episode %s of task %s: the reward %s that it posted before is replaced by %s",
+                self.door.id,
+                self.task.task_id,
+                known.reward,
+                value,
+            )
+        self._reported = replace(
+            known,
+            reward=known.reward if value is None else value,
+            success=known.success if success is None else success,
+        )
+
+    async def wait_done(self) -> None:
+        """Return when the program has reported its end, or can make no further call.
+
+        Calls that were in flight then are within the limits: they have been answered.
+        """
+        await self._over.wait()
+        await self.repeats.settled()
+
+    async def close(self, *, cause: str = "it has ended") -> None:
+        """Let the key die, cancel what is in flight, and return when nothing is.
+
+        Args:
+            cause: What later requests are told, with 410.
+        """
+        if self.closed is None:
+            self.closed = cause
+            self._on_close(cause)
+        self._over.set()
+        await self.repeats.close(f"the episode is over: {self.closed}")
+
+    def on_close(self, called: Callable[[str], None]) -> None:
+        """Have a function called with the cause as soon as the episode is closed."""
+        self._on_close = called
+
+    def _finish(self) -> None:
+        self._reported = replace(self._reported, done=True)
+        self._over.set()
+
+    def _named(self, model: str) -> str:
+        return self._policy_name if model == AUTO and AUTO not in self._models else model
+
+    def _model(self, name: str) -> tuple[str, Responder | Upstream]:
+        named = self._named(name)
+        model = self._models.get(named)
+        if model is None:
+            known = ", ".join(map(repr, self.model_names))
+            why = _NO_REFERENCE if name == REFERENCE else ""
+            raise ApiError(
+                "not_found",
+                f"model {name!r} is not here; there are {known}{why}",
+                parameter="model",
+            )
+        return self._policy_name if self._is_policy(model) else named, model
+
+    def _is_policy(self, model: Responder | Upstream) -> bool:
+        return model is self._models[self._policy_name]
+
+    def _decides(self, request: ChatRequest, model: Responder) -> bool:
+        """Whether the run's own temperature and `top_p` are in force."""
+        own = self._is_policy(model) and self._credit(request.credit).train
+        return own and not self._rules.allows_sampling
+
+    def _credit(self, given: CreditReport) -> CreditReport:
+        """What is reported of the next call: now, and before it apart from it."""
+        announced = self._announced
+        if announced is None:
+            return given
+        return replace(
+            given,
+            anchor_state=announced.anchor_state
+            if given.anchor_state is None
+            else given.anchor_state,
+            train=given.train and announced.train,
+            agent=given.agent or announced.agent,
+            purpose=announced.purpose if given.purpose == "act" else given.purpose,
+        )
+
+    def _pay(self, credit: CreditReport, *, with_call: bool = False) -> int | None:
+        """Pay the step before; which one that is, if it was paid.
+
+        Args:
+            credit: What is reported.
+            with_call: Whether a call brings it, in place of what one without a reply has paid.
+        """
+        if credit.reward is None:
+            return None
+        if not math.isfinite(credit.reward):
+            raise ApiError("invalid_request", f"a reward must be finite, got {credit.reward}")
+        step = self._acted.get(credit.agent)
+        if step is None:
+            if credit.reward == 0:
+                return None
+            whose = f" of agent {credit.agent!r}" if credit.agent else ""
+            raise ApiError(
+                "invalid_request",
+                f"the reward {credit.reward} is for the step before, and no call{whose} was "
+                "answered yet",
+            )
+        refused = self._refused.pop(step, None) if with_call else None
+        self._session.reward(credit.reward - (refused or 0.0), step_index=step)
+        if refused is None:
+            num_rewards = self._reported.num_step_rewards + 1
+            self._reported = replace(self._reported, num_step_rewards=num_rewards)
+        return step
+
+    async def _sample(
+        self, request: ChatRequest, asked: Asked, emit: Callable[[Delta], None] | None
+    ) -> ChatReply:
+        if self.closed is not None:
+            raise ApiError("gone", f"the episode is over: {self.closed}")
+        if self._reported.done:
+            raise ApiError("gone", "the episode is over: its program reported its end")
+        name, model = self._model(request.model)
+        credit, paid = asked.credit, None
+        if credit is None:
+            credit = self._credit(request.credit)
+            self._require_unaltered(request, model, credit)
+            if isinstance(model, Responder):
+                _require_text(request)
+            paid = self._pay(credit, with_call=True)
+            asked.credit = credit
+        announced, self._announced = self._announced, None
+        try:
+            with (
+                self._refusing(asked.sent.fingerprint, own=self._is_policy(model)),
+                self._counted(),
+            ):
+                if isinstance(model, Responder):
+                    answered = await self._sampled(name, model, request, credit, emit)
+                else:
+                    answered = await self._forwarded(name, model, request, credit, emit)
+        except BaseException as error:
+            if paid is not None and credit.reward is not None:
+                self._refused[paid] = self._refused.get(paid, 0.0) + credit.reward
+            self._announced = self._announced or announced
+            if isinstance(error.__cause__, LimitReached | EnvironmentFailure):
+                await self._keep_final_prompt(request, model, credit)
+            raise
+        self._failures.pop(asked.sent.fingerprint, None)
+        if credit.done:
+            self._finish()
+        return ChatReply(
+            id=asked.reply_id,
+            created=int(time.time()),
+            model=request.model,
+            choices=answered.choices,
+            usage=answered.usage,
+            prompt_tokens=answered.prompt_tokens if request.returns_token_ids else (),
+        )
+
+    async def _keep_final_prompt(
+        self, request: ChatRequest, model: Responder | Upstream, credit: CreditReport
+    ) -> None:
+        """Keep the prompt that a limit has refused, if it is one of the policy."""
+        own = self._is_policy(model) and credit.train
+        if not (self._rules.keeps_final_prompt and own and isinstance(model, Responder)):
+            return
+        try:
+            prompt = await _prompt(request, _chat_renderer(model))
+            with attributed_to(RendererFailure, "renderer.render_chat"):
+                await self._session.keep_final_prompt(prompt, responder=model)
+        except (ApiError, EpisodeError) as error:
+            logger.warning("episode %s: its refused prompt is not kept: %s", self.door.id, error)
+
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        """Count a call, unless it gets no reply."""
+        most = self._rules.max_calls
+        if most is not None and self._num_calls >= most:
+            raise HorizonReached(f"the episode has its {most} calls (max_calls)")
+        self._num_calls += 1
+        try:
+            yield
+        except BaseException:
+            self._num_calls -= 1
+            raise
+
+    async def _sampled(
+        self,
+        name: str,
+        model: Responder,
+        request: ChatRequest,
+        credit: CreditReport,
+        emit: Callable[[Delta], None] | None,
+    ) -> _Answered:
+        """The reply of an engine of ours."""
+        renderer = _chat_renderer(model)
+        own = self._is_policy(model) and credit.train
+        limit_before = self._limit
+        prompt = await _prompt(request, renderer)
+        step, is_new = self._step(request, prompt, credit, renderer, own=own)
+        sampling = self._sampling(request, model, own=own)
+        watches = [
+            ReplyWatch(
+                TextReader(renderer.decode)
+                if isinstance(prompt, tuple)
+                else renderer.reader(
+                    tools=request.tools,
+                    salt=f"{step}/{choice}",
+                    after_result=request.messages[-1].role == "tool",
+                ),
+                stop=request.stop,
+                on_part=None if emit is None else _part_of(choice, emit),
+            )
+            for choice in range(request.num_choices)
+        ]
+        try:
+            calls = await _all_of(
+                self._session.answer(
+                    prompt,
+                    step_index=step,
+                    sampling=sampling,
+                    agent=credit.agent,
+                    purpose=credit.purpose,
+                    model="" if self._is_policy(model) else name,
+                    trained=own,
+                    responder=model,
+                    on_tokens=None if emit is None else watch.feed,
+                    read=watch.read,
+                )
+                for watch in watches
+            )
+        except BaseException:
+            self._refuse(step, was_opened=is_new)
+            raise
+        choices = [watch.choice(call) for watch, call in zip(watches, calls, strict=True)]
+        if is_new:
+            self._act(step, choices[0], agent=credit.agent)
+        if own and self._limit is limit_before and not isinstance(limit_before, HorizonReached):
+            self._limit = None
+            self._session.forget_final_prompt()
+        prompt_tokens = calls[0].sampled.prompt_tokens if calls[0].sampled else ()
+        usage = Usage(
+            prompt_tokens=len(prompt_tokens),
+            reply_tokens=sum(len(choice.tokens) for choice in choices),
+            cached_tokens=calls[0].num_cached_tokens or 0,
+        )
+        if not request.returns_logprobs and not request.returns_token_ids:
+            choices = [replace(choice, tokens=(), logprobs=()) for choice in choices]
+        return _Answered(
+            choices=choices,
+            usage=usage,
+            prompt_tokens=prompt_tokens if request.returns_token_ids else (),
+        )
+
+    async def _forwarded(
+        self,
+        name: str,
+        model: Upstream,
+        request: ChatRequest,
+        credit: CreditReport,
+        emit: Callable[[Delta], None] | None,
+    ) -> _Answered:
+        """The reply of somebody else's model."""
+        own = self._is_policy(model) and credit.train
+        prompt = ChatPrompt(request.messages, request.tools)
+        step, is_new = self._step(request, prompt, credit, None, own=own)
+        began = time.perf_counter()
+        try:
+            answer = await model.answer(replace(request, model=name), on_delta=emit)
+            choices = answer.reply.choices
+            if not choices:
+                raise ApiError("upstream", f"upstream {name!r} returned no choice")
+        except BaseException:
+            self._session.abandon(step)
+            self._refuse(step, was_opened=is_new)
+            raise
+        seconds = time.perf_counter() - began
+        for place, choice in enumerate(choices):
+            read = ReadReply(
+                text=choice.text, reasoning=choice.reasoning, tool_calls=choice.tool_calls
+            )
+            call = Call(
+                messages=request.messages,
+                reply=with_thoughts(read),
+                sampled=None,
+                purpose=credit.purpose,
+                agent=credit.agent,
+                model=name,
+                finish_reason=choice.finish_reason,
+                tools=request.tools,
+                tool_calls=choice.tool_calls,
+                cost_usd=answer.cost_usd if place == 0 else None,
+                trained=False,
+                queue_seconds=answer.queue_seconds,
+                generate_seconds=max(0.0, seconds - answer.queue_seconds),
+            )
+            self._session.record(call, step_index=step, read=read)
+        if is_new:
+            self._act(step, choices[0], agent=credit.agent)
+        return _Answered(choices=choices, usage=answer.reply.usage, prompt_tokens=())
+
+    def _step(
+        self,
+        request: ChatRequest,
+        prompt: ChatPrompt | tuple[int, ...],
+        credit: CreditReport,
+        renderer: ChatRenderer | None,
+        *,
+        own: bool,
+    ) -> tuple[int, bool]:
+        """The step that a call belongs to, and whether it was opened for it."""
+        if not own and self._newest_step is not None:
+            return self._newest_step, False
+        if isinstance(prompt, ChatPrompt):
+            observation = _observation(self._session.new_messages(prompt))
+        elif isinstance(request.raw_prompt, str):
+            observation = Observation(text=request.raw_prompt)
+        else:
+            observation = Observation(text="" if renderer is None else renderer.decode(prompt))
+        step = self._session.open_step(replace(observation, anchor_state=credit.anchor_state))
+        self._newest_step = step
+        return step, True
+
+    def _refuse(self, step: int, *, was_opened: bool) -> None:
+        """A call got no reply: those beside it do not belong to a step that comes to nothing."""
+        if was_opened and self._newest_step == step:
+            self._newest_step = self._acted.get("")
+
+    def _act(self, step: int, choice: Choice, *, agent: str) -> None:
+        """What was done in a step is its first choice: what a program makes of it is not known."""
+        self._session.acted(_action(choice), valid=True, step_index=step)
+        for name in {agent, ""}:
+            self._acted[name] = max(step, self._acted.get(name, step))
+
+    def _sampling(self, request: ChatRequest, model: Responder, *, own: bool) -> Sampling | None:
+        """How to draw a reply; None is as the run says."""
+        decides = own and not self._rules.allows_sampling
+        temperature = None if decides else request.temperature
+        top_p = None if decides else request.top_p
+        longest = request.max_tokens or model.max_reply_tokens
+        asked = Sampling(
+            seed=0,  # the session has its own
+            temperature=model.temperature if temperature is None else temperature,
+            top_p=model.top_p if top_p is None else top_p,
+            max_tokens=min(longest, model.max_reply_tokens),
+            stop=request.stop,
+            altered=tuple(
+                (name, json.dumps(value, sort_keys=True))
+                for name, value in sorted(_altered(request).items())
+            ),
+        )
+        usual = Sampling(
+            seed=0,
+            temperature=model.temperature,
+            top_p=model.top_p,
+            max_tokens=model.max_reply_tokens,
+        )
+        return None if asked == usual else asked
+
+    def _require_unaltered(
+        self, request: ChatRequest, model: Responder | Upstream, credit: CreditReport
+    ) -> None:
+        """Refuse what would make the logprobs of a trained call wrong."""
+        trains = self._rules.trains and self._is_policy(model) and credit.train
+        altered = _altered(request)
+        if not trains or not altered or self._rules.allows_altered:
+            return
+        names = ", ".join(f"{name} = {value!r}" for name, value in sorted(altered.items()))
+        raise ApiError(
+            "unsupported",
+            f"{names}: with it the engine draws from another distribution than the one that is "
+            "trained, so its logprobs would be wrong. Leave it out, mark the call with "
+            "`train: false`, or allow it for the run (agent.allow_altered)",
+            parameter=min(altered),
+        )
+
+    @contextmanager
+    def _refusing(self, fingerprint: bytes, *, own: bool = True) -> Generator[None]:
+        """Turn limits and failures into answers, and keep them for whoever plays the episode.
+
+        What another model's server fails at is no failure of the policy, unless it is the policy.
+        """
+        try:
+            with attributed_to(PolicyFailure, "gateway"):
+                yield
+        except LimitReached as limit:
+            self._limit = limit
+            if isinstance(limit, HorizonReached):
+                self._over.set()
+            raise ApiError(
+                "limit_reached", f"{limit}; the episode ends here, and counts as truncated"
+            ) from limit
+        except RendererFailure as failure:
+            raise ApiError("invalid_request", str(failure), parameter="messages") from failure
+        except EnvironmentFailure as failure:  # what is new in the prompt is too long to be kept
+            self._limit = TokensSpent(str(failure))
+            raise ApiError(
+                "limit_reached",
+                f"{failure}; shorten it (or raise environment.max_observation_characters), or the "
+                "episode ends here, and counts as truncated",
+                parameter="messages",
+            ) from failure
+        except EpisodeError as failure:
+            if isinstance(failure.__cause__, ApiError):
+                if own and failure.__cause__.kind == "upstream":
+                    self._failures[fingerprint] = failure
+                raise failure.__cause__ from None
+            self._failures[fingerprint] = failure
+            raise ApiError("upstream", str(failure)) from failure
+
+
+def _altered(request: ChatRequest) -> dict[str, object]:
+    """What the engine is to draw otherwise."""
+    return {name: value for name, value in request.altered.items() if name not in WISHES}
+
+
+def _require_text(request: ChatRequest) -> None:
+    """Refuse pictures: engines of the run read none, and the model would answer blindly."""
+    num_pictures = sum(len(message.pictures) for message in request.messages)
+    if num_pictures:
+        raise ApiError(
+            "unsupported",
+            f"the messages have pictures ({num_pictures}), and no model of the run reads any yet; "
+            "describe them in text, or ask another model (an upstream) that does",
+            parameter="messages",
+        )
+
+
+def _chat_renderer(model: Responder) -> ChatRenderer:
+    if not offers(model.renderer, ChatRenderer):
+        raise TypeError(f"{type(model.renderer).__name__} renders no chat of programs")
+    return model.renderer
+
+
+async def _prompt(request: ChatRequest, renderer: ChatRenderer) -> ChatPrompt | tuple[int, ...]:
+    raw = request.raw_prompt
+    if raw is None:
+        return ChatPrompt(request.messages, request.tools)
+    if isinstance(raw, tuple):
+        _require_known(raw, renderer)
+        return raw
+    if not isinstance(renderer, TextTokenizer):
+        raise ApiError(
+            "unsupported",
+            "a prompt as text is not read here; send its token ids, or messages",
+            parameter="prompt",
+        )
+    if len(raw) <= MOST_INLINE_CHARACTERS:
+        return renderer.tokenize(raw)
+    return await asyncio.to_thread(renderer.tokenize, raw)
+
+
+def _require_known(tokens: tuple[int, ...], renderer: ChatRenderer) -> None:
+    """Refuse a token that the model does not have, which no engine reads."""
+    largest = max(tokens, default=0)
+    if isinstance(renderer, KnowsVocabulary) and largest >= renderer.vocabulary_size:
+        raise ApiError(
+            "invalid_request",
+            f"token {largest} is none of the model's: they lie in "
+            f"[0, {renderer.vocabulary_size - 1}]",
+            parameter="prompt",
+        )
+
+
+def _part_of(choice: int, emit: Callable[[Delta], None]) -> Callable[[ReplyPart], None]:
+    def on_part(part: ReplyPart) -> None:
+        emit(Delta(choice=choice, part=part))
+
+    return on_part
+
+
+async def _all_of(answers: Iterable[Coroutine[None, None, Call]]) -> list[Call]:
+    """What all of them return; where one raises, the others are cancelled first."""
+    first, *others = answers
+    if not others:
+        return [await first]
+    tasks = [asyncio.create_task(answer) for answer in (first, *others)]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+
+
+def _observation(messages: Sequence[Message]) -> Observation:
+    """What came, as text and pictures; with the roles where there are several messages."""
+    pictures: list[Picture] = []
+    texts: list[str] = []
+    for message in messages:
+        pictures += message.pictures
+        text = message.text
+        if message.tool_calls:
+            text = "\n".join(filter(None, (text, _as_json(message.tool_calls))))
+        texts.append(text if len(messages) == 1 else f"{message.role}: {text}")
+    return Observation(text=well_formed("\n\n".join(texts)), pictures=tuple(pictures))
+
+
+def _action(choice: Choice) -> str:
+    return well_formed(_as_json(choice.tool_calls) if choice.tool_calls else choice.text)
+
+
+def _as_json(tool_calls: Sequence[ToolCall]) -> str:
+    """Tool calls as a JSON list of names and arguments; malformed arguments are a string."""
+
+    def arguments(text: str) -> object:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+
+    calls = [{"name": one.name, "arguments": arguments(one.arguments)} for one in tool_calls]
+    return json.dumps(calls, ensure_ascii=False)

@@ -1,0 +1,160 @@
+"""Serves the gateway on a port of this process."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator, Mapping, Sequence
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from longhaul_core.errors import MachineError
+from longhaul_core.rollout.agent import Responder
+from longhaul_core.rollout.session import EpisodeSession
+from longhaul_core.types import Task
+from longhaul_trainer.gateway.app import Lobby, create_app
+from longhaul_trainer.gateway.doors import Door
+from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
+from longhaul_trainer.gateway.settings import GatewaySettings
+from longhaul_trainer.gateway.upstream import Upstream
+
+__all__ = ["Gateway"]
+
+_KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep an idle connection."""
+_BACKLOG = 2048
+
+
+class Gateway:
+    """An HTTP server for programs that play episodes.
+
+    It lives on the event loop that starts it, where sessions and policy live too: a request needs
+    no way from one thread to another.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        settings: GatewaySettings | None = None,
+        routes: Sequence[BaseRoute] = (),
+    ) -> None:
+        """A gateway that is not started.
+
+        Args:
+            host: Where to listen; the loopback unless programs run on other machines.
+            port: 0 is any free one.
+            settings: Limits of the HTTP side; None for the defaults.
+            routes: Beside those of episodes; see `create_app`.
+        """
+        self._host = host
+        self._port = port
+        self._settings = settings or GatewaySettings()
+        self._routes = routes
+        self._lobby = Lobby()
+        self._address: str | None = None
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            MachineError: The address cannot be listened on.
+        """
+        listener = _bound_socket(self._host, self._port)
+        host, port = listener.getsockname()[:2]
+        self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        config = uvicorn.Config(
+            create_app(self._lobby, self._settings, routes=self._routes),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            date_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(self._settings.stop_seconds)),
+        )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+
+    @property
+    def address(self) -> str:
+        """`http://HOST:PORT`.
+
+        Raises:
+            RuntimeError: It is not started.
+        """
+        if self._address is None:
+            raise RuntimeError("the gateway is not started")
+        return self._address
+
+    def open(
+        self,
+        session: EpisodeSession,
+        *,
+        models: Mapping[str, Responder | Upstream],
+        rules: CallRules,
+        task: Task,
+    ) -> OpenEpisode:
+        """Let a program play an episode.
+
+        Args:
+            session: Keeps the record; its methods are called on this event loop.
+            models: Who answers, by the names of a request's `model`. The first is the policy, which
+                `auto` stands for too; under further names it is the policy as well.
+            rules: What the calls may ask for.
+            task: What `GET /longhaul/task` answers with.
+        """
+        episode = OpenEpisode(
+            session,
+            door=Door(address=self.address),
+            models=models,
+            rules=rules,
+            task=task,
+            max_kept_replies=self._settings.max_kept_replies,
+        )
+        self._lobby.add(episode)
+        return episode
+
+    async def stop(self) -> None:
+        """Close every episode, and stop listening; nothing is left."""
+        for episode in self._lobby.episodes:
+            await episode.close(cause="the gateway was stopped")
+        if self._server is None or self._serving is None:
+            return
+        self._server.should_exit = True
+        await self._serving
+        self._server = self._serving = None
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the run."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """See `uvicorn.Server.capture_signals`."""
+        yield
+
+
+def _bound_socket(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise MachineError(f"host {host!r} has no address here: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # clients may connect from here on
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise MachineError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port, or stop who "
+            "has it"
+        ) from error
+    return listener

@@ -1,0 +1,181 @@
+"""Who plays the episodes of a run: our loop over environments, or programs.
+
+Both give the record of an episode, and never raise for its failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping
+from typing import Protocol, runtime_checkable
+
+from longhaul_core.actions import build_parser
+from longhaul_core.environment import EnvironmentDescription
+from longhaul_core.rollout import (
+    Agent,
+    EpisodeLimits,
+    EpisodeOutcome,
+    EpisodeSpec,
+    Responder,
+    build_acting,
+    run_episode,
+)
+from longhaul_core.store.records import Phase
+from longhaul_trainer.agent_loops import AgentLoop
+from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
+from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
+
+PHASES: tuple[Phase, ...] = ("train", "baseline", "validation", "test")
+
+
+class Player(Protocol):
+    """Plays episodes of a run. Shared by all of one event loop."""
+
+    async def play(
+        self,
+        spec: EpisodeSpec,
+        *,
+        phase: Phase,
+        training_step: int,
+        limits: EpisodeLimits,
+        with_final_prompt: bool,
+        stop: asyncio.Event,
+    ) -> EpisodeOutcome:
+        """Play one try.
+
+        Args:
+            spec: The task, the seed and the place in the group.
+            phase: Decides how replies are drawn.
+            training_step: That plays it; 0 before training.
+            limits: Bounds of the episode.
+            with_final_prompt: Keep the prompt that a truncated episode's next step would have, for
+                a critic.
+            stop: Once it is set the episode is given up.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End every process and server that episodes needed."""
+        ...
+
+
+@runtime_checkable
+class BeginsThought(Protocol):
+    """A renderer that knows whether its model's template begins a thought for each reply."""
+
+    @property
+    def begun_thought(self) -> str:
+        """The tag that begins it; empty without one."""
+        ...
+
+
+def temperature_of(run: RunConfig, phase: Phase) -> float:
+    """How replies of a phase are drawn: greedily beside a group, and in validation as it says."""
+    by_phase = {"train": run.rollout.temperature, "baseline": 0.0}
+    return by_phase.get(phase, run.validation.temperature)
+
+
+def top_p_of(run: RunConfig, phase: Phase) -> float:
+    """Nucleus sampling is for training alone."""
+    return run.rollout.top_p if phase == "train" else 1.0
+
+
+def limits_of(
+    run: RunConfig, environment: MixedEnvironmentConfig, *, horizon: int
+) -> EpisodeLimits:
+    """Limits of an episode of one of the run's environments with this horizon."""
+    rollout = run.rollout
+    return EpisodeLimits(
+        horizon=horizon,
+        max_prompt_tokens=rollout.max_prompt_tokens,
+        max_episode_tokens=rollout.max_episode_tokens,
+        max_observation_characters=environment.max_observation_characters,
+        reset_deadline_seconds=environment.reset_deadline_seconds,
+        step_deadline_seconds=environment.step_deadline_seconds,
+        policy_deadline_seconds=rollout.policy_deadline_seconds,
+    )
+
+
+class EnvironmentPlayer:
+    """Plays environments by our loop. A `Player`."""
+
+    def __init__(
+        self,
+        run: RunConfig,
+        *,
+        responders: Mapping[str, Responder],
+        descriptions: Mapping[str, EnvironmentDescription],
+        agent_loop: AgentLoop,
+    ) -> None:
+        """Build the agents; no environment is started yet.
+
+        Args:
+            run: The run.
+            responders: By the prefix of their replies; their renderers write it.
+            descriptions: By environment.
+            agent_loop: Which of the run's agent loops this process is.
+        """
+        self._run = run
+        self._environments = RunEnvironments(run, agent_loop=agent_loop)
+        self._acting = build_acting(run.agent.kind)
+        self._agents = {
+            (entry.id, phase): agent
+            for entry in run.played_environments
+            for phase, agent in self._agents_for(
+                entry, responders[entry.prompt.reply_prefix], descriptions[entry.id]
+            )
+        }
+
+    async def play(
+        self,
+        spec: EpisodeSpec,
+        *,
+        phase: Phase,
+        training_step: int,
+        limits: EpisodeLimits,
+        with_final_prompt: bool,
+        stop: asyncio.Event,
+    ) -> EpisodeOutcome:
+        """See `Player.play`."""
+        return await run_episode(
+            spec,
+            agent=self._agents[spec.task.environment, phase],
+            make_environment=self._environments,
+            limits=limits,
+            with_final_prompt=with_final_prompt,
+            stop=stop,
+        )
+
+    async def close(self) -> None:
+        """See `Player.close`."""
+        await self._environments.close()
+
+    def _agents_for(
+        self,
+        entry: MixedEnvironmentConfig,
+        responder: Responder,
+        description: EnvironmentDescription,
+    ) -> Generator[tuple[Phase, Agent]]:
+        """The agent of an environment in each phase: one policy, with its parser and memory."""
+        renderer = responder.renderer
+        begun = renderer.begun_thought if isinstance(renderer, BeginsThought) else ""
+        parser = build_parser(
+            entry.actions.format,
+            require_thinking=entry.actions.require_thinking,
+            reply_prefix=begun + entry.prompt.reply_prefix,
+        )
+        template = prompt_template(entry, description)
+        for phase in PHASES:
+            yield (
+                phase,
+                Agent(
+                    policy=responder.policy,
+                    renderer=renderer,
+                    parser=parser,
+                    build_memory=memory_builder(entry, template=template),
+                    acting=self._acting,
+                    temperature=temperature_of(self._run, phase),
+                    top_p=top_p_of(self._run, phase),
+                    max_reply_tokens=responder.max_reply_tokens,
+                ),
+            )

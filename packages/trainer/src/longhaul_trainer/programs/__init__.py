@@ -1,0 +1,1 @@
+"""Programs that play episodes by themselves: commands and functions, unmodified."""

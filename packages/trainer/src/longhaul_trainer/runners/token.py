@@ -1,0 +1,44 @@
+"""The token by which a run knows its runners."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.runners.wire import TOKEN_VARIABLE
+
+__all__ = ["token_of"]
+
+_MIN_TOKEN_CHARACTERS = 16
+
+
+def token_of(run: RunConfig, environ: Mapping[str, str] = os.environ) -> str:
+    """The token of a run's runners; empty where there is none.
+
+    Raises:
+        ConfigError: Other machines reach the run and there is none, or it is easily guessed.
+    """
+    token = environ.get(TOKEN_VARIABLE, "")
+    if token and (len(token) < _MIN_TOKEN_CHARACTERS or not token.isascii() or " " in token):
+        raise ConfigError(
+            f"{TOKEN_VARIABLE} must have {_MIN_TOKEN_CHARACTERS} ASCII characters or more and no "
+            f"space, has {len(token)}; `openssl rand -hex 32` makes one"
+        )
+    if not token and not _is_loopback(run.agent.host):
+        raise ConfigError(
+            f"agent.host = {run.agent.host!r} can be reached from other machines, and there is no "
+            f"token; set the environment variable {TOKEN_VARIABLE} here and for the runners"
+        )
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

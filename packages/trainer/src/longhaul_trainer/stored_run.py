@@ -1,0 +1,92 @@
+"""A run that plays in this process alone, and its records in the store: no learner, no engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from longhaul_core.store.maintenance import cancel_requested
+from longhaul_core.store.records import Heartbeat, Record, RunEnded, RunStarted
+from longhaul_core.store.session import read_only_engine
+from longhaul_core.store.writer import StoreWriter
+
+__all__ = ["StoredRun"]
+
+BEAT_SECONDS = 5.0
+"""Between two signs of life."""
+
+
+class StoredRun:
+    """Writes the records of one run, which nothing resumes, one batch after the other."""
+
+    def __init__(self, store: str, *, run_id: str) -> None:
+        """Open the store, creating or upgrading it.
+
+        Raises:
+            StoreError: It cannot be opened for writing.
+        """
+        self._writer = StoreWriter(store)
+        self._reader = read_only_engine(store)
+        self._turn = asyncio.Lock()
+        self.run_id = run_id
+
+    async def start(self, *, name: str, config_json: str, provenance_json: str) -> None:
+        """Write that the run has begun.
+
+        Raises:
+            StoreError: The store refused.
+        """
+        started = RunStarted(
+            run_id=self.run_id,
+            name=name,
+            kind="evaluate",
+            attempt=0,
+            config_json=config_json,
+            provenance_json=provenance_json,
+            started_at=time.time(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        await self.write([started])
+
+    async def write(self, records: Sequence[Record]) -> None:
+        """Return when the records are committed.
+
+        Raises:
+            StoreError: The store refused.
+        """
+        async with self._turn:
+            await asyncio.to_thread(self._writer.write, records)
+
+    async def until_cancelled(self) -> None:
+        """Give signs of life; return when the run is cancelled from another terminal.
+
+        Raises:
+            StoreError: The store refused.
+        """
+        while not await asyncio.to_thread(cancel_requested, self._reader, run_id=self.run_id):
+            await self.write([Heartbeat(run_id=self.run_id, attempt=0, at=time.time())])
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def end(
+        self, status: Literal["finished", "failed", "cancelled"], *, message: str = ""
+    ) -> None:
+        """Write how the run ended, and wait until it would survive a loss of power.
+
+        Raises:
+            StoreError: The store refused.
+        """
+        ended = RunEnded(
+            run_id=self.run_id, attempt=0, status=status, message=message, ended_at=time.time()
+        )
+        await self.write([ended])
+        await asyncio.to_thread(self._writer.flush)
+
+    def close(self) -> None:
+        """Release the store."""
+        self._writer.close()
+        self._reader.dispose()

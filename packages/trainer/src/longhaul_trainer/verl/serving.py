@@ -1,0 +1,65 @@
+"""Weights behind a gateway that stands alone, on the engine that a run plays with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from longhaul_core.rollout import Responder
+from longhaul_core.store.records import EpisodeRecord
+from longhaul_trainer.players import temperature_of
+from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.verl.agent_loop import TokenTexts, responder_of
+from longhaul_trainer.verl.run_recorder import RunRecorder
+
+if TYPE_CHECKING:
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+Serve = Callable[["ServedModel"], Coroutine[None, None, None]]
+"""Answers for as long as somebody wants; runs on an event loop of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What a gateway by hand needs of a run."""
+
+    responder: Responder
+    """Draws replies as in validation, where a request does not say."""
+    run_id: str
+    store: Callable[[EpisodeRecord], Awaitable[None]]
+    """Returns when the store has an episode, and the text of its tokens."""
+    say: Callable[[str], None]
+    """Prints a line in the terminal."""
+
+
+async def serve_model(
+    serve: Serve,
+    trainer: LonghaulTrainer,
+    run_context: RunContext,
+    recorder: RunRecorder,
+    say: Callable[[str], None],
+) -> None:
+    """Serve the weights of a trainer that has been initialised.
+
+    Args:
+        serve: What is done with them.
+        trainer: Its engines have the weights; nothing is trained.
+        run_context: Of the run.
+        recorder: The run's way to the store.
+        say: Prints a line in the terminal.
+    """
+    run = run_context.config
+    responder = responder_of(
+        run,
+        trainer.get_llm_client(),
+        trainer.tokenizer,
+        temperature=temperature_of(run, "test"),
+        top_p=1.0,
+    )
+    texts = TokenTexts(trainer.tokenizer, run_id=run_context.run_id)
+
+    async def store(record: EpisodeRecord) -> None:
+        await recorder.commit([*await texts.new_in(record.outcome), record])
+
+    await serve(ServedModel(responder=responder, run_id=run_context.run_id, store=store, say=say))
