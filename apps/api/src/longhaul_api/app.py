@@ -1,17 +1,29 @@
 """Builds the application. Nothing happens on import, and no route writes."""
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from sqlalchemy import Engine
+from starlette.middleware.gzip import GZipMiddleware
 
+from longhaul_api.caching import ETags
+from longhaul_api.comparisons import routes as comparisons
 from longhaul_api.episodes import routes as episodes
 from longhaul_api.errors import Problem, add_error_handlers
+from longhaul_api.events import routes as events
+from longhaul_api.export import routes as export
 from longhaul_api.groups import routes as groups
 from longhaul_api.guard import Guard, HeadAsGet
+from longhaul_api.labels import routes as labels
 from longhaul_api.media import routes as media
 from longhaul_api.metrics import routes as metrics
+from longhaul_api.openapi import TAGS, describe
 from longhaul_api.reference import add_reference_page
+from longhaul_api.replay import routes as replay
 from longhaul_api.runs import routes as runs
+from longhaul_api.search import routes as search
 from longhaul_api.settings import ApiSettings
+from longhaul_api.sql import routes as sql
+from longhaul_api.storage import routes as storage
+from longhaul_api.strictness import refuse_unknown_parameters
 
 __all__ = ["create_app"]
 
@@ -21,6 +33,18 @@ DESCRIPTION = (
     "seconds. Views follow the lineage of a run: what a resume rolled back is left out "
     "unless it is asked for."
 )
+
+
+ERRORS: dict[int | str, str] = {
+    400: "The request names another host than this one.",
+    401: "The server asks for a token, and this is none or another.",
+    403: "The request comes from a page of another host.",
+    404: "No such run, group, episode, step or picture.",
+    422: "A parameter that makes no sense, or that is unknown here.",
+    503: "The store cannot be read now; Retry-After says when to ask again, where that helps.",
+}
+SMALLEST_COMPRESSED = 1_000
+"""Bytes; less is as small as its compressed form."""
 
 
 def create_app(engine: Engine, settings: ApiSettings) -> FastAPI:
@@ -36,17 +60,22 @@ def create_app(engine: Engine, settings: ApiSettings) -> FastAPI:
         version="1",
         docs_url=None,
         redoc_url=None,
-        responses={
-            404: {"model": Problem, "description": "No such run, group, episode, step or picture."},
-            422: {"model": Problem, "description": "A parameter that makes no sense."},
-            503: {"model": Problem, "description": "The store cannot be read now."},
-        },
+        dependencies=[Depends(refuse_unknown_parameters)],
+        generate_unique_id_function=lambda route: route.name,
+        openapi_tags=TAGS,
+        responses={code: {"model": Problem, "description": text} for code, text in ERRORS.items()},
     )
     app.state.engine = engine
+    app.state.sql_store = settings.sql_store
+    app.add_middleware(ETags)
+    app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED, compresslevel=5)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, settings=settings)
     add_error_handlers(app)
-    for part in (runs, metrics, groups, episodes, media):
+    # The replay's routes begin with an episode's id, which the route of the episode would swallow.
+    parts = (runs, metrics, groups, comparisons, replay, episodes, search, labels, events, export)
+    for part in (*parts, media, storage, sql):
         app.include_router(part.router)
     add_reference_page(app)
+    describe(app)
     return app

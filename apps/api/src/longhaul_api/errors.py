@@ -2,6 +2,8 @@
 
     LookupError             404   no such run, group, episode, step or picture
     ConfigError             422   a question that makes no sense
+    ComparisonError         422   two results that cannot be compared
+    QueryError              422   SQL that is wrong, may not be run, or took too much
     RequestValidationError  422   a parameter that is none, or out of its bounds
     StoreError              503   the store cannot be read now; with Retry-After where that passes
 
@@ -16,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from longhaul_core.errors import ConfigError, StoreError
+from longhaul_core.errors import ComparisonError, ConfigError, QueryError, StoreError
 from longhaul_core.store.addresses import is_temporary
 
 __all__ = ["RETRY_SECONDS", "Problem", "add_error_handlers"]
@@ -24,6 +26,8 @@ __all__ = ["RETRY_SECONDS", "Problem", "add_error_handlers"]
 STATUS_CODES: dict[type[Exception], int] = {
     LookupError: 404,
     ConfigError: 422,
+    ComparisonError: 422,
+    QueryError: 422,
     RequestValidationError: 422,
     StoreError: 503,
 }

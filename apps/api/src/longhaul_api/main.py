@@ -15,11 +15,18 @@ import uvicorn
 from longhaul_api.app import create_app
 from longhaul_api.settings import ApiSettings
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
+from longhaul_core.sql_box.stores import sql_store
 from longhaul_core.store.session import read_only_engine
 
 __all__ = ["main"]
 
 EXIT_CODES: dict[type[LonghaulError], int] = {ConfigError: 2, MachineError: 3, StoreError: 4}
+
+SECONDS_TO_END = 2
+"""For answers that are being sent when Ctrl-C comes."""
+SECONDS_IDLE = 75
+"""Until a connection is closed. Clients give theirs up sooner (httpx after 5 s): where the server
+is first, a request that is on its way meets a reset."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,12 +45,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             port=options.port,
             token=options.token,
             extra_hosts=tuple(options.allowed_host),
+            sql_store=sql_store(options.store),
         )
+        if options.mcp:
+            # Imported here: the protocol's package takes half a second.
+            from longhaul_api.mcp_server import create_mcp_server
+
+            engine = read_only_engine(options.store)
+            create_mcp_server(engine, sql_store(options.store)).run("stdio")
+            return 0
         app = create_app(read_only_engine(options.store), settings)
         with _bound_socket(settings) as listener:
             address, port = listener.getsockname()[:2]
             sys.stderr.write(f"Longhaul API on http://{_bracketed(address)}:{port}\n")
-            config = uvicorn.Config(app, log_level="warning", server_header=False)
+            config = uvicorn.Config(
+                app,
+                log_level="warning",
+                server_header=False,
+                timeout_graceful_shutdown=SECONDS_TO_END,  # who follows a run would stay for ever
+                timeout_keep_alive=SECONDS_IDLE,
+            )
             uvicorn.Server(config).run(sockets=[listener])
     except LonghaulError as error:
         sys.stderr.write(f"api: {error}\n")
@@ -63,6 +84,11 @@ def _parser() -> argparse.ArgumentParser:
         "--store",
         default=os.environ.get("LONGHAUL_STORE", "longhaul.db"),
         help="SQLite file or database URL (default: $LONGHAUL_STORE, else longhaul.db)",
+    )
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        help="speak the Model Context Protocol on standard input and output, instead of HTTP",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="0 takes any free one (8000)")

@@ -1,20 +1,29 @@
 """Parameters that several routes take, each with its bounds and its description, once."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Path, Query
 
-__all__ = ["Limit", "Offset", "OptionalPhase", "OptionalTrainingStep", "RunId", "RunStatus"]
+from longhaul_core.exchange.where import LARGEST
+from longhaul_core.store.records import Phase, RunStatus
 
-# SQL databases hold integers of 64 bits; nothing here comes near 32.
-LARGEST = 2**31 - 1
+__all__ = [
+    "LARGEST",
+    "EpisodeId",
+    "Limit",
+    "OptionalPhase",
+    "OptionalTrainingStep",
+    "Phase",
+    "RunId",
+    "RunStatus",
+]
 
 RunId = Annotated[str, Path(description="Id of a run.")]
-RunStatus = Literal["running", "finished", "failed", "cancelled"]
-Phase = Literal["train", "baseline", "validation", "test"]
+EpisodeId = Annotated[
+    str, Path(description="`run/attempt/phase/training step/group/sample_index/retry`.")
+]
 OptionalPhase = Annotated[Phase | None, Query(description="Only this phase.")]
 OptionalTrainingStep = Annotated[
     int | None, Query(ge=0, le=LARGEST, description="Only this training step.")
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
-Offset = Annotated[int, Query(ge=0, le=LARGEST, description="Leave out so many at the beginning.")]

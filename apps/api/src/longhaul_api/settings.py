@@ -26,6 +26,9 @@ class ApiSettings:
     extra_hosts: tuple[str, ...] = ()
     """Names the server may be called by, besides its address and this machine's names."""
 
+    sql_store: str | None = None
+    """Address that typed SQL goes to (`sql_box.stores`); None: `/sql` answers 503 and says why."""
+
     def __post_init__(self) -> None:
         problems: list[str] = []
         if not 0 <= self.port <= 65535:

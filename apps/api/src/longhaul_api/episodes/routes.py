@@ -2,17 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 
 from longhaul_api.dependencies import ReadStore
 from longhaul_api.episodes.filters import EpisodeQuery
-from longhaul_api.parameters import LARGEST, RunId
+from longhaul_api.parameters import EpisodeId, RunId
 from longhaul_core.store import queries
 
 router = APIRouter(tags=["episodes"])
-EpisodeId = Annotated[
-    str, Path(description="`run/attempt/phase/training step/group/sample_index/retry`.")
-]
 
 
 @router.get("/runs/{run_id}/episodes")
@@ -23,29 +20,13 @@ def list_episodes(
     with store.reading(run_id) as session:
         return queries.list_episodes(
             session,
-            where=query.where(run_id),
+            where=query.filter_of(run_id),
             sort=query.sort,
             descending=query.descending,
+            after=query.after,
             limit=query.limit,
-            offset=query.offset,
+            count_up_to=query.count_up_to,
         )
-
-
-# Before the route of the whole episode, whose id would swallow "/steps/3".
-@router.get("/episodes/{episode_id:path}/steps/{step_index}")
-def get_step(
-    store: ReadStore,
-    episode_id: EpisodeId,
-    step_index: Annotated[int, Path(ge=0, le=LARGEST, description="0-based.")],
-) -> queries.StepDetail:
-    """One step with all its calls, their tokens and logprobs."""
-    with store.reading() as session:
-        steps = queries.get_episode(session, episode_id=episode_id).steps
-    if step_index >= len(steps):
-        raise LookupError(
-            f"episode {episode_id!r} has {len(steps)} steps, so no step {step_index} (0-based)"
-        )
-    return steps[step_index]
 
 
 @router.get("/episodes/{episode_id:path}")

@@ -1,0 +1,1 @@
+"""Remarks of people and judges on episodes and steps."""

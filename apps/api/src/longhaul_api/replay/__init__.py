@@ -1,0 +1,1 @@
+"""One episode, part by part, as a replay needs it."""

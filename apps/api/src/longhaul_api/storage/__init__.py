@@ -1,0 +1,1 @@
+"""How much room the store takes."""
