@@ -1,41 +1,29 @@
-"""The script that Streamlit runs: the style sheet, the list of pages, the requested page."""
+"""The script that Streamlit runs: the style sheet, the bar, and the page that the address names."""
 
 from pathlib import Path
 
 import streamlit as st
 
-from longhaul_core.errors import StoreError
-from longhaul_viewer import links
-from longhaul_viewer.components import blocks
+from longhaul_viewer.components import blocks, live, navigation
 from longhaul_viewer.components.blocks import Link
+from longhaul_viewer.pages import PAGES
 
-# A folder called "pages" would be served by Streamlit itself, past this script.
-PAGES = Path(__file__).with_name("views")
+START = "start"
+"""Streamlit serves the default page at the root alone, whatever path it asks for."""
 
 
 def app() -> None:
     """Show the page that the address names."""
     st.set_page_config(page_title="Longhaul", page_icon="🛤️", layout="wide")
     st.html(Path(__file__).with_name("style.css"))
-    page = st.navigation(
-        [
-            # Streamlit serves the default page at the root alone, whatever path it asks for.
-            st.Page(PAGES / "runs.py", title="Runs", url_path="start", default=True),
-            st.Page(PAGES / "runs.py", title="Runs", url_path=links.RUNS),
-            st.Page(PAGES / "run.py", title="Run", url_path=links.RUN),
-            st.Page(PAGES / "episodes.py", title="Episodes", url_path=links.EPISODES),
-            st.Page(PAGES / "group.py", title="Group", url_path=links.GROUP),
-            st.Page(PAGES / "replay.py", title="Replay", url_path=links.REPLAY),
-        ],
-        position="hidden",
-    )
-    try:
-        page.run()
-    except LookupError as error:
-        message = str(error.args[0] if error.args else error)
-        blocks.html(blocks.trail([Link("Runs", links.RUNS)]), blocks.alert(message))
-    except StoreError as error:
-        blocks.html(blocks.alert(str(error)))
+    pages = {one.address: st.Page(one.file, title=one.title, url_path=one.address) for one in PAGES}
+    start = st.Page(PAGES[0].file, title=PAGES[0].title, url_path=START, default=True)
+    page = st.navigation([start, *pages.values()], position="hidden")
+    here = PAGES[0].address if page.url_path in ("", START) else page.url_path
+    entries = [Link(one.title, one.address) for one in PAGES if one.in_bar]
+    navigation.follow_links([one.address for one in PAGES])
+    blocks.html(blocks.bar(entries, here=here))
+    live.or_say_why(page.run)()
 
 
 app()

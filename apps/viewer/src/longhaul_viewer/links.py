@@ -5,67 +5,82 @@ parameters and never only session state. Ids come from people's address bars: a 
 treats them as text to look up, and nothing else.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 import streamlit as st
 
+from longhaul_core.store.queries import GroupId
+
 __all__ = [
+    "AFTER",
+    "COMPARE",
     "EPISODES",
     "GROUP",
+    "GROUPS",
+    "PLAY",
     "REPLAY",
     "RUN",
     "RUNS",
-    "GroupKey",
+    "SQL",
+    "STORAGE",
     "address",
     "address_here",
     "group_address",
-    "group_key",
+    "group_id",
     "optional_number",
     "parameter",
+    "parameters",
     "set_parameters",
     "whole_number",
 ]
 
-RUNS, RUN, EPISODES, GROUP, REPLAY = "runs", "run", "episodes", "group", "replay"
+RUNS, RUN, EPISODES, REPLAY = "runs", "run", "episodes", "replay"
+GROUPS, GROUP, COMPARE = "groups", "group", "compare"
+SQL, STORAGE, PLAY = "sql", "storage", "play"
 
 
-class GroupKey(NamedTuple):
-    """What tells one group from every other."""
-
-    run_id: str
-    attempt: int
-    phase: str
-    training_step: int
-    group_index: int
+AFTER = "after"
+"""Where a page of a list begins: behind the row with this key, as the store gave it."""
+Values = str | int | float | Sequence[str] | None
+"""What a parameter is set to; None for nothing."""
 
 
-def address(page: str, /, **parameters: str | int | None) -> str:
-    """Relative address of a page with its query parameters; None leaves one out."""
-    query = urlencode({name: value for name, value in parameters.items() if value is not None})
+def address(page: str, /, **parameters: Values) -> str:
+    """Relative address of a page with its query parameters.
+
+    None leaves one out; several words are said one after another, as `run=a&run=b`.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    query = urlencode(given, doseq=True)
     return f"{page}?{query}" if query else page
 
 
-def address_here(page: str, /, **changed: str | int) -> str:
+def address_here(page: str, /, **changed: Values) -> str:
     """Relative address of this page as it is now, with some of its parameters changed."""
-    return address(page, **(dict(st.query_params.items()) | changed))
+    return address(page, **(_all_parameters() | changed))
 
 
-def group_address(key: GroupKey) -> str:
+def group_address(group: GroupId) -> str:
     """Relative address of a group's page."""
     return address(
         GROUP,
-        run=key.run_id,
-        attempt=key.attempt,
-        phase=key.phase,
-        training_step=key.training_step,
-        group=key.group_index,
+        run=group.run_id,
+        attempt=group.attempt,
+        phase=group.phase,
+        training_step=group.training_step,
+        group=group.group_index,
     )
 
 
 def parameter(name: str) -> str | None:
     """A query parameter of this page, None if the address does not have it."""
     return st.query_params.get(name)
+
+
+def parameters(name: str) -> list[str]:
+    """All values of a query parameter of this page, in order."""
+    return st.query_params.get_all(name)
 
 
 def whole_number(name: str, *, highest: int = 2**31 - 1) -> int:
@@ -79,7 +94,7 @@ def optional_number(name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def group_key() -> GroupKey:
+def group_id() -> GroupId:
     """The group that this page's address names.
 
     Raises:
@@ -88,7 +103,7 @@ def group_key() -> GroupKey:
     run_id, phase = parameter("run"), parameter("phase")
     if run_id is None or phase is None:
         raise LookupError("the address names no group; open one from an episode's replay")
-    return GroupKey(
+    return GroupId(
         run_id=run_id,
         attempt=whole_number("attempt"),
         phase=phase,
@@ -97,11 +112,20 @@ def group_key() -> GroupKey:
     )
 
 
-def set_parameters(**parameters: str | int | None) -> None:
+def set_parameters(**changed: Values) -> None:
     """Change the address of this page without leaving it; None takes a parameter out.
 
     All of them make one entry in the browser's history.
     """
-    changed = {name: value for name, value in parameters.items() if value is not None}
-    kept = {name: value for name, value in st.query_params.items() if name not in parameters}
-    st.query_params.from_dict(kept | {name: str(value) for name, value in changed.items()})
+    kept = {name: value for name, value in _all_parameters().items() if name not in changed}
+    given = {
+        name: [value] if isinstance(value, str | int | float) else list(value)
+        for name, value in changed.items()
+        if value is not None
+    }
+    texts = {name: [str(value) for value in values] for name, values in given.items()}
+    st.query_params.from_dict(kept | texts)
+
+
+def _all_parameters() -> dict[str, list[str]]:
+    return {name: st.query_params.get_all(name) for name in st.query_params}

@@ -1,26 +1,22 @@
-"""The command `viewer`: open one store in a browser.
-
-Streamlit listens on every interface and reports usage by default; here it
-listens on this machine only, answers only to this machine's names, and reports nothing.
-"""
+"""The command `viewer`: open one store in a browser."""
 
 import argparse
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from streamlit.web import bootstrap
+from tempfile import TemporaryDirectory
 
 from longhaul_core.errors import LonghaulError, MachineError, StoreError
-from longhaul_core.store.session import read_only_engine
-from longhaul_viewer.settings import STORE_VARIABLE
+from longhaul_viewer.demo import unpack_demo
+from longhaul_viewer.server import ADDRESS, create_server, streamlit_options
+from longhaul_viewer.settings import ARCHIVES_VARIABLE, READ_ONLY_VARIABLE, STORE_VARIABLE
 
 __all__ = ["main"]
 
 EXIT_CODES: dict[type[LonghaulError], int] = {MachineError: 3, StoreError: 4}
-ADDRESS = "127.0.0.1"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,38 +29,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 after Ctrl-C, 3 if the port is taken, 4 if the store cannot be read.
     """
     options = _parser().parse_args(arguments)
-    try:
-        read_only_engine(options.store).dispose()
-        _require_free_port(options.port)
-    except LonghaulError as error:
-        sys.stderr.write(f"viewer: {error}\n")
-        return EXIT_CODES[type(error)]
-    os.environ[STORE_VARIABLE] = options.store
-    script = str(Path(__file__).with_name("app.py"))
-    flags = streamlit_flags(port=options.port, open_browser=not options.no_browser)
-    bootstrap.load_config_options(flags)
-    bootstrap.run(script, False, [], flags)
+    with TemporaryDirectory(prefix="longhaul-demo-") as folder:
+        try:
+            _require_free_port(options.port)
+            store = str(unpack_demo(Path(folder))) if options.demo else options.store
+            server = create_server(store, port=options.port)
+        except LonghaulError as error:
+            sys.stderr.write(f"viewer: {error}\n")
+            return EXIT_CODES[type(error)]
+        os.environ[STORE_VARIABLE] = store
+        if options.archives:
+            os.environ[ARCHIVES_VARIABLE] = options.archives
+        if options.read_only:
+            os.environ[READ_ONLY_VARIABLE] = "yes"
+        # Raised again once the server has ended: the demo's folder is removed then too.
+        signal.signal(signal.SIGTERM, _leave)
+        server.run(config=streamlit_options(port=options.port, open_browser=not options.no_browser))
     return 0
 
 
-def streamlit_flags(*, port: int, open_browser: bool) -> dict[str, object]:
-    """Streamlit's settings by its own names, the dot written `_` as its loader wants them."""
-    display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    return {
-        "server_address": ADDRESS,
-        "server_port": port,
-        "server_headless": not (open_browser and display),
-        "server_allowedHosts": [ADDRESS, "localhost"],
-        "server_fileWatcherType": "none",
-        "server_showEmailPrompt": False,
-        "browser_gatherUsageStats": False,
-        "browser_serverAddress": ADDRESS,
-        "client_toolbarMode": "minimal",
-        "client_showErrorLinks": False,
-        # Set for each theme apart: set for both, they would switch the dark one off.
-        "theme_light_primaryColor": "#5b5bd6",
-        "theme_dark_primaryColor": "#7c7cf0",
-    }
+def _leave(_signal: int, _frame: object) -> None:
+    sys.exit(0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,7 +63,22 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get(STORE_VARIABLE, "longhaul.db"),
         help=f"SQLite file or database URL (default: ${STORE_VARIABLE}, else longhaul.db)",
     )
+    parser.add_argument(
+        "--demo", action="store_true", help="show a small store of real runs that comes with it"
+    )
     parser.add_argument("--port", type=_port, default=8501, help="port to listen on (8501)")
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="write nothing: no labels, no archives; delete nothing, play nothing",
+    )
+    parser.add_argument(
+        "--archives",
+        metavar="FOLDER",
+        default=os.environ.get(ARCHIVES_VARIABLE),
+        help=f"where archives and backups lie (default: ${ARCHIVES_VARIABLE}, else the folder "
+        "archives beside the store)",
+    )
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     return parser
 

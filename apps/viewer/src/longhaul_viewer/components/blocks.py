@@ -4,38 +4,37 @@ Streamlit cleans HTML once more before it shows it; the escaping here is what we
 on. Links are relative addresses from `links.address`.
 """
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import streamlit as st
 
-from longhaul_core.store.queries import PromptMessage, StoredPicture
-from longhaul_core.types import ToolCall
+from longhaul_viewer import links
 
 __all__ = [
     "Badge",
     "Fact",
     "Link",
-    "MemberLink",
     "Tone",
-    "action_chips",
+    "alarms",
     "alert",
     "badges",
+    "bar",
     "button",
+    "chips",
     "facts",
     "html",
+    "keys",
     "label",
-    "members",
-    "messages",
+    "neighbours",
     "note",
     "number",
-    "pictures",
+    "sections",
+    "size",
+    "tabs",
     "text_block",
-    "times",
     "title",
-    "tool_calls",
     "trail",
 ]
 
@@ -68,15 +67,6 @@ class Link(NamedTuple):
     address: str | None = None
 
 
-class MemberLink(NamedTuple):
-    """One episode of a group, as a link to its replay."""
-
-    text: str
-    address: str
-    tone: Literal["plain", "good", "failed"]
-    here: bool
-
-
 def html(*blocks: str) -> None:
     """Show blocks made by the functions of this module, and no other text."""
     st.html("".join(blocks))
@@ -87,6 +77,16 @@ def number(value: float | None, *, signed: bool = False) -> str:
     if value is None:
         return "–"
     return f"{value + 0.0:{'+' if signed and value else ''}.4g}".replace("-", "−")
+
+
+def size(num_bytes: int) -> str:
+    """A number of bytes in the unit that suits it."""
+    if num_bytes == 0:
+        return "0"
+    for unit, power in (("GiB", 30), ("MiB", 20)):
+        if num_bytes >= 2**power:
+            return f"{num_bytes / 2**power:,.1f} {unit}"
+    return f"{num_bytes / 2**10:,.0f} KiB"
 
 
 def label(text: str, aside: str = "") -> str:
@@ -102,13 +102,91 @@ def badges(items: Iterable[Badge]) -> str:
 
 
 def note(text: str) -> str:
-    """A remark in small grey letters."""
-    return f'<div class="muted note">{escape(text)}</div>'
+    """A remark in small letters; words between backticks are a command or a setting."""
+    return f'<div class="muted note" dir="auto">{_with_code(text)}</div>'
 
 
 def alert(text: str) -> str:
     """What went wrong. Streamlit's own boxes read Markdown, which text from outside may hold."""
     return f'<div class="alert" dir="auto">{escape(text)}</div>'
+
+
+class Alarmed(Protocol):
+    """What is wrong, what to do, and where it can be seen."""
+
+    @property
+    def message(self) -> str: ...
+    @property
+    def advice(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+
+
+def alarms(subject: str, found: Sequence[Alarmed]) -> str:
+    """What is wrong with one thing, each with what to do; the first words lead to where it is."""
+    items = "".join(
+        f"<li>{_anchor(one.address, escape(one.message))}"
+        f'<span dir="auto">{_with_code(one.advice)}</span></li>'
+        for one in found
+    )
+    head = f'<b dir="auto">{escape(subject)}</b>' if subject else ""
+    return f'<div class="alarms" role="alert">{head}<ul>{items}</ul></div>'
+
+
+def _with_code(text: str) -> str:
+    """Text of ours, in which words between backticks are a command or a setting."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+
+
+def keys(colors: Mapping[str, str]) -> str:
+    """What each colour of the charts below stands for.
+
+    Args:
+        colors: From a name to `#` and six hexadecimal digits.
+    """
+    entries = "".join(
+        f'<span><i style="background:{escape(color)}"></i>{escape(name)}</span>'
+        for name, color in colors.items()
+    )
+    return f'<div class="keys">{entries}</div>'
+
+
+def chips(links: Sequence[Link], *, every: str) -> str:
+    """What is in force, each with a link that takes it out, and one that takes all out."""
+    items = "".join(
+        f'<a class="taken" target="_self" href="{escape(link.address or "")}" '
+        f'title="take out" dir="auto">{escape(link.text)} ✕</a>'
+        for link in links
+    )
+    if len(links) > 1:
+        items += f'<a target="_self" href="{escape(every)}">take all out</a>'
+    return f'<div class="filters">{items}</div>' if links else ""
+
+
+def tabs(links: Sequence[Link], *, here: str) -> str:
+    """The parts of a page, each with an address; the one that is shown is marked.
+
+    Args:
+        links: In order.
+        here: Text of the one that is shown.
+    """
+    entries = "".join(
+        f'<a target="_self" href="{escape(link.address or "")}"'
+        f"{' aria-current=page' if link.text == here else ''}>{escape(link.text)}</a>"
+        for link in links
+    )
+    return f'<nav class="tabs" aria-label="Parts of this page">{entries}</nav>'
+
+
+def neighbours(page: str, next_page: str | None) -> str:
+    """Links to the beginning of a list and to its next page; Back leads to the one before."""
+    begun = links.parameter(links.AFTER) is not None
+    around = [
+        Link("first page", links.address_here(page, **{links.AFTER: None}) if begun else None),
+        Link("next page", next_page and links.address_here(page, **{links.AFTER: next_page})),
+    ]
+    return trail(around) if begun or next_page else ""
 
 
 def title(text: str) -> str:
@@ -123,57 +201,18 @@ def text_block(text: str) -> str:
     return f'<div class="text" dir="auto">{escape(text)}</div>'
 
 
-def messages(prompt: Sequence[PromptMessage], pictures_by_hash: Mapping[str, bytes]) -> str:
-    """The messages of a prompt, each with who speaks."""
-    return "".join(_message(message, pictures_by_hash) for message in prompt)
-
-
-def _message(message: PromptMessage, pictures_by_hash: Mapping[str, bytes]) -> str:
-    answers = f" · answers {message.tool_call_id}" if message.tool_call_id is not None else ""
-    parts = "".join(
-        text_block(part) if isinstance(part, str) else pictures([part], pictures_by_hash)
-        for part in message.parts
-    )
-    return (
-        f'<div class="message {escape(message.role)}"><div class="role">'
-        f"{escape(message.role + answers)}</div>{parts}{tool_calls(message.tool_calls)}</div>"
-    )
-
-
-def tool_calls(calls: Sequence[ToolCall]) -> str:
-    """What a model asked tools for, as it wrote it."""
-    return "".join(
-        f'<div class="asked" dir="auto"><b>{escape(call.name)}</b> '
-        f"<span>{escape(call.arguments)}</span> <i>{escape(call.id)}</i></div>"
-        for call in calls
-    )
-
-
-def pictures(shown: Sequence[StoredPicture], by_hash: Mapping[str, bytes]) -> str:
-    """Pictures in a row, within the page: the browser asks nobody for them."""
-    images = "".join(
-        f'<img alt="picture {escape(picture.content_hash[:12])}" '
-        f'title="{escape(picture.content_hash)}" src="data:{escape(picture.media_type)};base64,'
-        f'{b64encode(by_hash[picture.content_hash]).decode()}">'
-        for picture in shown
-    )
-    return f'<div class="pictures">{images}</div>' if images else ""
-
-
 def facts(lines: Iterable[Fact]) -> str:
     """A table of names and values."""
     rows = "".join(_fact_row(line) for line in lines)
     return f'<table class="facts"><tbody>{rows}</tbody></table>'
 
 
-def action_chips(actions: Sequence[str], *, chosen: str) -> str:
-    """The actions that the environment accepted, the chosen one marked."""
-    chips = "".join(
-        f'<span class="chip{" chosen" if action == chosen else ""}" dir="auto">'
-        f"{escape(action)}</span>"
-        for action in actions
+def sections(parts: Mapping[str, Sequence[Fact]]) -> str:
+    """Tables of facts, each under its name, in as many columns as there is room for."""
+    each = "".join(
+        f"<section>{label(name)}{facts(lines)}</section>" for name, lines in parts.items()
     )
-    return f'<div class="chips">{chips}</div>'
+    return f'<div class="sections">{each}</div>'
 
 
 def trail(links: Sequence[Link]) -> str:
@@ -185,33 +224,25 @@ def trail(links: Sequence[Link]) -> str:
     return f'<div class="trail">{"<span class=sep>›</span>".join(parts)}</div>'
 
 
+def bar(links: Sequence[Link], *, here: str) -> str:
+    """The bar at the top of every page: where one can go from anywhere.
+
+    Args:
+        links: To pages that need nothing chosen before.
+        here: Address of the page that is shown; its entry is marked.
+    """
+    entries = "".join(
+        f'<a target="_self" href="{escape(link.address or "")}"'
+        f"{' aria-current=page' if link.address == here else ''}>{escape(link.text)}</a>"
+        for link in links
+    )
+    return f'<nav class="bar" aria-label="Pages"><b>Longhaul</b>{entries}</nav>'
+
+
 def button(link: Link) -> str:
     """A link to another page that is as large as what one came for."""
     address, text = escape(link.address or ""), escape(link.text)
     return f'<a class="button" target="_self" href="{address}">{text}</a>'
-
-
-def members(links: Sequence[MemberLink]) -> str:
-    """The episodes of a group in a row."""
-    items = "".join(
-        f'<a class="member {link.tone}{" here" if link.here else ""}" target="_self" '
-        f'href="{escape(link.address)}">{escape(link.text)}</a>'
-        for link in links
-    )
-    return f'<div class="members">{items}</div>'
-
-
-def times(*, queue: float, generate: float, environment: float) -> str:
-    """A bar of where the wall time of a step went, all in seconds."""
-    total = queue + generate + environment
-    if total <= 0:
-        return ""
-    parts = (("queue", queue), ("generate", generate), ("environment", environment))
-    bar = "".join(
-        f'<div class="{name}" style="width:{100 * seconds / total:.2f}%"></div>'
-        for name, seconds in parts
-    )
-    return f'<div class="times">{bar}</div>'
 
 
 def _fact_row(line: Fact) -> str:

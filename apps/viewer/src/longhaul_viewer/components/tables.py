@@ -9,16 +9,30 @@ import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from html import escape
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
-from longhaul_viewer.components.blocks import number
+from longhaul_viewer.components import blocks
+from longhaul_viewer.components.blocks import Badge, number
 
-__all__ = ["Column", "bar", "curve", "moment", "table", "text", "value"]
+__all__ = [
+    "Column",
+    "badges",
+    "bar",
+    "curve",
+    "link",
+    "long",
+    "moment",
+    "pairs",
+    "signed",
+    "table",
+    "text",
+    "value",
+]
 
-CURVE_WIDTH, CURVE_HEIGHT = 120, 22
+CURVE_WIDTH, CURVE_HEIGHT = 76, 24
 
 
 class Column(NamedTuple):
@@ -30,11 +44,51 @@ class Column(NamedTuple):
     """Numbers stand on the right."""
     hint: str = ""
     """Shown when the pointer rests on the title."""
+    address: str | None = None
+    """Where the title leads, as to the table sorted by this column."""
+    order: Literal["ascending", "descending"] | None = None
+    """How the table is sorted by this column, if it is."""
 
 
 def text(title: str, cells: Sequence[str]) -> Column:
     """Words, in whatever direction their script runs."""
     return Column(title, [f'<span dir="auto">{escape(cell)}</span>' for cell in cells])
+
+
+def pairs(title: str, cells: Sequence[tuple[str, str]], *, hint: str = "") -> Column:
+    """Two short texts, one under the other; the first names the row."""
+    return Column(
+        title,
+        [
+            f'<span dir="auto">{escape(upper)}</span>'
+            f'<span class="under" dir="auto">{escape(lower)}</span>'
+            for upper, lower in cells
+        ],
+        hint=hint,
+    )
+
+
+def link(title: str, cells: Sequence[tuple[str, str | None]]) -> Column:
+    """Words, each with where it leads; for tables whose rows lead nowhere."""
+    return Column(
+        title,
+        [
+            f'<span dir="auto">{escape(words)}</span>'
+            if address is None
+            else f'<a class="seen" target="_self" href="{escape(address)}">{escape(words)}</a>'
+            for words, address in cells
+        ],
+    )
+
+
+def long(title: str, cells: Sequence[str]) -> Column:
+    """Sentences, which may take several lines."""
+    return Column(title, [f'<span class="wrap" dir="auto">{escape(cell)}</span>' for cell in cells])
+
+
+def badges(title: str, cells: Sequence[Sequence[Badge]]) -> Column:
+    """Words in coloured pills."""
+    return Column(title, [blocks.badges(cell) for cell in cells])
 
 
 def value(title: str, cells: Sequence[float | None], *, form: str = "", hint: str = "") -> Column:
@@ -53,14 +107,43 @@ def value(title: str, cells: Sequence[float | None], *, form: str = "", hint: st
     return Column(title, [escape(cell) for cell in shown], numeric=True, hint=hint)
 
 
+def signed(title: str, cells: Sequence[float | None], *, hint: str = "") -> Column:
+    """Numbers with their sign, those above 0 in one colour and those below in another."""
+    tones = ["" if not cell else ("plus" if cell > 0 else "minus") for cell in cells]
+    shown = [number(cell, signed=True) for cell in cells]
+    return Column(
+        title,
+        [f'<span class="{tone}">{cell}</span>' for tone, cell in zip(tones, shown, strict=True)],
+        numeric=True,
+        hint=hint,
+    )
+
+
 def bar(title: str, cells: Sequence[float | None]) -> Column:
     """Shares in [0, 1] as bars; a dash for a missing one."""
     return Column(title, [_bar(cell) for cell in cells])
 
 
-def curve(title: str, cells: Sequence[Sequence[float]]) -> Column:
-    """Small curves, each from its own least to its own largest value."""
-    return Column(title, [_curve(cell) for cell in cells])
+def curve(
+    title: str,
+    cells: Sequence[Sequence[float]],
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    percent: bool = False,
+    hint: str = "",
+) -> Column:
+    """Small curves, with the last value beside them.
+
+    Args:
+        title: Above the column.
+        cells: Values from left to right.
+        low: Lower end of the axis; without it, each curve's own least value.
+        high: Upper end; without it, each curve's own largest value.
+        percent: The values are shares in [0, 1], and are written so.
+        hint: What the curves are.
+    """
+    return Column(title, [_curve(cell, low, high, percent) for cell in cells], hint=hint)
 
 
 def moment(title: str, cells: Sequence[float]) -> Column:
@@ -68,7 +151,7 @@ def moment(title: str, cells: Sequence[float]) -> Column:
     zone = _zone(st.context.timezone)
     times = [datetime.fromtimestamp(cell, zone) for cell in cells]
     mark = " UTC" if zone is UTC else ""
-    return Column(title, [f"{time.day} {time:%b %Y, %H:%M}{mark}" for time in times])
+    return pairs(title, [(f"{time.day} {time:%b %Y}", f"{time:%H:%M}{mark}") for time in times])
 
 
 def table(columns: Sequence[Column], *, addresses: Sequence[str] | None = None) -> str:
@@ -78,10 +161,7 @@ def table(columns: Sequence[Column], *, addresses: Sequence[str] | None = None) 
         columns: Of equally many cells. The first one's text names the link.
         addresses: From `links.address`, one for each row.
     """
-    heads = "".join(
-        f'<th class="{_side(column)}" title="{escape(column.hint)}">{escape(column.title)}</th>'
-        for column in columns
-    )
+    heads = "".join(_head(column) for column in columns)
     rows = "".join(
         _row(columns, place, None if addresses is None else addresses[place])
         for place in range(len(columns[0].cells))
@@ -118,6 +198,15 @@ def _row(columns: Sequence[Column], place: int, address: str | None) -> str:
     )
 
 
+def _head(column: Column) -> str:
+    words = escape(column.title)
+    if column.address is not None:
+        words = f'<a target="_self" href="{escape(column.address)}">{words}</a>'
+    sorted_by = f' aria-sort="{column.order}"' if column.order else ""
+    hint = f' title="{escape(column.hint)}"' if column.hint else ""
+    return f'<th class="{_side(column)}"{sorted_by}{hint}>{words}</th>'
+
+
 def _side(column: Column) -> str:
     return "number" if column.numeric else "words"
 
@@ -131,14 +220,15 @@ def _bar(share: float | None) -> str:
     )
 
 
-def _curve(values: Sequence[float]) -> str:
+def _curve(values: Sequence[float], low: float | None, high: float | None, percent: bool) -> str:
     """A picture, since Streamlit lets no drawing through; straight from value to value."""
     if not values:
         return number(None)
-    low, high = min(values), max(values)
-    across, up = CURVE_WIDTH / max(len(values) - 1, 1), (CURVE_HEIGHT - 4) / ((high - low) or 1.0)
+    least, most = min(values), max(values)
+    bottom, top = least if low is None else low, most if high is None else high
+    across, up = CURVE_WIDTH / max(len(values) - 1, 1), (CURVE_HEIGHT - 4) / ((top - bottom) or 1.0)
     points = " ".join(
-        f"{place * across:.1f},{CURVE_HEIGHT - 2 - (value - low) * up:.1f}"
+        f"{place * across:.1f},{CURVE_HEIGHT - 2 - (value - bottom) * up:.1f}"
         for place, value in enumerate(values)
     )
     drawing = (
@@ -146,5 +236,7 @@ def _curve(values: Sequence[float]) -> str:
         f'<polyline points="{points}" fill="none" stroke="#6a66dc" stroke-width="1.5"/></svg>'
     )
     data = base64.b64encode(drawing.encode()).decode()
-    summary = f"{number(low)} to {number(high)}, last {number(values[-1])}, of {len(values)}"
-    return f'<img src="data:image/svg+xml;base64,{data}" alt="{summary}" title="{summary}">'
+    summary = f"{number(least)} to {number(most)}, last {number(values[-1])}, of {len(values)}"
+    picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{summary}" title="{summary}">'
+    last = f"{values[-1]:.0%}" if percent else number(values[-1])
+    return f'<div class="sparkline">{picture}<span>{last}</span></div>'

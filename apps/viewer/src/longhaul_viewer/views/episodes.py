@@ -1,21 +1,42 @@
-"""The episodes of a run: filtered, sorted, a page at a time; a click replays one."""
+"""The episodes of a run: filtered, sorted, a page at a time; a row replays one."""
 
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from html import escape
 
 import streamlit as st
 
-from longhaul_core.store.queries import EpisodeSummary
-from longhaul_viewer import data, links
-from longhaul_viewer.components import blocks, tables
+from longhaul_core.exchange.formats import FORMATS
+from longhaul_core.store.queries import EpisodeKey, EpisodeSummary, HistogramColumn
+from longhaul_viewer import links
+from longhaul_viewer.components import blocks, controls, histograms, live, tables
 from longhaul_viewer.components.blocks import Link
+from longhaul_viewer.data import episodes as episodes_data
+from longhaul_viewer.data import runs as runs_data
+from longhaul_viewer.data import store as store_data
 
 PAGE_SIZE = 100
-PAGE = "page"
-# Streamlit's word for a control whose value stands in the address, under its key.
-ADDRESS: Literal["query-params"] = "query-params"
-PHASES = ("train", "baseline", "validation", "test")
-OUTCOMES: tuple[data.Outcome, ...] = ("solved", "not solved", "failed")
+SORT, ORDER = "sort", "order"
+FILTERS = {
+    "phase": "phase",
+    "outcome": "outcome",
+    "cause": "cause of failure",
+    "environment": "environment",
+    "task": "task",
+    "text": "text",
+    "from_step": "training step from",
+    "to_step": "training step to",
+    "min_return": "return from",
+    "max_return": "return to",
+    "min_length": "steps from",
+    "max_length": "steps to",
+    "policy_version": "policy version",
+}
+"""Parameters of the address that restrict the list, and their names for people."""
+HISTOGRAMS: tuple[tuple[str, HistogramColumn, str, str], ...] = (
+    ("Return", "episode_return", "min_return", "max_return"),
+    ("Steps", "num_steps", "min_length", "max_length"),
+    ("Training step", "training_step", "from_step", "to_step"),
+)
 
 
 def page() -> None:
@@ -23,140 +44,234 @@ def page() -> None:
     run_id = links.parameter("run")
     if run_id is None:
         raise LookupError("the address names no run; open one from the list of runs")
-    run = data.run(run_id)
+    run = runs_data.run(run_id)
     address = links.address(links.RUN, run=run_id)
     blocks.html(
         blocks.trail([Link("Runs", links.RUNS), Link(run.name, address), Link("Episodes")]),
-        blocks.title("Episodes"),
+        blocks.title(f"Episodes of {run_id}"),
     )
     wanted = filters(run_id)
-    found = read_page(wanted)
-    if not found:
-        st.info("No episode matches.")
+    going = run.status == "running"
+    pace = store_data.FOLLOW_SECONDS if going else store_data.SELDOM_SECONDS
+    live.follow(live_part, seconds=pace)(wanted)
+    exports = [
+        f'<a href="{escape(episodes_data.export_address(wanted, name))}" download>{name}</a>'
+        for name in FORMATS
+    ]
+    blocks.html(blocks.label("Export", "this list as a file"), " · ".join(exports))
+    with st.expander("This list as SQL"):
+        st.code(episodes_data.as_sql(wanted, limit=PAGE_SIZE), language="sql")
+
+
+def live_part(wanted: episodes_data.EpisodeQuery) -> None:
+    """How the episodes are spread, and a page of them, as they stand now."""
+    after = links.parameter(links.AFTER)
+    found = episodes_data.episodes(
+        wanted, after=None if after is None else EpisodeKey(after), limit=PAGE_SIZE
+    )
+    total = episodes_data.count(wanted)
+    blocks.html(
+        '<div class="histograms">',
+        *(bars(wanted, *histogram) for histogram in HISTOGRAMS),
+        "</div>",
+    )
+    blocks.html(
+        blocks.keys({"solved": histograms.SOLVED, "not solved, or failed": histograms.OTHER}),
+        blocks.note(f"{total:,} {'episode' if total == 1 else 'episodes'}"),
+        blocks.chips(active(), every=links.address(links.EPISODES, run=wanted.run_id)),
+    )
+    if not found.rows:
+        blocks.html(blocks.note(nothing(wanted)))
         return
-    blocks.html(episode_table(found))
+    blocks.html(
+        episode_table(wanted, found.rows), blocks.neighbours(links.EPISODES, found.next_key)
+    )
 
 
-def episode_table(found: Sequence[EpisodeSummary]) -> str:
-    """One line an episode, which opens its replay."""
+def nothing(wanted: episodes_data.EpisodeQuery) -> str:
+    """Why the list is empty, and what to do."""
+    if wanted == episodes_data.EpisodeQuery(run_id=wanted.run_id):
+        return "No episode has ended yet; the first appear here as they are written."
+    return "No episode matches; take a filter out above."
+
+
+def bars(
+    wanted: episodes_data.EpisodeQuery, title: str, column: HistogramColumn, low: str, high: str
+) -> str:
+    """One histogram, whose bars filter."""
+    found = episodes_data.bars(wanted, column)
+    whole = column != "episode_return"
+    addresses = [
+        links.address_here(
+            links.EPISODES,
+            **{
+                low: int(bar.least) if whole else bar.least,
+                high: int(bar.most) if whole else bar.most,
+                links.AFTER: None,
+            },
+        )
+        for bar in found
+    ]
+    every = links.address_here(links.EPISODES, **{low: None, high: None, links.AFTER: None})
+    restricted = links.parameter(low) is not None or links.parameter(high) is not None
+    return histograms.histogram(
+        title, found, addresses=addresses, every=every if restricted else None
+    )
+
+
+def active() -> list[Link]:
+    """What restricts the list, each with the address that does without it."""
+    return [
+        Link(
+            f"{title}: {links.parameter(name)}",
+            links.address_here(links.EPISODES, **{name: None, links.AFTER: None}),
+        )
+        for name, title in FILTERS.items()
+        if links.parameter(name) is not None
+    ]
+
+
+def episode_table(wanted: episodes_data.EpisodeQuery, found: Sequence[EpisodeSummary]) -> str:
+    """One line an episode, which opens its replay; the heads sort."""
+    labels = episodes_data.labels([row.episode_id for row in found])
+    columns = [
+        tables.pairs(
+            "Task",
+            [
+                (row.goal or row.task_id, row.task_id if row.goal else row.environment)
+                for row in found
+            ],
+        ),
+        tables.badges("Outcome", [[episodes_data.badge(row)] for row in found]),
+        tables.signed("Return", [row.episode_return for row in found]),
+        tables.signed(
+            "Advantage",
+            [row.episode_advantage for row in found],
+            hint="The episode part; the replay shows the advantage of each step",
+        ),
+        tables.value("Steps", [row.num_steps for row in found], form="d"),
+        tables.value("Invalid", [row.num_invalid_actions for row in found], form="d"),
+        tables.value("Tokens", [row.num_action_tokens for row in found], form=",d"),
+        tables.text("Phase", [row.phase for row in found]),
+        tables.value("Training step", [row.training_step for row in found], form="d"),
+        tables.text(
+            "Group, episode",
+            [f"{row.group_index}, {episodes_data.sample_name(row)}" for row in found],
+        ),
+        tables.value(
+            "Weights",
+            [row.newest_policy_version for row in found],
+            form="d",
+            hint="The newest policy version that sampled it",
+        ),
+        tables.value("Seconds", [row.duration_seconds for row in found], form=".2f"),
+        *(
+            [tables.text("Labels", [said(labels[row.episode_id]) for row in found])]
+            if any(labels.values())
+            else []
+        ),
+    ]
+    heads = {
+        "Return": "return",
+        "Steps": "steps",
+        "Invalid": "invalid actions",
+        "Tokens": "tokens written",
+        "Training step": "training step",
+        "Seconds": "seconds",
+    }
     return tables.table(
         [
-            tables.text("Task", [row.goal or row.task_id for row in found]),
-            tables.text("Phase", [row.phase for row in found]),
-            tables.value("Training step", [row.training_step for row in found], form="d"),
-            tables.value("Group", [row.group_index for row in found], form="d"),
-            tables.text("Episode", [data.sample_name(row) for row in found]),
-            tables.text("Outcome", [data.outcome(row) for row in found]),
-            tables.value("Return", [row.episode_return for row in found]),
-            tables.value("Steps", [row.num_steps for row in found], form="d"),
-            tables.value("Invalid actions", [row.num_invalid_actions for row in found], form="d"),
-            tables.value("Tokens written", [row.num_action_tokens for row in found], form=",d"),
-            tables.value(
-                "Advantage", [row.episode_advantage for row in found], hint="The episode part"
-            ),
-            tables.value("Seconds", [row.duration_seconds for row in found], form=".2f"),
+            sortable(column, heads[column.title], wanted) if column.title in heads else column
+            for column in columns
         ],
         addresses=[links.address(links.REPLAY, episode=row.episode_id) for row in found],
     )
 
 
-def filters(run_id: str) -> data.EpisodeQuery:
-    """What the reader wants to see. It stands in the address, so a filtered list can be linked."""
-    for name, known in (("phase", PHASES), ("outcome", OUTCOMES), ("sort", data.SORT_KEYS)):
-        require_known(name, known)
-    phase, outcome, training_step, order, direction = st.columns([2, 3, 2, 2, 1.4])
+def sortable(column: tables.Column, key: str, wanted: episodes_data.EpisodeQuery) -> tables.Column:
+    """The column with a head that sorts by it; a second click turns the order round."""
+    here = wanted.sort == key
+    turned = "ascending" if here and wanted.descending else None
+    return column._replace(
+        address=links.address_here(links.EPISODES, **{SORT: key, ORDER: turned, links.AFTER: None}),
+        order=("descending" if wanted.descending else "ascending") if here else None,
+    )
+
+
+def said(labels: Sequence[episodes_data.LabelDetail]) -> str:
+    """The labels of an episode in a few words."""
+    return ", ".join(f"{label.name}: {label.value}"[:60] for label in labels)
+
+
+def filters(run_id: str) -> episodes_data.EpisodeQuery:
+    """What the reader wants to see, from the address."""
+    phase, outcome, task, text, more = st.columns([2, 2, 3, 4, 2], vertical_alignment="bottom")
     with phase:
-        chosen_phase = st.selectbox(
-            "Phase",
-            PHASES,
-            index=None,
-            placeholder="all",
-            key="phase",
-            bind=ADDRESS,
-            on_change=to_first_page,
-        )
+        chosen_phase = controls.choice("Phase", "phase", episodes_data.PHASES)
     with outcome:
-        chosen_outcome = st.segmented_control(
-            "Outcome", OUTCOMES, key="outcome", bind=ADDRESS, on_change=to_first_page
+        chosen_outcome = controls.choice("Outcome", "outcome", episodes_data.OUTCOMES)
+    with task:
+        chosen_task = controls.words("Task", "task", hint="a task's id")
+    with text:
+        chosen_text = controls.words(
+            "Text",
+            "text",
+            hint="words of an observation, a prompt or a reply",
+            help_text="Episodes of which one step has all the words",
         )
-    with training_step:
-        chosen_step = st.selectbox(
-            "Training step",
-            training_steps(run_id),
-            index=None,
-            placeholder="all",
-            key="training_step",
-            bind=ADDRESS,
-            on_change=to_first_page,
-        )
-    with order:
-        chosen_order = st.selectbox(
-            "Sort by", list(data.SORT_KEYS), key="sort", bind=ADDRESS, on_change=to_first_page
-        )
-    with direction:
-        descending = st.toggle(
-            "Descending", value=True, key="descending", bind=ADDRESS, on_change=to_first_page
-        )
-    return data.EpisodeQuery(
-        run_id=run_id,
+    with more, st.popover("More filters", width="stretch"):
+        ranges = more_filters(run_id)
+    sort = links.parameter(SORT) or "training step"
+    order = links.parameter(ORDER) or "descending"
+    for name, asked, known in (
+        (SORT, sort, tuple(episodes_data.SORT_KEYS)),
+        (ORDER, order, ("descending", "ascending")),
+    ):
+        if asked not in known:
+            raise LookupError(
+                f"the address asks for {name} {asked!r}; there are {', '.join(known)}"
+            )
+    return ranges._replace(
         phase=chosen_phase,
         outcome=chosen_outcome,
-        training_step=chosen_step,
-        sort=chosen_order,
-        descending=descending,
+        task=chosen_task or None,
+        text=chosen_text or None,
+        sort=sort,
+        descending=order == "descending",
     )
 
 
-def require_known(name: str, known: Collection[str]) -> None:
-    """Refuse what the address asks for if there is no such thing; Streamlit would drop it.
-
-    Raises:
-        LookupError: It is not one of `known`.
-    """
-    asked = links.parameter(name)
-    if asked and asked not in known:
-        raise LookupError(f"the address asks for {name} {asked!r}; there are {', '.join(known)}")
-
-
-def training_steps(run_id: str) -> list[int]:
-    """Those that have episodes, and the one that the address asks for, which may have none.
-
-    Raises:
-        LookupError: The address asks for something that is no training step.
-    """
-    text = links.parameter("training_step")
-    asked = links.optional_number("training_step")
-    if text and asked is None:
-        raise LookupError(f"the address asks for training step {text!r}, which is no whole number")
-    return sorted({*data.training_steps(run_id), *(() if asked is None else (asked,))})
-
-
-def to_first_page() -> None:
-    """Another list begins at its beginning."""
-    st.query_params.pop(PAGE, None)
-
-
-def read_page(wanted: data.EpisodeQuery) -> Sequence[EpisodeSummary]:
-    """The page of the list that the address names; links to its neighbours if there are any."""
-    number = max(1, links.whole_number(PAGE))
-    found = data.episodes(wanted, offset=(number - 1) * PAGE_SIZE, limit=PAGE_SIZE)
-    last = max(1, -(-found.total // PAGE_SIZE))
-    if number > last:
-        number = last
-        found = data.episodes(wanted, offset=(number - 1) * PAGE_SIZE, limit=PAGE_SIZE)
-    neighbours = [
-        Link("previous", links.address_here(links.EPISODES, page=number - 1))
-        if number > 1
-        else Link("previous"),
-        Link(f"page {number} of {last}"),
-        Link("next", links.address_here(links.EPISODES, page=number + 1))
-        if number < last
-        else Link("next"),
-    ]
-    blocks.html(
-        blocks.note(f"{found.total:,} episodes"), blocks.trail(neighbours) if last > 1 else ""
+def more_filters(run_id: str) -> episodes_data.EpisodeQuery:
+    """What is asked for less often."""
+    cause = controls.choice("Cause of failure", "cause", episodes_data.CAUSES)
+    environment = controls.choice("Environment", "environment", episodes_data.environments(run_id))
+    left, right = st.columns(2)
+    with left:
+        from_step = controls.number("Training step from", "from_step", whole=True)
+        min_return = controls.number("Return from", "min_return")
+        min_length = controls.number("Steps from", "min_length", whole=True)
+        version = controls.number("Policy version", "policy_version", whole=True)
+    with right:
+        to_step = controls.number("to", "to_step", whole=True)
+        max_return = controls.number("to", "max_return")
+        max_length = controls.number("to", "max_length", whole=True)
+    return episodes_data.EpisodeQuery(
+        run_id=run_id,
+        cause=cause,
+        environment=environment,
+        from_step=whole(from_step),
+        to_step=whole(to_step),
+        min_return=min_return,
+        max_return=max_return,
+        min_length=whole(min_length),
+        max_length=whole(max_length),
+        policy_version=whole(version),
     )
-    return found.rows
+
+
+def whole(number: float | None) -> int | None:
+    """A number of a control of whole numbers."""
+    return None if number is None else int(number)
 
 
 page()

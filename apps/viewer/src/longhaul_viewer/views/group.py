@@ -1,86 +1,79 @@
-"""The episodes of a group side by side: what each did at every step, and what it earned."""
+"""The episodes of a group: what each did at every step, what it earned, and why."""
 
-from longhaul_core.store.queries import EpisodeSummary, GroupSummary
-from longhaul_viewer import data, links
-from longhaul_viewer.components import blocks, group_map, tables
+from dataclasses import astuple
+
+from longhaul_core.store.queries import GroupId, GroupSteps, GroupSummary
+from longhaul_viewer import links
+from longhaul_viewer.components import blocks, live
 from longhaul_viewer.components.blocks import Badge, Link
+from longhaul_viewer.components.group_view import group_view
+from longhaul_viewer.data import groups as groups_data
+from longhaul_viewer.data import store as store_data
 
 
 def page() -> None:
-    """A table of the episodes, and their steps above each other."""
-    key = links.group_key()
-    group = data.group(key)
-    header(key, group.summary, group.members)
-    blocks.html(episodes_table(group.members))
-    blocks.html(
-        blocks.label("Step by step", "★ paid, × invalid action; a click replays the step"),
-        group_map.group_map([steps(one) for one in group.members]),
-    )
+    """What was to be done, and below it the component that shows how it went."""
+    wanted = links.group_id()
+    waits = groups_data.waits(wanted)
+    seconds = store_data.FOLLOW_SECONDS if waits else store_data.SELDOM_SECONDS
+    live.follow(live_part, seconds=seconds)(wanted)
 
 
-def header(key: links.GroupKey, summary: GroupSummary, members: tuple[EpisodeSummary, ...]) -> None:
+def live_part(wanted: GroupId) -> None:
+    """The group as it stands now: while its run goes on, credit may still come."""
+    group, drawn = groups_data.group(wanted)
+    header(wanted, group)
+    group_view(drawn, key="/".join(map(str, astuple(wanted))))
+
+
+def header(wanted: GroupId, group: GroupSteps) -> None:
     """What was to be done, how often it was, and whether there was anything to learn."""
-    solved = sum(bool(one.success) for one in members)
+    summary = group.summary
+    ended = [each.summary for each in group.episodes if not each.summary.failed]
+    solved = sum(bool(one.success) for one in ended)
+    of_step = links.address(
+        links.GROUPS,
+        run=wanted.run_id,
+        show="all",
+        phase=wanted.phase,
+        training_step=wanted.training_step,
+    )
+    badges = [
+        Badge(f"{solved} of {len(ended)} solved", "good" if solved else "plain"),
+        Badge(*signal(summary)),
+        Badge(f"{summary.environment} · {summary.task_id}"),
+    ]
+    if summary.num_failed_episodes:
+        tries = "try" if summary.num_failed_episodes == 1 else "tries"
+        badges.append(Badge(f"{summary.num_failed_episodes} failed {tries}", "warn"))
+    if summary.rolled_back:
+        badges.append(Badge("rolled back", "warn"))
     blocks.html(
         blocks.trail(
             [
                 Link("Runs", links.RUNS),
-                Link(key.run_id, links.address(links.RUN, run=key.run_id)),
-                Link("Episodes", links.address(links.EPISODES, run=key.run_id)),
-                Link(f"{key.phase} {key.training_step}, group {key.group_index}"),
+                Link(wanted.run_id, links.address(links.RUN, run=wanted.run_id)),
+                Link("Groups", links.address(links.GROUPS, run=wanted.run_id)),
+                Link(f"{wanted.phase} step {wanted.training_step}", of_step),
+                Link(f"group {wanted.group_index}"),
             ]
         ),
         blocks.title(summary.goal or summary.task_id),
-        blocks.badges(
-            [
-                Badge(f"{len(members)} episodes"),
-                Badge(f"{solved} solved", "good" if solved else "plain"),
-                Badge(signal(summary)),
-                Badge(f"{summary.environment} · {summary.task_id}"),
-            ]
-        ),
+        blocks.badges(badges),
     )
 
 
-def signal(summary: GroupSummary) -> str:
-    """Whether the policy could learn something from the group."""
+def signal(summary: GroupSummary) -> Badge:
+    """Whether the policy could learn something from the group, and if not, why."""
+    if summary.discard_reason is not None:
+        return Badge(f"discarded: {summary.discard_reason.replace('_', ' ')}", "warn")
     match summary.max_abs_advantage:
         case None:
-            return "no credit"
+            return Badge("no credit")
         case 0.0:
-            return "no signal: every advantage is 0"
+            return Badge("no signal: every advantage is 0", "warn")
         case largest:
-            return f"largest |advantage| {blocks.number(largest)}"
-
-
-def episodes_table(members: tuple[EpisodeSummary, ...]) -> str:
-    """One line an episode."""
-    return tables.table(
-        [
-            tables.text("Episode", [data.sample_name(one) for one in members]),
-            tables.text("Outcome", [data.outcome(one) for one in members]),
-            tables.value("Return", [one.episode_return for one in members]),
-            tables.value(
-                "Advantage", [one.episode_advantage for one in members], hint="The episode part"
-            ),
-            tables.value("Steps", [one.num_steps for one in members], form="d"),
-            tables.value("Invalid actions", [one.num_invalid_actions for one in members], form="d"),
-            tables.value("Tokens written", [one.num_action_tokens for one in members], form=",d"),
-        ],
-        addresses=[links.address(links.REPLAY, episode=one.episode_id) for one in members],
-    )
-
-
-def steps(member: EpisodeSummary) -> group_map.MappedEpisode:
-    """The steps of an episode, each with its replay."""
-    strip = data.strip(data.episode(member.episode_id))
-    return group_map.MappedEpisode(
-        name=f"{data.sample_name(member)} · {data.outcome(member)}",
-        steps=strip,
-        addresses=[
-            links.address(links.REPLAY, episode=member.episode_id, step=step.step) for step in strip
-        ],
-    )
+            return Badge(f"largest |advantage| {blocks.number(largest)}")
 
 
 page()
