@@ -38,8 +38,8 @@ from longhaul_trainer.environments import (
     task_panel,
 )
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from longhaul_trainer.training.merging import Row, cut_into_rows
-from longhaul_trainer.verl.renderer import ChatTemplateRenderer
 
 NUM_STEPS = 50
 KINDS = ("none", "window", "full")

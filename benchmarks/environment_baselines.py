@@ -1,16 +1,39 @@
-"""Prints what fixed policies score in the packaged environments, on all of their test tasks.
+"""Prints what fixed policies score in the installed environments.
 
-The best constant action and the best position are chosen on validation tasks.
-
-Run: `python benchmarks/environment_baselines.py`
+python benchmarks/environment_baselines.py
+On all test tasks of some settings: random, the best constant action and the best position,
+chosen on validation tasks, and the expert.
+python benchmarks/environment_baselines.py --expert [ID...] [--only TEXT]
+The table of `docs/guides/environments.md`: the expert and a random policy in every installed
+environment, on at least 20 test tasks drawn over all families; what the expert failed by id. With
+a text, such as `family custom`, the rows alone whose name has it.
+python benchmarks/environment_baselines.py --pictures docs/images/environments.png [ID...]
+A picture of each, some steps into a test task.
 """
 
+import argparse
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import cast
 
-from longhaul_core.gym import GymEnvironmentSpec
+from PIL import Image, ImageDraw, ImageFont
+
+from longhaul_core.discovery import installed_environments
+from longhaul_core.environment import EnvironmentSource
+from longhaul_core.errors import ConfigError
+from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.tasks import Panel
 from longhaul_core.types import Split
-from longhaul_envs.baselines import baseline_scores
+from longhaul_envs.baselines import (
+    BaselineScore,
+    baseline_scores,
+    drawn_over_families,
+    expert_score,
+)
+from longhaul_envs.capabilities import Draws
+from longhaul_envs.miniwob.expert import SOLVED
+from longhaul_envs.play import expert_policy, play
 from longhaul_envs.sources import environment_source
 
 SETTINGS: list[tuple[str, dict[str, object], int]] = [
@@ -40,7 +63,144 @@ NUM_CHOSEN_ON = 64
 """Validation tasks, at most, on which the best constant policies are chosen."""
 
 
+NUM_DRAWN = 20
+"""Test tasks that an expert plays, or one of each family where there are more."""
+
+EXPERT_SETTINGS: Mapping[str, Sequence[Mapping[str, object]]] = {
+    "longhaul/ALFWorld-v0": [{"task_types": [number]} for number in range(1, 7)],
+    "longhaul/BabyAI-v0": [{"levels": ["all"]}],
+    "longhaul/Maze-v0": [{"mazes": ["random"], "height": 15, "width": 15, "min_steps": 20}],
+    "longhaul/MiniWoB-v0": [{"tasks": sorted(SOLVED)}],
+    "longhaul/Sokoban-v0": [{"size": 6, "num_boxes": 2}, {"size": 8, "num_boxes": 3}],
+    "longhaul/TextCraft-v0": [
+        *({"depth": depth} for depth in (1, 2, 3)),
+        {"depth": 4, "num_variants": 32},
+    ],
+    "longhaul/TextWorld-v0": [
+        {"family": "cooking"},
+        *(
+            {"family": family, "num_eval_games": NUM_DRAWN}
+            for family in ("coin", "treasure", "simple", "custom")
+        ),
+    ],
+    "longhaul/WebShop-v0": [{"search_proposals": 4}],
+}
+"""Options under which experts play, where an environment's defaults are not all of it."""
+EXPERT_HORIZONS: Mapping[str, int] = {"longhaul/ScienceWorld-v0": 300}
+"""Longest episode of an expert, where it is not `DEFAULT_HORIZON`."""
+DEFAULT_HORIZON = 100
+
+PICTURED: Mapping[str, Mapping[str, object]] = {
+    "longhaul/BabyAI-v0": {"levels": ["BossLevel"]},
+    "longhaul/Sokoban-v0": {"size": 8, "num_boxes": 3},
+    "longhaul/TextCraft-v0": {"depth": 3},
+}
+"""Options of the pictures, where the defaults show less."""
+NUM_PICTURED_STEPS = 3
+TILE_WIDTH, TILE_HEIGHT, LABEL_HEIGHT, NUM_COLUMNS = 480, 320, 20, 3
+
+
 def main() -> None:
+    """Print what the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--expert", nargs="*", metavar="ID")
+    parser.add_argument("--only", default="", metavar="TEXT")
+    parser.add_argument("--pictures", nargs="+", metavar="FILE")
+    arguments = parser.parse_args()
+    if arguments.expert is not None:
+        print_experts(arguments.expert or list(installed_environments()), only=arguments.only)
+    if arguments.pictures is not None:
+        file, *ids = arguments.pictures
+        contact_sheet(ids or list(installed_environments())).save(file, optimize=True)
+    if arguments.expert is None and arguments.pictures is None:
+        print_baselines()
+
+
+def source_of(environment_id: str, options: Mapping[str, object]) -> EnvironmentSource:
+    """The source of an installed environment."""
+    return environment_source(GymEnvironmentSpec(environment_id=environment_id, options=options))
+
+
+def print_experts(ids: Sequence[str], *, only: str) -> None:
+    """Print a row for each setting of each environment, if its name has `only`, or why none."""
+    print("| environment | test tasks | families | horizon | expert | random | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    notes: list[str] = []
+    for environment_id in ids:
+        for options in EXPERT_SETTINGS.get(environment_id, [{}]):
+            name = ", ".join([environment_id, *(f"{k} {v}" for k, v in options.items())])
+            if only not in name:
+                continue
+            try:
+                source = source_of(environment_id, options)
+                tasks = drawn_over_families(source.tasks(Split.TEST), num_tasks=NUM_DRAWN)
+            except ConfigError as error:
+                notes.append(f"{name}: not played: {error}")
+                continue
+            if not isinstance(source, GymSource):
+                notes.append(f"{name}: not played: it is served by another system")
+                continue
+            started = time.perf_counter()
+            horizon = EXPERT_HORIZONS.get(environment_id, DEFAULT_HORIZON)
+            scored = expert_score(source.spec, tasks, horizon=horizon)
+            seconds = time.perf_counter() - started
+            columns = (name, scored.num_tasks, scored.num_families, horizon)
+            ends = (in_words(scored.expert), in_words(scored.random), f"{seconds:.0f}")
+            print("|", " | ".join(map(str, (*columns, *ends))), "|", flush=True)
+            if scored.failures:
+                notes.append(f"{name}: the expert failed {', '.join(scored.failures)}")
+    print(*notes, sep="\n")
+
+
+def in_words(scored: BaselineScore | None) -> str:
+    """Success rate and mean return."""
+    if scored is None:
+        return "none"
+    return f"{scored.success_rate:.0%} (return {scored.mean_return:.2f})"
+
+
+def contact_sheet(ids: Sequence[str]) -> Image.Image:
+    """A picture of each environment, some steps into its first test task, under its id."""
+    tiles: list[Image.Image] = []
+    for environment_id in ids:
+        try:
+            source = source_of(environment_id, PICTURED.get(environment_id, {}))
+            task = source.tasks(Split.TEST)[0]
+        except ConfigError as error:
+            print(f"{environment_id}: no picture: {error}")
+            continue
+        if not isinstance(source, GymSource):
+            print(f"{environment_id}: no picture: it is served by another system")
+            continue
+        with closing(source.spec.make()) as environment:
+            bare = cast("object", environment.unwrapped)
+            play(environment, task, expert_policy, horizon=NUM_PICTURED_STEPS)
+            assert isinstance(bare, Draws), environment_id
+            tiles.append(tile(environment_id, Image.fromarray(bare.render())))
+    num_rows = -(-len(tiles) // NUM_COLUMNS)
+    size = (TILE_WIDTH * NUM_COLUMNS, (TILE_HEIGHT + LABEL_HEIGHT) * num_rows)
+    sheet = Image.new("RGB", size, color="white")
+    for number, one in enumerate(tiles):
+        row, column = divmod(number, NUM_COLUMNS)
+        sheet.paste(one, (column * TILE_WIDTH, row * (TILE_HEIGHT + LABEL_HEIGHT)))
+    return sheet
+
+
+def tile(label: str, picture: Image.Image) -> Image.Image:
+    """A picture fitted into a tile: a tall one keeps its top, as a text does."""
+    made = Image.new("RGB", (TILE_WIDTH, TILE_HEIGHT + LABEL_HEIGHT), color="white")
+    ImageDraw.Draw(made).text((6, 5), label, fill="black", font=ImageFont.load_default_imagefont())
+    inside = (TILE_WIDTH - 12, TILE_HEIGHT - 6)
+    by_width = inside[0] / picture.width
+    if picture.height * by_width > 2 * inside[1]:  # too tall to be read as a whole
+        size = (inside[0], round(picture.height * by_width))
+        picture = picture.resize(size, Image.Resampling.BOX).crop((0, 0, *inside))
+    picture.thumbnail(inside)
+    made.paste(picture, (6, LABEL_HEIGHT))
+    return made
+
+
+def print_baselines() -> None:
     """Print a line for each policy in each setting."""
     for environment_id, options, horizon in SETTINGS:
         spec = GymEnvironmentSpec(

@@ -35,7 +35,7 @@ from longhaul_trainer.models.folder import (
     LlamaShape,
     write_config,
 )
-from longhaul_trainer.verl.renderer import ChatTemplateRenderer
+from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -187,6 +187,11 @@ class TorchPolicy:
             policy_version=self.version,
             finish_reason=FinishReason.LENGTH,
         )
+
+    def entropy(self, prompt_tokens: tuple[int, ...]) -> float:
+        """In nats, of its next token after a prompt that it has answered since its last update."""
+        logprobs_V = self._logprobs[prompt_tokens].astype(np.float64)
+        return float(-(np.exp(logprobs_V) * logprobs_V).sum())
 
     def _read_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}

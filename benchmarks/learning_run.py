@@ -57,12 +57,12 @@ from longhaul_trainer.environments import (
     task_stream,
 )
 from longhaul_trainer.losses import ActionTokens, ppo_loss
+from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.training.merging import beside_rows, cut_into_rows, metadata_of
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.run_records import RunRecords
 from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep
-from longhaul_trainer.verl.renderer import token_pieces
 
 PROMPTS_AT_ONCE = 1024
 
@@ -243,13 +243,22 @@ class OneProcessRun:
             key: torch.tensor(tokens.behavior_logprobs, dtype=torch.float64)
             for key, (_, tokens) in calls.items()
         }
+        entropies = {
+            key: torch.tensor([self._policy.entropy(tokens.prompt_tokens)], dtype=torch.float64)
+            for key, (_, tokens) in calls.items()
+        }
         made = RunRecords(
             RunContext(run_id=self._id, attempt=0, recorder_name="", config=run, descriptions={})
         )
         records: list[Record] = [
             *episodes,
             *made.decisions(training_step, taken=groups, thrown_away={}),
-            *made.credit(training_step, episodes=step.credit, policy_logprobs=logprobs),
+            *made.credit(
+                training_step,
+                episodes=step.credit,
+                policy_logprobs=logprobs,
+                policy_entropies=entropies,
+            ),
         ]
         gradient_norms: list[float] = []
         for part in range(run.optimizer.optimizer_steps_per_training_step):

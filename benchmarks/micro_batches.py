@@ -1,4 +1,4 @@
-"""How long a worker of verl takes to cut its rows into micro-batches, at once and in parts.
+"""How long a worker of verl takes to cut its rows into micro-batches, at once and in our parts.
 
 verl cuts all rows of a call before it computes the first (`rearrange_micro_batches`), and unpacks
 all of them for each micro-batch (`index_select_tensor_dict`): a GPU waits for it. Rows have 2,000
@@ -16,6 +16,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from longhaul_trainer.verl.variables import prepare_environment
 
@@ -30,21 +31,27 @@ REPLIES = (
 REPEATS = 3
 
 
-def seconds_per_micro_batch(num_rows: int) -> float:
-    """Processor seconds in which verl picks one micro-batch out of so many rows."""
+def rows_of(num_rows: int) -> Any:  # noqa: ANN401
+    """As many rows as a worker gets them for an update."""
     import torch
     from tensordict import TensorDict
-    from verl.utils.tensordict_utils import index_select_tensor_dict
 
     def column(length: int) -> torch.Tensor:
         offsets = torch.arange(0, num_rows * length + 1, length)
         return torch.nested.nested_tensor_from_jagged(torch.zeros(num_rows * length), offsets)
 
     lengths = dict.fromkeys(REPLIES, REPLY) | dict.fromkeys(WHOLE, PROMPT + REPLY)
-    rows = TensorDict(
+    return TensorDict(
         {name: column(length) for name, length in (lengths | {"prompts": PROMPT}).items()},
         batch_size=num_rows,
     )
+
+
+def seconds_per_micro_batch(num_rows: int) -> float:
+    """Processor seconds in which verl picks one micro-batch out of so many rows."""
+    from verl.utils.tensordict_utils import index_select_tensor_dict
+
+    rows = rows_of(num_rows)
     places = list(range(MICRO_BATCH // (PROMPT + REPLY)))
     index_select_tensor_dict(rows, places)
     began = time.process_time()
@@ -53,12 +60,24 @@ def seconds_per_micro_batch(num_rows: int) -> float:
     return (time.process_time() - began) / REPEATS
 
 
+def seconds_in_parts(num_rows: int) -> float:
+    """Processor seconds in which our engine makes parts of so many rows."""
+    from longhaul_trainer.verl.parts import ROWS_AT_ONCE, parts_of
+
+    rows = rows_of(num_rows)
+    began = time.process_time()
+    parts_of(rows, rows_at_once=ROWS_AT_ONCE)
+    return time.process_time() - began
+
+
 def main() -> None:
     """Print a line for each number of rows."""
     with tempfile.TemporaryDirectory() as folder:
         prepare_environment("cpu", scratch=Path(folder))
         most = max(NUM_ROWS)
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; processor seconds")
+        of_parts = seconds_in_parts(most)
+        print(f"parts of {NUM_ROWS[0]} made of {most} rows: {of_parts:.1f} s")
         for num_rows in NUM_ROWS:
             of_one = seconds_per_micro_batch(num_rows)
             of_rows = of_one * -(-num_rows // (MICRO_BATCH // (PROMPT + REPLY)))

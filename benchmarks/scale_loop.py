@@ -19,8 +19,8 @@ from verl.trainer.ppo.v1 import agent_loop_tq
 
 from longhaul_core.actions import ActionParser
 from longhaul_core.memory.window import WindowMemory
+from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from longhaul_trainer.verl import agent_loop
-from longhaul_trainer.verl.renderer import ChatTemplateRenderer
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (WindowMemory, "compose", "memory"),

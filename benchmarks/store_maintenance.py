@@ -111,7 +111,8 @@ def fill(engine: Engine, *, num_steps: int) -> None:
             " messages_json, reply, finish_reason, dropped_exchanges, queue_seconds,"
             f" generate_seconds, trained, credit_share) {steps}"
             f" SELECT 'run/0/train/' || (n / {STEPS_PER_EPISODE}), n % {STEPS_PER_EPISODE}, 0,"
-            f" 'act', '', '', '[' || (n % {STEPS_PER_EPISODE}) || ']', 'go ' || n, 'stop', 0, 0, 0,"
+            f" 'act', '', '', '[' || (n % {STEPS_PER_EPISODE} + 2097152) || ']',"  # a run of one
+            " 'go ' || n, 'stop', 0, 0, 0,"
             " false, 1 FROM numbers",
         ):
             connection.exec_driver_sql(statement.replace("%", "%%") if pg(engine) else statement)

@@ -24,6 +24,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
@@ -96,7 +97,7 @@ def main() -> None:
     for name, figures in best.items():
         print(f"{name}:")
         for key, value in figures.items():
-            print(f"  {key:42} {value:12,.1f}")
+            print(f"  {key:42} {value:12,.{3 if key.startswith('ms') else 1}f}")
     if arguments.against:
         print("ratio:")
         for key in sorted(set(best["here"]) & set(best[arguments.against])):
@@ -351,6 +352,13 @@ def logprobs(number: int, draw: random.Random) -> tuple[float, ...]:
     return tuple(-(draw.expovariate(1.0) ** 3) / 6 for _ in range(number))
 
 
+def entropies(number: int, draw: random.Random) -> dict[str, Any]:
+    """Likewise; none in a commit whose store has no place for them."""
+    if "policy_entropies" not in CallCredit.__dataclass_fields__:
+        return {}
+    return {"policy_entropies": tuple(draw.expovariate(1.0) ** 3 / 6 for _ in range(number))}
+
+
 def tokens_of(prompt: str) -> tuple[int, ...]:
     """A token for each word or piece of one, and for each sign."""
     return tuple(zlib.crc32(piece.encode()) % VOCABULARY for piece in PIECE.findall(prompt))
@@ -385,6 +393,7 @@ def credit_of(record: EpisodeRecord) -> EpisodeCredit:
                 advantage=0.5,
                 loss_weight=0.01,
                 policy_logprobs=logprobs(len(each.sampled.action_tokens), draw),
+                **entropies(len(each.sampled.action_tokens), draw),
             )
             for step in steps
             for place, each in enumerate(step.calls)
