@@ -1,0 +1,151 @@
+"""Train the runs of the viewer's demo store, and pack it.
+
+    uv run python examples/demo/make_demo.py FOLDER
+
+Five runs on the CPU, by GiGPO: SmolLM2 in four games; a small random model moves boxes, and one
+that plans first; a planner with a worker, and SmolLM2 on errands, programs that call the gateway.
+Runs that are in FOLDER already are kept. What names the machine is left out of the copy.
+"""
+
+import json
+import lzma
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+from sqlalchemy.orm import Session
+
+from longhaul_core.store.maintenance import collect_garbage, delete_run, drop_tokens
+from longhaul_core.store.queries import list_runs
+from longhaul_core.store.session import open_store
+
+HERE = Path(__file__).resolve().parent
+PACKED = HERE.parents[1] / "apps/viewer/src/longhaul_viewer/demo/store.db.xz"
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | bool | None"
+BOXES = ["checkpoint.every=2", "num_training_steps=2", "validation.every=2"]
+ERRANDS = ["checkpoint.every=6", "num_training_steps=6", "validation.every=3"]
+RUNS: Sequence[tuple[str, Sequence[str]]] = (
+    ("four-games", ["demo/four_games.toml"]),
+    ("boxes-gigpo", ["demo/boxes.toml"]),
+    # A step that takes 10 ms is too long here: now and then one does, and its episode fails.
+    (
+        "boxes-planned",
+        [
+            "demo/boxes.toml",
+            "agent.kind=plan_then_act",
+            "environment.step_deadline_seconds=0.01",
+            *BOXES,
+        ],
+    ),
+    ("team", ["demo/team.toml"]),
+    (
+        "errands",
+        ["agents/errands.toml", "validation.num_tasks=24", "validation.test_num_tasks=8", *ERRANDS],
+    ),
+)
+"""Names and arguments of `trainer train`."""
+PRUNED = "boxes-planned"
+"""Its tokens are left out, as by `trainer runs prune`: the demo shows that too, and is smaller."""
+
+
+def main() -> None:
+    """Train what is missing, then pack."""
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    store = folder / "demo.db"
+    trained = finished(store)
+    for name, arguments in RUNS:
+        if name not in trained:
+            file, *settings = arguments
+            settings += [f"name={name}", f"store={store}", f"runs_directory={folder / 'runs'}"]
+            subprocess.run(
+                ["trainer", "train", str(HERE.parent / file), *settings],
+                cwd=HERE.parent / "agents",
+                check=True,
+            )
+    pack(store, folder / "packed.db")
+
+
+def finished(store: Path) -> set[str]:
+    """Names of the runs in a store that are done."""
+    if not store.exists():
+        return set()
+    with closing(sqlite3.connect(store)) as connection:
+        rows = connection.execute("SELECT name FROM runs WHERE status = 'finished'")
+        return {name for (name,) in rows}
+
+
+def pack(store: Path, copy: Path) -> None:
+    """Compress a copy of a store that names no machine.
+
+    Raises:
+        SystemExit: The copy still has a path or the name of this machine.
+    """
+    copy.unlink(missing_ok=True)
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("VACUUM INTO ?", (str(copy),))
+    engine = open_store(copy)
+    with Session(engine) as session:
+        runs = list_runs(session, limit=1000)
+    for run in runs:
+        if run.status != "finished":
+            delete_run(engine, run_id=run.run_id, force=True)
+        elif run.name == PRUNED:
+            drop_tokens(engine, run_id=run.run_id)
+    collect_garbage(engine)
+    engine.dispose()
+    with closing(sqlite3.connect(copy)) as connection:
+        with connection:
+            leave_out_the_machine(connection)
+            # The text index is made anew where the demo is opened.
+            connection.execute("INSERT INTO step_search(step_search) VALUES ('delete-all')")
+            connection.execute("DELETE FROM search_progress")
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("VACUUM")
+    content = copy.read_bytes()
+    for name in (str(store.parent), str(HERE.parents[1]), str(Path.home()), socket.gethostname()):
+        if len(name) > 3 and name.encode() in content:
+            raise SystemExit(f"the copy names {name}")
+    PACKED.parent.mkdir(exist_ok=True)
+    PACKED.write_bytes(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
+    print(f"{PACKED}: {PACKED.stat().st_size:,} bytes of {len(content):,}")
+
+
+def leave_out_the_machine(connection: sqlite3.Connection) -> None:
+    """Take paths, the host's name and process ids out of runs and attempts."""
+    for table, column in (("runs", "config_json"), ("attempts", "provenance_json")):
+        for row, text in connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall():
+            left = json.dumps(relative(json.loads(text)))
+            connection.execute(
+                f"UPDATE {table} SET {column} = ?, host = NULL, pid = NULL WHERE rowid = ?",
+                (left, row),
+            )
+
+
+def relative(value: Json) -> Json:
+    """JSON whose absolute paths are their last names, and without the host's name."""
+    match value:
+        case dict():
+            return {key: relative(inner) for key, inner in value.items()}
+        case list():
+            return [relative(inner) for inner in value]
+        case str() if value.startswith("/"):
+            return Path(value).name
+        case str():
+            before, equals, path = value.partition("=")
+            if path.startswith("/"):
+                return before + equals + Path(path).name
+            return "" if value == socket.gethostname() else value
+        case _:
+            return value
+
+
+if __name__ == "__main__":
+    main()
