@@ -25,6 +25,7 @@ from longhaul_core.store import (
     RunStarted,
 )
 from longhaul_core.types import (
+    Continuation,
     FailedEpisode,
     FailureCause,
     Message,
@@ -49,7 +50,7 @@ from longhaul_trainer.training.step_metadata import (
 from longhaul_trainer.training.training_step import TrainingStep
 from pictures import png
 from steps import one_call_step, sampled_of, with_call
-from store_samples import make_task
+from store_samples import make_entropies, make_task
 
 RUN = "run"
 ROWS_PER_MICRO_BATCH = 5
@@ -130,16 +131,19 @@ def play(
     horizon: int | None = None,
     most_tokens: int = 5,
     program: bool = False,
+    conversations: bool = False,
 ) -> PlayedStep:
     """A training step as it should be: played, credited, read by the loss and measured.
 
-    With `program`, steps have calls for other purposes too, and most show a picture.
+    With `program`, steps have calls for other purposes too, and most show a picture. With
+    `conversations`, calls are of several that take turns.
     """
+    change = as_program if program else as_conversations if conversations else _as_it_is
     draw = Random(f"{seed}/{training_step}")
     played = PlayedStep(
         training_step,
         [
-            as_program(record) if program else record
+            change(record)
             for group in range(config.tasks_per_training_step)
             for sample_index in range(config.rollout.group_size)
             for record in _tries(
@@ -368,7 +372,7 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
             row
             for credit in played.credits
             if credit.optimizer_step_index == part
-            for row in loss_input_rows(credit)
+            for row in loss_input_rows(credit, outcome_of(played, credit))
         ]
         moving = [row for row in rows if any(s.advantage_low or s.advantage_high for s in row)]
         kept = rows if every_row else moving or rows[:1]
@@ -408,15 +412,20 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
     }
 
 
-def loss_input_rows(credit: EpisodeCredit) -> list[list[LossInput]]:
+def loss_input_rows(
+    credit: EpisodeCredit, outcome: Trajectory | FailedEpisode
+) -> list[list[LossInput]]:
     """The calls of each row as the loss reads them."""
     rows: list[list[LossInput]] = []
-    newest: dict[int, list[LossInput]] = {}  # a call has the place of its purpose, see as_program
+    newest: dict[tuple[int, int], list[LossInput]] = {}
     for call in credit.calls:
+        made = outcome.steps[call.step_index].calls[call.call_index]
+        # A call has the place of its purpose, see as_program.
+        stream = (call.call_index, made.conversation)
         if call.split_reason is not None:
-            newest[call.call_index] = []
-            rows.append(newest[call.call_index])
-        newest[call.call_index].append(loss_input(credit, call, row_index=0))
+            newest[stream] = []
+            rows.append(newest[stream])
+        newest[stream].append(loss_input(credit, call, row_index=0))
     return rows
 
 
@@ -504,6 +513,44 @@ def behavior_logprobs_of(record: EpisodeRecord, call: TrainedCall) -> tuple[floa
     return sampled.behavior_logprobs
 
 
+_CONVERSATIONS = (
+    (0, Continuation.START),
+    (0, Continuation.EXACT),
+    (1, Continuation.FORKED),
+    (1, Continuation.REWRITTEN),
+    (0, Continuation.EXACT),
+    (2, Continuation.START),
+)
+"""Of each step of an episode. A later prompt goes on from all earlier ones of a full memory, but
+for the conversation in the midst, which has other tokens."""
+
+
+def _as_it_is(record: EpisodeRecord) -> EpisodeRecord:
+    return record
+
+
+def as_conversations(record: EpisodeRecord) -> EpisodeRecord:
+    """The episode as a program would have played it whose conversations take turns and fork."""
+
+    def others(tokens: tuple[int, ...], conversation: int) -> tuple[int, ...]:
+        return tuple(token + 100_000 for token in tokens) if conversation == 1 else tokens
+
+    steps = tuple(
+        with_call(
+            step,
+            conversation=conversation,
+            continuation=continuation,
+            prompt_tokens=others(sampled_of(step).prompt_tokens, conversation),
+            action_tokens=others(sampled_of(step).action_tokens, conversation),
+        )
+        for step, (conversation, continuation) in zip(
+            record.outcome.steps, _CONVERSATIONS, strict=False
+        )
+    )
+    assert len(steps) == len(record.outcome.steps)
+    return replace(record, outcome=replace(record.outcome, steps=steps))
+
+
 def as_program(record: EpisodeRecord) -> EpisodeRecord:
     """The episode as a program would have played it that plans, remembers and is judged.
 
@@ -566,7 +613,10 @@ def _credit_record(
         calls=tuple(
             call_credit(
                 call,
-                tuple(logprob - 1e-5 for logprob in behavior_logprobs_of(record, call)),
+                policy_logprobs=tuple(
+                    logprob - 1e-5 for logprob in behavior_logprobs_of(record, call)
+                ),
+                policy_entropies=make_entropies(len(behavior_logprobs_of(record, call))),
                 by_token=episode.credit.token_advantages is not None,
             )
             for call in episode.calls

@@ -1,8 +1,13 @@
 """Environments that each break one rule of the contract, for the tests of the check."""
 
+import os
+import subprocess
+import threading
 from typing import Any
 
 import gymnasium
+import numpy as np
+from numpy.typing import NDArray
 
 from longhaul_core.types import Split, Task
 from longhaul_envs.task_lists import stable_seed
@@ -169,6 +174,186 @@ class Sharing(Sound):
         return super().step(action)
 
 
+class Wandering(Sound):
+    """Counts the steps since its start, and ends at the third."""
+
+    name = "Wandering"
+    num_steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        self.num_steps = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.num_steps += 1
+        return super().step(action)
+
+
+class Counting(Wandering):
+    """Has an anchor state that counts what was tried."""
+
+    name = "Counting"
+
+    def info(self, *, accepted: bool) -> dict[str, Any]:
+        return {**super().info(accepted=accepted), "anchor_state": f"{self.num_steps}"}
+
+
+class Blurred(Wandering):
+    """Has one anchor state for states that differ."""
+
+    name = "Blurred"
+
+    def accepts(self, action: str) -> bool:
+        return action in self.info(accepted=True)["admissible_actions"]
+
+    def info(self, *, accepted: bool) -> dict[str, Any]:
+        listed = ["wait"] if self.num_steps < 2 else ["wait", "rest"]
+        return {
+            "admissible_actions": listed,
+            "action_accepted": accepted,
+            "anchor_state": f"{self.number}",
+        }
+
+
+class Faint(Wandering):
+    """Lists the same in one anchor state, and answers otherwise."""
+
+    name = "Faint"
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        text, reward, terminated, truncated, info = super().step(action)
+        return text, reward - (self.num_steps > 2), terminated, truncated, info
+
+    def info(self, *, accepted: bool) -> dict[str, Any]:
+        return {
+            "admissible_actions": ["wait"],
+            "action_accepted": accepted,
+            "anchor_state": f"{self.number}",
+        }
+
+
+class Undecided(Sound):
+    """Ends in both ways at once."""
+
+    name = "Undecided"
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        text, reward, terminated, _, info = super().step(action)
+        return text, reward, terminated, terminated, info
+
+
+class Echoing(Sound):
+    """Repeats whatever it is told."""
+
+    name = "Echoing"
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        text, *rest, info = super().step(action)
+        return (f"{text} {action}", *rest, info)  # pyright: ignore[reportReturnType]
+
+
+class Mute(Sound):
+    """Shows nothing once it does not understand."""
+
+    name = "Mute"
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        text, *rest, info = super().step(action)
+        return ((text if info["action_accepted"] else ""), *rest, info)  # pyright: ignore[reportReturnType]
+
+
+class Drifting(Wandering):
+    """Starts the same everywhere, and goes on by what the process hashes."""
+
+    name = "Drifting"
+
+    def text(self) -> str:
+        return f"number {self.number} {hash('drift') if self.num_steps else ''}"
+
+
+class Threading(Sound):
+    """Leaves a thread behind."""
+
+    name = "Threading"
+
+    def __init__(self) -> None:
+        super().__init__()
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+class Describing(Sound):
+    """Leaves a descriptor behind."""
+
+    name = "Describing"
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.open(os.devnull, os.O_RDONLY)
+
+
+class Begetting(Sound):
+    """Leaves a process behind, which outlives its own."""
+
+    name = "Begetting"
+
+    def __init__(self) -> None:
+        super().__init__()
+        if os.environ.get("PYTHONHASHSEED") == "4711":  # in the check's other process alone
+            subprocess.Popen(["sleep", "60"])
+
+
+class Drawn(Wandering):
+    """Draws its state as it should."""
+
+    name = "Drawn"
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
+    render_mode = "rgb_array"
+
+    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        pixels = np.zeros((8, 8, 3), dtype=np.uint8)
+        pixels[self.number % 8, self.num_steps % 8] = 255
+        return pixels
+
+
+class Grey(Drawn):
+    """Draws one colour."""
+
+    name = "Grey"
+
+    def render(self) -> NDArray[np.uint8]:
+        return np.full((8, 8, 3), 7, dtype=np.uint8)
+
+
+class Floating(Drawn):
+    """Draws no bytes."""
+
+    name = "Floating"
+
+    def render(self) -> NDArray[np.uint8]:
+        return super().render().astype(np.float32)  # pyright: ignore[reportReturnType]
+
+
+class Still(Drawn):
+    """Draws the same whatever happens."""
+
+    name = "Still"
+
+    def render(self) -> NDArray[np.uint8]:
+        return np.eye(8, dtype=np.uint8)[:, :, None].repeat(3, axis=2)
+
+
+class Touched(Drawn):
+    """Changes where it is drawn."""
+
+    name = "Touched"
+
+    def render(self) -> NDArray[np.uint8]:
+        self.number += 1
+        return super().render()
+
+
 class Wordless(Sound):
     """Has no text space."""
 
@@ -188,6 +373,17 @@ class Unlisted(Sound):
         return [] if split is Split.TEST else super().tasks(split, limit)
 
 
+class Silent(Sound):
+    """Does not answer to "hang"."""
+
+    name = "Silent"
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if action == "hang":
+            threading.Event().wait()
+        return super().step(action)
+
+
 ALL = (
     Sound,
     Hashing,
@@ -200,8 +396,24 @@ ALL = (
     Hopeless,
     Rolling,
     Sharing,
+    Counting,
+    Blurred,
+    Faint,
+    Undecided,
+    Echoing,
+    Mute,
+    Drifting,
+    Threading,
+    Describing,
+    Begetting,
+    Drawn,
+    Grey,
+    Floating,
+    Still,
+    Touched,
     Wordless,
     Unlisted,
+    Silent,
 )
 
 for broken in ALL:

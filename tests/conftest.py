@@ -1,4 +1,4 @@
-"""What every test runs under, how tests are shared out, and a database server for several.
+"""What every test runs under, how tests are shared out, what may be skipped, and a database server.
 
 Two processes share out all tests: one begins with the training runs, which wait for each other
 and for their processes most of the time, and the other with the rest.
@@ -6,12 +6,13 @@ and for their processes most of the time, and the other with the rest.
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,20 @@ from sqlalchemy.engine import URL
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from skips import refuse_unless_expected
+from statement_cache import share_compiled_statements
+
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("longhaul", deadline=None)
 settings.load_profile("longhaul")
+
+share_compiled_statements()
 
 
 TOGETHER = {
     "training": "training",  # one run at a time, and one undisturbed run for many tests
     "core/store": "postgresql",
+    "core/sql_box": "postgresql",
     "apps": "apps",  # one sample store
 }
 """Folders whose tests run in one process, and the name of their group."""
@@ -63,6 +70,42 @@ def group_of(nodeid: str) -> str:
     return next(groups, file)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skips of tests that may not be skipped are failures."""
+    report = yield
+    refuse_unless_expected(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skips of whole files, too."""
+    report = yield
+    refuse_unless_expected(report)
+    return report
+
+
+RUN, NOT_RUN = "environment that was run", "environment that was not run"
+"""Names of the properties by which the contract suite reports, also from another process."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which of the listed environments the contract suite ran, and why others were not."""
+    reports = [one for kind in terminalreporter.stats.values() for one in kind]
+    properties = [
+        (name, value) for one in reports for name, value in getattr(one, "user_properties", ())
+    ]
+    run = {value for name, value in properties if name == RUN}
+    not_run = dict(value for name, value in properties if name == NOT_RUN)
+    if run or not_run:
+        listed = len(run | not_run.keys())
+        terminalreporter.section("environments")
+        for environment_id, reason in sorted(not_run.items()):
+            terminalreporter.write_line(f"not run: {environment_id}: {reason}")
+        terminalreporter.write_line(f"environments run {len(run)} of {listed} listed")
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[URL]:
     """The address of a server that lives as long as the tests do."""
@@ -92,3 +135,13 @@ def no_process_that_describes_an_environment_outlives_its_module() -> Iterator[N
     if sources is not None:
         sources._source.cache_clear()
         gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loggers_of_ours_speak() -> None:
+    """An engine or a command that ran in this process may have left our loggers silent."""
+    logging.disable(logging.NOTSET)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("longhaul") and isinstance(logger, logging.Logger):
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)

@@ -5,7 +5,10 @@ through the adapters, in threads or worker processes (`import_modules=("fakes",)
 """
 
 import asyncio
+import codecs
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,9 +21,16 @@ from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.environment import StepResult
 from longhaul_core.errors import MAX_MESSAGE_CHARACTERS, PolicyFailure
 from longhaul_core.memory import Memory, NoMemory, PromptTemplate
-from longhaul_core.policy import Completion, Policy, Prompt, Sampling
+from longhaul_core.policy import (
+    Completion,
+    Policy,
+    Prompt,
+    ReadReply,
+    ReplyPart,
+    Sampling,
+)
 from longhaul_core.rollout import Agent
-from longhaul_core.types import Call, Message, Observation, Split, Task
+from longhaul_core.types import Call, Message, Observation, Split, Task, Tool, ToolCall
 
 
 def make_task(number: int = 0, *, split: Split = Split.TRAIN) -> Task:
@@ -52,6 +62,122 @@ class ByteRenderer:
         return bytes(tokens).decode()
 
 
+class ByteChatRenderer(ByteRenderer):
+    r"""A chat template over bytes: tools, thoughts, and prompts that go on from a call.
+
+    A message is written `\x02role: text\x03`; a thought `<think>…</think>` ahead of the text,
+    a tool call `<call>{"name": …, "arguments": …}</call>` after it, the tools' names first of all.
+    """
+
+    END = 3
+    """The end token. `decode` leaves out it, and the one that begins a message."""
+
+    def __init__(self, *, forgets_thoughts: bool = False) -> None:
+        """A renderer that counts its work.
+
+        Args:
+            forgets_thoughts: Leave a thought out once a user's message follows, as many templates
+                do: such a call cannot be gone on from.
+        """
+        self._forgets_thoughts = forgets_thoughts
+        self.num_written = 0
+        """Messages made into tokens so far."""
+
+    def render_chat(
+        self, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...]:
+        names = f"\x02tools: {' '.join(tool.name for tool in tools)}\x03" if tools else ""
+        asked = max((place for place, one in enumerate(messages) if one.role == "user"), default=0)
+        written = [
+            self._written(one, forgets=self._forgets_thoughts and place < asked)
+            for place, one in enumerate(messages)
+        ]
+        return tuple((names + "".join(written) + "\x02assistant: ").encode())
+
+    def extend(
+        self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...] | None:
+        assert call.sampled is not None, "only a call with tokens can be gone on from"
+        has_thought = "<think>" in self.decode(call.sampled.action_tokens)
+        if self._forgets_thoughts and has_thought and any(m.role == "user" for m in messages):
+            return None
+        known = (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
+        end = () if known[-1] == self.END else (self.END,)
+        written = [self._written(one, forgets=False) for one in messages]
+        return (*known, *end, *("".join(written) + "\x02assistant: ").encode())
+
+    def reader(
+        self, *, tools: Sequence[Tool] = (), salt: str = "", after_result: bool = False
+    ) -> "ByteReplyReader":
+        return ByteReplyReader(salt)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return _text_of(tokens).decode()
+
+    def _written(self, message: Message, *, forgets: bool) -> str:
+        self.num_written += 1
+        thought = f"<think>{message.reasoning}</think>" if message.reasoning else ""
+        calls = [
+            f'<call>{{"name": "{one.name}", "arguments": {one.arguments}}}</call>'
+            for one in message.tool_calls
+        ]
+        text = ("" if forgets else thought) + message.text + "".join(calls)
+        return f"\x02{message.role}: {text}\x03"
+
+
+class ByteReplyReader:
+    """Reads a reply as `ByteChatRenderer` writes it; what follows a `<` waits for the whole tag."""
+
+    _PIECE = re.compile(
+        r"<think>(?P<thought>.*?)</think>|<call>(?P<call>.*?)</call>|(?P<text>[^<]+)", re.DOTALL
+    )
+
+    def __init__(self, salt: str) -> None:
+        self._salt = salt
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._unread = ""
+        self._parts: list[ReplyPart] = []
+
+    def feed(self, tokens: Sequence[int]) -> Sequence[ReplyPart]:
+        self._unread += self._decoder.decode(_text_of(tokens))
+        num_told = len(self._parts)
+        while piece := self._PIECE.match(self._unread):
+            self._parts.append(self._part(piece))
+            self._unread = self._unread[piece.end() :]
+        return self._parts[num_told:]
+
+    def end(self) -> tuple[Sequence[ReplyPart], ReadReply]:
+        rest = [ReplyPart(text=self._unread)] if self._unread else []
+        whole = [*self._parts, *rest]
+        return rest, ReadReply(
+            text="".join(part.text for part in whole),
+            reasoning="".join(part.reasoning for part in whole),
+            tool_calls=tuple(
+                ToolCall(id=part.tool_id, name=part.tool_name, arguments=part.tool_arguments)
+                for part in whole
+                if part.tool_place is not None
+            ),
+        )
+
+    def _part(self, piece: re.Match[str]) -> ReplyPart:
+        thought, call, text = piece.group("thought", "call", "text")
+        if call is None:
+            return ReplyPart(text=text or "", reasoning=thought or "")
+        asked = json.loads(call)
+        place = sum(part.tool_place is not None for part in self._parts)
+        return ReplyPart(
+            tool_place=place,
+            tool_id=f"call_{self._salt}/{place}",
+            tool_name=asked["name"],
+            tool_arguments=json.dumps(asked["arguments"]),
+        )
+
+
+def _text_of(tokens: Sequence[int]) -> bytes:
+    """The tokens that are bytes of text."""
+    return bytes(token for token in tokens if token not in (2, ByteChatRenderer.END))
+
+
 class ScriptedPolicy:
     """Plays back replies, the last one for ever; keeps every prompt and sampling it saw."""
 
@@ -76,6 +202,33 @@ class ScriptedPolicy:
             behavior_logprobs=tuple(-0.5 - place / 8 for place in range(len(tokens))),
             policy_version=7,
         )
+
+
+class StreamingScriptedPolicy(ScriptedPolicy):
+    """Plays back replies and hands them on a token at a time; counts the requests it gave up."""
+
+    def __init__(self, replies: Sequence[str] = ("go",), *, seconds_per_token: float = 0.0) -> None:
+        super().__init__(replies)
+        self._seconds_per_token = seconds_per_token
+        self.num_cancelled = 0
+
+    async def stream(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        *,
+        episode_id: str,
+        on_tokens: Callable[[Sequence[int]], None],
+    ) -> Completion:
+        completion = await self.act(prompt, sampling, episode_id=episode_id)
+        try:
+            for token in completion.action_tokens:
+                await asyncio.sleep(self._seconds_per_token)
+                on_tokens((token,))
+        except asyncio.CancelledError:
+            self.num_cancelled += 1
+            raise
+        return completion
 
 
 class FailingPolicy:

@@ -34,7 +34,7 @@ class Colours(gymnasium.Env[dict[str, Any], str]):
             version="1",
             data_hash="",
             task_id=colour,
-            seed=0,
+            seed=list(COLOURS).index(colour),
             split=split,
         )
         return [task][:limit]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-LARGEST_BYTES = 1_000_000
+LARGEST_BYTES = 1_200_000
 PRIVATE_KEY = re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----")
 CONFLICT = re.compile(rb"^(?:<{7} |>{7} )", re.MULTILINE)
 

@@ -32,6 +32,8 @@ class MadeUpStep(TypedDict):
     trained: NotRequired[Sequence[bool]]
     """Which of them are trained; all if left out."""
     hook_reward: NotRequired[float]
+    agents: NotRequired[tuple[str, ...]]
+    """Of its trained calls; the one without a name, if left out."""
 
 
 def rows_of(
@@ -46,6 +48,7 @@ def rows_of(
     prompt_tokens: int = 50,
     success: bool | None = None,
     truncated: bool = False,
+    scored: bool = False,
     final_anchor: str = "",
     greedy: bool = False,
     hook_error: str = "",
@@ -64,6 +67,7 @@ def rows_of(
         prompt_tokens: Of each call.
         success: Whether it is paid anything, if left out.
         truncated: See there.
+        scored: See there.
         final_anchor: See there.
         greedy: See there.
         hook_error: See there.
@@ -81,6 +85,7 @@ def rows_of(
         success=total > 0 if success is None else success,
         episode_return=total,
         truncated=truncated,
+        scored=scored,
         final_anchor=final_anchor,
         greedy=greedy,
         steps=tuple(
@@ -91,6 +96,7 @@ def rows_of(
                 trained_calls=tuple(call for call, _, _ in _trained(step)),
                 prompt_tokens=prompt_tokens * len(_calls(step)),
                 action_tokens=sum(_calls(step)),
+                agents=step.get("agents", ("",) if _trained(step) else ()),
                 hook_reward=step.get("hook_reward"),
             )
             for index, step in enumerate(steps)
@@ -101,7 +107,7 @@ def rows_of(
         CallSpan(
             step=index,
             call=call,
-            acting=call == len(_calls(step)) - 1,
+            valued=call == _trained(step)[-1][0],
             start=0,
             prompt_tokens=prompt_tokens,
             action_tokens=tokens,
@@ -157,7 +163,7 @@ def span(
     return CallSpan(
         step=step,
         call=call,
-        acting=True,
+        valued=True,
         start=start,
         prompt_tokens=prompt_tokens,
         action_tokens=tokens,

@@ -17,6 +17,7 @@ from longhaul_core.store import (
     EpisodeCredit,
     EpisodeRecord,
     GroupDecision,
+    LeaseRecord,
     LossInput,
     LossInputs,
     RunStarted,
@@ -25,6 +26,7 @@ from longhaul_core.store.queries import PromptMessage, StepDetail, StoredPicture
 from longhaul_core.store.records import Phase
 from longhaul_core.types import (
     Call,
+    Continuation,
     FailedEpisode,
     FailureCause,
     FinishReason,
@@ -32,10 +34,12 @@ from longhaul_core.types import (
     Observation,
     Picture,
     SampledTokens,
+    Sampling,
     Split,
     Step,
     StopReason,
     Task,
+    Tool,
     ToolCall,
     Trajectory,
 )
@@ -157,7 +161,12 @@ def make_call(
 
 
 def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajectory:
-    """An episode of a program of two agents: calls of each kind, pictures, tools, a bare step."""
+    """An episode of a program of two agents: calls of each kind, pictures, tools, a bare step.
+
+    The walker's second call goes on from its first, whose thoughts come back apart.
+    """
+    thoughts = "Where does this room lead to?"
+    tools = (Tool(name="look", description="Look at a thing.", parameters='{"type": "object"}'),)
     room = Picture.of(png("red"))
     chart = Picture.of(png("green"))
     end = Picture.of(png("blue"), media_type="image/png")
@@ -168,25 +177,47 @@ def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajecto
             index=0,
             observation=Observation(text="A room.", pictures=(room,)),
             calls=(
-                make_call("plan", agent="planner", credit_share=0.5),
+                make_call(
+                    "plan", agent="planner", credit_share=0.5, continuation=Continuation.START
+                ),
                 make_call(
                     "act",
                     agent="walker",
                     messages=(Message(role="system", content="Walk."), question),
-                    reply="Let me look.",
+                    reply=f"<think>{thoughts}</think>\nLet me look.",
+                    tools=tools,
                     tool_calls=(asked,),
+                    conversation=1,
+                    continuation=Continuation.START,
                     finish_reason=FinishReason.TOOL_CALLS,
                     num_cached_tokens=2,
                     queue_seconds=0.5,
                     generate_seconds=0.25,
                 ),
-                make_call("remember", trained=False, finish_reason=FinishReason.LENGTH),
+                make_call(
+                    "remember",
+                    trained=False,
+                    finish_reason=FinishReason.LENGTH,
+                    conversation=2,
+                    continuation=Continuation.START,
+                    sampling=Sampling(
+                        seed=3,
+                        temperature=0.5,
+                        top_p=0.9,
+                        max_tokens=16,
+                        stop=("END",),
+                        altered=(("presence_penalty", "0.5"), ("top_k", "5")),
+                    ),
+                ),
                 Call(
                     messages=(Message(role="user", content="Was it good?"),),
                     reply="Yes.",
                     sampled=None,
                     purpose="judge",
                     model="hosted/judge-1",
+                    conversation=3,
+                    continuation=Continuation.START,
+                    cost_usd=0.002,
                     trained=False,
                 ),
             ),
@@ -205,10 +236,18 @@ def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajecto
                     tokens=(6, 7, 8),
                     messages=(
                         question,
-                        Message(role="assistant", content="Let me look.", tool_calls=(asked,)),
+                        Message(
+                            role="assistant",
+                            content="Let me look.",
+                            tool_calls=(asked,),
+                            reasoning=thoughts,
+                        ),
                         Message(role="tool", content=("the map:", chart), tool_call_id="call-1"),
                     ),
                     reply="go north",
+                    tools=tools,
+                    conversation=1,
+                    continuation=Continuation.REWRITTEN,
                 ),
             ),
             action="go north",
@@ -251,6 +290,7 @@ def as_stored(messages: Sequence[Message]) -> tuple[PromptMessage, ...]:
             ),
             tool_calls=message.tool_calls,
             tool_call_id=message.tool_call_id,
+            reasoning=message.reasoning,
         )
         for message in messages
     )
@@ -337,6 +377,7 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
                 advantage=call.credit_share * (episode_advantage + step.index / 10),
                 loss_weight=1 / count,
                 policy_logprobs=call.sampled.behavior_logprobs,
+                policy_entropies=make_entropies(len(call.sampled.action_tokens)),
                 split_reason=None,
                 token_values=None,
                 token_advantages=None,
@@ -348,6 +389,11 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
         trained=True,
         optimizer_step_index=0,
     )
+
+
+def make_entropies(count: int) -> tuple[float, ...]:
+    """Recognisable ones: from 0 up by quarters of a nat, which float16 holds exactly."""
+    return tuple(place / 4 for place in range(count))
 
 
 SIGNALS: tuple[tuple[str, tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]], ...] = (
@@ -474,6 +520,22 @@ def make_training_step(
         for group in range(num_groups)
         for sample_index in range(group_size)
     ]
+
+
+def make_lease(
+    *, lease_id: str = "lease", run_id: str = "run", attempt: int = 0, runner: str = "host:1"
+) -> LeaseRecord:
+    """A runner that plays the first episode of training step 1."""
+    return LeaseRecord(
+        run_id=run_id,
+        attempt=attempt,
+        lease_id=lease_id,
+        episode_id=f"{run_id}/{attempt}/train/1/0/0/0",
+        task_id="train/00000",
+        runner=runner,
+        leased_at=1_760_000_000.0,
+        heard_at=1_760_000_001.0,
+    )
 
 
 def make_audit(*, run_id: str = "run", audited_at: float = 1_760_000_800.0) -> Audit:

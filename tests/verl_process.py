@@ -73,6 +73,8 @@ def one_worker(
         num_ranks: Processes of the group.
         port: Where they meet; a free one if there is only this process.
     """
+    # Importing it registers the engine of GPUs, as in a worker there.
+    from longhaul_trainer.verl import policy_worker  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from longhaul_trainer.verl.cpu.worker import CpuActorRolloutRefWorker
     from longhaul_trainer.verl.settings import verl_settings
 

@@ -14,7 +14,7 @@ from urllib.error import URLError
 from playwright.sync_api import Page, expect, sync_playwright
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 def free_port() -> int:
@@ -25,10 +25,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_viewer(store: str, log: Path) -> Generator[str]:
-    """The address of a viewer that shows `store`; it is gone after the block."""
+def running_viewer(store: str | None, log: Path) -> Generator[str]:
+    """The address of a viewer that shows `store`, None for its demo; it is gone after the block."""
     port = free_port()
-    command = [sys.executable, "-m", "longhaul_viewer.main", "--store", store]
+    shown = ["--demo"] if store is None else ["--store", store]
+    command = [sys.executable, "-m", "longhaul_viewer.main", *shown]
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
             [*command, "--port", str(port), "--no-browser"],
@@ -82,9 +83,9 @@ def settle(page: Page) -> None:
     expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=30_000)
     # Widgets load their code when a page first needs them, and draw grey boxes until then.
     expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0, timeout=30_000)
-    # Plotly draws after the script has ended; a chart of the run before may still be leaving.
+    # Plotly draws after the script has ended.
     page.wait_for_function(
-        """() => [...document.querySelectorAll('[data-testid="stPlotlyChart"]')]
+        """() => [...document.querySelectorAll('.chart')]
             .every(chart => chart.querySelector('.main-svg'))""",
         timeout=30_000,
     )

@@ -17,6 +17,7 @@ from store_samples import (
     make_loss_input,
     make_program,
     make_record,
+    make_task,
     run_started,
 )
 
@@ -53,7 +54,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> ProgramStore:
 
 def write_program_store(url: str) -> ProgramStore:
     """One run of one group of two episodes; the replies hold markup."""
-    made = make_program()
+    made = make_program(task=replace(make_task(), data='{"maze": 7}'))
     first, *others = made.steps
     plan, *calls = first.calls
     hostile = replace(
@@ -65,7 +66,7 @@ def write_program_store(url: str) -> ProgramStore:
     steps = (replace(first, calls=(hostile, *calls)), *others)
     records = [
         make_record(replace(made, steps=steps)),
-        make_record(make_program(sample_index=1)),
+        make_record(make_program(task=made.task, sample_index=1)),
     ]
     with StoreWriter(url) as writer:
         writer.write(

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from longhaul_core.rollout import (
     EpisodeRunner,
     EpisodeSpec,
     episode_seed,
+    run_episode,
 )
 from longhaul_core.store.records import (
     CallCredit,
@@ -60,7 +62,13 @@ GAME = GymEnvironmentSpec(
     options={"depth": 2, "distractors": 1, "subgoal_reward": 0.25},
     import_modules=("longhaul_envs.registry",),
 )
+FIRST_TASK = 5
 TEXTCRAFT = TextCraft(depth=2, distractors=1, subgoal_reward=0.25)
+
+
+def train_tasks(number: int) -> tuple[Task, ...]:
+    """Of TextCraft, from the one on whose first group is without a signal."""
+    return TEXTCRAFT.tasks(Split.TRAIN, FIRST_TASK + number)[FIRST_TASK:]
 
 
 @dataclass(kw_only=True)
@@ -76,9 +84,7 @@ class SampleRun:
     def __post_init__(self) -> None:
         self.policy = SoftmaxPolicy(self.tokenizer)
         self._textcraft = thread_environments(GAME)
-        self.train_tasks = TEXTCRAFT.tasks(
-            Split.TRAIN, NUM_TRAINING_STEPS * TASKS_PER_TRAINING_STEP
-        )
+        self.train_tasks = train_tasks(NUM_TRAINING_STEPS * TASKS_PER_TRAINING_STEP)
         self.panel_tasks = TEXTCRAFT.tasks(Split.VALIDATION, 8)
 
     def start(self) -> None:
@@ -241,8 +247,13 @@ class SampleRun:
             build_memory=lambda: WindowMemory(size=2, template=TEMPLATE),
             temperature=temperature,
         )
-        runner = EpisodeRunner(make_environment=self._environment, concurrency=8)
-        limits = EpisodeLimits(horizon=14, max_prompt_tokens=2000)
+        runner = EpisodeRunner(concurrency=8)
+        by = partial(
+            run_episode,
+            agent=agent,
+            make_environment=self._environment,
+            limits=EpisodeLimits(horizon=14, max_prompt_tokens=2000),
+        )
         places = [(group, sample) for group in range(len(tasks)) for sample in range(group_size)]
         results = await asyncio.gather(
             *(
@@ -259,8 +270,7 @@ class SampleRun:
                         group_index=group_index,
                         sample_index=sample_index,
                     ),
-                    agent=agent,
-                    limits=limits,
+                    by,
                 )
                 for group_index, sample_index in places
             )
@@ -323,6 +333,7 @@ class SampleRun:
                         advantage=advantage,
                         loss_weight=weight,
                         policy_logprobs=self.policy.learner_logprobs(step),
+                        policy_entropies=self.policy.learner_entropies(step),
                     )
                     for step, advantage, weight in zip(
                         trajectory.steps, credit.advantages, of_steps, strict=True
@@ -344,7 +355,7 @@ TEMPLATE = PromptTemplate(
 def write_sample_store(url: str, *, run_id: str = RUN_ID) -> SampleRun:
     """Play a whole run into the store at `url`; the run as it stands at its end."""
     writer = StoreWriter(url)
-    tasks = TEXTCRAFT.tasks(Split.TRAIN, 12)
+    tasks = train_tasks(12)
     run = SampleRun(writer=writer, run_id=run_id, broken_task=tasks[9].task_id)
     run.start()
     asyncio.run(run.train())

@@ -9,6 +9,7 @@ answer properly, and curves that rise because something was learnt.
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -101,6 +102,14 @@ class SoftmaxPolicy:
             tokens_of(step).action_tokens, tokens, self._probabilities(features, 1.0)
         )
 
+    def learner_entropies(self, step: Step) -> tuple[float, ...]:
+        """Entropy of the next token, in nats, at each of a step's tokens, likewise."""
+        replies, features = self._choices(acted(step).messages)
+        tokens = [self._tokenizer.encode(reply) for reply in replies]
+        return token_entropies(
+            tokens_of(step).action_tokens, tokens, self._probabilities(features, 1.0)
+        )
+
     def learn(self, steps: Sequence[tuple[Step, float]], *, learning_rate: float) -> None:
         """One REINFORCE step over (step, advantage) pairs."""
         gradient = np.zeros(NUM_FEATURES)
@@ -145,6 +154,21 @@ def token_logprobs(
         for length in range(len(written) + 1)
     ]
     return tuple(min(0.0, math.log(after / before)) for before, after in pairwise(mass))
+
+
+def token_entropies(
+    written: Sequence[int], replies: Sequence[Sequence[int]], probabilities: np.ndarray
+) -> tuple[float, ...]:
+    """Entropy, in nats, of the token that follows the ones before each written token."""
+    found: list[float] = []
+    for length in range(len(written)):
+        mass: defaultdict[int, float] = defaultdict(float)
+        for reply, probability in zip(replies, probabilities, strict=True):
+            if len(reply) > length and tuple(reply[:length]) == tuple(written[:length]):
+                mass[reply[length]] += float(probability)
+        shares = np.array(list(mass.values())) / sum(mass.values())
+        found.append(max(0.0, float(-(shares * np.log(shares)).sum())))
+    return tuple(found)
 
 
 def _features(action: str, goal: str, held: str, recipes: Sequence[str]) -> list[float]:

@@ -115,7 +115,7 @@ def test_whoever_names_the_id_of_a_distribution_gets_its_source() -> None:
 
 @pytest.mark.usefixtures("tiny_distribution")
 def test_options_that_a_source_refuses_are_told() -> None:
-    with pytest.raises(ConfigError, match="tiny/Echo-v0 has no option 'size'; there is loud"):
+    with pytest.raises(ConfigError, match=r"^tiny/Echo-v0 has no option 'size'; there is loud"):
         installed_source("tiny/Echo-v0", {"size": 3})
 
 

@@ -1,11 +1,18 @@
 """Baselines on an environment whose scores can be worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
-from longhaul_envs.baselines import baseline_scores
+from longhaul_envs.baselines import (
+    baseline_scores,
+    drawn_over_families,
+    expert_score,
+    family_of,
+)
 from longhaul_envs.sources import environment_source
 from variation import assert_several
 
@@ -50,3 +57,31 @@ def test_a_constant_action_is_chosen_on_other_tasks_than_it_is_scored_on() -> No
     _, there, _, _ = baseline_scores(SOUND, [one], chosen_on=others, horizon=4)
 
     assert (here.success_rate, there.success_rate) == (1.0, 0.0)
+
+
+def test_tasks_are_drawn_by_seed_and_every_family_has_one() -> None:
+    one = environment_source(SOUND).tasks(Split.TRAIN)[0]
+    tasks = [replace(one, task_id=f"{family}/{n}") for family in "abcdef" for n in range(9)]
+    tasks += [replace(one, task_id="rare/0")]
+    drawn = drawn_over_families(tasks, num_tasks=8)
+    few = drawn_over_families(tasks, num_tasks=2)
+
+    assert {family_of(task) for task in drawn} == {*"abcdef", "rare"}
+    assert len(drawn) == len({task.task_id for task in drawn}) == 8
+    assert len(few) == 7
+    assert drawn == drawn_over_families(tasks[::-1], num_tasks=8)
+    assert drawn != drawn_over_families(tasks, num_tasks=8, seed=1)
+    assert len(drawn_over_families(tasks, num_tasks=99)) == len(tasks)
+
+
+def test_what_an_expert_fails_is_named() -> None:
+    hopeless = replace(SOUND, environment_id="broken/Hopeless-v0")
+    tasks = environment_source(hopeless).tasks(Split.TRAIN)
+    scored = expert_score(hopeless, tasks, horizon=2)
+
+    assert scored.failures == tuple(task.task_id for task in tasks)
+    assert scored.expert is not None
+    assert scored.expert.success_rate == 0
+    assert scored.random is not None
+    assert scored.random.success_rate > 0
+    assert expert_score(SOUND, tasks, horizon=2).failures == ()

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from hashlib import sha256
 from io import BytesIO
 from typing import Any
 
@@ -17,7 +18,7 @@ from longhaul_core.memory import FullHistory, PromptTemplate
 from longhaul_core.rollout import EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Picture, Split, Trajectory
 from longhaul_envs.check import check_environment
-from longhaul_envs.pictures import is_observation_space, picture_space, png
+from longhaul_envs.pictures import is_observation_space, picture_space, png, text_picture
 from longhaul_envs.sources import environment_source
 from longhaul_envs.text import text_space
 from picture_world import ENVIRONMENT_ID, plain
@@ -130,3 +131,28 @@ def test_arrays_are_no_pictures_yet() -> None:
         Dict({"picture": picture_space()["picture"]}),
     ]
     assert not any(map(is_observation_space, spaces))
+
+
+def test_text_is_drawn_the_same_each_time_a_line_of_22_pixels_for_each_80_columns() -> None:
+    picture = text_picture("# @ .\n" + "word " * 40)
+
+    assert picture.dtype == np.uint8
+    assert picture.shape == (16 + 22 * 4, 976, 3)
+    assert np.array_equal(picture, text_picture("# @ .\n" + "word " * 40))
+    assert sha256(text_picture("Goal: héllo").tobytes()).hexdigest().startswith("39f6397628abf15c")
+
+
+def test_other_scripts_and_control_characters_are_drawn_as_their_code_points() -> None:
+    for strange, code in (("漢", "6F22"), ("\x00", "0000"), ("🚪", "1F6AA"), ("\ud800", "D800")):
+        assert np.array_equal(text_picture(f"a{strange}b"), text_picture(f"a<U+{code}>b"))
+    assert not np.array_equal(text_picture("漢"), text_picture("字"))
+    assert np.array_equal(text_picture("e\u0301 “x”"), text_picture('é "x"'))
+
+
+def test_of_a_long_text_the_last_line_counts_what_is_left_out() -> None:
+    text = "\n".join(map(str, range(500)))
+    picture = text_picture(text)
+
+    assert picture.shape[0] == 16 + 22 * 120
+    assert np.array_equal(picture[-30:], text_picture("x\n[381 more lines]")[-30:])
+    assert text_picture("").shape == (16 + 22, 976, 3)

@@ -121,6 +121,17 @@ def test_the_worker_ends_with_the_source_that_asked(tmp_path: Path) -> None:
     assert not worker.is_running()
 
 
+def test_the_worker_ends_with_an_answer_that_is_an_error() -> None:
+    source = environment_source(spec(sides=1, constructions="/dev/null"))
+    source.describe()
+    assert children_with("/dev/null")
+    with pytest.raises(ConfigError, match="1 different first observations"):
+        for split in Split:
+            source.tasks(split)
+
+    assert children_with("/dev/null") == []
+
+
 def test_the_worker_ends_when_everything_was_answered() -> None:
     """A run keeps its sources to its end, and may have a thousand of them."""
     source = environment_source(spec(sides=321))

@@ -30,6 +30,7 @@ from store_samples import (
     make_credit,
     make_decisions,
     make_failure,
+    make_lease,
     make_loss_input,
     make_program,
     make_record,
@@ -82,6 +83,7 @@ def write_sample(path: Path) -> None:
                     success_rate=0.5,
                 ),
                 make_audit(),
+                make_lease(attempt=1),
                 TokenPieces(run_id="run", pieces={7: b"go"}),
                 RunEnded(
                     run_id="run", attempt=1, status="finished", message="", ended_at=1_760_000_900.0

@@ -1,5 +1,8 @@
 """Tests for `longhaul_trainer.agent_loops`."""
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from longhaul_trainer.agent_loops import (
     most_agent_loops,
     num_agent_loops,
     shares,
+    spare_what_is_loaded,
     spread,
 )
 from longhaul_trainer.config import RunConfig
@@ -155,3 +159,21 @@ def test_the_smallest_limit_of_a_mixture_is_named_with_its_environment() -> None
     assert most_agent_loops(run) == 2
     assert least_workers(run) == "environments: num_workers = 2 of 'b/B-v0'"
     assert least_workers(run_with()) == "environment.num_workers = 8"
+
+
+def test_a_collection_passes_by_what_was_loaded_and_collects_what_comes_later() -> None:
+    loaded = _Ring()
+    spare_what_is_loaded()
+    try:
+        assert not any(each is loaded for each in gc.get_objects())
+        later = weakref.ref(_Ring())
+        gc.collect()
+        assert later() is None
+    finally:
+        gc.unfreeze()
+    assert any(each is loaded for each in gc.get_objects())
+
+
+class _Ring:
+    def __init__(self) -> None:
+        self.itself = self

@@ -211,3 +211,48 @@ def test_an_adapter_of_a_layer_that_the_model_does_not_have_is_refused(
         match=r"has no layer called 'query', 'attn.q_proj'; it has down_proj, .*, v_proj",
     ):
         require_named(run("query", "attn.q_proj", "v_proj"))
+
+
+def test_what_a_program_needs_is_looked_up_before_the_run_and_told_all_at_once(
+    tmp_path: Path,
+) -> None:
+    run = run_of_program(
+        {"kind": "command", "command": ["no-such-program"], "grader": "no_such_module:grade"},
+        source=str(tmp_path / "gone.jsonl"),
+    )
+
+    problems = "\n".join(problems_of(run))
+
+    assert "no-such-program" in problems
+    assert "agent.grader = 'no_such_module:grade'" in problems
+    assert "gone.jsonl" in problems
+
+
+def test_a_program_that_is_there_has_no_problem_and_its_tasks_are_split(tmp_path: Path) -> None:
+    hunts = tmp_path / "hunts.jsonl"
+    hunts.write_text("".join(f'{{"number": {n}}}\n' for n in range(100)), encoding="utf-8")
+    run = run_of_program({"kind": "command", "command": [sys.executable]}, source=str(hunts))
+
+    assert problems_of(run, deeply=True) == []
+    too_many = run.model_copy(update={"tasks_per_training_step": 101})
+    (problem,) = problems_of(too_many, deeply=True)
+    assert "hunts has" in problem
+
+
+def test_a_program_may_have_the_tasks_of_an_environment() -> None:
+    run = run_with(agent={"kind": "command", "command": [sys.executable]}, model={"path": "tiny"})
+
+    assert problems_of(run, deeply=True) == []
+
+
+def run_of_program(agent: dict[str, object], *, source: str) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": 2,
+            "tasks_per_training_step": 4,
+            "model": {"path": "tiny"},
+            "agent": agent,
+            "tasks": {"source": source},
+            "validation": {"num_tasks": 2, "test_num_tasks": 2},
+        }
+    )

@@ -41,9 +41,24 @@ except ConfigError as error:
 """
 
 
-@pytest.mark.parametrize("environment_id", installed_environments())
+OF_SERVERS = {
+    "longhaul/AgentGym-v0": "option 'task'",
+    "longhaul/ORS-v0": "option 'url'",
+    "longhaul/OpenEnv-v0": "option 'url'",
+    "longhaul/WebArena-v0": "`tasks_file` and `sites`",
+}
+"""What an environment needs to be told before it can be played."""
+
+
+@pytest.mark.parametrize("environment_id", sorted(installed_environments().keys() - OF_SERVERS))
 def test_every_packaged_environment_is_playable(environment_id: str) -> None:
     require_playable(EnvironmentConfig(id=environment_id))
+
+
+@pytest.mark.parametrize(("environment_id", "needed"), OF_SERVERS.items())
+def test_one_that_plays_on_a_server_says_what_it_needs(environment_id: str, needed: str) -> None:
+    with pytest.raises(ConfigError, match=f"needs .*{needed}"):
+        require_playable(EnvironmentConfig(id=environment_id))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +80,10 @@ def test_the_environment_of_every_recipe_is_playable_and_has_the_tasks_it_asks_f
     [
         ("longhaul/TextCroft-v0", "Did you mean: `TextCraft`"),
         ("Nothing-v0", "import_modules"),
-        ("Nothing-v0", "installed are longhaul/BabyAI-v0, longhaul/Sokoban-v0, longhaul/TextCraft"),
+        (
+            "Nothing-v0",
+            "installed are longhaul/ALFWorld-v0, longhaul/AgentGym-v0, longhaul/App",
+        ),
     ],
 )
 def test_an_unknown_environment_is_told_by_name(environment_id: str, message: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -159,6 +159,24 @@ def test_an_environment_introduces_itself_and_the_form_of_a_reply_is_asked_for()
     assert template.instruction.startswith("What is the next action?")
     assert "<action>" in template.instruction
     assert template.list_actions
+
+
+@pytest.mark.parametrize(
+    ("environment", "grammar"),
+    [
+        (TEXTCRAFT, "`craft 4 oak planks using 1 oak logs`"),
+        ({"id": "longhaul/BabyAI-v0", "options": {"levels": ["GoToObj"]}}, "`go to red ball 1`"),
+    ],
+)
+def test_how_actions_are_written_is_told_where_they_are_not_listed(
+    environment: Mapping[str, object], grammar: str
+) -> None:
+    listed = template_of(run_with(environment=environment))
+    unlisted = template_of(run_with(environment=environment, prompt={"list_actions": False}))
+
+    assert grammar not in listed.system
+    assert unlisted.system == f"{listed.system}\n{unlisted.system.splitlines()[-1]}"
+    assert grammar in unlisted.system.splitlines()[-1]
 
 
 def test_a_prefix_replaces_the_request_for_a_form() -> None:

@@ -1,22 +1,24 @@
-"""Several calls a step, a memory that the model writes, two environments and pictures, trained."""
+"""Several calls a step, a memory that a model writes, three environments of a server, pictures."""
 
 import json
-from base64 import b64encode
+from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
-from streamlit.testing.v1 import AppTest
+from playwright.sync_api import expect
 
-import longhaul_viewer
+from apps.browser import browser_page, running_viewer
+from environment_server import num_open_sessions, running_server
 from longhaul_api.app import create_app
 from longhaul_api.settings import ApiSettings
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Picture
-from longhaul_viewer.settings import STORE_VARIABLE
+from longhaul_viewer import links
 from training import drawn_world, wordy_world
 from training.drawn_world import picture
-from training.launching import Launched, path_with_tests, run
+from training.launching import Launched, run
 from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -29,29 +31,48 @@ TRAINED_CALLS = (
 )
 
 
+SOKOBAN = "longhaul/Sokoban-v0"
+SERVED: tuple[dict[str, object], ...] = (
+    {"id": wordy_world.ID, "import_modules": ["training.wordy_world"]},
+    {"id": drawn_world.ID, "import_modules": ["training.drawn_world"]},
+    {
+        "id": SOKOBAN,
+        "import_modules": [],
+        "options": {"observation": "image", "step_penalty": 0.01},
+    },
+)
+
+
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("mixture")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", path_with_tests())
-        launched = run(folder, "train", str(MIXTURE))
+    limits = {"limits": {"num_workers": 2}}
+    with running_server(*(one | limits for one in SERVED), folder=folder) as server:
+        described = MIXTURE.read_text(encoding="utf-8").replace("SERVER", server.address)
+        (folder / MIXTURE.name).write_text(described, encoding="utf-8")
+        launched = run(folder, "train", MIXTURE.name)
+        assert httpx.get(f"{server.address}/health").json()["status"] == "ready"
+        assert num_open_sessions(server) == 0
     assert launched.returncode == 0, launched.output
     return launched
 
 
-def test_both_environments_play_in_every_training_step(mixed: Launched) -> None:
+def test_all_environments_of_the_server_play_in_one_batch(mixed: Launched) -> None:
     played = mixed.query(
         "SELECT training_step, environment, count(*) FROM episodes "
         "JOIN tasks ON tasks.hash = task_hash WHERE phase = 'train' GROUP BY 1, 2"
     )
 
-    assert {environment for _, environment, _ in played} == {wordy_world.ID, drawn_world.ID}
-    assert sum(number for *_, number in played) == 32
+    ids = {wordy_world.ID, drawn_world.ID, SOKOBAN}
+    assert {environment for _, environment, _ in played} == ids
+    assert max(Counter(step for step, *_ in played).values()) == 3
+    assert sum(number for *_, number in played) == 48
     panels = mixed.query("SELECT DISTINCT panel FROM evaluations ORDER BY panel")
     assert [panel for (panel,) in panels] == [
         "validation",
         f"validation/{drawn_world.ID}",
         f"validation/{wordy_world.ID}",
+        f"validation/{SOKOBAN}",
     ]
 
 
@@ -67,6 +88,8 @@ def test_planner_actor_and_summariser_are_trained_and_have_their_steps_credit(
         (wordy_world.ID, "remember", "", 1),
         (drawn_world.ID, "plan", "planner", 1),
         (drawn_world.ID, "act", "", 1),
+        (SOKOBAN, "plan", "planner", 1),
+        (SOKOBAN, "act", "", 1),
     }
     credits = mixed.query(
         f"SELECT calls.advantage, credit_share * steps.advantage, calls.loss_weight {TRAINED_CALLS}"
@@ -107,7 +130,7 @@ def test_a_summary_takes_the_place_of_what_is_long_past(mixed: Launched) -> None
 
 
 def test_a_picture_goes_from_the_environment_to_the_api_and_the_page(
-    mixed: Launched, monkeypatch: pytest.MonkeyPatch
+    mixed: Launched, tmp_path: Path
 ) -> None:
     shown = Picture.of(picture(1))
     ((episode_id, parts),) = mixed.query(
@@ -125,13 +148,10 @@ def test_a_picture_goes_from_the_environment_to_the_api_and_the_page(
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
     assert answer.content == picture(1)
 
-    monkeypatch.setenv(STORE_VARIABLE, str(mixed.folder / "longhaul.db"))
-    views = Path(longhaul_viewer.__file__).with_name("views")
-    app = AppTest.from_file(str(views.with_name("app.py")), default_timeout=60).run()
-    app.query_params["episode"], app.query_params["step"] = episode_id, "1"
-    app.switch_page("views/replay.py").run()
-    assert not app.exception
-    page = "\n".join(str(element.proto.body) for element in app.get("html"))
-    assert b64encode(picture(1)).decode() in page
-    assert b64encode(picture(0)).decode() not in page
-    assert ">plan · planner</a>" in page
+    store = str(mixed.folder / "longhaul.db")
+    with running_viewer(store, tmp_path / "log") as address, browser_page() as page:
+        page.goto(f"{address}/{links.address(links.REPLAY, episode=episode_id, step=1)}")
+        drawn = page.locator(f'img[src*="{shown.content_hash}"]').first
+        expect(drawn).to_be_visible(timeout=60_000)
+        assert drawn.evaluate("image => image.naturalWidth") > 1
+        expect(page.get_by_text("planner").first).to_be_visible()

@@ -5,7 +5,10 @@
 # transformers is typed in part.
 
 import json
+import math
 import struct
+from pathlib import Path
+from statistics import fmean
 
 import pytest
 from sqlalchemy.orm import Session
@@ -13,6 +16,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import read_only_engine
 from longhaul_core.store.queries import get_episode
+from longhaul_trainer.models import prepare_model
 from training.launching import Launched, processes_in
 from training.variety import assert_advantages_vary, assert_rewards_vary
 from variation import assert_both_signs, assert_several
@@ -122,8 +126,9 @@ def test_its_log_has_a_line_for_each_stage_and_training_step_and_for_its_end(
 
 def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
     rows = smoke.query(
-        "SELECT c.tokens IS NOT NULL, length(c.behavior_logprobs), length(c.policy_logprobs), "
+        "SELECT t.tokens IS NOT NULL, length(t.behavior_logprobs), length(t.policy_logprobs), "
         "c.num_action_tokens FROM steps s JOIN calls c USING (episode_id, step_index) "
+        "LEFT JOIN call_tokens t USING (episode_id, step_index, call_index) "
         "JOIN episodes e ON e.id = s.episode_id WHERE s.trained AND NOT e.rolled_back"
     )
 
@@ -131,6 +136,51 @@ def test_each_trained_token_has_both_logprobs(smoke: Launched) -> None:
     for has_tokens, behavior, policy, count in rows:
         assert has_tokens
         assert behavior == policy == 4 * count > 0
+
+
+def test_each_trained_token_has_an_entropy_and_their_mean_is_the_curves(smoke: Launched) -> None:
+    rows = smoke.query(
+        "SELECT e.trained_training_step, t.policy_entropies, c.num_action_tokens "
+        "FROM call_tokens t JOIN calls c USING (episode_id, step_index, call_index) "
+        "JOIN episodes e ON e.id = t.episode_id WHERE e.trained AND c.trained"
+    )
+    curve = dict(
+        smoke.query("SELECT training_step, value FROM metrics WHERE name = 'actor/entropy'")
+    )
+
+    entropies: dict[int, list[float]] = {}
+    for training_step, blob, count in rows:
+        of_call = struct.unpack(f"<{count}e", blob)
+        assert min(of_call) >= 0
+        entropies.setdefault(training_step, []).extend(of_call)
+    assert sorted(entropies) == sorted(curve) == [1, 2, 3, 4]
+    for training_step, of_step in entropies.items():
+        assert fmean(of_step) == pytest.approx(curve[training_step], rel=1e-3)
+        assert_several(of_step)
+
+
+def test_entropies_of_the_first_training_step_are_those_of_the_first_weights(
+    smoke: Launched, tmp_path: Path
+) -> None:
+    """By the definition, from the logits that transformers computes for the stored tokens."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(prepare_model("tiny-moves", tmp_path))
+    found = smoke.query("SELECT id FROM episodes WHERE trained_training_step = 1 LIMIT 4")
+    engine = read_only_engine(smoke.folder / "longhaul.db")
+    with Session(engine) as session:
+        episodes = [get_episode(session, episode_id=episode_id) for (episode_id,) in found]
+    engine.dispose()
+
+    for call in (call for each in episodes for step in each.steps for call in step.calls):
+        assert call.tokens is not None
+        prompt, reply = call.tokens.prompt_tokens, call.tokens.action_tokens
+        with torch.no_grad():
+            logits_TV = model(torch.tensor([[*prompt, *reply]])).logits[0, len(prompt) - 1 : -1]
+        shares_TV = logits_TV.double().softmax(-1)
+        expected = [-sum(p * math.log(p) for p in row if p > 0) for row in shares_TV.tolist()]
+        assert call.tokens.policy_entropies == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 def test_each_call_has_what_the_engine_had_kept_of_its_prompt_and_how_long_it_waited(
@@ -198,13 +248,15 @@ def test_each_step_with_an_advantage_went_through_the_loss_once_as_it_was_credit
 ) -> None:
     rows = smoke.query(
         "SELECT advantage, loss_weight, num_action_tokens, count(num_tokens), sum(num_tokens), "
-        "min(advantage_low), max(advantage_high), min(weight_low), max(weight_high) "
+        "min(advantage_low), max(advantage_high), min(weight_low), max(weight_high), "
+        "update_training_step, optimizer_step_index "
         "FROM call_loss_inputs WHERE trained AND advantage <> 0 GROUP BY episode_id, step_index"
     )
 
     assert_both_signs(row[0] for row in rows)
     assert_several((row[0] for row in rows), at_least=32)
-    assert_several((row[1] for row in rows), at_least=8)
+    assert_several(row[1] for row in rows)
+    assert len({(row[1], *row[-2:]) for row in rows}) == 8  # a weight for each of the updates
     for (
         advantage,
         weight,
@@ -215,6 +267,7 @@ def test_each_step_with_an_advantage_went_through_the_loss_once_as_it_was_credit
         high,
         lightest,
         heaviest,
+        *_,
     ) in rows:
         assert (times, num_loss_inputs) == (1, num_tokens)
         assert low == high == pytest.approx(advantage, rel=FLOAT32_ROUNDING)
@@ -232,8 +285,8 @@ def test_nothing_but_trained_steps_went_through_the_loss(smoke: Launched) -> Non
 
 def test_the_loss_read_the_old_logprobs_that_are_stored(smoke: Launched) -> None:
     rows = smoke.query(
-        "SELECT t.old_logprob_sum, c.policy_logprobs FROM loss_inputs t "
-        "JOIN calls c USING (episode_id, step_index, call_index)"
+        "SELECT i.old_logprob_sum, t.policy_logprobs FROM loss_inputs i "
+        "JOIN call_tokens t USING (episode_id, step_index, call_index)"
     )
 
     assert rows

@@ -7,6 +7,7 @@ names who of ours depends on it.
 import ast
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib.metadata import entry_points, version
@@ -206,6 +207,27 @@ def test_a_training_step_calls_the_hooks_in_the_order_that_ours_count_on() -> No
     ]
     places = [text.index(call) for call in calls]
     assert places == sorted(places)
+
+
+def test_the_pass_for_old_logprobs_computes_the_entropy_of_every_token() -> None:
+    """`LonghaulTrainer._compute_advantage` reads it from the queue, and asks for no pass."""
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    text = source(PPOTrainer._compute_old_log_prob)
+    assert '"calculate_entropy": True' in text
+    assert 'response_from_nested(data.pop("entropy"), data["response_mask"])' in text
+    assert 'fields=data.select("old_log_probs", "entropy")' in text
+
+
+def test_entropy_is_of_the_whole_vocabulary_and_in_nats() -> None:
+    import torch
+    from verl.utils.torch_functional import entropy_from_logits
+
+    # Probabilities 1/2, 1/4, 1/8, 1/8: 1/2 ln 2 + 1/4 ln 4 + 2 · 1/8 ln 8 = 7/4 ln 2; one of four
+    # for certain; four alike: ln 4. A constant added to all logits changes nothing.
+    logits = torch.tensor([[8.0, 4, 2, 2], [1, 0, 0, 0], [3, 3, 3, 3]]).log().clamp(min=-1e4) + 5
+    expected = [1.75 * math.log(2), 0.0, math.log(4)]
+    assert entropy_from_logits(logits).tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_reference_s_pass_leaves_its_word_on_adapters_in_the_batch() -> None:
@@ -444,6 +466,7 @@ def test_the_rollout_server_is_asked_with_tokens_and_answers_with_logprobs() -> 
 
 
 def test_the_rollout_server_has_the_places_that_ours_puts_itself_in() -> None:
+    from verl.workers.rollout.llm_server import LLMServerClient
     from verl.workers.rollout.replica import RolloutReplicaRegistry, get_rollout_replica_class
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
@@ -457,6 +480,11 @@ def test_the_rollout_server_has_the_places_that_ours_puts_itself_in() -> None:
     assert "rejected = await self._park_until_admitted(request_id)" in generate
     assert 'extra_fields["num_cached_tokens"]' in generate
     assert "while self._admitting > 0:" in source(server.abort_all_requests)
+    # verl/client.py: its own arguments reach ours, and a server is asked by its `generate` alone
+    client = source(LLMServerClient.generate)
+    assert "await server.generate.remote(" in client
+    assert client.count("await server.") == 1
+    assert "**priority_kwargs,\n                **kwargs," in client
     assert "self.engine = engine_client" in source(server.run_server)
     launch = source(server.launch_server)
     assert "self._preprocess_engine_kwargs(engine_kwargs)" in launch

@@ -81,3 +81,29 @@ def test_the_cpu_build_is_known_by_its_version() -> None:
     """Why a metadata folder of ours says `+cpu`."""
     text = module_file("vllm.platforms").read_text(encoding="utf-8")
     assert 'vllm_version_matches_substr("cpu")' in text
+
+
+def test_a_request_is_told_how_often_its_tokens_are_handed_on() -> None:
+    """What `WholeReplies` changes for a stream, before the engine has its request."""
+    processor = module_file("vllm.v1.engine.output_processor").read_text(encoding="utf-8")
+    assert "self.request_states[request_id] = req_state" in processor
+    assert "self.stream_interval = stream_interval" in processor
+    assert "if self.stream_interval > 1:" in processor
+    assert "external_req_id=request.external_req_id" in processor
+    engine = module_file("vllm.v1.engine.async_llm").read_text(encoding="utf-8")
+    added = engine.index("self.output_processor.add_request(")
+    assert added < engine.index("await self.engine_core.add_request_async(")
+
+
+def test_a_request_whose_task_is_cancelled_is_aborted() -> None:
+    engine = module_file("vllm.v1.engine.async_llm").read_text(encoding="utf-8")
+    assert (
+        "except (asyncio.CancelledError, GeneratorExit): if q is not None: "
+        "await self.abort(q.request_id, internal=True)"
+    ) in " ".join(engine.split())
+
+
+def test_a_reply_keeps_the_tokens_of_its_stop_word() -> None:
+    detokenizer = module_file("vllm.v1.engine.detokenizer").read_text(encoding="utf-8")
+    assert "self.output_text = self.output_text[:truncate_to]" in detokenizer
+    assert "self.token_ids = self.token_ids[" not in detokenizer

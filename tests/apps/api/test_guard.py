@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.responses import Response
 
 from apps.conftest import SampleStore
 from longhaul_api.app import create_app
+from longhaul_api.guard import Guard
 from longhaul_api.settings import ApiSettings, is_loopback
 from longhaul_core.errors import ConfigError
 from longhaul_core.store.session import read_only_engine
@@ -82,6 +84,44 @@ def test_a_page_of_this_machine_may(local: TestClient) -> None:
     answer = local.get("/runs", headers={"Origin": "http://localhost:8501"})
     assert answer.status_code == 200
     assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        (None, 422),  # let in, and then refused for its empty body
+        ("http://localhost:8000", 422),
+        ("http://LOCALHOST:8000", 422),
+        ("http://localhost:8501", 403),
+        ("http://localhost", 403),
+        ("http://127.0.0.1:8000", 403),
+    ],
+)
+def test_only_this_servers_own_pages_may_send(
+    local: TestClient, origin: str | None, expected: int
+) -> None:
+    headers = {} if origin is None else {"Origin": origin}
+    assert local.post("/sql", json={}, headers=headers).status_code == expected
+
+
+def test_a_forwarded_port_may_send(local: TestClient) -> None:
+    headers = {"Host": "localhost:9999", "Origin": "http://localhost:9999"}
+    assert local.post("/sql", json={}, headers=headers).status_code == 422
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("evil.example", 400)])
+def test_no_other_site_shows_an_answer_in_a_frame(
+    local: TestClient, host: str, status: int
+) -> None:
+    answer = local.get("/runs", headers={"Host": host})
+    assert answer.status_code == status
+    assert answer.headers.get_list("content-security-policy") == ["frame-ancestors 'self'"]
+
+
+def test_a_policy_that_an_answer_has_stays() -> None:
+    page = Response(headers={"Content-Security-Policy": "sandbox"})
+    client = TestClient(Guard(page, ApiSettings()), base_url="http://localhost:8000")
+    assert client.get("/").headers.get_list("content-security-policy") == ["sandbox"]
 
 
 def test_another_address_without_a_token_is_refused_before_the_start() -> None:

@@ -94,8 +94,4 @@ def test_descriptions_of_fields_are_in_the_openapi_text(client: TestClient) -> N
         for field, schema in schemas[name]["properties"].items()
         if "description" not in schema and "$ref" not in schema
     ]
-    assert undescribed == [
-        "CallDetail.num_action_tokens",
-        "PromptMessage.role",
-        "StoredPicture.media_type",
-    ]
+    assert undescribed == []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from apps.conftest import SampleStore
-from longhaul_viewer.main import main, streamlit_flags
+from longhaul_viewer.main import main
 
 
 def test_a_missing_store_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -27,15 +27,3 @@ def test_a_port_out_of_range_is_a_usage_error(capfd: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match="2"):
         main(["--port", "70000"])
     assert "[1, 65535], got 70000" in capfd.readouterr().err
-
-
-def test_streamlit_stays_on_this_machine_and_reports_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    flags = streamlit_flags(port=1234, open_browser=True)
-    assert flags["server_address"] == "127.0.0.1"
-    assert flags["server_allowedHosts"] == ["127.0.0.1", "localhost"]
-    assert flags["browser_gatherUsageStats"] is False
-    assert flags["server_headless"] is True  # there is no display to open a window on

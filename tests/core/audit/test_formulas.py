@@ -6,10 +6,13 @@ from collections import Counter
 from math import fsum
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longhaul_core.advantages import Statistics
+from longhaul_core.advantages.per_agent import gigpo_per_agent_credit
 from longhaul_core.audit.formulas import (
     EpisodeFacts,
     clusters,
@@ -131,6 +134,87 @@ def test_gigpo_by_hand() -> None:
     found = advantages(pair, name="gigpo", discount=0.5, step_advantage_weight=2.0)
 
     assert found == [[2, 1], [-2, -1]]
+
+
+@pytest.mark.parametrize("level", ["step", "token"])
+def test_gae_passes_through_a_step_that_nobody_is_trained_in(level: str) -> None:
+    # The second step is worth 2 + 0.5 * 1 = 2.5. Errors 1.75, 0, 3, at a rate of 0.25.
+    (credit,) = credit_of(
+        [
+            episode([1, 2, 4], tokens=[1, 0, 1])._replace(values=[[0.5], [], [1.0]]),
+        ],
+        algorithm(name="gae", discount=0.5, gae_lambda=0.5, gae_level=level),
+    )
+
+    assert credit.value_targets == [2.4375, 3.25, 4.0]
+    # Whitened over the two tokens alone: 1.9375 and 3.
+    assert [credit.advantages[0], credit.advantages[2]] == pytest.approx([-(0.5**0.5), 0.5**0.5])
+
+
+SEARCH: list[tuple[list[float], str, list[str | None]]] = [
+    ([0, 0, 10], "sdd", ["searcher", "searcher", "writer"]),
+    ([0, 0], "sd", ["searcher", "writer"]),
+    ([4, 0], "ds", ["writer", None]),
+]
+"""Of each episode the rewards, states and agents."""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # searcher {10, 10, 0}: mean 20/3; writer {10, 0, 4}: mean 14/3
+        ("grpo", [[10 / 3, 10 / 3, 16 / 3], [-20 / 3, -14 / 3], [-2 / 3, 0]]),
+        # discount 0.5: searcher at s {2.5, 0}, at d alone; writer at d {10, 0, 4}
+        ("gigpo", [[10 / 3 + 1.25, 10 / 3, 32 / 3], [-20 / 3 - 1.25, -28 / 3], [-4 / 3, 0]]),
+    ],
+)
+def test_each_agents_baseline_by_hand(name: str, expected: list[list[float]]) -> None:
+    group = [episode(r, anchors=s)._replace(agents=agents) for r, s, agents in SEARCH]
+    found = advantages(group, name=name, discount=0.5, statistics="row", baseline_per_agent=True)
+    for one, hand in zip(found, expected, strict=True):
+        assert one == pytest.approx(hand)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(-8, 8), st.sampled_from("sd"), st.sampled_from(["a", "b", None])),
+            min_size=1,
+            max_size=5,
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    st.sampled_from(["row", "episode"]),
+    st.booleans(),
+)
+def test_both_implementations_of_each_agents_baseline_agree(
+    group: list[list[tuple[int, str, str | None]]], statistics: Statistics, scale_by_std: bool
+) -> None:
+    facts = [
+        episode(
+            [float(reward) for reward, _, _ in steps], anchors="".join(s for _, s, _ in steps)
+        )._replace(agents=[agent for _, _, agent in steps])
+        for steps in group
+    ]
+    found = advantages(
+        facts,
+        name="gigpo",
+        discount=0.5,
+        statistics=statistics,
+        scale_by_std=scale_by_std,
+        baseline_per_agent=True,
+    )
+    trained = gigpo_per_agent_credit(
+        [np.array(one.rewards) for one in facts],
+        [one.anchors for one in facts],
+        [one.agents for one in facts],
+        discount=0.5,
+        statistics=statistics,
+        scale_by_std=scale_by_std,
+    )
+    for one, other in zip(found, trained, strict=True):
+        assert one == pytest.approx(list(other.advantages), abs=1e-6)
 
 
 @pytest.mark.parametrize(("form", "from_a"), [("proximity", 1.25), ("progress", 2.5)])

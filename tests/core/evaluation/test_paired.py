@@ -9,6 +9,8 @@ from longhaul_core.evaluation import (
     cluster_bootstrap_difference,
     cluster_t_difference,
     paired_difference,
+    paired_t_p_value,
+    sign_test_p_value,
 )
 
 
@@ -108,3 +110,55 @@ def test_one_run_gives_no_interval_over_runs() -> None:
 def test_a_result_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="must be finite, got nan"):
         paired_difference({"a": float("nan"), "b": 0.0}, {"a": 0.0, "b": 0.0})
+
+
+def test_p_values_match_the_hand_worked_ones() -> None:
+    before = {"a": 0.0, "b": 1.0, "c": 0.0, "d": 0.0}
+    after = {"d": 0.0, "c": 1.0, "b": 1.0, "a": 1.0}
+
+    # t = 0.5 / 0.288675 = 1.732051 with 3 degrees of freedom: 2 (1 - 0.909155)
+    assert paired_t_p_value(before, after) == pytest.approx(0.181690, abs=1e-6)
+    assert sign_test_p_value(2, 0) == 0.5
+    assert sign_test_p_value(9, 1) == pytest.approx(2 * 11 / 1024)
+    assert sign_test_p_value(3, 3) == sign_test_p_value(0, 0) == 1.0
+
+
+def test_p_values_without_any_spread_are_1_and_0() -> None:
+    tasks = {"a": 0.5, "b": 0.25}
+
+    assert paired_t_p_value(tasks, tasks) == 1.0
+    assert paired_t_p_value(tasks, {task: value + 1.0 for task, value in tasks.items()}) == 0.0
+    with pytest.raises(ValueError, match="-1"):
+        sign_test_p_value(-1, 2)
+
+
+@given(
+    st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=2, max_size=12),
+    st.floats(0.5, 0.99),
+)
+def test_p_is_small_where_the_interval_leaves_out_zero(
+    pairs: list[tuple[float, float]], confidence: float
+) -> None:
+    before = {str(task): pair[0] for task, pair in enumerate(pairs)}
+    after = {str(task): pair[1] for task, pair in enumerate(pairs)}
+
+    p = paired_t_p_value(before, after)
+    interval = paired_difference(before, after, confidence=confidence)
+
+    assert 0.0 <= p <= 1.0
+    if abs(p - (1 - confidence)) > 1e-6:
+        assert (p < 1 - confidence) == (interval.low > 0 or interval.high < 0)
+
+
+@given(st.integers(0, 15), st.integers(0, 15))
+def test_the_sign_test_counts_splits_as_uneven(up: int, down: int) -> None:
+    """By listing every way in which the tasks could have flipped."""
+    total = up + down
+    if total > 12:
+        return
+    uneven = sum(
+        min(ones, total - ones) <= min(up, down)
+        for ones in (bin(way).count("1") for way in range(2**total))
+    )
+
+    assert sign_test_p_value(up, down) == pytest.approx(uneven / 2**total)

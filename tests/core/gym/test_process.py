@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,18 @@ def counting(**options: object) -> GymEnvironmentSpec:
     )
 
 
+OTHERS: set[int] = set()
+"""Servers of other tests, which may be alive in this process for as long as the session."""
+
+
+@pytest.fixture(autouse=True)
+def _without_others() -> None:
+    OTHERS.clear()
+    OTHERS.update(descendants(os.getpid()))
+
+
 def descendants(pid: int) -> set[int]:
-    """Every process below `pid`."""
+    """Every process below `pid` but those below one of `OTHERS`."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -49,9 +60,9 @@ def descendants(pid: int) -> set[int]:
     found: set[int] = set()
     waiting = [pid]
     while waiting:
-        for child in children.get(waiting.pop(), []):
-            found.add(child)
-            waiting.append(child)
+        below = set(children.get(waiting.pop(), [])) - OTHERS
+        found |= below
+        waiting += below
     return found
 
 
@@ -185,10 +196,11 @@ def test_whatever_the_policy_writes_is_no_failure_of_the_environment(
 
 def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> None:
     async def body(pool: ProcessPool) -> None:
-        runner, agent = EpisodeRunner(make_environment=pool, concurrency=20), make_agent()
+        runner = EpisodeRunner(concurrency=20)
         limits = EpisodeLimits(horizon=3, max_prompt_tokens=1000, reset_deadline_seconds=5)
+        by = partial(run_episode, agent=make_agent(), make_environment=pool, limits=limits)
         specs = [EpisodeSpec(task=make_task(number), seed=number) for number in range(20)]
-        playing = (runner.play(spec, agent=agent, limits=limits) for spec in specs)
+        playing = (runner.play(spec, by) for spec in specs)
         outcomes = [result.outcome for result in await asyncio.gather(*playing)]
         assert all(isinstance(outcome, Trajectory) for outcome in outcomes)
         assert len(outcomes) == 20
@@ -612,18 +624,23 @@ def test_what_a_hung_environment_started_is_killed_with_it() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_hung_episodes_leave_no_thread_process_or_file_behind() -> None:
+    # other tests of this process may have left some, such as a progress bar's thread
+    before = {thread.name for thread in threading.enumerate()}
+    processes = descendants(os.getpid())
+
     async def body(pool: ProcessPool) -> None:
-        runner, agent = EpisodeRunner(make_environment=pool, concurrency=8), make_agent()
+        runner = EpisodeRunner(concurrency=8)
         limits = EpisodeLimits(
             horizon=3,
             max_prompt_tokens=1000,
             reset_deadline_seconds=5,
             step_deadline_seconds=0.02,
         )
+        by = partial(run_episode, agent=make_agent(), make_environment=pool, limits=limits)
         specs = (EpisodeSpec(task=make_task(number), seed=number) for number in range(1000))
         num_failed = 0
         threads: set[str] = set()
-        playing = (runner.play(spec, agent=agent, limits=limits) for spec in specs)
+        playing = (runner.play(spec, by) for spec in specs)
         for ended in asyncio.as_completed([*playing]):
             result = await ended
             assert isinstance(result.outcome, FailedEpisode)
@@ -632,8 +649,8 @@ def test_a_thousand_hung_episodes_leave_no_thread_process_or_file_behind() -> No
             threads |= {thread.name for thread in threading.enumerate()}
         assert num_failed == 1000
         # Prompts are rendered by the loop's own executor, which ends with it.
-        assert {name for name in threads if not name.startswith("asyncio_")} == {"MainThread"}
+        assert {name for name in threads - before if not name.startswith("asyncio_")} == set()
         # the server alone is left: every worker was killed and reaped
-        await until(lambda: len(descendants(os.getpid())) == 1)
+        await until(lambda: len(descendants(os.getpid()) - processes) == 1)
 
     in_pool(counting(misbehave="hang"), body, num_workers=8)

@@ -1,13 +1,17 @@
 """Tests for `longhaul_core.gym.supervised`, with programs that play no environment."""
 
 import asyncio
+import errno
+import socket
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from longhaul_core.errors import EnvironmentFailure
-from longhaul_core.gym.supervised import ForkServer, WorkerProcess
+from longhaul_core.gym.supervised import Channel, ForkServer, WorkerProcess, framed
 
 
 @asynccontextmanager
@@ -43,6 +47,20 @@ def test_a_request_that_is_cancelled_in_the_queue_is_never_sent() -> None:
             assert tasks[2].result() == b"13"
 
     asyncio.run(main())
+
+
+def test_a_killed_worker_leaves_no_temporary_file() -> None:
+    made: list[Path] = []
+
+    async def main() -> None:
+        async with worker_of("writing", "profile-") as worker:
+            made.append(Path((await worker.greeting()).decode()))
+            worker.kill()
+
+    asyncio.run(main())
+    folder = made[0].parent
+    assert folder.parent == Path(tempfile.gettempdir())
+    assert not folder.exists()
 
 
 def test_half_a_message_holds_up_nobody_but_who_waits_for_it() -> None:
@@ -89,3 +107,45 @@ def test_a_server_that_cannot_load_its_program_and_a_worker_that_never_greets_ar
         asyncio.run(begin("refusing", "no license"))
     with pytest.raises(EnvironmentFailure, match="the worker process exited with status 4"):
         asyncio.run(begin("exiting", "4"))
+
+
+def test_a_connection_that_ends_within_a_message_brings_no_request() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(theirs)
+    with ours, theirs:
+        ours.sendall(framed(b"whole") + framed(b"halved")[:-3])
+        ours.shutdown(socket.SHUT_WR)
+        assert channel.receive() == b"whole"
+        assert channel.receive() is None
+
+
+class Unreachable(socket.socket):
+    """As TCP reports a network that is gone."""
+
+    def recv_into(self, buffer: object, nbytes: int = 0, flags: int = 0) -> int:
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    def sendall(self, *arguments: object) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+
+def test_an_owner_that_the_network_does_not_reach_any_more_is_gone() -> None:
+    with Unreachable() as connection:
+        channel = Channel(connection)
+        assert channel.receive() is None
+        channel.send(framed(b"an answer"))
+
+
+def test_a_worker_leaves_none_of_its_connections_to_the_programs_that_it_starts() -> None:
+    async def main() -> None:
+        async with worker_of("inheritable", "") as worker:
+            assert await worker.greeting() == b"0 1 2"
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                worker.hand_over(theirs)
+                theirs.close()
+                ours.setblocking(False)
+                loop = asyncio.get_running_loop()
+                assert (await loop.sock_recv(ours, 100))[5:] == b"0 1 2"
+
+    asyncio.run(main())

@@ -1,6 +1,8 @@
 """Many episodes at once, and again if they fail."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import count
 
 import pytest
@@ -16,10 +18,12 @@ from longhaul_core.environment import Environment, EnvironmentFactory
 from longhaul_core.errors import ConfigError
 from longhaul_core.rollout import (
     EpisodeLimits,
+    EpisodeOutcome,
     EpisodeResult,
     EpisodeRunner,
     EpisodeSpec,
     retry_seed,
+    run_episode,
 )
 from longhaul_core.types import FailedEpisode, FailureCause, Task, Trajectory
 
@@ -40,6 +44,22 @@ def spec(number: int = 0) -> EpisodeSpec:
     return EpisodeSpec(task=make_task(number), seed=number)
 
 
+def by(
+    make_environment: EnvironmentFactory, *, stop: asyncio.Event | None = None
+) -> Callable[[EpisodeSpec], Awaitable[EpisodeOutcome]]:
+    return partial(
+        run_episode,
+        agent=make_agent(),
+        make_environment=make_environment,
+        limits=LIMITS,
+        stop=stop,
+    )
+
+
+def scripted(task: Task) -> Environment:
+    return ScriptedEnvironment()
+
+
 def played(
     make_environment: EnvironmentFactory,
     *,
@@ -51,12 +71,10 @@ def played(
     tries = Tries()
 
     async def play() -> list[EpisodeResult]:
-        runner = EpisodeRunner(
-            make_environment=make_environment, concurrency=concurrency, max_retries=max_retries
-        )
+        runner = EpisodeRunner(concurrency=concurrency, max_retries=max_retries)
         return await asyncio.gather(
             *(
-                runner.play(spec(number), agent=make_agent(), limits=LIMITS, on_try=tries)
+                runner.play(spec(number), by(make_environment), on_try=tries)
                 for number in range(num_episodes)
             )
         )
@@ -135,17 +153,15 @@ def test_an_episode_that_fails_to_the_last_try_returns_its_last_failure() -> Non
 
 def test_a_slot_is_free_while_a_try_is_stored() -> None:
     async def play() -> None:
-        runner = EpisodeRunner(make_environment=lambda task: ScriptedEnvironment(), concurrency=1)
+        runner = EpisodeRunner(concurrency=1)
         others_have_ended = asyncio.Event()
 
         async def store(result: EpisodeResult) -> None:
             await others_have_ended.wait()
 
-        first = asyncio.create_task(
-            runner.play(spec(), agent=make_agent(), limits=LIMITS, on_try=store)
-        )
+        first = asyncio.create_task(runner.play(spec(), by(scripted), on_try=store))
         async with asyncio.timeout(5):
-            await runner.play(spec(1), agent=make_agent(), limits=LIMITS)
+            await runner.play(spec(1), by(scripted))
             assert not first.done()
             others_have_ended.set()
             await first
@@ -156,14 +172,9 @@ def test_a_slot_is_free_while_a_try_is_stored() -> None:
 def test_an_episode_that_is_stopped_is_not_played_again() -> None:
     async def play() -> list[EpisodeResult]:
         tries, stop = Tries(), asyncio.Event()
-        runner = EpisodeRunner(
-            make_environment=lambda task: HangingEnvironment(where="reset"),
-            concurrency=1,
-            max_retries=3,
-        )
-        playing = asyncio.create_task(
-            runner.play(spec(), agent=make_agent(), limits=LIMITS, stop=stop, on_try=tries)
-        )
+        runner = EpisodeRunner(concurrency=1, max_retries=3)
+        hanging = by(lambda task: HangingEnvironment(where="reset"), stop=stop)
+        playing = asyncio.create_task(runner.play(spec(), hanging, on_try=tries))
         await asyncio.sleep(0.01)
         stop.set()
         await playing
@@ -179,11 +190,11 @@ def test_what_storing_a_try_raises_passes_and_frees_the_slot() -> None:
         raise OSError("disk full")
 
     async def play() -> None:
-        runner = EpisodeRunner(make_environment=lambda task: ScriptedEnvironment(), concurrency=1)
+        runner = EpisodeRunner(concurrency=1)
         with pytest.raises(OSError, match="disk full"):
-            await runner.play(spec(), agent=make_agent(), limits=LIMITS, on_try=refuse)
+            await runner.play(spec(), by(scripted), on_try=refuse)
         async with asyncio.timeout(5):
-            await runner.play(spec(1), agent=make_agent(), limits=LIMITS)
+            await runner.play(spec(1), by(scripted))
 
     asyncio.run(play())
 
@@ -192,15 +203,15 @@ def test_cancelling_an_episode_closes_its_environment_and_frees_its_slot() -> No
     gauge = Gauge(delay_seconds=0.05)
 
     async def play() -> None:
-        runner = EpisodeRunner(make_environment=gauge, concurrency=1)
-        playing = asyncio.create_task(runner.play(spec(), agent=make_agent(), limits=LIMITS))
+        runner = EpisodeRunner(concurrency=1)
+        playing = asyncio.create_task(runner.play(spec(), by(gauge)))
         await asyncio.sleep(0.01)
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await playing
         assert gauge.num_open == 0
         async with asyncio.timeout(5):
-            await runner.play(spec(1), agent=make_agent(), limits=LIMITS)
+            await runner.play(spec(1), by(gauge))
 
     asyncio.run(play())
 
@@ -211,4 +222,4 @@ def test_cancelling_an_episode_closes_its_environment_and_frees_its_slot() -> No
 )
 def test_numbers_out_of_range_are_refused(concurrency: int, max_retries: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        EpisodeRunner(make_environment=Gauge(), concurrency=concurrency, max_retries=max_retries)
+        EpisodeRunner(concurrency=concurrency, max_retries=max_retries)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -150,6 +150,28 @@ def test_dropping_tokens_keeps_text_and_numbers(
     assert queries.violations(session, run_id="run") == []
 
 
+def test_a_run_that_goes_on_keeps_its_tokens(
+    writer: StoreWriter, opened: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.write([run_started(), *make_training_step(1)])
+    num_batches = 0
+
+    def resumed_meanwhile(ids: Sequence[str], _: int) -> Generator[Sequence[str]]:
+        nonlocal num_batches
+        for each in ids:
+            yield [each]
+            num_batches += 1
+            writer.write([replace(run_started(attempt=1), started_at=time.time())])
+
+    monkeypatch.setattr(maintenance, "_batches", resumed_meanwhile)
+    with pytest.raises(StoreError, match="run 'run' is running: cancel it first"):
+        maintenance.drop_tokens(opened, run_id="run")
+    assert num_batches == 1
+    with pytest.raises(StoreError, match="run 'run' is running: cancel it first"):
+        maintenance.drop_tokens(opened, run_id="run")
+    assert maintenance.drop_tokens(opened, run_id="run", force=True) > 0
+
+
 def test_deleting_a_run_leaves_the_others_whole(
     writer: StoreWriter, opened: Engine, session: Session, counts: Callable[[], dict[str, int]]
 ) -> None:
@@ -162,14 +184,14 @@ def test_deleting_a_run_leaves_the_others_whole(
     writer.write([run_started("other"), *shared, *own, *consumed, replace(panel, run_id="other")])
     writer.write([make_audit(run_id="other")])
     maintenance.index_text(opened)
-    assert len(queries.search_steps(session, words="see", limit=1_000)) == 28 * 3
+    assert len(queries.search_steps(session, words="see", limit=1_000).rows) == 28 * 3
     session.rollback()
 
     maintenance.delete_run(opened, run_id="other")
     maintenance.collect_garbage(opened)
 
     assert counts() == before
-    assert len(queries.search_steps(session, words="see", limit=1_000)) == 28
+    assert len(queries.search_steps(session, words="see", limit=1_000).rows) == 28
     episode = queries.get_episode(session, episode_id="run/0/train/1/0/1/0")
     assert [len(step.calls[0].messages) for step in episode.steps] == [2, 2, 2]
     assert queries.violations(session, run_id="run") == []
@@ -219,12 +241,13 @@ def test_what_refers_to_a_deleted_row_is_found_by_an_index(sqlite_template: Path
     engine.dispose()
 
 
-def test_a_picture_is_collected_with_its_last_episode(
+def test_pictures_and_tools_are_collected_with_their_last_episode(
     writer: StoreWriter, opened: Engine, session: Session, counts: Callable[[], dict[str, int]]
 ) -> None:
     for run_id in ("run", "other"):
         writer.write([run_started(run_id), make_record(make_program(), run_id=run_id)])
     assert (counts()["media"], counts()["episode_media"]) == (3, 6)
+    assert (counts()["tool_lists"], counts()["episode_tools"]) == (1, 2)
 
     maintenance.delete_run(opened, run_id="other", force=True)
     maintenance.collect_garbage(opened)
@@ -233,6 +256,7 @@ def test_a_picture_is_collected_with_its_last_episode(
         assert queries.get_media(session, content_hash=picture.content_hash).data
     session.rollback()
     assert (counts()["media"], counts()["episode_media"]) == (3, 3)
+    assert (counts()["tool_lists"], counts()["episode_tools"]) == (1, 1)
 
     maintenance.delete_run(opened, run_id="run", force=True)
     maintenance.collect_garbage(opened)
@@ -253,7 +277,7 @@ def test_the_ids_of_the_text_index_outlive_the_collection(
     )
     assert observation is not None
     words = observation.removeprefix("You see ").removesuffix(".")
-    [hit] = queries.search_steps(session, words=words)
+    [hit] = queries.search_steps(session, words=words).rows
     assert (hit.episode_id, hit.step_index) == ("run/0/train/2/0/0/0", 1)
     if opened.dialect.name == "sqlite":
         with opened.begin() as connection:
@@ -273,8 +297,8 @@ def add_unused_tasks(engine: Engine) -> None:
             text(
                 f"""
                 INSERT INTO tasks
-                (hash, environment, version, data_hash, task_id, seed, split, goal)
-                {NUMBERS} SELECT 'unused' || n, 'none', '', '', n, n, 'train', '' FROM numbers
+                (hash, environment, version, data_hash, task_id, seed, split, goal, data)
+                {NUMBERS} SELECT 'unused' || n, 'none', '', '', n, n, 'train', '', '' FROM numbers
                 """
             )
         )
@@ -296,9 +320,18 @@ def add_steps(engine: Engine) -> None:
 
 
 @contextmanager
-def noted(engine: Engine, *, statement: str, by: str, log: list[str]) -> Generator[threading.Event]:
-    """Notes each such statement of the engine; the event is set by the first."""
+def noted(
+    engine: Engine, *, statement: str, by: str, log: list[str], until: threading.Event
+) -> Generator[threading.Event]:
+    """Notes each such statement of the engine; the event is set by the first.
+
+    The transaction after that one waits for `until`.
+    """
     seen = threading.Event()
+
+    def hold(_: Connection) -> None:
+        if seen.is_set():
+            until.wait(60)
 
     def note(_c: Connection, _u: object, executed: str, *_: object) -> None:
         if executed.strip().startswith(statement):
@@ -306,7 +339,9 @@ def noted(engine: Engine, *, statement: str, by: str, log: list[str]) -> Generat
             seen.set()
 
     event.listen(engine, "after_cursor_execute", note)
+    event.listen(engine, "begin", hold, insert=True)
     yield seen
+    event.remove(engine, "begin", hold)
     event.remove(engine, "after_cursor_execute", note)
 
 
@@ -327,14 +362,16 @@ def test_a_run_goes_on_writing_while_the_store_is_maintained(
     writer.write([run_started(), *make_training_step(1)])
     prepare(opened)
     log: list[str] = []
+    written = threading.Event()
     with (
         ThreadPoolExecutor(1) as pool,
-        noted(opened, statement=statement, by="maintenance", log=log) as first_batch,
+        noted(opened, statement=statement, by="maintenance", log=log, until=written) as first_batch,
     ):
         maintained = pool.submit(maintain, opened)
         assert first_batch.wait(timeout=60)
         writer.write(make_training_step(2))  # waits for the batch, and not for the rest
         log.append("writer")
+        written.set()
         maintained.result(timeout=60)
 
     assert log.index("writer") < len(log) - 1
@@ -359,6 +396,8 @@ def test_a_text_that_an_index_cannot_hold_is_indexed_as_far_as_it_fits(
     assert maintenance.index_text(opened) == 3
 
     for word, expected in (("first", [0]), ("beside", [1]), ("ordinary", [2]), ("go", [2, 1, 0])):
-        assert [hit.step_index for hit in queries.search_steps(session, words=word)] == expected
+        assert [
+            hit.step_index for hit in queries.search_steps(session, words=word).rows
+        ] == expected
     whole = opened.dialect.name == "sqlite"
-    assert len(queries.search_steps(session, words="last")) == whole
+    assert len(queries.search_steps(session, words="last").rows) == whole

@@ -9,11 +9,13 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.packing import (
     LONGEST_MESSAGE,
     content_hash,
+    pack_entropies,
     pack_logprobs,
     pack_tokens,
     shared_prefix_length,
     storable_message,
     storable_text,
+    unpack_entropies,
     unpack_logprobs,
     unpack_tokens,
 )
@@ -39,6 +41,18 @@ def test_logprobs_are_little_endian_float32() -> None:
 @given(st.lists(st.floats(width=32, allow_nan=False)).map(tuple))
 def test_logprobs_of_an_engine_come_back_exactly(logprobs: tuple[float, ...]) -> None:
     assert unpack_logprobs(pack_logprobs(logprobs)) == logprobs
+
+
+def test_entropies_are_little_endian_float16() -> None:
+    # 1.5 is sign 0, exponent 15, mantissa 512: 0x3E00
+    assert pack_entropies((1.5, 0.0)) == b"\x00\x3e\x00\x00"
+
+
+@given(st.lists(st.floats(0, 16)).map(tuple))
+def test_entropies_come_back_to_a_few_thousandths_of_a_nat(entropies: tuple[float, ...]) -> None:
+    back = unpack_entropies(pack_entropies(entropies))
+    assert back == pytest.approx(entropies, rel=2**-11, abs=2**-25)
+    assert all(abs(a - b) <= 0.004 for a, b in zip(entropies, back, strict=True))
 
 
 def test_a_token_beyond_32_bits_is_refused() -> None:

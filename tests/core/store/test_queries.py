@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
 from longhaul_core.store import (
@@ -13,23 +13,22 @@ from longhaul_core.store import (
     Metrics,
     StoreWriter,
     TokenPieces,
-    maintenance,
     open_store,
     queries,
 )
-from longhaul_core.store.queries import EpisodeFilter
+from longhaul_core.store.maintenance import drop_tokens, index_text
+from longhaul_core.store.models import MediaRow
+from longhaul_core.store.queries import EpisodeFilter, GroupFilter, GroupSummary
 from longhaul_core.types import Split, StopReason
-from steps import with_call
 from store_samples import (
     NO_SIGNAL,
     make_credit,
     make_decisions,
     make_failure,
+    make_program,
     make_record,
     make_signals,
-    make_task,
     make_training_step,
-    make_trajectory,
     run_started,
 )
 
@@ -95,7 +94,7 @@ def test_runs_come_newest_first_and_filtered(writer: StoreWriter, session: Sessi
     assert [run.run_id for run in queries.list_runs(session)] == ["later", "run"]
     assert [run.run_id for run in queries.list_runs(session, kind="train")] == ["run"]
     assert queries.list_runs(session, status="failed") == []
-    assert [run.run_id for run in queries.list_runs(session, limit=1, offset=1)] == ["run"]
+    assert [run.run_id for run in queries.list_runs(session, after="later")] == ["run"]
 
 
 def test_a_run_without_episodes_has_zeros_and_no_means(
@@ -116,7 +115,7 @@ def test_what_is_not_there_is_a_lookup_error_that_names_it(session: Session) -> 
     with pytest.raises(LookupError, match="'nobody'"):
         queries.get_episode(session, episode_id="nobody")
     with pytest.raises(LookupError, match="'nobody'"):
-        queries.get_group(session, run_id="nobody", phase="train", training_step=1, group_index=0)
+        queries.get_group(session, queries.GroupId("nobody", "train", 1, 0))
 
 
 def test_the_curve_is_over_ended_episodes(session: Session) -> None:
@@ -169,6 +168,12 @@ def test_metric_series_keep_their_order_and_their_gaps(
         (EpisodeFilter(max_training_step=1, group_index=1), 4),
         (EpisodeFilter(stop_reason=StopReason.HORIZON_REACHED), 8),
         (EpisodeFilter(min_return=0.5), 8),
+        (EpisodeFilter(min_steps=4), 8),
+        (EpisodeFilter(min_steps=3, max_steps=3), 4),
+        (EpisodeFilter(failure_cause="environment_timeout"), 1),
+        (EpisodeFilter(failure_cause="policy_error"), 0),
+        (EpisodeFilter(policy_version=7), 17),
+        (EpisodeFilter(policy_version=6), 0),
         (EpisodeFilter(max_return=0.5), 8),
         (EpisodeFilter(task_id="train/00100"), 4),
         (EpisodeFilter(environment="samples/Maze-v0", trained=True), 16),
@@ -177,8 +182,8 @@ def test_metric_series_keep_their_order_and_their_gaps(
     ],
 )
 def test_episodes_are_filtered(session: Session, where: EpisodeFilter, total: int) -> None:
-    page = queries.list_episodes(session, where=where, limit=5)
-    assert page.total == total
+    page = queries.list_episodes(session, where=where, limit=5, count_up_to=100)
+    assert page.total == total == queries.count_episodes(session, where=where)
     assert len(page.rows) == min(5, total)
 
 
@@ -190,15 +195,6 @@ def test_a_failed_episode_sorts_last_by_return(session: Session, descending: boo
     assert len(returns) == 16
     assert returns == sorted(returns, reverse=descending)
     assert page.rows[-1].failed
-
-
-def test_pages_do_not_overlap_and_miss_nothing(session: Session) -> None:
-    pages = [
-        queries.list_episodes(session, sort="num_steps", limit=5, offset=offset).rows
-        for offset in range(0, 20, 5)
-    ]
-    ids = [row.episode_id for page in pages for row in page]
-    assert len(ids) == len(set(ids)) == 17
 
 
 def test_labels_come_with_the_episode(writer: StoreWriter, session: Session) -> None:
@@ -225,12 +221,12 @@ def test_labels_come_with_the_episode(writer: StoreWriter, session: Session) -> 
 
 
 def test_a_group_shows_its_members_and_what_failed(session: Session) -> None:
-    page = queries.list_groups(session, run_id="run", phase="train", training_step=2)
-    assert page.total == 2
-    assert [row.group_index for row in page.rows] == [0, 1]
+    of_step = GroupFilter(phase="train", min_training_step=2, max_training_step=2)
+    page = queries.list_groups(session, run_id="run", where=of_step)
+    assert [row.group_index for row in page.rows] == [1, 0]
 
-    group = queries.get_group(session, run_id="run", phase="train", training_step=2, group_index=1)
-    assert group.summary == page.rows[1]
+    group = queries.get_group(session, queries.GroupId("run", "train", 2, 1))
+    assert group.summary == page.rows[0]
     assert (group.summary.num_episodes, group.summary.num_failed_episodes) == (4, 1)
     assert (group.summary.min_return, group.summary.max_return) == (0.0, 1.0)
     assert [(row.sample_index, row.retry) for row in group.members] == [
@@ -248,30 +244,40 @@ def test_a_group_teaches_nothing_if_no_step_has_an_advantage_whatever_its_return
     records, credits = make_signals(training_step=3)
     writer.write([*records, *credits, *make_training_step(4, num_groups=1)])
 
-    groups = queries.list_groups(session, run_id="run", training_step=3).rows
+    def of_step(training_step: int, *, has_signal: bool | None = None) -> list[GroupSummary]:
+        where = GroupFilter(
+            min_training_step=training_step, max_training_step=training_step, has_signal=has_signal
+        )
+        page = queries.list_groups(session, run_id="run", where=where, descending=False)
+        return list(page.rows)
+
+    groups = of_step(3)
     of_a_step = {
         index: max(abs(a) for c in credits if c.group_index == index for a in c.advantages)
         for index in range(len(groups))
     }
     assert [group.max_abs_advantage for group in groups] == pytest.approx(list(of_a_step.values()))
     assert tuple(g.group_index for g in groups if g.max_abs_advantage == 0.0) == NO_SIGNAL
+    assert tuple(g.group_index for g in of_step(3, has_signal=False)) == NO_SIGNAL
+    assert of_step(3, has_signal=True) == [g for g in groups if g.group_index not in NO_SIGNAL]
     # Returns alone would name the wrong ones.
     assert [g.group_index for g in groups if g.min_return == g.max_return] == [0, 1, 2]
-    (waiting,) = queries.list_groups(session, run_id="run", training_step=4).rows
-    assert waiting.max_abs_advantage is None
+    (waiting,) = of_step(4)
+    assert (waiting.max_abs_advantage, waiting.has_signal) == (None, None)
 
 
 def test_a_page_of_groups_is_part_of_the_whole_list(session: Session) -> None:
     ask = partial(queries.list_groups, session, run_id="run")
     whole = ask()
     assert [(row.training_step, row.group_index) for row in whole.rows] == [
-        (2, 0),
         (2, 1),
-        (1, 0),
+        (2, 0),
         (1, 1),
+        (1, 0),
     ]
-    assert ask(limit=2, offset=1).rows == whole.rows[1:3]
-    assert ask(limit=2, offset=1).total == 4
+    first = ask(limit=2)
+    assert first.rows + ask(limit=2, after=first.next_key).rows == whole.rows
+    assert ask(limit=2, after=first.next_key).next_key is None is whole.next_key
 
 
 def test_a_group_of_a_resumed_run_is_the_surviving_one(
@@ -279,10 +285,9 @@ def test_a_group_of_a_resumed_run_is_the_surviving_one(
 ) -> None:
     writer.write([run_started(attempt=1, resumes_after=1), *make_training_step(2, attempt=1)])
 
-    ask = partial(
-        queries.get_group, session, run_id="run", phase="train", training_step=2, group_index=0
-    )
-    group, old = ask(), ask(attempt=0)
+    wanted = queries.GroupId("run", "train", training_step=2, group_index=0)
+    group = queries.get_group(session, wanted)
+    old = queries.get_group(session, replace(wanted, attempt=0))
     assert (group.summary.attempt, group.summary.rolled_back) == (1, False)
     assert (old.summary.attempt, old.summary.rolled_back) == (0, True)
     assert len(group.members) == len(old.members) == 4
@@ -312,11 +317,11 @@ def test_evaluations_are_in_order_and_by_split(writer: StoreWriter, session: Ses
 
 
 def test_failures_are_listed_with_their_cause(session: Session) -> None:
-    [failure] = queries.failures(session, run_id="run")
+    [failure] = queries.failures(session, run_id="run").rows
     assert failure.cause == "environment_timeout"
     assert failure.message == "environment.step: no answer within 5 s"
     assert (failure.training_step, failure.group_index, failure.retry) == (2, 1, 1)
-    assert queries.failures(session, run_id="run", cause="policy_error") == []
+    assert queries.failures(session, run_id="run", cause="policy_error").rows == ()
 
 
 def test_token_pieces_are_bytes_and_unknown_ids_are_absent(
@@ -350,73 +355,60 @@ def test_storage_is_measured_per_episode(session: Session) -> None:
     assert stats.bytes_per_episode == stats.num_bytes / 17
 
 
-def test_text_is_found_after_it_was_indexed(
-    store: str, writer: StoreWriter, session: Session
+def test_each_run_has_its_share_of_the_store(writer: StoreWriter, session: Session) -> None:
+    writer.write([run_started("small"), run_started("empty")])
+    writer.write(make_training_step(1, run_id="small", num_groups=1))
+
+    large, small = queries.run_sizes(session)
+    assert (large.run_id, large.num_episodes, large.num_steps) == ("run", 17, 57)
+    assert (small.run_id, small.num_episodes, small.num_steps) == ("small", 4, 14)
+    whole = queries.storage_stats(session).num_bytes
+    assert large.num_bytes + small.num_bytes == pytest.approx(whole, abs=8)
+    assert 2 < large.num_bytes / small.num_bytes < 7
+    for size in (large, small):
+        parts = (size.text_bytes, size.token_bytes, size.picture_bytes, size.index_bytes)
+        assert size.num_bytes == sum(parts)
+
+
+def test_what_is_dropped_or_indexed_changes_the_part_of_its_kind(
+    opened: Engine, session: Session
 ) -> None:
-    step = replace(
-        with_call(make_trajectory().steps[0], reply='The LANTERN "flickers" — à gauche'), reward=0.0
-    )
-    trajectory = replace(make_trajectory(task=make_task(77)), steps=(step,))
-    writer.write([make_record(trajectory, training_step=3)])
-    assert queries.search_steps(session, words="lantern") == []
+    (before,) = queries.run_sizes(session)
+    assert before.text_bytes > before.token_bytes > 0
+    index_text(opened)
     session.rollback()
-
-    engine = open_store(store)
-    assert maintenance.index_text(engine) == 58
-    assert maintenance.index_text(engine) == 0
-
-    [hit] = queries.search_steps(session, words='lantern" OR flickers"')[:1] or [None]
-    assert hit is None  # "or" is a word like any other, and it is not there
-    [hit] = queries.search_steps(session, words="flickers lantern", run_id="run")
-    assert hit.episode_id == "run/0/train/3/0/0/0"
-    assert hit.step_index == 0
-    assert "\ue000LANTERN\ue001" in hit.snippet
-    assert queries.search_steps(session, words="lantern", run_id="other") == []
-    assert queries.search_steps(session, words=" ") == []
-    engine.dispose()
+    (indexed,) = queries.run_sizes(session)
+    assert indexed.index_bytes > before.index_bytes
+    drop_tokens(opened, run_id="run")
+    session.rollback()
+    (dropped,) = queries.run_sizes(session)
+    assert dropped.token_bytes < before.token_bytes / 2
 
 
-@pytest.mark.parametrize("words", ["\x00", "see \x00", "\ud800", "'", "&|!", "*"])
-def test_a_search_takes_all_that_a_person_can_type(
-    store: str, session: Session, words: str
+def test_runs_share_the_bytes_of_a_picture_that_both_show(
+    writer: StoreWriter, session: Session
 ) -> None:
-    engine = open_store(store)
-    maintenance.index_text(engine)
-    engine.dispose()
-    assert len(queries.search_steps(session, words=words)) in {0, 50}
-
-
-def test_a_search_gives_first_what_was_written_last_and_ranks_nothing(
-    store: str, engine: Engine, session: Session
-) -> None:
-    writable = open_store(store)
-    maintenance.index_text(writable)
-    writable.dispose()
-    plans: list[str] = []
-
-    def note(
-        connection: Connection, _: object, statement: str, given: tuple[str, ...], *_more: object
-    ) -> None:
-        if "step_search" in statement and not statement.startswith("EXPLAIN"):
-            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
-            plans.extend(row.detail for row in plan)
-
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "before_cursor_execute", note)
-    hits = queries.search_steps(session, words="see", limit=30)
-
-    assert [hit.training_step for hit in hits] == [2] * 29 + [1]
-    assert len(plans) == (4 if engine.dialect.name == "sqlite" else 0)
-    assert not [plan for plan in plans if "TEMP B-TREE" in plan]
+    writer.write([run_started("one"), run_started("two")])
+    for run_id in ("one", "two"):
+        record = make_record(make_program(), run_id=run_id)
+        writer.write([record, *make_decisions([record])])
+    sizes = {size.run_id: size for size in queries.run_sizes(session)}
+    num_bytes = session.scalar(select(func.sum(MediaRow.num_bytes)))
+    assert num_bytes
+    shown = sum(size.picture_bytes for size in sizes.values())
+    assert shown == pytest.approx(num_bytes, abs=3)
+    assert sizes["one"].picture_bytes == sizes["two"].picture_bytes > 0
 
 
 BREAKAGES = {
     "steps_match_episode_length": "DELETE FROM steps WHERE step_index = 1",
     "every_step_has_its_observation": "DELETE FROM observations WHERE step_index = 1",
     "calls_are_of_a_step_and_numbered": "UPDATE calls SET call_index = 3 WHERE step_index = 1",
+    "every_list_of_tools_is_there": "UPDATE calls SET tools_number = 7",
     "every_trained_call_has_credit": "UPDATE calls SET advantage = NULL",
     "only_trained_calls_have_credit": "UPDATE calls SET trained = false",
-    "every_trained_token_has_a_logprob": "UPDATE calls SET behavior_logprobs = NULL",
+    "every_trained_token_has_a_logprob": "UPDATE call_tokens SET behavior_logprobs = tokens",
+    "an_entropy_for_each_token_or_for_none": "UPDATE call_tokens SET policy_entropies = tokens",
     "every_trained_step_has_credit": "UPDATE steps SET advantage = NULL",
     "groups_are_whole_or_say_why": "DELETE FROM episodes WHERE sample_index = 3",
     "failures_have_causes_and_no_return": "DELETE FROM failures",

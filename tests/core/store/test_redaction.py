@@ -20,6 +20,20 @@ def test_passwords_in_addresses_are_masked(text: str, expected: str) -> None:
     assert redacted(text, environment={}) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Authorization: Bearer sk-abc.def", "Authorization: Bearer ***"),
+        ("{'authorization': 'Bearer sk-abc', 'x': 1}", "{'authorization': 'Bearer ***', 'x': 1}"),
+        ('{"x-api-key": "sk-ant-abc"}', '{"x-api-key": "***"}'),
+        ("(b'x-goog-api-key', b'AIza')", "(b'x-goog-api-key', b'***')"),
+        ("Authorization failed for ann", "Authorization failed for ann"),
+    ],
+)
+def test_keys_in_headers_are_masked(text: str, expected: str) -> None:
+    assert redacted(text, environment={}) == expected
+
+
 def test_values_of_secret_variables_are_masked() -> None:
     environment = {"HF_TOKEN": "hf_abcdefgh", "SHORT_KEY": "on", "HOME": "/home/ann"}
     text = "hf_abcdefgh is on in /home/ann"

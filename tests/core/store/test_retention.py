@@ -205,7 +205,7 @@ def test_what_a_resume_rolled_back_and_validation_go_too(
     assert queries.violations(session, run_id="run") == []
 
 
-def test_pictures_go_with_the_last_episode_that_shows_them(
+def test_pictures_and_tools_go_with_the_last_episode_that_shows_them(
     writer: StoreWriter, opened: Engine, counts: Callable[[], dict[str, int]]
 ) -> None:
     def shown(training_step: int) -> list[EpisodeRecord]:
@@ -215,8 +215,27 @@ def test_pictures_go_with_the_last_episode_that_shows_them(
         writer.write([run_started(), *shown(training_step), *make_decisions(shown(training_step))])
     apply(opened, up_to=1)
     assert (counts()["media"], counts()["episode_media"]) == (3, 3)
+    assert (counts()["tool_lists"], counts()["episode_tools"]) == (1, 1)
     apply(opened, up_to=2)
     assert (counts()["media"], counts()["episode_media"]) == (0, 0)
+    assert (counts()["tool_lists"], counts()["episode_tools"]) == (0, 0)
+
+
+def test_of_a_programs_calls_the_numbers_stay(
+    writer: StoreWriter, opened: Engine, session: Session
+) -> None:
+    record = make_record(make_program())
+    writer.write([run_started(), record, *make_decisions([record])])
+    whole = episode(session, record.episode_id)
+
+    apply(opened, up_to=1)
+
+    removed = episode(session, record.episode_id)
+    for step, before in zip(removed.steps, whole.steps, strict=True):
+        for call, was in zip(step.calls, before.calls, strict=True):
+            gone = replace(was, reply=None, messages=(), tokens=None, tools=(), tool_calls=())
+            assert call == gone  # conversation, continuation, sampling and cost with it
+    assert queries.violations(session, run_id="run") == []
 
 
 def test_the_text_index_forgets_what_is_removed(
@@ -226,7 +245,7 @@ def test_the_text_index_forgets_what_is_removed(
     write(writer, (1, 2))
     maintenance.index_text(opened)
     apply(opened, up_to=1)
-    hits = queries.search_steps(session, words="see", limit=100)
+    hits = queries.search_steps(session, words="see", limit=100).rows
     session.rollback()
     assert {hit.training_step for hit in hits} == {2}
     assert maintenance.index_text(opened) == 0

@@ -261,7 +261,7 @@ def test_every_phase_is_taken_back(writer: StoreWriter, engine: Engine) -> None:
     writer.write([run_started(attempt=1, resumes_after=1)])
 
     with Session(engine) as session:
-        assert queries.list_episodes(session).total == 0
+        assert queries.count_episodes(session) == 0
 
 
 def waits_for_a_lock(engine: Engine) -> bool:
@@ -299,7 +299,7 @@ def test_a_resume_while_an_old_attempt_writes_leaves_no_row_unmarked(
     event.remove(Engine, "before_cursor_execute", hold)
 
     with Session(engine) as session:
-        assert queries.list_episodes(session).total == 8
+        assert queries.count_episodes(session) == 8
     writer.write(make_training_step(2, attempt=1))
     with Session(engine) as session:
         assert queries.violations(session, run_id="run") == []

@@ -225,11 +225,11 @@ def test_a_full_disk_says_so_and_loses_nothing_committed(tmp_path: Path) -> None
                     writer.write(make_training_step(training_step))
         engine = read_only_engine(path)
         with Session(engine) as session:
-            before = queries.list_episodes(session).total
+            before = queries.count_episodes(session)
         assert before >= 8
         writer.write(make_training_step(99))  # goes on once there is space again
         with Session(engine) as session:
-            assert queries.list_episodes(session).total == before + 8
+            assert queries.count_episodes(session) == before + 8
             assert queries.violations(session, run_id="run") == []
         engine.dispose()
 

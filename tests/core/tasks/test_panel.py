@@ -59,6 +59,17 @@ def test_disjoint_panels_pass() -> None:
     refuse_shared_content([make_task(number) for number in range(5)], panel)
 
 
+def test_tasks_of_equal_data_are_one_content_and_of_other_data_another() -> None:
+    """Whatever their seeds; a program is given the data alone."""
+    trained = replace(make_task(1), data='{"question": 1}')
+    other = replace(trained, split=Split.VALIDATION, data='{"question": 2}')
+    refuse_shared_content([trained], Panel(split=Split.VALIDATION, tasks=(other,)))
+
+    copied = replace(trained, split=Split.VALIDATION, task_id="validation/7", seed=7)
+    with pytest.raises(ConfigError, match="measure memory"):
+        refuse_shared_content([trained], Panel(split=Split.VALIDATION, tasks=(copied,)))
+
+
 def test_an_environment_can_name_content_more_sharply() -> None:
     training = [make_task(1)]
     panel = Panel(split=Split.TEST, tasks=(make_task(2, split=Split.TEST),))

@@ -2,11 +2,14 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import make_task
+from longhaul_core.errors import ConfigError
 from longhaul_core.tasks import ShuffledStream
 
 TASKS = [make_task(number) for number in range(7)]
@@ -38,3 +41,13 @@ def test_how_many_are_taken_at_once_does_not_matter() -> None:
     at_once = ShuffledStream(TASKS, seed=1).next(20)
     stream = ShuffledStream(TASKS, seed=1)
     assert [task for _ in range(20) for task in stream.next(1)] == at_once
+
+
+def test_a_state_of_tasks_with_other_data_is_refused() -> None:
+    given_data = [replace(task, data=f'{{"n": {number}}}') for number, task in enumerate(TASKS)]
+    changed = [*given_data[:-1], replace(TASKS[-1], data="{}")]
+    state = ShuffledStream(given_data, seed=1).state()
+
+    ShuffledStream.from_state(given_data, state)
+    with pytest.raises(ConfigError, match="are not those that the stream was begun with"):
+        ShuffledStream.from_state(changed, state)

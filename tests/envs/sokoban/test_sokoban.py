@@ -124,7 +124,7 @@ def test_an_unknown_task_is_refused(task_id: str) -> None:
         ({"size": 5, "num_boxes": 3}, "num_boxes must be from 1 to 2 for size 5, got 3"),
         ({"num_boxes": 0}, "num_boxes must be from 1 to 4 for size 6, got 0"),
         ({"min_pushes": 0}, "min_pushes must be at least 1, got 0"),
-        ({"observation": "image"}, "observation must be grid or relative, got 'image'"),
+        ({"observation": "sound"}, "observation must be grid, relative or image, got 'sound'"),
         ({"box_reward": 2.0}, r"box_reward must lie in \[0, 1\], got 2.0"),
     ],
 )

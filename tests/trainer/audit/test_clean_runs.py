@@ -23,12 +23,12 @@ from audited_run import (
     play_ahead,
     run_started,
 )
+from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.audit import AuditReport, audit_run, one_line
 from longhaul_core.store import StoreWriter, open_store, read_only_engine
 from longhaul_core.store.retention import Retention
 from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.training.estimators import ESTIMATORS
 from variation import assert_both_signs, assert_several, assert_some_vary_within
 
 
@@ -182,6 +182,8 @@ def test_every_rule_is_held_to_something(empty_store: Path) -> None:
     idle = {rule.name for rule in ahead.rules if rule.num_checked == 0}
     program = audited(empty_store, config, [play(make_config(), 1, program=True)])
     idle &= {rule.name for rule in program.rules if rule.num_checked == 0}
+    conversing = audited(empty_store, config, [play(make_config(), 1, conversations=True)])
+    idle &= {rule.name for rule in conversing.rules if rule.num_checked == 0}
     for algorithm in (
         {"algorithm__name": "gigpo"},
         {"algorithm__name": "remax"},
@@ -302,6 +304,25 @@ def test_merged_rows_weigh_what_rows_of_one_step_weigh(
         assert reasons_of_one != reasons_of_other or len(one.advantages) == 1
 
 
+@pytest.mark.parametrize("rows", ["step", "merged"])
+def test_conversations_of_a_program_that_take_turns_and_fork_are_clean(
+    rows: str, empty_store: Path
+) -> None:
+    config = make_config(memory__kind="full", optimizer__rows=rows)
+    played = play(config, 1, conversations=True)
+
+    report = audited(empty_store, config, [played])
+
+    assert [one_line(finding) for finding in report.findings] == []
+    reasons = {call.split_reason for credit in played.credits for call in credit.calls}
+    assert {"first_step", "forked", "new_conversation"} <= reasons
+    if rows == "merged":
+        resumed = [
+            call for credit in played.credits for call in credit.calls if call.step_index == 4
+        ]
+        assert None in {call.split_reason for call in resumed}  # after another conversation's turn
+
+
 def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
     empty_store: Path, tmp_path: Path
 ) -> None:
@@ -311,7 +332,7 @@ def test_where_tokens_were_pruned_only_the_beginning_of_an_episode_is_known(
     with StoreWriter(store) as writer:
         writer.write([run_started(config), *played.records()])
     with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE calls SET tokens = NULL")
+        connection.execute("DELETE FROM call_tokens")
     engine = read_only_engine(store)
     with Session(engine) as session:
         report = audit_run(session, RUN)

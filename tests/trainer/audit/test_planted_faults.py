@@ -35,7 +35,14 @@ from longhaul_core.store import (
     open_store,
     read_only_engine,
 )
-from longhaul_core.types import FailedEpisode, Message, Observation, StopReason, Trajectory
+from longhaul_core.types import (
+    Continuation,
+    FailedEpisode,
+    Message,
+    Observation,
+    StopReason,
+    Trajectory,
+)
 from longhaul_trainer.config import RunConfig
 from steps import sampled_of, with_call
 
@@ -494,6 +501,37 @@ def test_a_stored_token_that_breaks_a_row_is_found(audit: Audit) -> None:
     assert finding.expected == "prompt_changed"
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"conversation": 1, "continuation": Continuation.START}, "new_conversation"),
+        ({"conversation": 1, "continuation": Continuation.FORKED}, "forked"),
+    ],
+)
+def test_a_row_that_goes_on_with_a_call_of_another_conversation_is_found(
+    changes: dict[str, object], expected: str, audit: Audit
+) -> None:
+    """Its tokens go on from the row's, and its agent and purpose are the row's."""
+    config, played = merged_run()
+    place, index = split_at(played, None)
+    found = played.credits[place]
+    for number, record in enumerate(played.episodes):
+        if record.episode_id == found.episode_id:
+            steps = [
+                with_call(step, **changes) if step.index >= index else step
+                for step in record.outcome.steps
+            ]
+            outcome = replace(record.outcome, steps=tuple(steps))
+            played.episodes[number] = replace(record, outcome=outcome)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"split_reasons", "loss_input_rows"}
+    first, *_ = of_rule(report, "split_reasons")
+    assert (first.episode_id, first.step_index) == (found.episode_id, index)
+    assert first.expected == expected
+
+
 def test_a_row_that_is_longer_than_it_may_be_is_found(audit: Audit) -> None:
     config, _ = merged_run(optimizer__max_row_tokens=20)
     _, played = merged_run()  # as if there were no limit
@@ -674,9 +712,9 @@ def test_a_weight_of_zero_where_there_is_an_advantage_is_found(audit: Audit) -> 
         ("UPDATE calls SET policy_version = 1 WHERE {step}", "policy_version"),
         ("UPDATE steps SET return_to_go = return_to_go + 0.01 WHERE {step}", "return_to_go"),
         ("UPDATE steps SET step_advantage = step_advantage + 0.01 WHERE {step}", "step_part"),
-        ("UPDATE calls SET behavior_logprobs = x'01000000' WHERE {step}", "tokens"),
+        ("UPDATE call_tokens SET behavior_logprobs = x'01000000' WHERE {step}", "tokens"),
         (
-            "UPDATE calls SET behavior_logprobs = "
+            "UPDATE call_tokens SET behavior_logprobs = "
             "zeroblob(4 * (SELECT num_action_tokens FROM calls WHERE {step})) WHERE {step}",
             "logprob_agreement",
         ),
@@ -775,7 +813,7 @@ def test_pruned_tokens_are_told_and_not_taken_for_a_fault(audit: Audit) -> None:
 
     report = audit(
         [run_started(config), *play(config, 1).records()],
-        "UPDATE calls SET tokens = NULL, behavior_logprobs = NULL, policy_logprobs = NULL",
+        "DELETE FROM call_tokens",
     )
 
     assert report.clean
@@ -1324,6 +1362,79 @@ def test_a_picture_of_another_step_is_found(audit: Audit) -> None:
     assert rules_of(report) == {"pictures"}
     [finding] = report.findings
     assert (finding.episode_id, finding.step_index, finding.call_index) == (record.episode_id, 0, 0)
+
+
+OWN_SAMPLING = (
+    """'{"seed": 1, "temperature": 1.0, "top_p": 1.0, "max_tokens": 9, "stop": [], """
+    """"altered": ALTERED}'"""
+)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "altered", "num_found"),
+    [("plan", '{"top_k": "5"}', 1), ("plan", "{}", 0), ("remember", '{"top_k": "5"}', 0)],
+)
+def test_a_trained_call_with_altered_sampling_is_found_and_one_that_is_not_trained_is_not(
+    purpose: str, altered: str, num_found: int, audit: Audit
+) -> None:
+    config, played = program_run()
+    found, plan = auxiliary(played)
+    place = f"episode_id = '{found.episode_id}' AND step_index = {plan.step_index}"
+    if purpose == "remember":
+        place = "purpose = 'remember'"
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE calls SET sampling_json = {OWN_SAMPLING.replace('ALTERED', altered)} "
+        f"WHERE {place} AND purpose = '{purpose}'",
+    )
+
+    assert rules_of(report) == ({"altered_sampling"} if num_found else set())
+    assert [(f.episode_id, f.step_index, f.call_index, f.found) for f in report.findings] == [
+        (found.episode_id, plan.step_index, 0, "sampled with top_k = 5")
+    ][:num_found]
+
+
+def test_logprobs_of_a_call_that_was_sampled_at_another_temperature_are_not_compared(
+    audit: Audit,
+) -> None:
+    config, played = program_run()
+
+    report = audit(
+        [run_started(config), *played.records()],
+        "UPDATE calls SET sampling_json = "
+        + OWN_SAMPLING.replace("ALTERED", "{}").replace('"temperature": 1.0', '"temperature": 0.5')
+        + " WHERE purpose = 'plan'",
+    )
+
+    assert report.clean
+    [skipped] = [skip for skip in report.not_checked if skip.rule == "logprob_agreement"]
+    assert skipped.num_subjects == sum(
+        call.call_index == 0 for one in played.credits for call in one.calls
+    )
+
+
+def test_a_trained_call_of_a_program_with_a_picture_is_found(audit: Audit) -> None:
+    """One that an episode loop composed is not: its picture is for people."""
+    config, played = program_run()
+
+    report = audit(
+        [run_started(config), *played.records()], "UPDATE calls SET continuation = 'start'"
+    )
+
+    assert audit([run_started(config), *played.records()]).clean
+    assert rules_of(report) == {"unread_pictures"}
+    shown = {
+        (record.episode_id, step.index, place)
+        for record in played.episodes
+        for step in record.outcome.steps
+        for place, call in enumerate(step.calls)
+        if call.trained and any(message.pictures for message in call.messages)
+        if any(one.episode_id == record.episode_id for one in played.credits)
+    }
+    assert {(f.episode_id, f.step_index, f.call_index) for f in report.findings} <= shown
+    (rule,) = (rule for rule in report.rules if rule.name == "unread_pictures")
+    assert rule.num_findings == len(shown)
 
 
 def test_a_share_that_the_store_has_otherwise_is_found(audit: Audit) -> None:

@@ -1,11 +1,14 @@
 """Tests for `trainer runs`, on a store that the real writer wrote."""
 
+import io
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import ConfigError, StoreError
@@ -17,14 +20,21 @@ from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Split
 from longhaul_trainer.cli.stored_runs import (
     age_seconds,
+    archive_one,
     ask_to_stop,
+    back_up_store,
+    index_store,
     remove_by_rule,
     remove_one,
+    restore_one,
     show_runs,
+    show_sizes,
     status_of,
+    table_of,
 )
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run_directory import RunDirectory
+from store_samples import make_training_step
 
 DAY = 86_400.0
 
@@ -117,6 +127,45 @@ def test_runs_are_listed_newest_first_for_people_and_for_machines(
     assert [run["run_id"] for run in for_machines] == ["20260102-b", "20260101-a"]
 
 
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (160, ()),
+        (100, ("started",)),
+        (80, ("started", "steps", "failed", "episodes")),
+        (65, ("started", "steps", "failed", "episodes", "success")),
+    ],
+)
+def test_a_narrow_terminal_has_fewer_columns_and_no_cut_word(
+    width: int, left_out: tuple[str, ...]
+) -> None:
+    run = RunSummary(
+        run_id="20261123-141500-gigpo-3fa2", name="gigpo", kind="train", attempt=0,
+        status="finished", message="", started_at=0.0, ended_at=9.0, heartbeat_at=9.0, host=None,
+        pid=None, cancel_requested=False, num_training_steps=150, num_training_steps_done=150,
+        num_episodes=19_200, num_failed_episodes=31, num_steps=412_345, num_prompt_tokens=0,
+        num_action_tokens=0, last_mean_return=0.514, last_success_rate=0.5,
+    )  # fmt: skip
+    silent = replace(run, status="running", num_training_steps_done=7)
+    console = Console(width=width, file=io.StringIO())
+
+    with console.capture() as captured:
+        console.print(table_of([run, silent], now=5000.0, console=console))
+
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in captured.get()
+    shown = [line for line in lines if run.run_id in line]
+    assert [line.split()[0] for line in shown] == [run.run_id] * 2, "on a line of its own"
+    cells = {"steps": "412,345", "failed": "31", "episodes": "19,200", "success": "50%"}
+    cells |= {"started": "1970-01-0", "return": "0.514", "training steps": "150/150"}
+    for heading, cell in cells.items():
+        there = any(word.startswith(cell) for word in shown[0].split())
+        assert there == (heading not in left_out), heading
+    said = f"no room for {', '.join(left_out)}; --json has them"
+    assert (said in " ".join(captured.get().split())) == bool(left_out)
+
+
 def test_a_running_run_is_asked_to_stop_and_says_so(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +180,35 @@ def test_a_running_run_is_asked_to_stop_and_says_so(
 def test_a_run_that_has_ended_cannot_be_cancelled(store: str) -> None:
     with pytest.raises(StoreError, match="not running"):
         ask_to_stop(store, "20260101-a")
+
+
+def test_a_run_is_archived_deleted_and_restored(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = stored(store)["20260102-b"]
+    archive_one(store, "20260102-b", tmp_path / "b.db")
+    assert "20260102-b is in" in capsys.readouterr().out
+    remove_one(store, "20260102-b", with_folder=False, yes=True)
+    assert "20260102-b" not in stored(store)
+
+    restore_one(store, "last", tmp_path / "b.db")
+    assert stored(store)["20260102-b"] == before
+    with pytest.raises(StoreError, match="already"):
+        restore_one(store, "20260102-b", tmp_path / "b.db")
+
+
+def test_a_store_is_backed_up_indexed_and_measured(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, make_training_step(1, run_id="20260103-c"))
+    index_store(store)
+    assert "indexed 28 steps" in capsys.readouterr().out
+    show_sizes(store)
+    shown = capsys.readouterr().out
+    assert "20260103-c" in shown
+    assert "bytes a step" in shown
+    back_up_store(store, tmp_path / "backup.db")
+    assert stored(str(tmp_path / "backup.db")) == stored(store)
 
 
 def test_a_killed_run_is_seen_by_its_silence(store: str) -> None:

@@ -1,10 +1,12 @@
 """Several environments in a run's description: how they are read, written and refused."""
 
+from pathlib import Path
+
 import pytest
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig, load_default_config, parse_config
-from longhaul_trainer.config.load import read_default
+from longhaul_trainer.config.load import read_default, read_file
 
 MIXED = """
 num_training_steps = 2
@@ -57,6 +59,45 @@ def test_a_run_of_one_environment_has_it_as_the_only_one() -> None:
     assert (alone.id, alone.options) == (run.environment.id, run.environment.options)
     assert (alone.prompt, alone.memory, alone.actions) == (run.prompt, run.memory, run.actions)
     assert alone.horizon is None
+
+
+def test_a_contradiction_of_the_only_environment_is_told_and_leaves_it_to_be_looked_up(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        """
+        num_training_steps = 2
+        tasks_per_training_step = 2
+        [environment]
+        server = "http://127.0.0.1:8300"
+        import_modules = ["mine"]
+        """,
+        encoding="utf-8",
+    )
+
+    described = read_file(file)
+
+    assert described.config is not None
+    (alone,) = described.config.played_environments
+    assert alone.server == "http://127.0.0.1:8300"
+    (problem,) = described.problems
+    assert problem.endswith("import them where the server is started")
+
+
+def test_an_option_may_be_a_table() -> None:
+    run = parse_config(
+        """
+        num_training_steps = 2
+        tasks_per_training_step = 2
+        [environment]
+        id = "longhaul/WebArena-v0"
+        options = { sites = { REDDIT = "http://host:9999" }, viewport = [800, 600] }
+        """
+    )
+
+    assert run.environment.options["sites"] == {"REDDIT": "http://host:9999"}
+    assert parse_config(run.to_toml()) == run
 
 
 @pytest.mark.parametrize("section", ["environment", "prompt", "memory", "actions"])

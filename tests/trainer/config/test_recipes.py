@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.run import dotted
@@ -15,6 +16,16 @@ from longhaul_trainer.environments import task_panel, task_stream
 CONFIGS = Path(__file__).parents[3] / "configs"
 RECIPES = sorted((CONFIGS / "recipes").glob("*.toml"))
 MACHINES = sorted((CONFIGS / "machines").glob("*.toml"))
+
+ENVIRONMENTS = sorted((CONFIGS / "environments").glob("*.toml"))
+"""Laid over the recipe that `RECIPE_OF` names."""
+RECIPE_OF = {
+    "alfworld": "gigpo",
+    "webshop": "gigpo",
+    "sokoban": "gigpo",
+    "search": "gigpo",
+    "scienceworld": "scalinginter",
+}
 
 VERL_AGENT = "verl-agent, examples/gigpo_trainer/run_alfworld.sh"
 AGENTGYM_RL = "AgentGym-RL, examples/train/{AgentGym-RL,ScalingInter-RL}/textcraft_train.sh"
@@ -229,3 +240,94 @@ def test_scalinginter_is_grpo_with_another_horizon_schedule_and_nothing_else() -
         "horizon_schedule.stages",
         "horizon_schedule.training_steps_per_stage",
     }
+
+
+OF_ENVIRONMENTS = {
+    "alfworld": {
+        "tasks_per_training_step": 16,
+        "rollout.group_size": 8,
+        "rollout.horizon": 50,
+        "rollout.max_prompt_tokens": 2048,
+        "algorithm.scale_by_std": True,
+        "algorithm.discount": 0.95,
+    },
+    "webshop": {
+        "tasks_per_training_step": 16,
+        "rollout.group_size": 8,
+        "rollout.horizon": 15,
+        "rollout.max_prompt_tokens": 4096,
+        "algorithm.scale_by_std": False,
+        "algorithm.invalid_action_penalty": 0.01,  # 0.1 of 10
+    },
+    "sokoban": {
+        "tasks_per_training_step": 32,
+        "rollout.horizon": 15,
+        "rollout.max_prompt_tokens": 1024,
+        "algorithm.scale_by_std": False,
+    },
+    "search": {
+        "tasks_per_training_step": 256,
+        "rollout.group_size": 5,
+        "rollout.horizon": 4,
+        "rollout.max_prompt_tokens": 4096,
+        "memory.size": 4,
+        "loss.kl_coefficient": 0.001,
+        "algorithm.anchor_similarity": 0.9,
+        "algorithm.invalid_action_penalty": 0.01,  # of 1
+    },
+    "scienceworld": {
+        "tasks_per_training_step": 16,
+        "rollout.group_size": 8,
+        "rollout.horizon": 30,
+        "optimizer.optimizer_steps_per_training_step": 2,
+        "loss.kl_coefficient": 0.001,
+    },
+}
+"""Published settings, by the file of the environment."""
+
+
+def laid_over(environment: Path, *overrides: str, machine: Path = MACHINES[0]) -> RunConfig:
+    recipe = CONFIGS / "recipes" / f"{RECIPE_OF[environment.stem]}.toml"
+    return load_config(recipe, overrides, layers=[environment, machine])
+
+
+def test_each_environment_file_has_a_recipe_and_its_published_settings() -> None:
+    assert {file.stem for file in ENVIRONMENTS} == RECIPE_OF.keys() == OF_ENVIRONMENTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("environment", "machine"), list(product(ENVIRONMENTS, MACHINES)), ids=stem
+)
+def test_every_environment_lies_between_its_recipe_and_every_machine(
+    environment: Path, machine: Path
+) -> None:
+    run = laid_over(environment, machine=machine)
+    at_once = run.tasks_per_training_step * run.rollout.group_size
+
+    assert parse_config(run.to_toml()) == run
+    assert run.environment.id != load_config(RECIPES[0]).environment.id
+    assert run.rollout.concurrent_episodes == run.environment.num_workers == at_once
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=stem)
+def test_an_environment_file_has_its_authors_settings(environment: Path) -> None:
+    values = values_of(laid_over(environment))
+
+    assert {name: values[name] for name in OF_ENVIRONMENTS[environment.stem]} == OF_ENVIRONMENTS[
+        environment.stem
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=stem)
+def test_an_environment_file_has_tasks_for_its_panels_without_a_download(environment: Path) -> None:
+    """With what is packaged, where the authors' data is fetched by the user."""
+    made = ["environment.options={ games = 'generated' }"] if environment.stem == "alfworld" else []
+    run = laid_over(environment, *made)
+    try:
+        for split in (Split.VALIDATION, Split.TEST):
+            tasks = task_panel(run, split).tasks
+            assert len({task.task_id for task in tasks}) == len(tasks) >= 128
+        assert task_stream(run).next(run.tasks_per_training_step)
+    except ConfigError as problem:
+        pytest.skip(str(problem))

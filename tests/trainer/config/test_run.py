@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.errors import ConfigError
+from longhaul_trainer.agent_loops import episodes_at_once
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.fields import config_fields
 from longhaul_trainer.config.learning import CLIP_RANGES
 from longhaul_trainer.config.run import dotted
 from longhaul_trainer.config.toml import to_toml
 from longhaul_trainer.config.trainer import TrainerConfig
-from longhaul_trainer.training.estimators import ESTIMATORS, EstimatorSettings
+from longhaul_trainer.training.estimators import EstimatorSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
@@ -31,6 +33,9 @@ OVERLONG: dict[str, object] = {
     "overlong_start_tokens": 32,
     "overlong_end_tokens": 64,
 }
+
+
+PROGRAM: dict[str, object] = {"kind": "function", "function": "my_agent:play"}
 
 
 @pytest.mark.parametrize("file", [CONFIGS / "smoke.toml", *RECIPES], ids=lambda file: file.stem)
@@ -341,8 +346,49 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
             "prompt.reply_prefix = '<action>' opens the action before",
         ),
         (
+            {"algorithm": {"baseline_per_agent": True}},
+            'agent.kind = "single_call" has one agent',
+        ),
+        (
+            {"agent": {"kind": "plan_then_act"}, "algorithm": {"baseline_per_agent": True}},
+            'agent.kind = "plan_then_act" has steps of two agents',
+        ),
+        (
             {"agent": {"kind": "plan_then_act"}, "algorithm": {"name": "gae"}},
             'agent.kind = "plan_then_act" with a critic (algorithm.name = "gae")',
+        ),
+        ({"agent": {"kind": "command"}}, 'agent.kind = "command" needs agent.command, and got'),
+        (
+            {
+                "agent": {
+                    "kind": "function",
+                    "function": "m:f",
+                    "model_names": ["gpt-4o", "judge"],
+                    "upstreams": {"judge": {"url": "http://127.0.0.1:1", "model": "m"}},
+                }
+            },
+            "agent.model_names has 'judge', which is that of agent.upstreams.judge",
+        ),
+        (
+            {"agent": {"kind": "single_call", "model_names": ["gpt-4o"]}},
+            'agent.model_names = ["gpt-4o"] means nothing to agent.kind = "single_call"',
+        ),
+        (
+            {"agent": {"command": ["bash", "agent.sh"]}},
+            'agent.command = ["bash", "agent.sh"] means nothing to agent.kind = "single_call"',
+        ),
+        (
+            {"agent": PROGRAM | {"max_processes": 4}},
+            'agent.max_processes = 4 means nothing to agent.kind = "function"',
+        ),
+        ({"agent": PROGRAM, "memory": {"kind": "full"}}, 'memory with agent.kind = "function"'),
+        (
+            {"agent": PROGRAM, "tasks": {"source": "a.jsonl"}, "environment": {"num_workers": 2}},
+            'environment with agent.kind = "function" and tasks.source: nothing reads them',
+        ),
+        (
+            {"tasks": {"source": "a.jsonl"}},
+            'tasks.source = "a.jsonl" with agent.kind = "single_call"',
         ),
         (
             {"model": {"lora_alpha": 16}},
@@ -746,3 +792,23 @@ def test_every_stage_of_a_run_has_a_limit_and_the_long_ones_a_setting() -> None:
     )
     assert limits.of("weight sync") == (3600, "trainer.stage_limit_seconds.weight_sync")
     assert limits.of("starting Ray") == (1800, None)
+
+
+def test_a_run_of_a_program_reads_back_equal_and_plays_its_tasks_on_any_number_of_loops() -> None:
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 1,
+            "tasks_per_training_step": 1,
+            "agent": {"kind": "command", "command": ["bash", "agent.sh"], "environ": {"A": "b"}},
+            "tasks": {"source": "data/hunts.jsonl"},
+            "rollout": {"agent_loops": 16, "concurrent_episodes": 32},
+            "optimizer": {"rows": "merged"},
+        }
+    )
+
+    assert RunConfig.model_validate(tomllib.loads(run.to_toml())) == run
+    assert [entry.id for entry in run.played_environments] == ["hunts"]
+    assert sum(episodes_at_once(run, num_loops=16)) == 32
+    there = run.with_absolute_paths(Path("/here"))
+    assert there.tasks.source == "/here/data/hunts.jsonl"
+    assert there.tasks.name == "hunts"

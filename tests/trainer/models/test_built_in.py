@@ -3,7 +3,9 @@
 """Tests for the built-in models, as transformers loads them."""
 
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +32,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.fixture(scope="module", params=["smollm2", "tiny", "tiny-moves"])
+@pytest.fixture(scope="module", params=["smollm2", "tiny", "tiny-moves", "tiny-tools"])
 def tokenizer(request: pytest.FixtureRequest, cache: Path) -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(prepare_model(request.param, cache))
 
@@ -112,6 +114,39 @@ def test_the_model_of_the_smoke_run_writes_each_move_and_ends_lines_and_replies(
     assert all(len(tokenizer.encode(text)) == 1 for text in written)
     assert all(0.05 < share < 0.5 for share in shares), shares
     assert 0.8 < sum(shares) < 0.99
+
+
+def test_the_model_with_tools_calls_one_with_an_argument_that_it_draws_or_ends(
+    cache: Path,
+) -> None:
+    folder = prepare_model("tiny-tools", cache)
+    model = LlamaForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    move = {"type": "function", "function": {"name": "move", "description": "", "parameters": {}}}
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Go."}],
+        tools=[move],
+        add_generation_prompt=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
+    torch.manual_seed(0)
+
+    generate: Any = model.generate  # pyright: ignore[reportAttributeAccessIssue]: bound to a protocol
+    replies = tokenizer.batch_decode(
+        generate(**prompt, do_sample=True, top_k=0, max_new_tokens=8, num_return_sequences=200)[
+            :, prompt["input_ids"].shape[1] :
+        ]
+    )
+
+    written = Counter(reply.partition("<|im_end|>")[0] for reply in replies)
+    calls = [
+        f'<tool_call>{{"name": "move", "arguments": {{"direction": "{where}"}}}}</tool_call>'
+        for where in ("up", "down", "left", "right")
+    ]
+    assert all(25 < written[call] < 60 for call in calls), written
+    assert 15 < written["Done."] < 50
+    assert 2 < 200 - sum(written[reply] for reply in (*calls, "Done.")) < 40
 
 
 @pytest.mark.slow

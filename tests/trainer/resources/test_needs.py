@@ -1,5 +1,6 @@
 """Tests for `longhaul_trainer.resources`: the sum of a run, and of each recipe."""
 
+import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -143,6 +144,19 @@ def test_a_sum_is_put_into_words(tmp_path: Path) -> None:
     line = needs_in_a_line(needs)
     assert line.startswith("4 GPUs of 19 GiB, about ")
     assert line.endswith(f"{span_in_words(needs.time.seconds)} a training step")
+
+
+def test_a_small_checkpoint_is_put_into_words_in_mib() -> None:
+    run = load_config(CONFIGS / "smoke.toml")
+    words = needs_in_words(run, needs_of(run, device="cpu"))
+    assert " checkpoints of 0.0 GiB" not in words["disk"]
+    assert re.search(r"checkpoints of \d+ MiB and the models", words["disk"])
+
+
+def test_a_shard_group_of_no_gpu_is_refused_by_name(tmp_path: Path) -> None:
+    verl = {"actor_rollout_ref": {"actor": {"fsdp_config": {"fsdp_size": 0}}}}
+    with pytest.raises(ConfigError, match=r"actor\.fsdp_config\.fsdp_size is 0: .* at least 1"):
+        needs_of(a_run(model={"path": "tiny"}, verl=verl), device="gpu")
 
 
 def test_a_cpu_has_no_estimate_of_time() -> None:

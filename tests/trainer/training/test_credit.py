@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longhaul_core.advantages.estimators import ESTIMATORS
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.training.credit import CriticValues
-from longhaul_trainer.training.estimators import ESTIMATORS
 from longhaul_trainer.training.step_metadata import Episode, GroupName, RowKey, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep
 from row_metadata import MadeUpStep, rows_of
@@ -376,6 +377,15 @@ PARAMETERS: list[tuple[Settings, Settings]] = [
     ({"name": "gigpo"}, {"discount": 0.5}),
     ({"name": "gigpo"}, {"step_advantage_weight": 0.5}),
     ({"name": "gigpo"}, {"anchor_similarity": 0.5}),
+    ({"name": "grpo", "statistics": "row"}, {"baseline_per_agent": True}),
+    ({"name": "grpo", "baseline_per_agent": True}, {"scale_by_std": True}),
+    ({"name": "grpo", "baseline_per_agent": True}, {"statistics": "row"}),
+    ({"name": "gigpo", "statistics": "row"}, {"baseline_per_agent": True}),
+    ({"name": "gigpo", "baseline_per_agent": True}, {"scale_by_std": True}),
+    ({"name": "gigpo", "baseline_per_agent": True}, {"statistics": "row"}),
+    ({"name": "gigpo", "baseline_per_agent": True}, {"discount": 0.5}),
+    ({"name": "gigpo", "baseline_per_agent": True}, {"step_advantage_weight": 0.5}),
+    ({"name": "gigpo", "baseline_per_agent": True}, {"anchor_similarity": 0.5}),
     ({"name": "graphgpo"}, {"scale_by_std": True}),
     ({"name": "graphgpo"}, {"statistics": "row"}),
     ({"name": "graphgpo"}, {"step_advantage_weight": 0.5}),
@@ -407,13 +417,58 @@ def test_every_setting_reaches_its_estimator(algorithm: Settings, change: Settin
         rows |= episode(
             0,
             sample_index,
-            [{"reward": r, "anchor": a, "tokens": 2 + sample_index} for r, a in walk],
+            [
+                {
+                    "reward": r,
+                    "anchor": a,
+                    "tokens": 2 + sample_index,
+                    "agents": ("guide",) if a.startswith("hall") else ("walker",),
+                }
+                for r, a in walk
+            ],
         )
 
     before = credit_of(rows, num_groups=1, **algorithm)
     after = credit_of(rows, num_groups=1, **(algorithm | change))
 
     assert advantages_of(after) != advantages_of(before)
+
+
+def test_each_agent_of_a_program_may_have_a_baseline_of_its_own() -> None:
+    # The searcher is in both episodes of returns 2 and 0, the writer in the one of 2 and that of 1.
+    rows = (
+        episode(
+            0, 0, [of_agent("searcher", 0.0), of_agent("searcher", 0.0), of_agent("writer", 2.0)]
+        )
+        | episode(0, 1, [of_agent("searcher", 0.0)])
+        | episode(
+            0, 2, [{"reward": 0.0, "trained": [False], "agents": ()}, of_agent("writer", 1.0)]
+        )
+    )
+
+    found = credit_of(rows, num_groups=1, baseline_per_agent=True, statistics="row")
+
+    # searcher {2, 2, 0}: mean 4/3. writer {2, 1}: mean 3/2.
+    assert advantages_of(found) == pytest.approx(
+        {
+            "train-3-0_0_0": 2 / 3,
+            "train-3-0_0_1": 2 / 3,
+            "train-3-0_0_2": 0.5,
+            "train-3-0_1_0": -4 / 3,
+            "train-3-0_2_0": -0.5,
+        }
+    )
+
+
+def test_a_step_of_two_agents_has_no_baseline_of_either() -> None:
+    rows = episode(0, 0, [{"reward": 0.0, "calls": (1, 2), "agents": ("", "planner")}])
+    rows |= episode(0, 1, rewards(1))
+    with pytest.raises(ConfigError, match=r"step 0 of .* has trained calls of '', 'planner'"):
+        credit_of(rows, num_groups=1, baseline_per_agent=True)
+
+
+def of_agent(name: str, reward: float) -> MadeUpStep:
+    return {"reward": reward, "agents": (name,)}
 
 
 def test_where_an_episode_ended_is_part_of_the_graph() -> None:
@@ -628,8 +683,8 @@ def tokens_of(step: TrainingStep) -> dict[tuple[Episode, int], list[tuple[float,
     return found
 
 
-@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"gae"}))
-def test_every_estimator_without_a_critic_takes_steps_that_are_not_trained(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+def test_every_estimator_takes_steps_that_are_not_trained(name: str) -> None:
     untrained: MadeUpStep = {"reward": 1.0, "calls": (3,), "trained": (False,)}
     none: MadeUpStep = {"reward": 1.0, "calls": ()}
     rows = episode(0, 0, [*rewards(0.0), untrained, none]) | episode(0, 1, [none, *rewards(0.0)])

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from longhaul_core.advantages.estimators import ESTIMATORS, Group
 from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.training.estimators import (
-    ESTIMATORS,
-    Group,
     estimate,
     own_estimator,
     smallest_group,
@@ -21,6 +20,7 @@ from longhaul_trainer.training.estimators import (
 MINE = """
 from dataclasses import replace
 from longhaul_core.advantages import EpisodeCredit
+from longhaul_core.advantages.estimators import ESTIMATORS, Group
 from longhaul_core.advantages.grpo import grpo_credit
 
 def first_step(groups, settings):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longhaul_core.store.packing import content_hash
-from longhaul_core.types import Call, Observation, SplitReason, Step
+from longhaul_core.types import Call, Continuation, Observation, SplitReason, Step
 from longhaul_trainer.training.merging import Row, cut_into_rows, metadata_of
 from longhaul_trainer.training.step_metadata import GroupName
 from steps import one_call_step, sampled_of, with_call
@@ -159,12 +159,27 @@ TWO_STREAMS = [
 def test_a_call_continues_the_row_of_its_own_stream() -> None:
     plan, act = cut_into_rows(TWO_STREAMS, form="merged")
 
-    assert [(s.step, s.call, s.acting) for s in plan.spans] == [(0, 0, False), (1, 0, False)]
-    assert [(s.step, s.call, s.acting) for s in act.spans] == [
+    assert [(s.step, s.call, s.valued) for s in plan.spans] == [(0, 0, False), (1, 0, False)]
+    assert [(s.step, s.call, s.valued) for s in act.spans] == [
         (0, 1, True), (1, 1, True), (2, 0, True)
     ]  # fmt: skip
     assert (text(plan.response_tokens), text(act.response_tokens)) == ("PqQ", "AbBcC")
     assert (plan.reason, act.reason) == (SplitReason.FIRST_STEP, SplitReason.FIRST_STEP)
+
+
+def test_a_step_is_valued_at_its_last_trained_call_that_acts_or_at_its_last_trained_one() -> None:
+    """A program's step may have a judge's call after the policy's, or none that acts."""
+    judge = call("j", "J", trained=False)
+    steps = [
+        with_calls(0, call("a", "A"), call("p", "P", purpose="plan"), judge),
+        with_calls(1, call("b", "B", purpose="plan"), call("c", "C", purpose="plan"), judge),
+        with_calls(2, judge),
+    ]
+
+    rows = cut_into_rows(steps, form="step")
+
+    valued = {(s.step, s.call): s.valued for row in rows for s in row.spans}
+    assert valued == {(0, 0): True, (0, 1): False, (1, 0): False, (1, 1): True}
 
 
 def test_calls_of_two_agents_for_one_purpose_are_two_streams() -> None:
@@ -270,3 +285,133 @@ def test_every_trained_call_is_in_one_row_and_no_other_call_in_any(
     assert sum(sum(row.response_mask) for row in rows) == sum(len(row.calls) for row in rows)
     for row in rows:
         assert len({(one.call.agent, one.call.purpose) for one in row.calls}) == 1
+
+
+# Conversations of a program
+
+MAIN, SUB = {"conversation": 0}, {"conversation": 1, "continuation": Continuation.START}
+FORK = {"conversation": 2, "continuation": Continuation.FORKED}
+
+PROGRAM = [
+    with_calls(0, call("a", "A", **MAIN)),
+    with_calls(1, call("s", "S", **SUB)),
+    with_calls(2, call("aAb", "B", **MAIN)),
+    with_calls(3, call("sSt", "T", **SUB)),
+    with_calls(4, call("aAf", "F", **FORK)),
+    with_calls(5, call("aAbBc", "C", **MAIN)),
+    with_calls(6, call("aAfFg", "G", conversation=2, continuation=Continuation.EXACT)),
+]
+"""A main conversation, a sub-agent's beside it, and one that forks after the first reply."""
+
+
+def test_conversations_beside_each_other_have_a_row_each() -> None:
+    main, sub, fork = cut_into_rows(PROGRAM, form="merged")
+
+    assert [[each.step.index for each in row.calls] for row in (main, sub, fork)] == [
+        [0, 2, 5],
+        [1, 3],
+        [4, 6],
+    ]
+    assert [row.reason for row in (main, sub, fork)] == [
+        SplitReason.FIRST_STEP,
+        SplitReason.NEW_CONVERSATION,
+        SplitReason.FORKED,
+    ]
+    assert [text(row.response_tokens) for row in (main, sub, fork)] == ["AbBcC", "StT", "FgG"]
+    # what the fork repeats is read as a prompt; the reply A in it is trained in the main row alone
+    assert text(list(fork.prompt_tokens)) == "aAf"
+    assert [row.response_mask for row in (main, sub, fork)] == [
+        [1, 0, 1, 0, 1],
+        [1, 0, 1],
+        [1, 0, 1],
+    ]
+
+
+def test_a_reason_is_that_of_the_first_trained_call_of_its_stream() -> None:
+    steps = [
+        with_calls(0, call("a", "A", **MAIN)),
+        with_calls(1, call("aAf", "F", trained=False, **FORK)),
+        with_calls(2, call("aAfFg", "G", conversation=2, continuation=Continuation.EXACT)),
+        with_calls(3, call("aAbX", "Y", agent="red", **MAIN)),
+    ]
+
+    rows = cut_into_rows(steps, form="merged")
+
+    assert [row.reason for row in rows] == [
+        SplitReason.FIRST_STEP,
+        SplitReason.NEW_CONVERSATION,
+        SplitReason.FIRST_STEP,
+    ]
+
+
+def test_a_turn_of_another_model_is_a_gap_of_its_conversations_row() -> None:
+    steps = [
+        with_calls(0, call("a", "A", **MAIN)),
+        with_calls(1, call("aAb", "B", trained=False, **MAIN)),
+        with_calls(2, call("aAbBc", "C", **MAIN)),
+    ]
+
+    (row,) = cut_into_rows(steps, form="merged")
+
+    assert text(row.response_tokens) == "AbBcC"
+    assert row.response_mask == [1, 0, 0, 0, 1]
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_rows_of_conversations_are_those_of_the_definition(data: st.DataObject) -> None:
+    """The definition: a call joins its predecessor's row if it extends it, within the limits."""
+    calls: list[Call] = []
+    for _ in range(data.draw(st.integers(0, 10))):
+        before = data.draw(st.none() | st.sampled_from(calls)) if calls else None
+        known = () if before is None else read_and_written(before)
+        made = call(
+            data.draw(words) or "p",
+            data.draw(st.text("xy", min_size=1, max_size=3)),
+            agent=data.draw(st.sampled_from(["", "red"])),
+            conversation=data.draw(st.integers(0, 2)),
+            continuation=data.draw(st.sampled_from(Continuation)),
+            trained=data.draw(st.booleans()),
+        )
+        assert made.sampled is not None
+        tokens = replace(
+            made.sampled,
+            prompt_tokens=known + made.sampled.prompt_tokens,
+            policy_version=data.draw(st.integers(0, 1)),
+        )
+        calls.append(replace(made, sampled=tokens))
+    limit = data.draw(st.none() | st.integers(1, 20))
+    steps = [with_calls(index, made) for index, made in enumerate(calls)]
+
+    naive: dict[int, int] = {}
+    for index, made in enumerate(calls):
+        streams = [(one.agent, one.purpose, one.conversation) for one in calls]
+        earlier = [i for i in naive if streams[i] == streams[index]]
+        if not made.trained:
+            continue
+        naive[index] = index
+        if earlier:
+            before = calls[earlier[-1]]
+            known = read_and_written(before)
+            assert before.sampled is not None
+            assert made.sampled is not None
+            joins = (
+                made.sampled.prompt_tokens[: len(known)] == known
+                and made.sampled.policy_version == before.sampled.policy_version
+                and (limit is None or len(read_and_written(made)) <= limit)
+            )
+            naive[index] = naive[earlier[-1]] if joins else index
+
+    rows = cut_into_rows(steps, form="merged", max_row_tokens=limit)
+
+    assert {s.step: row.spans[0].step for row in rows for s in row.spans} == naive
+    for row in rows:
+        whole = (*row.prompt_tokens, *row.response_tokens)
+        for one, span in zip(row.calls, row.spans, strict=True):
+            assert whole[: len(one.tokens.prompt_tokens)] == one.tokens.prompt_tokens
+            assert tuple(row.response_tokens[span.start : span.stop]) == one.tokens.action_tokens
+
+
+def read_and_written(made: Call) -> tuple[int, ...]:
+    assert made.sampled is not None
+    return made.sampled.prompt_tokens + made.sampled.action_tokens

@@ -32,3 +32,31 @@ def test_the_hit_rate_is_of_all_prompt_tokens_of_which_the_engine_says() -> None
 
 def test_an_engine_that_does_not_say_has_no_hit_rate() -> None:
     assert HIT_RATE not in episode_metrics([episode(None, None)])
+
+
+def called(*continuations: str) -> EpisodeMetadata:
+    """An episode of a program whose calls go on as named, a step each."""
+    made = episode(*(None for _ in continuations))
+    steps = (
+        replace(step, continuations=(one,))
+        for step, one in zip(made.steps, continuations, strict=True)
+    )
+    return replace(made, steps=tuple(steps))
+
+
+def test_the_drift_rate_is_of_calls_that_go_on_from_earlier_ones() -> None:
+    played = [called("start", "exact", "rewritten", "forked"), called("start", "exact")]
+
+    found = {k: v for k, v in episode_metrics(played).items() if k.startswith("gateway/")}
+
+    assert found == {
+        "gateway/drift_rate": 2 / 4,
+        "gateway/forked_rate": 1 / 4,
+        "gateway/calls_per_episode": 6 / 2,
+        "gateway/conversations_per_episode": 3 / 2,
+    }
+
+
+def test_calls_that_all_begin_anew_have_no_drift_and_our_loop_has_no_gateway() -> None:
+    assert "gateway/drift_rate" not in episode_metrics([called("start", "start")])
+    assert not [name for name in episode_metrics([episode(0)]) if name.startswith("gateway/")]

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longhaul_core.advantages.penalties import overlong_share
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.losses.kl import KlKind
 from longhaul_trainer.training.rewards import (
-    overlong_share,
     reference_divergences,
     refuse_hook_errors,
     shaped_rewards,

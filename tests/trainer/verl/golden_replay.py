@@ -133,6 +133,9 @@ def credit_of_steps(credit: EpisodeCredit) -> dict[str, Any]:
     ]
     assert [call.loss_weight for call in calls] == [*credit.loss_weights]
     assert [call.advantage for call in calls] == [*credit.advantages]
+    for call in calls:  # as `Recorded._compute` has it: each token's own, also in a merged row
+        assert call.policy_logprobs is not None
+        assert call.policy_entropies == tuple(-logprob for logprob in call.policy_logprobs)
     by_token = calls[0].token_advantages is not None
     return {
         "split_reasons": [call.split_reason for call in calls],
@@ -377,6 +380,8 @@ class Recorded:
                     values = [episode.get("final_value", NEVER_READ)]
                 self.computed.setdefault(key, {})[name] = torch.tensor(values)
             assert next(numbers, None) is None
+        for key in keys:  # no number of a training step depends on them
+            self.computed[key]["entropy"] = -self.computed[key]["old_log_probs"]
 
 
 def columns_of(row: Any) -> dict[str, Any]:  # noqa: ANN401  an AgentLoopOutput
@@ -424,7 +429,7 @@ def make_trainer(
             everything.critic_wg = groups["critic"]
 
         def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-            return self._computed("old_log_probs", batch)
+            return self._computed("entropy", self._computed("old_log_probs", batch))
 
         def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
             return self._computed("ref_log_prob", batch)

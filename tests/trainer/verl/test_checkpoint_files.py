@@ -192,6 +192,9 @@ def test_a_resume_without_the_optimizer_is_refused_and_leaves_the_model_to_begin
     with pytest.raises(ConfigError) as raised:
         run_training(config, run, resume=True)
 
+    with pytest.raises(ConfigError, match="its 2 training steps are done, and its weights are in"):
+        run_training(config.model_copy(update={"num_training_steps": 2}), run, resume=True)
+
     assert "checkpoint.optimizer = false left AdamW's moments" in str(raised.value)
     assert f"model.path={run.model} begins another run from them" in str(raised.value)
     for name, weight in model_in(run.model).items():

@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.cluster`: Ray has what verl will ask it for, and no more."""
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
 
     class Engine:
         def answer(self) -> str:
-            return "placed"
+            return os.environ["VLLM_RPC_BASE_PATH"]
 
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     run = load_config(CONFIGS / "smoke.toml")
@@ -92,11 +93,15 @@ def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
             pool = RayResourcePool([run.resources.num_workers], max_colocate_count=3)
             pool.get_placement_groups(device_name="cpu")  # waits until it is there
             actor: Any = ray.remote(Engine)
-            assert ray.get(actor.remote().answer.remote(), timeout=60) == "placed"
+            sockets = Path(ray.get(actor.remote().answer.remote(), timeout=60))
+            assert sockets.is_dir()
             # what is left is what an actor is placed with
             assert ray.available_resources()["CPU"] == ray_processors(compose(run, "cpu")).placing
         finally:
             transfer_queue.close()
+
+    assert not sockets.exists()
+    assert "VLLM_RPC_BASE_PATH" not in os.environ
 
 
 def test_on_gpus_too_whatever_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:

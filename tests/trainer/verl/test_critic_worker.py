@@ -237,6 +237,30 @@ def expected(plain: Any, rows: Sequence[Row], settings: CriticConfig) -> tuple[G
     return {name: p.grad.clone() for name, p in plain.named_parameters()}, total
 
 
+def test_values_and_an_update_in_parts_are_those_of_all_rows(
+    worker: Any,  # noqa: ANN401
+    plain: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from verl.utils import tensordict_utils as tu
+
+    rows = make_rows()
+    gradients, loss = expected(plain, rows, CriticConfig())
+    monkeypatch.setattr("longhaul_trainer.verl.parts.ROWS_AT_ONCE", 2)
+
+    found, metrics = update(worker, rows, CriticConfig())
+    batch = batch_of(rows, micro_batch_tokens=60)
+    tu.assign_non_tensor(batch, compute_loss=False)
+    values = worker.infer_batch(batch)["values"].unbind()
+
+    assert error(found, gradients) <= MAX_ERROR
+    assert sum(metrics["value_loss"]) == pytest.approx(loss, rel=1e-4)
+    assert len(metrics["grad_norm"]) == 1
+    for row, row_values in zip(rows, values, strict=True):
+        of_response = row_values[len(row.prompt) - 1 : -1]
+        torch.testing.assert_close(of_response, values_of(plain, row), rtol=1e-3, atol=1e-4)
+
+
 SETTINGS = {"free": CriticConfig(), "clipped": CriticConfig(clip_range=0.3)}
 
 

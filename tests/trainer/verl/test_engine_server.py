@@ -148,10 +148,10 @@ def server_of(engine: PlayedEngine) -> "EngineServer":
         "_rejecting": False,
         "_admitting": 0,
         "_resume_event": asyncio.Event(),
-        "_parked_seconds": {},
     }
     for name, value in fields.items():
         setattr(server, name, value)
+    server.prepare_requests()
     return server
 
 

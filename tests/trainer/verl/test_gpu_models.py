@@ -1,8 +1,8 @@
 """The models of each recipe, built by verl as on a GPU machine without flash-attn.
 
-The settings are the composed ones of a GPU run; the worker, the engine, the model's classes, FSDP2
-and the optimizer are verl's own, for the device they call `cuda`. They compute on a gloo group of
-one here. The model has Qwen2.5's architecture, and few and small layers.
+The settings are the composed ones of a GPU run; the worker, the model's classes, FSDP2, the engine
+but for its parts, and the optimizer are verl's own, for the device they call `cuda`. They compute
+on a gloo group of one here. The model has Qwen2.5's architecture, and few and small layers.
 """
 
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_every_recipe_s_models_are_built(
 
     with one_worker(run, model_folder, device="gpu") as made:
         engine = made.actor.engine
-        assert type(engine).__module__ == "verl.workers.engine.fsdp.transformer_impl"
+        assert type(engine).__name__ == "GpuPolicyEngine"
         assert engine.use_remove_padding
         assert built(engine.module) == ("sdpa", {getattr(torch, run.model.dtype)})
     if run.loss.kl_coefficient > 0 or run.algorithm.reward_kl_coefficient > 0:
@@ -107,11 +107,12 @@ def test_every_recipe_s_models_are_built(
             assert built(made.engine.module) == ("sdpa", {torch.float32})
 
 
-def test_the_trainer_gives_a_gpu_s_critic_our_worker(tmp_path: Path) -> None:
-    """Verl's own would load its model with FlashAttention whatever the settings say."""
+def test_the_trainer_gives_gpus_our_workers(tmp_path: Path) -> None:
+    """They have imported the engines that the test above has built."""
     from verl.trainer.ppo.utils import Role
 
     from longhaul_trainer.verl.critic_worker import GpuCriticWorker
+    from longhaul_trainer.verl.policy_worker import GpuActorRolloutRefWorker
     from longhaul_trainer.verl.settings import Paths, verl_settings
     from longhaul_trainer.verl.trainer import LonghaulTrainer
 
@@ -130,5 +131,7 @@ def test_the_trainer_gives_a_gpu_s_critic_our_worker(tmp_path: Path) -> None:
     )
     trainer._init_resource_pool_mgr()
 
-    worker: Any = trainer.role_worker_mapping[Role.Critic]
-    assert worker.__ray_actor_class__ is GpuCriticWorker
+    workers: dict[Role, Any] = trainer.role_worker_mapping
+    classes = {role: worker.__ray_actor_class__ for role, worker in workers.items()}
+    assert classes.pop(Role.Critic) is GpuCriticWorker
+    assert set(classes.values()) == {GpuActorRolloutRefWorker}

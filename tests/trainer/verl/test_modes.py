@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import ray
+from ray.exceptions import RayActorError
 
 from longhaul_core.errors import LonghaulError
 from longhaul_trainer.config import RunConfig
-from trainer.verl.local_ray import ray_here
+from trainer.verl.local_ray import ray_here, wait_for
 from trainer.verl.test_settings import settings_of
 from verl_process import IMPORTS_VERL
 
@@ -55,6 +56,15 @@ def trainer_on_gpus(mode: str, engine: object) -> Any:  # noqa: ANN401
     return made
 
 
+def has_died(engine: Any) -> bool:  # noqa: ANN401
+    """Ray kills an actor some time after it was asked to."""
+    try:
+        ray.get(engine.clear_kv_cache.remote())
+    except RayActorError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("mode", TURNS)
 def test_on_gpus_a_dead_engine_is_noticed_where_engines_do_not_sleep(mode: str) -> None:
     """Elsewhere they do while the learner has the cards, and cannot be asked."""
@@ -62,6 +72,7 @@ def test_on_gpus_a_dead_engine_is_noticed_where_engines_do_not_sleep(mode: str) 
     trainer = trainer_on_gpus(mode, engine)
     trainer._check_engines()
     ray.kill(engine)
+    wait_for(lambda: has_died(engine))
 
     if mode == "separate_async":
         with pytest.raises(LonghaulError, match="rollout engine died in training step 2"):

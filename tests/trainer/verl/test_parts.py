@@ -1,58 +1,38 @@
-"""Tests for `longhaul_trainer.verl.parts`: log-probabilities of many rows, a part at a time."""
+"""Tests for `longhaul_trainer.verl.parts`: rows of a worker, a part at a time."""
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
 
 from verl_process import IMPORTS_VERL
 
 pytestmark = IMPORTS_VERL
 
 
-@given(share=st.integers(1, 30), num_ranks=st.integers(1, 4), rows_at_once=st.integers(1, 12))
-def test_every_worker_computes_its_own_rows_in_their_order(
-    share: int, num_ranks: int, rows_at_once: int
-) -> None:
+def rows_of(num_rows: int) -> Any:  # noqa: ANN401  tensordict is typed in part
+    """Rows of different lengths, with a column of objects and a number for all."""
+    from verl.utils import tensordict_utils as tu
+
+    tokens = [torch.full((1 + row % 3,), row) for row in range(num_rows)]
+    return tu.get_tensordict(
+        {
+            "input_ids": torch.nested.as_nested_tensor(tokens, layout=torch.jagged),
+            "extra_fields": [{"row": row} for row in range(num_rows)],
+        },
+        non_tensor_dict={"global_batch_size": num_rows},
+    )
+
+
+@pytest.mark.parametrize(("num_rows", "sizes"), [(1, [1]), (4, [4]), (5, [4, 1]), (8, [4, 4])])
+def test_parts_hold_every_row_once_in_its_order(num_rows: int, sizes: list[int]) -> None:
     from longhaul_trainer.verl.parts import parts_of
 
-    keys = [f"{rank} {place}" for rank in range(num_ranks) for place in range(share)]
-    parts = parts_of(keys, num_ranks=num_ranks, rows_at_once=rows_at_once)
+    parts = parts_of(rows_of(num_rows), rows_at_once=4)
 
-    computed: dict[int, list[str]] = {rank: [] for rank in range(num_ranks)}
-    for part in parts:
-        size = len(part) // num_ranks
-        assert 1 <= size <= rows_at_once
-        for rank in range(num_ranks):  # as verl shares out the rows of a call
-            computed[rank] += part[rank * size : (rank + 1) * size]
-    assert [key for rank in range(num_ranks) for key in computed[rank]] == keys
-
-
-@pytest.mark.parametrize("method", ["compute_log_prob", "compute_ref_log_prob"])
-def test_a_group_is_asked_for_each_part_and_all_rows_come_back(method: str) -> None:
-    from transfer_queue import KVBatchMeta
-
-    from longhaul_trainer.verl.parts import InParts
-
-    asked: list[list[str]] = []
-
-    def compute(part: KVBatchMeta) -> None:
-        asked.append(part.keys)
-
-    group = SimpleNamespace(**{method: compute}, world_size=2)
-    keys = list("abcdefgh")
-    batch = KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
-
-    in_parts = InParts(group, num_ranks=lambda: 2, rows_at_once=3)
-
-    assert getattr(in_parts, method)(batch) is batch
-    assert asked == [list("abcefg"), list("dh")]
-    assert in_parts.world_size == 2  # as everything else of the group
-
-
-def test_rows_that_cannot_be_shared_out_are_refused() -> None:
-    from longhaul_trainer.verl.parts import parts_of
-
-    with pytest.raises(ValueError, match="3 rows cannot be shared out evenly among 2 workers"):
-        parts_of(["a", "b", "c"], num_ranks=2, rows_at_once=8)
+    assert [len(part) for part in parts] == sizes
+    found = [row.tolist() for part in parts for row in part["input_ids"].unbind(0)]
+    assert found == [[row] * (1 + row % 3) for row in range(num_rows)]
+    beside = [each["row"] for part in parts for each in part.get("extra_fields").tolist()]
+    assert beside == list(range(num_rows))
+    assert [part["global_batch_size"] for part in parts] == [num_rows] * len(sizes)

@@ -71,6 +71,7 @@ def test_what_is_known_of_the_episode_travels_with_its_first_row_alone() -> None
         prompt_tokens=len(tokens.prompt_tokens),
         action_tokens=len(tokens.action_tokens),
         cached_tokens=step.calls[0].num_cached_tokens,
+        agents=("",),
     )
     assert first.episode.final_anchor == content_hash(trajectory.final_observation.anchor)
 
@@ -85,7 +86,7 @@ def test_each_row_says_which_calls_are_in_it() -> None:
         CallSpan(
             step=1,
             call=0,
-            acting=True,
+            valued=True,
             start=0,
             prompt_tokens=len(tokens.prompt_tokens),
             action_tokens=len(tokens.action_tokens),

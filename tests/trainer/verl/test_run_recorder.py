@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.queries import list_episodes
+from longhaul_core.store.queries import count_episodes
 from longhaul_core.store.records import Record
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.verl import run_recorder as recorder_module
@@ -29,7 +29,7 @@ pytestmark = [
 def num_episodes(path: Path) -> int:
     engine = read_only_engine(path)
     with Session(engine) as session:
-        total = list_episodes(session).total
+        total = count_episodes(session)
     engine.dispose()
     return total
 

@@ -32,12 +32,12 @@ from audited_run import (
     play,
     run_started,
 )
+from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import Metrics, open_store, read_only_engine
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import CLIP_RANGES
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.training.estimators import ESTIMATORS
 from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep
 from row_metadata import MadeUpStep, rows_of

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.training.credit import CriticValues
 from longhaul_trainer.training.step_metadata import (
@@ -123,6 +122,29 @@ def test_values_weigh_as_tokens_do_and_add_up_to_one(
     assert sum(call.value_weights.sum() for call in calls) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("level", ["step", "token"])
+def test_nothing_comes_after_the_score_of_a_cut_episode(level: str) -> None:
+    steps: list[MadeUpStep] = [{"reward": 0.0, "tokens": 1}, {"reward": 2.0, "tokens": 1}]
+    rows = {
+        key: row
+        for place, scored in enumerate((True, False))
+        for key, row in rows_of(
+            GroupName(1, 0), place, steps, truncated=True, scored=scored
+        ).items()
+    }
+    tokens = {(place, step): [1.0] for place in range(2) for step in range(2)}
+    values = values_of(rows, tokens)._replace(finals={Episode("train-1-0", 1): 8.0})
+
+    scored, cut = credited(rows, values, gae_level=level, discount=0.5, gae_lambda=0.5).credit
+
+    # errors: 0 + 0.5 x 1 - 1 = -0.5 and 2 + 0 - 1 = 1; targets: 1 - 0.5 + 0.25 x 1 and 1 + 1
+    assert scored.final_value == 0
+    assert scored.credit.value_targets == (0.75, 2.0)
+    # with 8 to come: 2 + 0.5 x 8 - 1 = 5; targets: 1 - 0.5 + 0.25 x 5 and 1 + 5
+    assert cut.final_value == 8
+    assert cut.credit.value_targets == (1.75, 6.0)
+
+
 def test_a_cut_episode_without_the_value_of_its_end_is_refused() -> None:
     rows = rows_of_group([([(1.0, 2)], True), ([(1.0, 2)], False)])
     values = CriticValues(values_of(rows, {(0, 0): [0, 0], (1, 0): [0, 0]}).rows, {})
@@ -218,19 +240,81 @@ def test_the_tokens_of_a_steps_calls_are_one_reply_where_tokens_are_credited() -
         assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("level", "problem"),
-    [("step", "read in the call that chose the action"), ("token", None)],
-)
-def test_a_step_whose_action_no_trained_call_chose_has_no_value(
-    level: str, problem: str | None
-) -> None:
-    steps: list[MadeUpStep] = [{"reward": 1.0, "calls": (2, 3), "trained": (True, False)}]
-    rows = rows_of(GroupName(1, 0), 0, steps) | rows_of(GroupName(1, 0), 1, steps)
-    values = CriticValues({key: np.zeros(2) for key in rows}, {})
+def test_a_step_whose_action_no_trained_call_chose_is_valued_at_its_last_trained_one() -> None:
+    steps: list[MadeUpStep] = [{"reward": 1.0, "calls": (2, 2, 3), "trained": (True, True, False)}]
+    rows = rows_of(GroupName(1, 0), 0, steps)
 
-    if problem is None:
-        assert len(credited(rows, values, gae_level=level).calls) == 2
-        return
-    with pytest.raises(ConfigError, match=rf"{problem}.*step 0 of .*sample_index=0"):
-        credited(rows, values, gae_level=level)
+    (episode,) = credited(
+        rows,
+        CriticValues({key: np.array([n, 9.0]) for n, key in enumerate(rows, start=7)}, {}),
+    ).credit
+
+    assert episode.step_values == (8.0,)
+    assert [call.value_weights.tolist() for call in episode.calls] == [[0.0, 0.0], [1.0, 0.0]]
+
+
+def naive_advantages(
+    rewards: list[float], values: list[float | None], final: float, discount: float, decay: float
+) -> list[float]:
+    """Sums of discounted errors, each from the values of the next states, as in the paper."""
+
+    def value(step: int) -> float:
+        if step == len(rewards):
+            return final
+        known = values[step]
+        return rewards[step] + discount * value(step + 1) if known is None else known
+
+    errors = [r + discount * value(t + 1) - value(t) for t, r in enumerate(rewards)]
+    return [
+        sum((discount * decay) ** (later - t) * errors[later] for later in range(t, len(rewards)))
+        for t in range(len(rewards))
+    ]
+
+
+@settings(max_examples=60)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(-4, 4).map(float), st.booleans(), st.integers(1, 3)),
+        min_size=1,
+        max_size=6,
+    ).filter(lambda steps: any(trained for _, trained, _ in steps)),
+    truncated=st.booleans(),
+    per_row=st.integers(1, 3),
+    level=st.sampled_from(["step", "token"]),
+)
+def test_a_step_without_a_trained_call_passes_on_what_follows(
+    steps: list[tuple[float, bool, int]], truncated: bool, per_row: int, level: str
+) -> None:
+    """Advantages of the steps of a program that asks other models too, by their definition."""
+    made_up: list[MadeUpStep] = [
+        {"reward": reward, "calls": (tokens, 4), "trained": (trained, False)}
+        for reward, trained, tokens in steps
+    ]
+    rows = rows_of(GroupName(1, 0), 0, made_up, per_row=per_row, truncated=truncated)
+    tokens = {(0, step): [0.25 * step - 0.5] * size for step, (*_, size) in enumerate(steps)}
+    values = values_of(rows, tokens)
+
+    (episode,) = credited(rows, values, gae_level=level, discount=0.9, gae_lambda=0.5).credit
+
+    expected = naive_advantages(
+        [reward for reward, *_ in steps],
+        [0.25 * step - 0.5 if trained else None for step, (_, trained, _) in enumerate(steps)],
+        5.0 if truncated else 0.0,
+        0.9,
+        0.5,
+    )
+    assert episode.step_values is not None
+    assert episode.credit.value_targets is not None
+    found = np.subtract(episode.credit.value_targets, episode.step_values)
+    assert found == pytest.approx(expected)
+    assert sum(call.value_weights.sum() for call in episode.calls) == pytest.approx(1.0)
+    counts = [size if trained else 0 for _, trained, size in steps]
+    if sum(counts) > 1:
+        raw = np.array(expected)
+        mean = np.average(raw, weights=counts)
+        variance = np.dot(counts, (raw - mean) ** 2) / (sum(counts) - 1)
+        whitened = ((raw - mean) / np.sqrt(variance + 1e-8)).tolist()
+        assert [call.advantage for call in episode.calls] == pytest.approx(
+            [one for one, (_, trained, _) in zip(whitened, steps, strict=True) if trained],
+            abs=1e-5,
+        )

@@ -8,7 +8,7 @@ transformers, one token after the other through the formula.
 
 import math
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,8 +29,11 @@ from trainer.verl.updates import (
     LOSSES,
     MAX_ERROR,
     PADDING,
+    TEMPERATURE,
+    Reports,
     Row,
     WriterBehind,
+    columns_of,
     error,
     expected_gradients,
     expected_importance,
@@ -108,7 +111,7 @@ def test_a_gpu_s_learner_is_verl_s_own_on_packed_rows(
         shapes.append(given["input_ids"].shape)
 
     with one_worker(still_run(), model_folder, device="gpu") as made:
-        assert type(made.actor.engine).__name__ == "FSDPEngineWithLMHead"
+        assert type(made.actor.engine).__name__ == "GpuPolicyEngine"
         made.actor.engine.module.register_forward_pre_hook(look, with_kwargs=True)
         update(made, rows, LOSSES["clipped"])
 
@@ -160,6 +163,78 @@ def test_micro_batches_change_nothing(
     assert len(sums) >= 5
     for name in sums:
         assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_an_update_in_parts_is_one_optimizer_step_with_the_same_gradient(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    loss: LossConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, whole_metrics = update(worker, rows, loss)
+    reports = Reports()
+    monkeypatch.setattr("longhaul_trainer.verl.parts.ROWS_AT_ONCE", 2)
+
+    in_parts, metrics = update(worker, rows, loss, writer=reports)
+
+    assert error(in_parts, whole) <= MAX_ERROR
+    assert len(metrics["grad_norm"]) == 1
+    assert len(reports.records) == 3  # five rows in three parts, each one micro-batch
+    assert reports.settled == [3]
+    for name in NAMES & metrics.keys():
+        assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6)
+
+
+def test_log_probabilities_in_parts_are_of_the_same_rows(
+    worker: Any,  # noqa: ANN401
+    rows: list[Row],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = read(worker, rows)["log_probs"].unbind()
+    monkeypatch.setattr("longhaul_trainer.verl.parts.ROWS_AT_ONCE", 2)
+    in_parts = read(worker, rows)["log_probs"].unbind()
+
+    assert len(whole) == len(in_parts) == len(rows)
+    for row, found, expected in zip(rows, in_parts, whole, strict=True):
+        assert len(found) == len(row.prompt + row.reply)
+        # After a row's last token nothing was sampled: verl asks there for the next row's first.
+        torch.testing.assert_close(found[:-1], expected[:-1])
+
+
+def test_the_entropy_of_each_token_is_that_of_the_definition(
+    worker: Any,  # noqa: ANN401
+    plain: Any,  # noqa: ANN401
+    rows: list[Row],
+) -> None:
+    found = read(worker, rows)["entropy"].unbind()
+
+    assert len(found) == len(rows)
+    for row, entropies in zip(rows, found, strict=True):
+        _, expected = reply_logprobs(plain, row.prompt, row.reply)
+        first = len(row.prompt) - 1
+        of_reply = entropies[first : first + len(row.reply)]
+        torch.testing.assert_close(of_reply, expected, rtol=1e-5, atol=1e-5)
+        assert of_reply.max() - of_reply.min() > 1e-4  # a random model is nearly indifferent
+
+
+def read(worker: Any, rows: Sequence[Row]) -> Any:  # noqa: ANN401
+    """What the pass for old log-probabilities says of every row's tokens.
+
+    In two micro-batches or more.
+    """
+    from verl.utils import tensordict_utils as tu
+
+    batch = tu.get_tensordict(
+        columns_of([row.read for row in rows]),
+        non_tensor_dict={
+            "temperature": TEMPERATURE,
+            "calculate_entropy": True,
+            "compute_loss": False,
+            "max_token_len_per_gpu": 60,
+        },
+    )
+    return worker.actor.infer_batch(batch)
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)

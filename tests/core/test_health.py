@@ -1,8 +1,8 @@
-"""Tests for `longhaul_trainer.training.health`."""
+"""Tests for `longhaul_core.health`."""
 
 import pytest
 
-from longhaul_trainer.training.health import warnings_of
+from longhaul_core.health import warnings_of
 
 WELL = {
     "groups/without_signal": 4.0,
@@ -22,7 +22,7 @@ def test_a_run_that_goes_well_is_left_in_peace() -> None:
     [
         ("groups/without_signal", 6.4, 6.5, "gave no signal"),
         ("episodes/invalid_action_rate", 0.5, 0.51, "actions are invalid"),
-        ("actor/entropy", 0.005, 0.0049, "entropy is below"),
+        ("actor/entropy", 0.005, 0.0049, "entropy is 0.0049"),
         ("agreement/logprob_difference_mean", 0.1, 0.11, "sampler and learner differ"),
     ],
 )
@@ -31,7 +31,9 @@ def test_each_sign_of_trouble_is_named_once_its_limit_is_passed(
 ) -> None:
     assert warnings_of(WELL | {metric: at_the_limit}) == []
     (warning,) = warnings_of(WELL | {metric: beyond})
-    assert words in warning
+    assert words in warning.message
+    assert warning.metric == metric
+    assert warning.advice
 
 
 def test_everything_wrong_is_said_at_once() -> None:
@@ -44,3 +46,8 @@ def test_everything_wrong_is_said_at_once() -> None:
     }
 
     assert len(warnings_of(collapsed)) == 4
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    assert warnings_of({}) == []
+    assert warnings_of({"groups/without_signal": 0.0, "groups/count": 0.0}) == []

@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.verl.renderer`, with the packaged models' tokenizers."""
+"""Tests for `longhaul_trainer.rendering.renderer`, with the packaged models' tokenizers."""
 
 import copy
 from dataclasses import replace
@@ -11,7 +11,8 @@ from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 from longhaul_core.memory import InstructionPlace, PromptTemplate, build_memory
 from longhaul_core.types import Call, Message, Observation, Picture, SampledTokens, Step
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.verl.renderer import ChatTemplateRenderer, token_pieces
+from longhaul_trainer.rendering.pieces import token_pieces
+from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from memories import taken_in
 from steps import one_call_step
 

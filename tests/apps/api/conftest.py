@@ -1,0 +1,54 @@
+"""The program `api`, as a user starts it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from apps.browser import free_port, wait_until_it_answers
+
+
+@dataclass(slots=True)
+class RunningApi:
+    """A process that serves a store."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+
+StartApi = Callable[..., RunningApi]
+
+
+@pytest.fixture
+def running_api(tmp_path: Path) -> Iterator[StartApi]:
+    """Starts it over a store; what was started is killed at the end."""
+    started: list[RunningApi] = []
+
+    def start(store: str, *, port: int | None = None) -> RunningApi:
+        port = port or free_port()
+        log = tmp_path / f"api-{len(started)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "longhaul_api.main", "--port", str(port)],
+                env=os.environ | {"LONGHAUL_STORE": store},
+                stderr=output,
+            )
+        started.append(RunningApi(process, port))
+        wait_until_it_answers(f"http://127.0.0.1:{port}/openapi.json", process, log)
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.kill()

@@ -1,0 +1,63 @@
+"""`longhaul-api --mcp`, asked by the official client over standard input and output."""
+
+import json
+import sys
+from typing import Any
+
+import anyio
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from apps.conftest import SampleStore
+from longhaul_core.sql_box.cookbook import questions
+
+
+def test_a_program_asks_the_store(sample: SampleStore) -> None:
+    found = anyio.run(_session, sample)
+
+    assert found["tools"] == {"transcript", "schema", "sql", *(one.name for one in questions())}
+    assert found["read_only"]
+    assert found["parameters"] == {"run", "training_step", "most"}
+    assert found["required"] == ["run", "training_step"]
+    assert json.loads(found["sql"])["rows"] == [[sample.run_id]]
+    assert json.loads(found["worst"])["columns"][0] == "episode_id"
+    assert found["refused"].isError
+    assert "DELETE is not allowed" in found["refused"].content[0].text
+    assert "advantage double precision" in found["schema"]
+    assert sample.solved.steps[0].action in found["transcript"]
+    assert "1 more steps" in found["transcript"] or len(sample.solved.steps) <= 1
+    assert found["missing"].isError
+
+
+async def _session(sample: SampleStore) -> dict[str, Any]:
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "longhaul_api.main", "--mcp", "--store", sample.url],
+    )
+    async with stdio_client(command) as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+
+        async def text(name: str, **arguments: str | int) -> str:
+            answer = await session.call_tool(name, arguments)
+            assert not answer.isError, answer
+            part: Any = answer.content[0]
+            return part.text
+
+        steps = len(sample.solved.steps)
+        return {
+            "tools": set(tools),
+            "read_only": all(t.annotations and t.annotations.readOnlyHint for t in tools.values()),
+            "parameters": set(tools["best_steps"].inputSchema["properties"]),
+            "required": tools["best_steps"].inputSchema["required"],
+            "sql": await text("sql", statement="SELECT run_id FROM run_summary"),
+            "worst": await text("worst_episodes", run=sample.run_id),
+            "refused": await session.call_tool("sql", {"statement": "DELETE FROM runs"}),
+            "schema": await text("schema", relation="step_detail"),
+            "transcript": await text(
+                "transcript",
+                episode_id=sample.solved.summary.episode_id,
+                num_steps=max(1, steps - 1),
+            ),
+            "missing": await session.call_tool("transcript", {"episode_id": "none"}),
+        }

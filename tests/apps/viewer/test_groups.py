@@ -1,0 +1,329 @@
+"""The pages Groups, Group and Compare over a real store: in Streamlit's runner and in a browser."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Dialog, Page, expect
+from sqlalchemy.orm import Session
+
+from apps.browser import settle
+from apps.conftest import SampleStore
+from apps.viewer.app_pages import column, html_of, open_page
+from longhaul_core.store import queries
+from longhaul_core.store.queries import GroupSteps, GroupSummary
+from longhaul_core.store.session import read_only_engine
+from longhaul_viewer import links
+from longhaul_viewer.data.groups import group
+from longhaul_viewer.settings import STORE_VARIABLE
+
+slow = pytest.mark.slow
+expect.set_options(timeout=30_000)
+EVERYTHING = 1000
+
+
+@pytest.fixture(autouse=True)
+def shown_store(sample: SampleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, sample.url)
+
+
+@pytest.fixture(scope="module")
+def session(sample: SampleStore) -> Iterator[Session]:
+    engine = read_only_engine(sample.url)
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def groups(session: Session, sample: SampleStore) -> tuple[GroupSummary, ...]:
+    """The training groups, newest first."""
+    where = queries.GroupFilter(phase="train")
+    found = queries.list_groups(session, run_id=sample.run_id, where=where, limit=EVERYTHING)
+    return found.rows
+
+
+@pytest.fixture(scope="module")
+def mixed(session: Session, groups: tuple[GroupSummary, ...]) -> GroupSteps:
+    """One whose episodes met in states and had different returns."""
+    found = (
+        queries.group_steps(session, row.group_id)
+        for row in groups
+        if len(set(row.returns)) > 1 and row.has_signal
+    )
+    return next(group for group in found if sum(len(e.steps) for e in group.episodes) > 12)
+
+
+def fresh_page(page: Page) -> Page:
+    """Of a browser that knows nothing of what was looked at before."""
+    browser = page.context.browser
+    assert browser is not None
+    return browser.new_page()
+
+
+def address_of(group: GroupSteps, **parameters: str) -> str:
+    return links.address(
+        links.GROUP,
+        run=group.summary.run_id,
+        attempt=group.summary.attempt,
+        phase=group.summary.phase,
+        training_step=group.summary.training_step,
+        group=group.summary.group_index,
+        **parameters,
+    )
+
+
+def test_groups_begin_with_those_of_mixed_outcomes(
+    sample: SampleStore, groups: tuple[GroupSummary, ...]
+) -> None:
+    shown = column(open_page("groups", run=sample.run_id), "Training step")
+    expected = [str(row.training_step) for row in groups if len(set(row.returns)) > 1]
+    assert shown == expected[:100]
+    assert 0 < len(expected) < len(groups)
+
+
+def test_groups_without_a_signal_say_why(
+    sample: SampleStore, groups: tuple[GroupSummary, ...]
+) -> None:
+    app = open_page("groups", run=sample.run_id, show="no signal")
+    signals = column(app, "Signal")
+    assert set(signals) == {"no signal: every advantage is 0"}
+    assert len(signals) == sum(row.has_signal is False for row in groups)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({}, "names no run"),
+        ({"run": "none"}, "there is no run"),
+        ({"run": "", "show": "some"}, "asks for show"),
+        ({"run": "", "training_step": "x"}, "no whole number"),
+        ({"run": "", "environment": "no/such"}, "No group matches"),
+    ],
+)
+def test_what_cannot_be_listed_is_said(
+    sample: SampleStore, query: dict[str, str], message: str
+) -> None:
+    named = {
+        name: sample.run_id if (name, value) == ("run", "") else value
+        for name, value in query.items()
+    }
+    assert message in html_of(open_page("groups", **named))
+
+
+def test_two_checkpoints_are_compared_on_their_panel(sample: SampleStore, session: Session) -> None:
+    first, last = (f"{sample.run_id}@{step}" for step in (0, 12))
+    found = queries.compare(
+        session,
+        a=queries.Checkpoint.parse(first),
+        b=queries.Checkpoint.parse(last),
+    )
+    assert found.num_gained > 0
+
+    page = html_of(open_page("compare", a=first, b=last))
+
+    assert f">{found.num_gained} gained<" in page
+    assert "exact test on the tasks that flipped" in page
+    assert page.count('<tr class="link">') == found.num_gained + found.num_lost
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({}, "Choose two results"),
+        ({"a": "x", "b": "y"}, "named by its run and its training step"),
+        ({"a": "RUN@0", "b": "RUN@0"}, "both sides are run"),
+        ({"a": "RUN@0", "b": "RUN@5"}, "it has them at 0, 12"),
+        ({"a": "none@0", "b": "RUN@0"}, "there is no run"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    sample: SampleStore, query: dict[str, str], message: str
+) -> None:
+    named = {name: value.replace("RUN", sample.run_id) for name, value in query.items()}
+    assert message in html_of(open_page("compare", **named))
+
+
+@slow
+def test_a_step_is_chosen_by_pointer_and_keys_and_taken_apart(
+    page: Page, viewer: str, mixed: GroupSteps
+) -> None:
+    page.goto(f"{viewer}/{address_of(mixed)}")
+    settle(page)
+    rows = page.locator(".board .line:not(.ruler)")
+    expect(rows).to_have_count(len(mixed.episodes))
+    expect(page.locator(".cell")).to_have_count(sum(len(e.steps) for e in mixed.episodes))
+    name = rows.first.locator(".name").inner_text()
+    episode = next(e for e in mixed.episodes if str(e.summary.sample_index) == name)
+
+    rows.first.locator(".cell").nth(1).click()
+
+    panel = page.locator(".panel")
+    step = episode.steps[1]
+    expect(panel).to_contain_text(f"Episode {name}, step 1")
+    expect(panel).to_contain_text(step.action)
+    total = panel.locator("tr.sum td").last.inner_text().replace("−", "-")
+    assert step.advantage is not None
+    assert float(total) == pytest.approx(step.advantage, rel=0.01, abs=1e-6)
+    assert "at=0.1" in page.url
+
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("l")
+    expect(panel).to_contain_text(f"Episode {name}, step 1")
+    page.keyboard.press("j")
+    assert "at=1." in page.url
+    said = panel.locator("h3").first.inner_text()
+    with fresh_page(page) as fresh:
+        fresh.goto(page.url)
+        expect(fresh.locator(".panel h3").first).to_have_text(said, use_inner_text=True)
+    panel.get_by_role("link", name="Replay this step").click()
+    page.wait_for_url("**/replay?*step=*")
+
+
+@slow
+def test_keys_go_from_group_to_group_and_are_listed(
+    page: Page, viewer: str, mixed: GroupSteps
+) -> None:
+    page.goto(f"{viewer}/{address_of(mixed)}")
+    settle(page)
+    here = page.url
+    head = page.locator(".board .head").nth(1)
+    first = head.get_attribute("href")
+    page.keyboard.press("p")
+    expect(page).not_to_have_url(here)
+    assert "/group?" in page.url
+    expect(head).not_to_have_attribute("href", str(first))
+    page.keyboard.press("n")
+    expect(page).to_have_url(here)
+    expect(head).to_have_attribute("href", str(first))
+
+    page.keyboard.press("l")  # no step was chosen: the first one is
+    assert "at=0.0" in page.url
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="keys")
+    expect(keys).to_contain_text("group before, group after")
+    page.keyboard.press("Escape")
+    expect(keys).to_have_count(0)
+    assert "at=0.0" in page.url
+
+
+def test_the_groups_beside_a_group_are_those_of_its_run_and_phase(
+    sample: SampleStore, groups: tuple[GroupSummary, ...]
+) -> None:
+    in_order = [row.group_id for row in reversed(groups) if not row.rolled_back]
+    in_order.sort(key=lambda key: (key.training_step, key.group_index))
+    for place in (0, 1, len(in_order) - 1):
+        _, drawn = group(in_order[place])
+        near = in_order[max(0, place - 1) : place] + in_order[place + 1 : place + 2]
+        expected = [links.group_address(key) for key in near]
+        assert [each for each in drawn["beside"].values() if each] == expected
+
+
+@slow
+def test_another_estimator_draws_its_own_bars(
+    page: Page, viewer: str, mixed: GroupSteps, session: Session
+) -> None:
+    page.goto(f"{viewer}/{address_of(mixed)}")
+    settle(page)
+
+    def drawn() -> list[str]:
+        return page.locator(".cell").evaluate_all("all => all.map(one => one.title)")
+
+    trained = drawn()
+    page.get_by_label("advantages by").select_option("grpo")
+    expect(page.locator(".controls .what")).to_contain_text("GRPO")
+    assert "estimator=grpo" in page.url
+    assert drawn() != trained
+    grpo = queries.advantages_by_estimator(
+        session, mixed.summary.group_id, names=["grpo"]
+    ).estimators[0]
+    signs = {e.episode_id: e.advantages[0] > 0 for e in grpo.episodes}
+    assert set(signs.values()) == {True, False}
+    plus = page.locator(".line").filter(has=page.locator(".bar.plus"))
+    assert plus.count() == sum(signs.values())
+
+    page.reload()
+    settle(page)
+    expect(page.get_by_label("advantages by")).to_have_value("grpo")
+
+
+@slow
+def test_states_and_edges_open_the_steps_behind_them(
+    page: Page, viewer: str, mixed: GroupSteps, session: Session
+) -> None:
+    graph = queries.state_graph(session, mixed.summary.group_id)
+    page.goto(f"{viewer}/{address_of(mixed)}")
+    settle(page)
+    expect(page.locator(".node")).to_have_count(len(graph.nodes))
+    expect(page.locator(".edge")).to_have_count(len(graph.edges))
+    edge = max(graph.edges, key=lambda each: len(each.steps))
+
+    page.locator(f'.edge[data-edge="{edge.source}-{edge.target}"]').press("Enter")
+
+    first = page.locator(".panel table").first
+    expect(first.locator("tbody tr")).to_have_count(len(edge.steps))
+    assert f"edge={edge.source}-{edge.target}" in page.url
+    busiest = max(graph.nodes, key=lambda node: node.num_steps)
+    page.locator(f'.node[data-state="{busiest.number}"]').click()
+    expect(page.locator(".panel h3")).to_have_text(f"State {busiest.number}")
+    expect(page.locator(".panel tbody tr")).to_have_count(busiest.num_steps)
+    assert busiest.text is not None
+    assert page.locator(".panel .state").inner_text().split() == busiest.text.split()
+
+    page.get_by_label("edges coloured by").select_option("advantage")
+    assert "edges=advantage" in page.url
+    strokes = page.locator(".edge .stroke")
+    assert strokes.count() == len(graph.edges)
+    page.goto(f"{viewer}/{address_of(mixed, edge=f'{edge.source}-{edge.target}')}")
+    settle(page)
+    expect(first.locator("tbody tr")).to_have_count(len(edge.steps))
+    first.locator("a").first.click()
+    page.wait_for_url("**/replay?*step=*")
+
+
+@slow
+def test_hostile_text_runs_nothing_and_a_phone_is_wide_enough(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    summary = sample.hostile.summary
+    with fresh_page(page) as phone:
+        phone.set_viewport_size({"width": 390, "height": 844})
+        dialogs: list[str] = []
+
+        def note(dialog: Dialog) -> None:
+            dialogs.append(dialog.message)
+            dialog.dismiss()
+
+        phone.on("dialog", note)
+        place = links.address(
+            links.GROUP,
+            run=summary.run_id,
+            attempt=summary.attempt,
+            phase=summary.phase,
+            training_step=summary.training_step,
+            group=summary.group_index,
+            state="1",
+        )
+        phone.goto(f"{viewer}/{place}")
+        settle(phone)
+        expect(phone.locator(".panel .state")).to_be_visible()
+        assert phone.locator(".group script, .group img").count() == 0
+        assert dialogs == []
+        width = phone.evaluate("document.scrollingElement.scrollWidth")
+        assert width <= 390
+
+
+@slow
+def test_a_flipped_task_is_seen_side_by_side(page: Page, viewer: str, sample: SampleStore) -> None:
+    first, last = (f"{sample.run_id}@{step}" for step in (0, 12))
+    page.goto(f"{viewer}/{links.address(links.COMPARE, a=first, b=last)}")
+    settle(page)
+    page.locator("tr.link a").first.click()
+    page.wait_for_url("**left=*")
+    expect(page.locator(".head .name")).to_have_text(["step", "A", "B"])
+    assert re.search(r"part", page.locator(".board").locator("xpath=..").inner_text())
+    at = page.locator(".panel tr.chosen td").all_inner_texts()
+    assert at[1] != at[2]  # where they part, they do not do the same
+    page.locator(".panel tr.chosen a").first.click()
+    page.wait_for_url(f"**/replay?*step={at[0]}")

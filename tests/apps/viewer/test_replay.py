@@ -1,0 +1,387 @@
+"""Replay as a reader meets it: in a real browser, by keys, pointer and address."""
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Dialog, Page, ViewportSize, expect
+
+from apps.browser import running_viewer
+from apps.conftest import HOSTILE, ProgramStore, SampleStore
+from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
+from longhaul_core.store import open_store
+from longhaul_viewer import links
+from store_samples import first_reply
+
+pytestmark = pytest.mark.slow
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+@pytest.fixture(scope="module")
+def long_chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A viewer over an episode of 50 steps, its prompts up to 15,000 tokens long."""
+    folder = tmp_path_factory.mktemp("long")
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(write_long_store, str(folder / "store.db")).result()
+    with running_viewer(str(folder / "store.db"), folder / "log") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def programs(program: ProgramStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_viewer(program.url, tmp_path_factory.mktemp("programs") / "log") as address:
+        yield address
+
+
+def open_replay(page: Page, viewer: str, episode_id: str, **query: str | int) -> None:
+    page.goto(f"{viewer}/{links.address(links.REPLAY, episode=episode_id, **query)}")
+    expect_step(page, int(query.get("step", 0)), episode_id=episode_id)
+
+
+def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:
+    drawn = page.locator(".replay")
+    expect(drawn).to_have_attribute("data-drawn", f"{episode_id}#{step}", timeout=60_000)
+
+
+def expect_address(page: Page, *parts: str) -> None:
+    for part in parts:
+        expect(page).to_have_url(re.compile(re.escape(part)))
+
+
+def test_every_key_moves_what_it_says(page: Page, long_chat: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=10)
+    for key, step in [
+        ("ArrowRight", 11), ("l", 12), ("ArrowLeft", 11), ("h", 10),
+        ("Home", 0), ("End", 49), ("i", 0), ("i", 9), ("i", 18),
+    ]:  # fmt: skip
+        page.keyboard.press(key)
+        expect_step(page, step)
+    expect_address(page, "step=18")
+
+    page.keyboard.press("j")
+    expect_step(page, 0, episode_id=f"{EPISODE_ID[:-4]}/1/0")
+    page.keyboard.press("k")
+    expect_step(page, 0)
+
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_have_count(0)
+
+    page.keyboard.press("t")
+    expect(page.locator(".transcript article")).to_have_count(50)
+    page.keyboard.press("t")
+    page.keyboard.press("m")
+    expect_address(page, "prompt=messages")
+    page.keyboard.press("m")
+    page.keyboard.press("m")
+    page.keyboard.press("C")
+    expect_address(page, "colour=gap")
+    page.keyboard.press("]")
+    expect(page.locator(".inspector").first).to_contain_text("logprob")
+
+    page.keyboard.press("/")
+    page.keyboard.type("Room 31:")
+    expect(page.locator(".hits")).to_have_text("1 step")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect_step(page, 31)
+
+    page.keyboard.press(">")
+    page.keyboard.press(">")
+    page.keyboard.press(">")
+    page.keyboard.press(">")
+    expect(page.locator(".speed")).to_have_text("16×")
+    page.keyboard.press(" ")
+    expect_step(page, 49)
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A viewer over a store that was written before entropies were kept."""
+    folder = tmp_path_factory.mktemp("older")
+    (folder / "store.db").write_bytes(gzip.decompress((GOLDEN / "store_2.db.gz").read_bytes()))
+    open_store(folder / "store.db").dispose()
+    with running_viewer(str(folder / "store.db"), folder / "log") as address:
+        yield address
+
+
+def test_tokens_are_coloured_by_entropy_which_is_said_in_nats(page: Page, long_chat: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=2, colour="entropy")
+    reply = page.locator(".tokens:not(.tall)")
+    expect(page.locator(".legend")).to_contain_text("before the update, in nats")
+    expect(page.locator(".legend .t")).to_have_count(6)
+    spans = reply.locator(".t").evaluate_all(
+        "spans => spans.map(span => [span.token, span.size, span.classList[1]])"
+    )
+    assert len(spans) > 20
+    assert any(size > 1 for _, size, _ in spans)  # a character of several tokens
+    for token, size, colour in spans:
+        most = (token + size - 1) / 4  # see `make_entropies`; the highest colours a span
+        assert colour == f"e{sum(most >= limit for limit in (0.05, 0.2, 0.7, 1.4, 2.8))}"
+    strengths = {
+        page.locator(f".legend .e{level}").evaluate(
+            "each => getComputedStyle(each).backgroundColor"
+        )
+        for level in range(6)
+    }
+    assert len(strengths) == 6
+
+    last = spans[-1][0]
+    reply.locator(".t").last.hover()
+    expect(page.locator(".inspector").first).to_contain_text(f"entropy{last / 4:.3f} nats")
+    page.mouse.move(0, 0)
+    page.keyboard.press("]")
+    expect(page.locator(".inspector").first).to_contain_text("entropy0.000 nats")
+
+
+def test_a_finger_on_a_token_shows_its_entropy(page: Page, long_chat: str) -> None:
+    browser = page.context.browser
+    assert browser is not None
+    phone: ViewportSize = {"width": 390, "height": 844}
+    with browser.new_page(viewport=phone, has_touch=True, is_mobile=True) as touched:
+        open_replay(touched, long_chat, EPISODE_ID, step=3, colour="entropy")
+        touched.locator(".tokens:not(.tall) .t").nth(5).tap()
+        expect(touched.locator(".inspector").first).to_contain_text("entropy1.250 nats")
+
+
+def test_where_no_entropy_is_stored_the_page_says_why(page: Page, older: str) -> None:
+    for episode_id, why in {
+        "run/1/train/2/0/1/0": "trained by an older version, which did not keep it",
+        "run/1/validation/2/0/0/0": "this one has been in none",
+    }.items():
+        open_replay(page, older, episode_id, colour="entropy")
+        expect(page.locator(".step")).to_contain_text("No entropy is stored for this reply: ")
+        expect(page.locator(".step")).to_contain_text(why)
+        expect(page.locator(".legend")).to_have_count(0)
+        page.keyboard.press("]")
+        expect(page.locator(".inspector").first).to_contain_text("logprob")
+        expect(page.locator(".inspector").first).not_to_contain_text("entropy")
+        page.locator(".choice button", has_text="probability").click()
+        expect(page.locator(".legend")).to_be_visible()
+
+
+def test_groups_are_gone_through_by_key(page: Page, viewer: str, sample: SampleStore) -> None:
+    first = f"{sample.run_id}/0/train/3/0/0/0"
+    open_replay(page, viewer, first)
+    page.keyboard.press("n")
+    expect_step(page, 0, episode_id=f"{sample.run_id}/0/train/3/1/0/0")
+    page.keyboard.press("p")
+    expect_step(page, 0, episode_id=first)
+
+
+def test_twenty_presses_60_ms_apart_are_twenty_steps(page: Page, long_chat: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID)
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(60)
+    expect_step(page, 20)
+    expect_address(page, "step=20")
+
+
+CLICKS = {
+    "a colour": ".choice button >> text=mask",
+    "the tokens of the prompt": ".choice button >> text=tokens",
+    "a token": ".tokens .t >> nth=3",
+    "a step of the strip": ".tick >> nth=5",
+    "play and pause": ".play",
+    "the transcript": "button >> text=Transcript",
+    "a jump": ".jump >> text=highest",
+}
+
+
+@pytest.mark.parametrize("click", CLICKS)
+def test_keys_are_alive_after_any_click(page: Page, long_chat: str, click: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=3)
+    page.locator(CLICKS[click]).first.click()
+    if click == "play and pause":
+        page.locator(".play").click()
+    page.keyboard.press("Home")
+    expect_step(page, 0)
+    for key in ("ArrowRight", "l", "ArrowRight"):
+        page.keyboard.press(key)
+    expect_step(page, 3)
+
+
+def test_a_link_opens_on_what_was_looked_at_in_another_browser(
+    page: Page, programs: str, program: ProgramStore
+) -> None:
+    open_replay(page, programs, program.episode_id)
+    page.get_by_role("tab", name="remember").click()
+    page.locator(".choice button >> text=messages").click()
+    page.locator(".choice button >> text=raw").click()
+    expect_address(page, "call=2", "prompt=messages", "observation=raw")
+    address = page.url
+    browser = page.context.browser
+    assert browser is not None
+    with browser.new_page() as other:
+        other.goto(address)
+        expect_step(other, 0, episode_id=program.episode_id)
+        tab = other.get_by_role("tab", name="remember")
+        expect(tab).to_have_attribute("aria-selected", "true")
+        pressed = other.locator('.choice button[aria-pressed="true"]')
+        expect(pressed.filter(has_text="messages")).to_have_count(1)
+        expect(pressed.filter(has_text="raw")).to_have_count(1)
+        other.goto(f"{address}&step=99999&call=7")
+        expect_step(other, 0, episode_id=program.episode_id)
+
+
+def test_an_old_address_shows_what_it_showed(
+    page: Page, programs: str, program: ProgramStore
+) -> None:
+    old = {"step": 0, "call": 1, "colours": "drift", "prompt": "tokens"}
+    open_replay(page, programs, program.episode_id, **old)
+    pressed = page.locator('.choice button[aria-pressed="true"]')
+    expect(pressed.filter(has_text="learner")).to_have_count(1)
+    expect(pressed.filter(has_text="tokens")).to_have_count(1)
+
+
+def test_back_goes_through_the_episodes_that_were_looked_at(page: Page, long_chat: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=4)
+    page.keyboard.press("ArrowRight")
+    expect_step(page, 5)
+    page.keyboard.press("j")
+    expect_step(page, 0, episode_id=f"{EPISODE_ID[:-4]}/1/0")
+    page.go_back()
+    expect_step(page, 5)
+    page.locator(".trail").get_by_role("link", name="group").click()
+    page.wait_for_url("**/group?*")
+    page.go_back()
+    expect_step(page, 5)
+
+
+def test_what_a_model_wrote_is_text_in_every_part_of_the_page(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    dialogs: list[str] = []
+
+    def note(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note)
+    index = next(s.step_index for s in sample.hostile.steps if "<script>" in first_reply(s))
+    episode_id = sample.hostile.summary.episode_id
+    for prompt in ("changes", "messages", "tokens"):
+        query: dict[str, str | int] = {"step": index, "prompt": prompt, "transcript": 1}
+        open_replay(page, viewer, episode_id, **query)
+        reply = page.locator(".tokens").first
+        assert "<script>alert(1)</script>" in reply.inner_text()
+        expect(page.locator(".transcript article").nth(index)).to_contain_text("<script>")
+        for part in (".step", ".transcript", ".facts", ".strip"):
+            assert page.locator(f"{part} script, {part} img, {part} iframe").count() == 0
+    assert dialogs == []
+
+
+def test_markup_in_messages_tools_and_names_is_text(
+    page: Page, programs: str, program: ProgramStore
+) -> None:
+    open_replay(page, programs, program.episode_id, step=0, call=0)
+    expect(page.locator(".step")).to_contain_text(HOSTILE)
+    assert page.locator(".step script").count() == 0
+    assert page.locator('.step img[src="x"]').count() == 0
+
+
+def test_other_scripts_are_drawn_whole_and_in_their_direction(page: Page, long_chat: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=2)
+    reply = page.locator(".tokens").first
+    assert reply.inner_text().startswith(SCRIPTS)
+    assert reply.evaluate("element => getComputedStyle(element).direction") == "rtl"
+    expect(reply.locator(".t.joined").first).to_have_text(SCRIPTS[0])
+
+
+def test_a_prompt_of_15000_tokens_is_shown_from_its_newest_end(page: Page, long_chat: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=49, prompt="tokens")
+    view = page.locator(".tokens.tall")
+    expect(view.locator(".chunk.added").first).to_be_attached(timeout=30_000)
+    view.scroll_into_view_if_needed()  # spans are built where they are looked at
+    expect(view.locator(".t").first).to_be_attached()
+    length, built, at_end = view.evaluate(
+        """view => [view.textContent.length, view.querySelectorAll('.t').length,
+            view.scrollTop + view.clientHeight >= view.scrollHeight - 4]"""
+    )
+    assert length > 4 * PROMPT_TOKENS
+    assert 0 < built < PROMPT_TOKENS / 4
+    assert at_end
+    view.evaluate("view => { view.scrollTop = 0 }")
+    expect(view.locator(".chunk").first.locator(".t").first).to_be_visible()
+    view.locator(".t").first.click()
+    expect(page.locator(".inspector").last).to_contain_text("place0")
+
+
+def test_a_prompt_marks_what_was_kept_dropped_and_added(page: Page, long_chat: str) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=26)
+    messages = page.locator(".messages")
+    expect(messages.locator("summary").first).to_have_text(re.compile("1 message kept"))
+    expect(messages.locator(".message.dropped")).to_have_count(4)
+    expect(messages.locator(".message.added")).to_have_count(2)
+    assert messages.evaluate("box => box.scrollTop + box.clientHeight >= box.scrollHeight - 4")
+    page.locator(".choice button", has_text="tokens").click()
+    expect(page.locator(".tokens.tall .gone")).to_contain_text("dropped")
+
+
+def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
+    page: Page, long_chat: str, programs: str, program: ProgramStore
+) -> None:
+    open_replay(page, long_chat, EPISODE_ID, step=1)
+    assert page.locator(".board .cell").count() == 20
+    open_replay(page, programs, program.episode_id, step=0)
+    room, *_ = program.pictures
+    for place in (".thumb img", ".step .pictures img"):
+        assert page.locator(f"{place}[src$='{room}']").count() > 0
+    assert page.locator(".step .pictures img").first.evaluate("img => img.naturalWidth") > 0
+    expect(page.locator(".asks").first).to_contain_text("look")
+    page.get_by_role("tab", name="judge").click()
+    expect(page.locator(".step")).to_contain_text("No tokens recorded")
+    page.keyboard.press("End")
+    expect(page.locator(".step")).to_contain_text("No model chose the action")
+
+
+def test_a_failed_episode_says_why_and_an_unknown_one_what_to_do(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    last = len(sample.failed.steps) - 1
+    open_replay(page, viewer, sample.failed.summary.episode_id)
+    expect(page.locator(".failure")).to_contain_text("server gone")
+    page.get_by_role("button", name="where it failed").click()
+    expect_step(page, last, episode_id=sample.failed.summary.episode_id)
+    page.goto(f"{viewer}/{links.address(links.REPLAY, episode='none')}")
+    expect(page.get_by_role("alert")).to_contain_text("there is no episode 'none'")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_a_step_is_copied_as_messages_that_were_read(page: Page, long_chat: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_replay(page, long_chat, EPISODE_ID, step=1)
+    for name in ("messages", "curl", "test"):
+        page.locator(".facts").get_by_role("button", name=name).click()
+        expect(page.locator(".facts").get_by_role("button", name="copied").first).to_be_visible()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        if name == "messages":
+            roles = [message["role"] for message in json.loads(copied)]
+            assert roles == ["system", "user", "assistant", "user"]
+        elif name == "curl":
+            assert copied.startswith('curl "$OPENAI_BASE_URL/chat/completions"')
+        else:
+            compile(copied, "copied.py", "exec")
+            assert "def test_step_1_is_valid" in copied
+
+
+def test_a_phone_shows_all_of_it(page: Page, long_chat: str) -> None:
+    browser = page.context.browser
+    assert browser is not None
+    with browser.new_page(viewport={"width": 390, "height": 844}) as phone:
+        open_replay(phone, long_chat, EPISODE_ID, step=2)
+        wide = phone.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
+        assert wide <= 390
+        for part in (".strip", ".play", ".jumps", ".observed", ".tokens", ".messages", ".facts"):
+            box = phone.locator(part).first.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390

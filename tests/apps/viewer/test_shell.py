@@ -1,0 +1,323 @@
+"""Runs, curves and episodes in a real browser: addresses, Back, following, themes, a phone."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from apps.browser import running_viewer, settle
+from apps.conftest import SampleStore
+from apps.sample_store import SampleRun
+from longhaul_core.store.writer import StoreWriter
+from longhaul_viewer import links
+
+pytestmark = pytest.mark.slow
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    settle(page)
+
+
+def shown(page: Page) -> tuple[str, list[str]]:
+    """Where the page is, and all that it says in its blocks."""
+    settle(page)
+    return page.url, page.locator(".stHtml").all_inner_texts()
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    field = page.get_by_test_id("stSelectbox").filter(has_text=label).locator("input")
+    field.scroll_into_view_if_needed()  # by itself: scrolling closes a menu that is open
+    field.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def write_in(page: Page, label: str, text: str) -> None:
+    field = page.get_by_role("textbox", name=label)
+    field.fill(text)
+    field.press("Enter")
+
+
+def expect_address(page: Page, part: str) -> None:
+    page.wait_for_url(lambda url: part in url, timeout=PATIENCE_MS)
+
+
+def test_back_takes_back_each_click_without_loading_the_page_anew(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    def head(name: str) -> Locator:
+        return page.locator("th a", has_text=name)
+
+    clicks: list[tuple[str, Callable[[], None]]] = [
+        ("/run?", lambda: page.locator("tr.link td").last.click(force=True)),
+        ("tab=failures", lambda: page.locator(".tabs a", has_text="Failures").click()),
+        ("tab=config", lambda: page.locator(".tabs a", has_text="Config").click()),
+        ("find=depth", lambda: write_in(page, "Settings named", "depth")),
+        ("/episodes?", lambda: page.locator(".tabs a", has_text="Episodes").click()),
+        ("phase=train", lambda: choose(page, "Phase", "train")),
+        ("sort=return", lambda: head("Return").click()),
+        ("order=ascending", lambda: head("Return").click()),
+        ("after=", lambda: page.get_by_role("link", name="next page").click()),
+        ("outcome=solved", lambda: choose(page, "Outcome", "solved")),
+        ("min_length=", lambda: page.locator(".histogram .bars").nth(1).locator("a").last.click()),
+        ("", lambda: page.get_by_role("link", name="take all out").click()),
+        ("/runs", lambda: page.locator(".bar a", has_text="Runs").click()),
+    ]
+    open_page(page, f"{viewer}/{links.RUNS}")
+    page.evaluate("() => { window.sameDocument = true; }")
+    trail: list[tuple[str, list[str]]] = []
+    for part, click in clicks:
+        trail.append(shown(page))
+        click()
+        page.wait_for_url(lambda url, part=part: part in url and url != trail[-1][0])
+        expect(page.locator(".stHtml")).not_to_have_text(trail[-1][1], use_inner_text=True)
+    for address, blocks in reversed(trail):
+        page.go_back()
+        page.wait_for_url(lambda url, address=address: url == address)
+        expect(page.locator(".stHtml")).to_have_text(blocks, use_inner_text=True)
+    assert page.evaluate("() => window.sameDocument") is True
+
+
+ADDRESSES = {
+    "runs": "runs?find=gigpo",
+    "curves": "run?run={run}&metric=train%2Fweight_norm&smoothing=0.9&log=yes",
+    "config": "run?run={run}&tab=config&find=depth",
+    "failures": "run?run={run}&tab=failures&cause=environment_error",
+    "episodes": "episodes?run={run}&phase=train&sort=steps&order=ascending&max_length=9"
+    "&outcome=solved&from_step=2&min_return=0.5",
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_an_address_says_the_same_in_another_browser(
+    page: Page, viewer: str, sample: SampleStore, name: str
+) -> None:
+    address = f"{viewer}/{ADDRESSES[name].format(run=sample.run_id)}"
+    open_page(page, address)
+    before = shown(page)
+    values = page.locator("input:visible").evaluate_all("all => all.map(one => one.value)")
+    assert before[0] == address
+    browser = page.context.browser
+    assert browser is not None
+    with browser.new_context() as context:
+        fresh = context.new_page()
+        open_page(fresh, before[0])
+        expect(fresh.locator(".stHtml")).to_have_text(before[1], use_inner_text=True)
+        assert (
+            fresh.locator("input:visible").evaluate_all("all => all.map(one => one.value)")
+            == values
+        )
+
+
+def test_a_row_is_a_link_that_opens_in_a_new_tab(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    open_page(page, f"{viewer}/{links.address(links.EPISODES, run=sample.run_id)}")
+    row = page.locator("tr.link a").first
+    with page.context.expect_page() as opened:
+        row.click(modifiers=["Control"])
+    tab = opened.value
+    tab.wait_for_url("**/replay?episode=*")
+    tab.close()
+    assert "/episodes?" in page.url
+
+
+def test_a_click_on_a_point_opens_the_episodes_of_its_training_step(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    open_page(page, f"{viewer}/{links.address(links.RUN, run=sample.run_id)}")
+    chart = page.locator(".js-plotly-plot").first
+    point = chart.locator(".scatterlayer .trace").first.locator(".points path").nth(3)
+    for _ in range(2):  # and again after Back
+        box = point.bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x - 3, y - 3)
+        page.mouse.move(x, y, steps=3)
+        page.wait_for_timeout(200)
+        page.mouse.click(x, y)
+        expect_address(page, "from_step=4")
+        assert "phase=train" in page.url
+        expect(page.get_by_text("16 episodes")).to_be_visible()
+        page.go_back()
+        expect_address(page, "/run?")
+        settle(page)
+
+
+def test_pages_follow_a_run_from_before_it_begins_to_its_end(page: Page, tmp_path: Path) -> None:
+    store = str(tmp_path / "live.db")
+    with StoreWriter(store) as writer, ThreadPoolExecutor(1) as trainer:
+        run = SampleRun(writer=writer, run_id="live", broken_task="")
+
+        def train(training_step: int) -> None:
+            # In a thread of its own, because the browser's driver holds this one's event loop.
+            trainer.submit(asyncio.run, run.train_once(training_step)).result()
+
+        with running_viewer(store, tmp_path / "log") as viewer:
+            page.goto(f"{viewer}/{links.RUNS}")
+            expect(page.get_by_text("holds no runs yet")).to_be_visible()
+            run.start()
+            expect(page.locator("tr.link", has_text="live")).to_be_visible()
+
+            for training_step in (1, 2, 3):
+                train(training_step)
+            page.goto(f"{viewer}/{links.address(links.RUN, run='live')}")
+            expect(page.get_by_text("3 of 12 training steps")).to_be_visible()
+            settle(page)
+            train(4)
+            expect(page.get_by_text("4 of 12 training steps")).to_be_visible()
+            page.wait_for_function(
+                "() => document.querySelector('.js-plotly-plot').data[0].x.length === 4"
+                " || Array.from(document.querySelector('.js-plotly-plot').data[0].x).length === 4",
+                timeout=PATIENCE_MS,
+            )
+
+            page.goto(f"{viewer}/{links.address(links.EPISODES, run='live', phase='train')}")
+            expect(page.get_by_text("64 episodes")).to_be_visible()
+            train(5)
+            expect(page.get_by_text("80 episodes")).to_be_visible()
+            run.finish()
+            page.goto(f"{viewer}/{links.address(links.RUN, run='live')}")
+            expect(page.locator(".badge", has_text="finished")).to_be_visible()
+
+
+def ranges(chart: Locator) -> list[float]:
+    """What is in view, horizontally and vertically."""
+    return chart.evaluate(
+        "chart => [...chart._fullLayout.xaxis.range, ...chart._fullLayout.yaxis.range]"
+    )
+
+
+def expect_true(page: Page, chart: Locator, condition: str) -> None:
+    """Wait until a condition on a chart holds."""
+    page.wait_for_function(condition, arg=chart.element_handle(), timeout=PATIENCE_MS)
+
+
+def test_a_zoom_holds_while_values_come_in(page: Page, tmp_path: Path) -> None:
+    store = str(tmp_path / "live.db")
+    with StoreWriter(store) as writer, ThreadPoolExecutor(1) as trainer:
+        run = SampleRun(writer=writer, run_id="live", broken_task="")
+        run.start()
+        for training_step in (1, 2, 3, 4, 5):
+            trainer.submit(asyncio.run, run.train_once(training_step)).result()
+        with running_viewer(store, tmp_path / "log") as viewer:
+            open_page(page, f"{viewer}/{links.address(links.RUN, run='live')}")
+            chart = page.locator(".js-plotly-plot").first
+            area = chart.locator(".nsewdrag").first
+            whole = ranges(chart)
+            box = area.bounding_box()
+            assert box is not None
+            page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.2 * box["height"])
+            page.mouse.down()
+            page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.8 * box["height"], steps=8)
+            page.mouse.up()
+            page.wait_for_timeout(500)  # Plotly draws the last frame of a zoom later
+            zoomed = ranges(chart)
+            assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
+
+            trainer.submit(asyncio.run, run.train_once(6)).result()
+            has_six = "chart => Array.from(chart.data[0].x).length === 6"
+            expect_true(page, chart, has_six)
+            assert ranges(chart) == zoomed
+
+            area.hover()
+            expect(chart.locator(".hoverlayer .legend")).to_be_visible()  # the point below is named
+            area.dblclick()
+            expect_true(page, chart, "chart => chart._fullLayout.xaxis.range[1] >= 6")
+            page.wait_for_timeout(1_000)
+            assert "/run?" in page.url
+            run.finish()
+
+
+PAGES = (
+    "runs",
+    "run?run={run}",
+    "run?run={run}&tab=config",
+    "run?run={run}&tab=provenance",
+    "run?run={run}&tab=failures",
+    "episodes?run={run}&phase=train",
+    "storage?run={run}",
+)
+
+# Ratio of a text's luminance to that of what lies behind it, for the worst text of each class.
+CONTRASTS = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const parsed = (color) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, under) => top.slice(0, 3).map((c, i) => c * top[3] + under[i] * (1 - top[3]));
+  const luminance = (rgb) => {
+    const [r, g, b] = rgb.map((c) => {
+      const s = c / 255;
+      return s <= 0.03928 ? s / 12.92 : ((s + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const layers = (node) => (node ? [...layers(node.parentElement), node] : []);
+  const found = {};
+  for (const node of document.querySelectorAll(".stHtml *")) {
+    const says = [...node.childNodes].some((c) => c.nodeType === 3 && c.textContent.trim());
+    if (!says || !node.getClientRects().length) continue;
+    let behind = [255, 255, 255];
+    let opacity = 1;
+    for (const layer of layers(node)) {
+      const style = getComputedStyle(layer);
+      behind = over(parsed(style.backgroundColor), behind);
+      opacity *= Number(style.opacity);
+    }
+    const [r, g, b, a] = parsed(getComputedStyle(node).color);
+    const front = over([r, g, b, a * opacity], behind);
+    const [high, low] = [luminance(front), luminance(behind)].sort((x, y) => y - x);
+    const ratio = (high + 0.05) / (low + 0.05);
+    const name = `${node.parentElement.className} > ${node.className || node.tagName}`;
+    found[name] = Math.min(found[name] ?? 99, ratio);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_stands_out_from_what_is_behind_it(
+    page: Page, viewer: str, sample: SampleStore, theme: str
+) -> None:
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    for address in PAGES:
+        open_page(page, f"{viewer}/{address.format(run=sample.run_id)}")
+        ratios: dict[str, float] = page.evaluate(CONTRASTS)
+        assert len(ratios) > 5
+        assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}  # WCAG 2, AA
+    page.emulate_media(color_scheme="light")
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_nothing_is_wider_than_the_screen_and_the_screen_is_used(
+    viewer: str, sample: SampleStore, page: Page, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for address in PAGES:
+        open_page(page, f"{viewer}/{address.format(run=sample.run_id)}")
+        main = page.get_by_test_id("stMain")
+        assert main.evaluate("main => main.scrollWidth - main.clientWidth") <= 0
+        expect(page.locator("h1")).to_be_visible()
+        used = page.locator(".rows").first
+        if used.count() and not address.startswith("storage"):  # which has two columns
+            box = used.bounding_box()
+            assert box is not None
+            assert box["width"] > 0.9 * width - 30
+    page.set_viewport_size({"width": 1440, "height": 1000})
+
+
+def test_the_run_is_named_at_its_own_address(page: Page, viewer: str, sample: SampleStore) -> None:
+    open_page(page, f"{viewer}/run?run=none")
+    expect(page.locator(".alert")).to_have_text(re.compile("there is no run 'none'"))
+    expect(page.locator(".bar a").first).to_have_text("Runs")

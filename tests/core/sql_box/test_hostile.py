@@ -1,0 +1,150 @@
+"""Statements that would do harm: a fence that each names stops it, and all is as it was."""
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+
+from core.sql_box import hostile
+from core.sql_box.conftest import Box
+from longhaul_core.errors import QueryError
+from longhaul_core.processes import descendants
+from longhaul_core.sql_box.box import run_query
+from longhaul_core.sql_box.limits import KILL_SECONDS, START_SECONDS, Fence, QueryLimits
+from longhaul_core.store.addresses import store_url
+from longhaul_core.store.models import Base
+
+MIB = 2**20
+LIMITS = QueryLimits(
+    seconds=20, rows=1000, num_bytes=2 * MIB, memory_bytes=256 * MIB, value_bytes=4 * MIB
+)
+SMALL = {Fence.BYTES, Fence.ROWS}
+"""These end an answer early; they are no errors."""
+
+
+def cases(statements: hostile.Hostile) -> list[Any]:
+    return [
+        pytest.param(fence, sql, id=f"{fence}: {' '.join(sql.split())[:60]}-{number}")
+        for fence, group in statements.items()
+        for number, sql in enumerate(group)
+    ]
+
+
+def test_there_are_two_hundred_for_each_database() -> None:
+    for statements in (hostile.SQLITE, hostile.POSTGRESQL):
+        assert len({sql for group in statements.values() for sql in group}) >= 200
+
+
+@pytest.mark.parametrize(("fence", "sql"), cases(hostile.SQLITE))
+def test_sqlite_withstands(sqlite_box: Box, fence: Fence, sql: str) -> None:
+    before = of_sqlite(sqlite_box)
+    stopped(sqlite_box, fence, sql)
+    assert of_sqlite(sqlite_box) == before
+
+
+@pytest.mark.parametrize(("fence", "sql"), cases(hostile.POSTGRESQL))
+def test_postgresql_withstands(
+    postgresql_box: Box, bystander: Connection, fence: Fence, sql: str
+) -> None:
+    before = of_postgresql(bystander)
+    stopped(postgresql_box, fence, sql)
+    for _ in range(100):  # a session that was killed is gone a moment later
+        after = of_postgresql(bystander)
+        if after == before:
+            return
+        time.sleep(0.1)
+    assert of_postgresql(bystander) == before
+
+
+def stopped(box: Box, fence: Fence, sql: str) -> None:
+    mine = of_this_process()
+    begun = time.monotonic()
+    if fence in SMALL:
+        assert run_query(box.url, sql, limits=LIMITS).truncated == fence
+    else:
+        # What is about time has little of it, and what is about all else never runs out of it.
+        seconds = 0.5 if fence in {Fence.DEADLINE, Fence.KILL} else LIMITS.seconds
+        with pytest.raises(QueryError) as caught:
+            run_query(box.url, sql, limits=replace(LIMITS, seconds=seconds))
+        assert caught.value.fence in {fence, hostile.ALSO.get(sql, fence)}, str(caught.value)
+    assert time.monotonic() - begun < LIMITS.seconds + START_SECONDS + KILL_SECONDS + 20
+    assert of_this_process() == mine
+
+
+def of_this_process() -> tuple[int, list[int]]:
+    """Open files, and processes that it started."""
+    return len(os.listdir("/proc/self/fd")), [
+        pid for pid in descendants(os.getpid()) if b"sql_box" in command_of(pid)
+    ]
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def of_sqlite(box: Box) -> tuple[object, ...]:
+    """The store's content, and the files beside it and where a statement would plant one."""
+    file = Path(box.url)
+    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+        schema = connection.execute("SELECT * FROM sqlite_master ORDER BY name").fetchall()
+        version = connection.execute("PRAGMA user_version").fetchall()
+    connection.close()
+    planted = sorted(str(path) for path in Path("/tmp").glob("planted*"))
+    return (
+        hashlib.sha256(file.read_bytes()).hexdigest(),
+        schema,
+        version,
+        sorted(path.name for path in file.parent.iterdir() if not path.name.endswith("-shm")),
+        planted,
+    )
+
+
+@pytest.fixture(scope="module")
+def bystander(postgresql_box: Box) -> Iterator[Connection]:
+    """Somebody else's session, which listens on the channel that statements notify."""
+    engine = create_engine(store_url(postgresql_box.owner), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("LISTEN planted"))
+        yield connection
+    engine.dispose()
+
+
+CONTENT = " UNION ALL ".join(
+    f"SELECT '{name}', md5(string_agg(t::text, ',' ORDER BY t::text)) FROM {name} t"
+    for name in sorted(Base.metadata.tables)
+)
+SURROUNDINGS = (
+    CONTENT,
+    "SELECT count(*), max(oid) FROM pg_class",
+    "SELECT count(*), max(oid) FROM pg_proc",
+    "SELECT string_agg(rolname || rolsuper || rolconnlimit, ',' ORDER BY rolname) FROM pg_roles",
+    "SELECT string_agg(datname, ',' ORDER BY datname) FROM pg_database",
+    "SELECT count(*) FROM pg_largeobject_metadata",
+    "SELECT count(*) FROM pg_prepared_xacts",
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
+    "SELECT string_agg(setconfig::text, ',' ORDER BY setrole) FROM pg_db_role_setting",
+    "SELECT count(*) FROM pg_stat_activity WHERE usename = 'longhaul_sql'",
+    "SELECT pg_backend_pid()",
+    "SELECT count(*) FROM pg_ls_tmpdir()",
+    "SELECT setting FROM pg_settings WHERE name = 'fsync'",
+)
+
+
+def of_postgresql(bystander: Connection) -> list[object]:
+    """Content, catalog, locks, other sessions, temporary files; and what the bystander heard."""
+    found: list[object] = [
+        bystander.exec_driver_sql(one.replace("%", "%%")).all() for one in SURROUNDINGS
+    ]
+    raw: Any = bystander.connection.driver_connection
+    heard = list(raw.notifies(timeout=0))
+    return [*found, heard, sorted(str(path) for path in Path("/tmp").glob("planted*"))]

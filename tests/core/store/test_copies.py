@@ -1,0 +1,196 @@
+"""Tests for `longhaul_core.store.copies`: stores and runs are copied while they are written."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event, text
+from sqlalchemy.orm import Session
+
+from longhaul_core.errors import StoreError
+from longhaul_core.store import (
+    PanelTasks,
+    StoreWriter,
+    TokenPieces,
+    copies,
+    maintenance,
+    open_store,
+    queries,
+)
+from longhaul_core.store.copies import archive_run, back_up, copy_run, opened_archive
+from longhaul_core.types import Split
+from store_samples import (
+    make_audit,
+    make_credit,
+    make_decisions,
+    make_failure,
+    make_loss_input,
+    make_program,
+    make_record,
+    make_task,
+    make_training_step,
+    run_started,
+)
+
+Counts = Callable[[], dict[str, int]]
+
+
+@pytest.fixture(autouse=True)
+def _sample(writer: StoreWriter) -> None:
+    """A run with something in every table, and another one."""
+    played = make_training_step(1)
+    panel = PanelTasks(run_id="run", name="fixed", split=Split.TEST, tasks=(make_task(900),))
+    writer.write(
+        [
+            run_started(),
+            *played,
+            *make_decisions(played),
+            *(make_credit(each) for each in played),
+            *(make_loss_input(each) for each in played),
+            make_record(make_program(), training_step=2),
+            make_record(make_failure(), training_step=3),
+            panel,
+            make_audit(),
+            TokenPieces(run_id="run", pieces={7: b"go"}),
+        ]
+    )
+    writer.write([run_started("other"), *make_training_step(1, run_id="other")])
+
+
+def details(engine: Engine) -> list[object]:
+    with Session(engine) as session:
+        ids = [
+            row.episode_id
+            for row in queries.list_episodes(
+                session, where=queries.EpisodeFilter(run_id="run"), limit=100
+            ).rows
+        ]
+        return [
+            *(queries.get_episode(session, episode_id=each) for each in ids),
+            queries.get_run(session, run_id="run"),
+            queries.list_groups(session, run_id="run"),
+            queries.changes_since(session, run_id="run", cursor=0),
+            queries.violations(session, run_id="run"),
+        ]
+
+
+def test_an_archive_is_a_store_with_the_run_as_it_was(
+    opened: Engine, tmp_path: Path, writer: StoreWriter, counts: Counts
+) -> None:
+    target = tmp_path / "archive.db"
+    before = details(opened)
+    archive_run(opened, run_id="run", target=target)
+    assert [path.name for path in tmp_path.iterdir() if "archive" in path.name] == ["archive.db"]
+
+    archive = open_store(target, create=False)
+    assert details(archive) == before
+    with Session(archive) as session:
+        assert [run.run_id for run in queries.list_runs(session)] == ["run"]
+        pictures = session.scalars(text("SELECT content_hash FROM media")).all()
+        assert pictures
+        assert all(queries.get_media(session, content_hash=each).data for each in pictures)
+
+    # What was archived may go, and come back.
+    whole = counts()
+    maintenance.delete_run(opened, run_id="run", force=True)
+    maintenance.collect_garbage(opened)
+    copy_run(archive, opened, run_id="run")
+    archive.dispose()
+    assert counts() == whole
+    assert details(opened) == before
+    maintenance.index_text(opened)
+    with Session(opened) as session:
+        assert queries.search_steps(session, words="see", run_id="run").rows
+
+
+def test_a_copy_is_of_one_moment(opened: Engine, tmp_path: Path, writer: StoreWriter) -> None:
+    wrote = False
+
+    def late(*_: object) -> None:
+        nonlocal wrote
+        if not wrote:
+            wrote = True
+            writer.write(make_training_step(5))
+
+    target = open_store(tmp_path / "copy.db")
+    event.listen(target, "commit", late)
+    copy_run(opened, target, run_id="run")
+    with Session(target) as session:
+        assert wrote
+        assert {row.training_step for row in queries.list_episodes(session).rows} == {1, 2, 3}
+        assert queries.violations(session, run_id="run") == []
+    target.dispose()
+
+
+def test_a_run_that_is_there_is_not_copied_over(opened: Engine, tmp_path: Path) -> None:
+    target = open_store(tmp_path / "copy.db")
+    copy_run(opened, target, run_id="run")
+    with pytest.raises(StoreError, match=r"'run' is in .*copy\.db already"):
+        copy_run(opened, target, run_id="run")
+    with pytest.raises(LookupError, match="no run 'nobody'"):
+        copy_run(opened, target, run_id="nobody")
+    target.dispose()
+    with pytest.raises(StoreError, match="there already"):
+        archive_run(opened, run_id="run", target=tmp_path / "copy.db")
+    with pytest.raises(StoreError, match="no folder"):
+        archive_run(opened, run_id="run", target=tmp_path / "none" / "copy.db")
+    with pytest.raises(LookupError):
+        archive_run(opened, run_id="nobody", target=tmp_path / "new.db")
+    assert not list(tmp_path.glob("new.db*"))
+
+
+def test_a_backup_is_the_whole_store(
+    opened: Engine, tmp_path: Path, counts: Counts, writer: StoreWriter
+) -> None:
+    target = tmp_path / "backup.db"
+    if opened.dialect.name == "postgresql":
+        with pytest.raises(StoreError, match="pg_dump"):
+            back_up(opened, target)
+        return
+    back_up(opened, target)
+    with closing(sqlite3.connect(target)) as connection:
+        copied = {
+            table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in counts()
+        }
+    assert copied == counts()
+    writer.write(make_training_step(7))
+    with pytest.raises(StoreError, match="there already"):
+        back_up(opened, target)
+
+
+def test_an_error_leaves_no_part_of_a_run(
+    opened: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_EPISODES_PER_BATCH", 1)
+    target = open_store(tmp_path / "copy.db")
+    num_begun = 0
+
+    def full(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        nonlocal num_begun
+        begins = statement.startswith("INSERT INTO episodes")
+        num_begun += begins
+        if begins and num_begun == 3:
+            raise StoreError("disk is full")
+
+    event.listen(target, "before_cursor_execute", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        copy_run(opened, target, run_id="run")
+    event.remove(target, "before_cursor_execute", full)
+    with Session(target) as session:
+        assert queries.list_runs(session) == []
+    copy_run(opened, target, run_id="run")
+    assert details(target) == details(opened)
+    target.dispose()
+
+
+def test_an_archive_stays_as_it_is_when_it_is_read(opened: Engine, tmp_path: Path) -> None:
+    file = tmp_path / "archive.db"
+    archive_run(opened, run_id="run", target=file)
+    held, written = file.read_bytes(), file.stat().st_mtime_ns
+    with opened_archive(file) as archive:
+        assert details(archive) == details(opened)
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == (held, written)
+    assert [each.name for each in tmp_path.glob("archive*")] == ["archive.db"]

@@ -1,0 +1,103 @@
+"""Gymnasium environments with numbered actions, played by name."""
+
+import gymnasium
+import pytest
+
+import longhaul_envs.adapters
+from longhaul_core.errors import ConfigError
+from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.types import Split
+from longhaul_envs.adapters import DiscreteAsText
+from longhaul_envs.check import check_environment
+from longhaul_envs.sources import environment_source
+
+ADAPTERS = longhaul_envs.adapters.__name__
+
+
+def spec(**options: object) -> GymEnvironmentSpec:
+    return GymEnvironmentSpec(
+        environment_id="text/Discrete-v0", options=options, import_modules=(ADAPTERS,)
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"env": "Taxi-v4"}, {"env": "FrozenLake-v1", "is_slippery": False}]
+)
+def test_a_toy_text_keeps_the_contract(options: dict[str, object]) -> None:
+    found = check_environment(
+        "text/Discrete-v0",
+        options=options,
+        import_modules=[ADAPTERS],
+        num_tasks=2,
+        num_starts=20,
+        horizon=30,
+    )
+
+    assert found == []
+
+
+def test_a_taxi_is_driven_by_words() -> None:
+    environment = DiscreteAsText(env="Taxi-v4")
+    text, info = environment.reset(seed=3)
+
+    assert text.count("*") - text.split("\n")[0].count("*") == 2
+    assert set(info["admissible_actions"]) <= {
+        *("south", "north", "east", "west", "pick up", "drop off")
+    }
+    after, reward, *_, info = environment.step(info["admissible_actions"][0].upper())
+    assert (after != text, reward, info["action_accepted"]) == (True, -1, True)
+    after, reward, *_, info = environment.step("fly")
+    assert after.startswith("There is no such action; there are south, north")
+    assert (reward, info["action_accepted"]) == (0.0, False)
+
+
+def test_a_lake_is_another_one_for_each_seed_and_is_crossed() -> None:
+    environment = DiscreteAsText(env="FrozenLake-v1", is_slippery=False)
+    lakes = {environment.reset(seed=seed)[0] for seed in range(10)}
+    assert len(lakes) > 5
+
+    fixed = DiscreteAsText(env="FrozenLake-v1", is_slippery=False, map_name="4x4")
+    fixed.reset(seed=0)
+    for action in ("down", "down", "right", "right", "down", "right"):
+        text, reward, terminated, *_ = fixed.step(action)
+    assert (reward, terminated) == (1.0, True)
+    assert text.endswith("HFF[G]")
+
+
+def test_the_end_of_the_cliff_is_a_success_though_nothing_is_earned() -> None:
+    environment = DiscreteAsText(env="CliffWalking-v1")
+    environment.reset(seed=0)
+    for action in ["up", *["right"] * 11]:
+        environment.step(action)
+    _, reward, terminated, _, info = environment.step("down")
+
+    assert (reward, terminated, info["success"]) == (-1, True, True)
+
+
+def test_actions_may_be_named() -> None:
+    environment = DiscreteAsText(env="CliffWalking-v1", actions=["n", "e", "s", "w"])
+
+    assert environment.reset(seed=0)[1]["admissible_actions"] == ["n", "e", "s", "w"]
+    with pytest.raises(ConfigError, match="has 4 actions, and 2 names"):
+        DiscreteAsText(env="CliffWalking-v1", actions=["n", "e"])
+
+
+def test_tasks_of_a_toy_text_are_seeds_that_begin_differently() -> None:
+    source = environment_source(spec(env="Taxi-v4"))
+
+    assert len(source.tasks(Split.TRAIN)) > 100
+    assert source.tasks(Split.TEST)
+    assert source.describe().summary.startswith("An environment with numbered actions")
+
+
+def test_what_draws_no_text_or_has_no_numbered_actions_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'Blackjack-v1' draws no text"):
+        DiscreteAsText(env="Blackjack-v1")
+    with pytest.raises(ConfigError, match="is registered with Gymnasium"):
+        DiscreteAsText(env="NoSuchWorld-v1")
+
+
+def test_an_environment_of_numbers_is_refused_with_a_hint_of_the_adapter() -> None:
+    with pytest.raises(ConfigError, match=r"its observations are Discrete.*text/Discrete-v0"):
+        environment_source(GymEnvironmentSpec(environment_id="FrozenLake-v1")).describe()
+    assert gymnasium.spec("FrozenLake-v1").id == "FrozenLake-v1"

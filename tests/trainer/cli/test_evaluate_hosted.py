@@ -1,0 +1,228 @@
+"""Tests for `trainer evaluate --endpoint`: a panel played by a model that another server hosts."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+from sqlalchemy.orm import Session
+from typer.testing import CliRunner, Result
+
+from fakes import ScriptedPolicy
+from hosted_endpoint import Crafter, Hosted, hosted_by_gateway
+from longhaul_core.store.queries import RunSummary, list_runs
+from longhaul_core.store.session import read_only_engine
+from longhaul_trainer.cli.main import app
+from longhaul_trainer.programs.program import Endpoint
+
+NUM_TASKS = 4
+DESCRIPTION = """
+num_training_steps = 1
+tasks_per_training_step = 2
+[environment]
+id = "longhaul/TextCraft-v0"
+num_workers = 2
+[rollout]
+horizon = 30
+max_reply_tokens = 64
+concurrent_episodes = 4
+[validation]
+num_tasks = 4
+test_num_tasks = 4
+temperature = 0.25
+"""
+
+
+@pytest.fixture(scope="module")
+def crafter() -> Crafter:
+    return Crafter(num_tasks=143)
+
+
+@pytest.fixture(scope="module")
+def hosted(crafter: Crafter) -> Iterator[Hosted]:
+    with hosted_by_gateway(crafter) as one:
+        yield one
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosted: Hosted) -> Path:
+    """A working folder with a run's description, and the key in the environment."""
+    (tmp_path / "run.toml").write_text(DESCRIPTION, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CRAFTER_KEY", hosted.key)
+    return tmp_path
+
+
+def arguments(hosted: Hosted, *further: str, api: str = "openai") -> list[str]:
+    url = hosted.openai if api == "openai" else hosted.anthropic
+    given = ["evaluate", "--config", "run.toml", "--endpoint", url, "--model", "auto"]
+    return [*given, "--api", api, "--key-variable", "CRAFTER_KEY", *further]
+
+
+def evaluated(hosted: Hosted, *further: str, api: str = "openai") -> Result:
+    return CliRunner().invoke(app, arguments(hosted, *further, api=api))
+
+
+def runs_in(folder: Path) -> list[RunSummary]:
+    with Session(read_only_engine(folder / "longhaul.db")) as session:
+        return list_runs(session)
+
+
+def calls_in(folder: Path) -> list[tuple[object, ...]]:
+    with read_only_engine(folder / "longhaul.db").connect() as connection:
+        return [
+            tuple(row)
+            for row in connection.exec_driver_sql(
+                "SELECT purpose, model, cost_usd, trained, generate_seconds FROM calls"
+            )
+        ]
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_a_hosted_model_plays_an_environment_and_its_episodes_are_stored(
+    hosted: Hosted, crafter: Crafter, folder: Path, api: str
+) -> None:
+    done = evaluated(hosted, "--price-prompt", "3", "--price-reply", "15", api=api)
+
+    assert done.exit_code == 0, done.output
+    assert "100.0%" in done.output
+    (run,) = runs_in(folder)
+    assert (run.kind, run.status) == ("evaluate", "finished")
+    assert run.num_episodes == NUM_TASKS
+    calls = calls_in(folder)
+    assert calls
+    for purpose, model, cost, trained, seconds in calls:
+        assert (purpose, model, bool(trained)) == ("act", "auto", False)
+        assert isinstance(cost, float)
+        assert cost > 0
+        assert isinstance(seconds, float)
+        assert seconds > 0
+    total = sum(call[2] for call in calls if isinstance(call[2], float))
+    assert f"${total:,.4f}; {len(calls):,} calls" in done.output
+    assert {one.temperature for one in crafter.samplings} == {0.25}
+    for file in folder.rglob("*"):
+        assert not file.is_file() or hosted.key.encode() not in file.read_bytes(), file
+
+
+def test_a_second_run_is_a_run_of_its_own(hosted: Hosted, folder: Path) -> None:
+    first, second = evaluated(hosted), evaluated(hosted)
+
+    assert (first.exit_code, second.exit_code) == (0, 0), first.output + second.output
+    assert "cost unknown" in first.output
+    assert len({run.run_id for run in runs_in(folder)}) == 2
+    assert len(list((folder / "runs" / "evaluations").iterdir())) == 2
+
+
+def test_plans_and_summaries_are_asked_of_the_hosted_model_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (folder / "run.toml").open("a", encoding="utf-8") as file:
+        file.write('[memory]\nkind = "summary"\nsize = 1\nsummarize_every = 1\n')
+        file.write('[agent]\nkind = "plan_then_act"\n[prompt]\nreply_prefix = "<action>"\n')
+
+    with hosted_by_gateway(ScriptedPolicy(["<action>sit down</action>"])) as idle:
+        monkeypatch.setenv("CRAFTER_KEY", idle.key)
+        done = evaluated(idle, "validation.test_num_tasks=1", "rollout.horizon=3")
+
+    assert done.exit_code == 0, done.output
+    assert "reply_prefix is left out" in done.output
+    assert {call[0] for call in calls_in(folder)} == {"act", "plan", "remember"}
+    assert "0.0%" in done.output
+
+
+async def agent(task: dict[str, object], endpoint: Endpoint) -> float:
+    async with openai.AsyncOpenAI(**endpoint.openai, max_retries=0) as client:
+        said = await client.chat.completions.create(
+            model="auto", messages=[{"role": "user", "content": f"Which way, {task}?"}]
+        )
+    return float(said.choices[0].message.content is not None)
+
+
+def test_a_hosted_model_answers_a_program(hosted: Hosted, folder: Path) -> None:
+    (folder / "tasks.jsonl").write_text(
+        "".join(f'{{"question": "{n}"}}\n' for n in range(60)), encoding="utf-8"
+    )
+    (folder / "run.toml").write_text(
+        "num_training_steps = 1\ntasks_per_training_step = 2\n[tasks]\nsource = 'tasks.jsonl'\n"
+        "[agent]\nkind = 'function'\nfunction = 'trainer.cli.test_evaluate_hosted:agent'\n"
+        "[validation]\nnum_tasks = 3\ntest_num_tasks = 3\n",
+        encoding="utf-8",
+    )
+
+    done = evaluated(hosted, "--price-prompt", "1", "--price-reply", "1")
+
+    assert done.exit_code == 0, done.output
+    assert "100.0%" in done.output
+    calls = calls_in(folder)
+    assert [(call[1], bool(call[3])) for call in calls] == [("auto", False)] * 3
+    assert all(call[2] for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["--endpoint", "http://127.0.0.1:9/v1"], "connection failed"),
+        (["--model", "other"], "status 404"),
+        (["--key-variable", "WRONG_KEY"], "status 401"),
+        (["--key-variable", "NO_SUCH_KEY"], "not set"),
+        (["--key-variable", "sk-secret-in-plain"], "and not the key itself"),
+        (["--endpoint", "127.0.0.1"], "http://"),
+    ],
+    ids=["address", "model", "key", "no-key", "key-in-plain", "no-address"],
+)
+def test_a_wrong_endpoint_is_named_before_anything_is_played(
+    hosted: Hosted, folder: Path, monkeypatch: pytest.MonkeyPatch, changed: list[str], said: str
+) -> None:
+    monkeypatch.setenv("WRONG_KEY", "sk-of-somebody-else")
+
+    done = evaluated(hosted, *changed)
+
+    assert done.exit_code == 1
+    assert type(done.exception).__name__ == "ConfigError"  # exit code 2 by `main`
+    assert said in str(done.exception)
+    assert "sk-secret-in-plain" not in str(done.exception)
+    assert "sk-of-somebody-else" not in str(done.exception)
+    assert not (folder / "runs").exists()
+
+
+def test_options_of_hosted_models_need_an_endpoint() -> None:
+    done = CliRunner().invoke(app, ["evaluate", "some-run", "--model", "x"])
+
+    assert "--model is for a hosted model" in str(done.exception)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_played_and_starts_no_training_stack(
+    hosted: Hosted, crafter: Crafter, folder: Path
+) -> None:
+    loads = (
+        "import sys\nfrom longhaul_trainer.cli.main import main\ntry:\n    main()\nfinally:\n"
+        "    print('LOADED', sorted({'verl', 'vllm', 'ray'} & set(sys.modules)))\n"
+    )
+    crafter.waits = 0.3
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", loads, *arguments(hosted, "rollout.concurrent_episodes=1")],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "CRAFTER_KEY": hosted.key},
+        )
+        before = len(crafter.prompts)
+        for _ in range(600):
+            if len(crafter.prompts) > before + 6:
+                break
+            signal.sigtimedwait([], 0.1)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        crafter.waits = 0.0
+
+    assert process.returncode == 130, output
+    assert "LOADED []" in output
+    (run,) = runs_in(folder)
+    assert run.status == "cancelled"
+    assert calls_in(folder)

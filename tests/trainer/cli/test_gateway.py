@@ -1,0 +1,227 @@
+"""Tests for `trainer gateway`: a hosted model behind the gateway alone, played by hand."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from sqlalchemy.orm import Session
+from typer.testing import CliRunner
+
+from fakes import ScriptedPolicy
+from hosted_endpoint import Hosted, hosted_by_gateway
+from longhaul_core.errors import ConfigError
+from longhaul_core.store.queries import list_runs
+from longhaul_core.store.session import read_only_engine
+from longhaul_trainer.cli.main import app
+
+
+@pytest.fixture(scope="module")
+def hosted() -> Iterator[Hosted]:
+    with hosted_by_gateway(ScriptedPolicy(["north"])) as one:
+        yield one
+
+
+class Standing:
+    """A gateway that stands in a process of its own."""
+
+    def __init__(self, *given: str, folder: Path, key: str = "") -> None:
+        given = ("gateway", *given, "--port", "0", "--store", str(folder / "by_hand.db"))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()", *given],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "HOSTED_KEY": key},
+        )
+        self.read: list[str] = []
+
+    @classmethod
+    def before(cls, hosted: Hosted, folder: Path) -> "Standing":
+        """In front of a hosted model."""
+        given = ["--endpoint", hosted.openai, "--model", "auto", "--key-variable", "HOSTED_KEY"]
+        given += ["--price-prompt", "1", "--price-reply", "1"]
+        return cls(*given, folder=folder, key=hosted.key)
+
+    def lines_until(self, word: str) -> list[str]:
+        """Lines that it prints next, up to one with the word."""
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        for line in self.process.stdout:
+            lines.append(line.rstrip())
+            self.read.append(line)
+            if word in line:
+                return lines
+        raise AssertionError(f"it ended without {word!r}: {self.read}")
+
+    def environ(self) -> dict[str, str]:
+        """Variables of the next episode that is open."""
+        lines = self.lines_until("AGL_KEY")
+        exports = [line.removeprefix("export ") for line in lines if line.startswith("export")]
+        return dict(line.split("=", 1) for line in exports)
+
+    def interrupt(self) -> str:
+        """The rest of what it prints when it is ended by Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+        rest, _ = self.process.communicate(timeout=120)
+        return rest
+
+
+def ask(environ: dict[str, str]) -> str | None:
+    """One call of a program that was given these variables."""
+    with openai.OpenAI(
+        base_url=environ["OPENAI_BASE_URL"], api_key=environ["OPENAI_API_KEY"], max_retries=0
+    ) as client:
+        said = client.chat.completions.create(
+            model="auto", messages=[{"role": "user", "content": "Which way?"}]
+        )
+    return said.choices[0].message.content
+
+
+def post(url: str, *, key: str, body: object = None) -> httpx.Response:
+    """What is answered to a body with a key."""
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.post(url, headers=headers, json=body, timeout=20, verify=False)
+
+
+@pytest.mark.slow
+def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
+    hosted: Hosted, tmp_path: Path
+) -> None:
+    standing = Standing.before(hosted, tmp_path)
+    try:
+        first = standing.environ()
+        assert ask(first) == "north"
+        done = post(
+            f"{first['LONGHAUL_URL']}/step",
+            key=first["LONGHAUL_KEY"],
+            body={"reward": 0.5, "done": True},
+        )
+        assert done.status_code == 200, done.text
+        ended = standing.lines_until("episode 0:")[-1]
+        second = standing.environ()
+        assert second["OPENAI_API_KEY"] != first["OPENAI_API_KEY"]
+        with pytest.raises(openai.APIStatusError, match="the episode is over"):
+            ask(first)
+
+        address = second["OPENAI_BASE_URL"].partition("/e/")[0]
+        opened = post(f"{address}/episodes", key=first["LONGHAUL_GATEWAY_KEY"])
+        refused = post(f"{address}/episodes", key=second["OPENAI_API_KEY"])
+        assert (opened.status_code, refused.status_code) == (201, 401)
+        assert ask(opened.json()["environ"]) == "north"  # it posts no reward
+        rest = standing.interrupt()
+    finally:
+        standing.process.kill()
+        standing.process.wait()
+
+    assert standing.process.returncode == 0, rest
+    assert "return 0.5" in ended
+    assert "2 episodes of run" in rest
+    assert "it left no reward" in rest
+    with Session(read_only_engine(tmp_path / "by_hand.db")) as session:
+        (run,) = list_runs(session)
+    assert (run.kind, run.status) == ("evaluate", "finished")
+    assert (run.num_episodes, run.num_failed_episodes) == (1, 1)
+    with read_only_engine(tmp_path / "by_hand.db").connect() as connection:
+        costs = connection.exec_driver_sql("SELECT cost_usd FROM calls").scalars().all()
+    assert len(costs) == 2
+    assert all(costs)
+    assert hosted.key.encode() not in (tmp_path / "by_hand.db").read_bytes()
+
+
+RUN = """
+num_training_steps = 1
+tasks_per_training_step = 1
+
+[environment]
+id = "longhaul/NumberLine-v0"
+
+[rollout]
+max_reply_tokens = 6
+max_prompt_tokens = 300
+
+[engine]
+memory_gib = 0.25
+
+[resources]
+device = "cpu"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_agent_is_tried_by_hand_on_weights_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN, encoding="utf-8")
+    standing = Standing("--checkpoint", "tiny", "--config", "run.toml", folder=tmp_path)
+    try:
+        environ = standing.environ()
+        with openai.OpenAI(
+            base_url=environ["OPENAI_BASE_URL"], api_key=environ["OPENAI_API_KEY"], max_retries=0
+        ) as client:
+            named = [model.id for model in client.models.list()]
+            replies = [
+                client.chat.completions.create(
+                    model=name,
+                    messages=[{"role": "user", "content": "Which way?"}],
+                    temperature=0.0,
+                    stream=True,
+                )
+                for name in ("auto", "tiny")
+            ]
+            read = [
+                "".join(part.choices[0].delta.content or "" for part in reply if part.choices)
+                for reply in replies
+            ]
+        body = {"reward": 1.0, "done": True}
+        post(f"{environ['LONGHAUL_URL']}/step", key=environ["LONGHAUL_KEY"], body=body)
+        ended = standing.lines_until("episode 0:")[-1]
+        rest = standing.interrupt()
+    finally:
+        standing.process.kill()
+        standing.process.wait()
+
+    assert standing.process.returncode == 0, rest
+    assert named == ["auto", "tiny"]
+    assert read[0] == read[1] != ""
+    assert "2 steps, return 1" in ended
+    with Session(read_only_engine(tmp_path / "by_hand.db")) as session:
+        (run,) = list_runs(session)
+    assert (run.kind, run.name, run.status) == ("evaluate", "gateway", "finished")
+    assert (run.num_episodes, run.num_failed_episodes) == (1, 0)
+    with read_only_engine(tmp_path / "by_hand.db").connect() as connection:
+        calls = connection.exec_driver_sql(
+            "SELECT reply, num_action_tokens FROM call_detail ORDER BY step_index"
+        ).all()
+        (num_pieces,) = connection.exec_driver_sql("SELECT count(*) FROM token_pieces").one()
+    assert [reply for reply, _ in calls] == read
+    assert all(num_tokens == 6 for _, num_tokens in calls)
+    assert num_pieces > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "or weights as --checkpoint"),
+        (
+            ["--checkpoint", "tiny", "--endpoint", "http://127.0.0.1:1"],
+            "--endpoint is for a hosted",
+        ),
+        (["--endpoint", "http://127.0.0.1:1", "--model", "m", "seed=1"], "seed=1 is for weights"),
+        (["--checkpoint", "tiny", "--weights", "best"], "--weights chooses among a run's weights"),
+        (["--checkpoint", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_gateway_serves_one_model_that_is_there(
+    given: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    answer = CliRunner().invoke(app, ["gateway", *given])
+
+    assert isinstance(answer.exception, ConfigError), answer.output
+    assert said in str(answer.exception)

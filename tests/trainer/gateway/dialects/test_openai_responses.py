@@ -1,0 +1,284 @@
+"""Responses, read and written by OpenAI's own client."""
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+from openai.types.responses import (
+    Response,
+    ResponseFunctionToolCall,
+    ResponseInputParam,
+    ResponseStreamEvent,
+)
+from pydantic import BaseModel, TypeAdapter
+
+from longhaul_core.types import Message, Picture, ToolCall
+from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses
+from longhaul_trainer.gateway.exchange import ApiError
+from reading_events import read_events
+from scripted_gateway import ScriptedGateway
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+REPLIED = Message(
+    role="assistant",
+    content="Hello, wörld\n",
+    reasoning="Let me see.",
+    tool_calls=(
+        ToolCall(id="call_a", name="weather", arguments='{"city": "Paris"}'),
+        ToolCall(id="call_b", name="clock", arguments="{}"),
+    ),
+)
+
+
+class City(BaseModel):
+    city: str
+
+
+@pytest.fixture(scope="module")
+def client(serving: tuple[ScriptedGateway, str]) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{serving[1]}/v1", api_key="key", max_retries=0) as client:
+        yield client
+
+
+def test_a_whole_reply_is_what_was_written(client: openai.OpenAI) -> None:
+    response = client.responses.create(
+        model="everything", input="Hi", instructions="Be brief.", metadata={"a": "b"}
+    )
+
+    assert (response.id, response.status) == ("resp_0123abcd", "completed")
+    assert [item.type for item in response.output] == [
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call",
+    ]
+    assert response.output_text == "Hello, wörld\n"
+    calls = [item for item in response.output if isinstance(item, ResponseFunctionToolCall)]
+    assert [(call.call_id, call.name, call.arguments) for call in calls] == [
+        ("call_a", "weather", '{"city": "Paris"}'),
+        ("call_b", "clock", "{}"),
+    ]
+    assert (response.instructions, response.metadata) == ("Be brief.", {"a": "b"})
+    assert response.usage is not None
+    assert response.usage.input_tokens_details.cached_tokens == 3
+    Response.model_validate(response.model_dump())
+
+
+@pytest.mark.parametrize("model", ["everything", "whole", "text", "empty", "json"])
+def test_the_clients_stream_helper_makes_the_same_of_the_pieces(
+    client: openai.OpenAI, model: str
+) -> None:
+    whole = client.responses.create(model=model, input="Hi")
+    with client.responses.stream(model=model, input="Hi") as stream:
+        helped = stream.get_final_response()
+    last = list(client.responses.create(model=model, input="Hi", stream=True))[-1]
+
+    assert last.type == "response.completed"
+    begun_apart = {"created_at"}
+    assert last.response.model_dump(exclude=begun_apart) == whole.model_dump(exclude=begun_apart)
+    assert helped.output_text == whole.output_text
+    assert [
+        (item.call_id, item.arguments) for item in helped.output if item.type == "function_call"
+    ] == [(item.call_id, item.arguments) for item in whole.output if item.type == "function_call"]
+
+
+def test_events_are_the_clients_own_and_come_in_its_order(address: str) -> None:
+    body = {"model": "everything", "input": "Hi", "stream": True}
+    events = read_events(httpx.post(f"{address}/v1/responses", json=body).content)
+
+    adapter = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
+    read = [adapter.validate_json(event.data) for event in events]
+    assert [event.name for event in events] == [event.type for event in read]
+    assert [event.sequence_number for event in read] == list(range(len(read)))
+    assert [event.type.removeprefix("response.") for event in read] == [
+        *["created", "in_progress"],
+        *["output_item.added", "content_part.added"],
+        *["reasoning_text.delta"] * 2,
+        *["reasoning_text.done", "content_part.done", "output_item.done"],
+        *["output_item.added", "content_part.added"],
+        *["output_text.delta"] * 3,
+        *["output_text.done", "content_part.done", "output_item.done"],
+        "output_item.added",
+        *["function_call_arguments.delta"] * 2,
+        *["function_call_arguments.done", "output_item.done"],
+        "output_item.added",
+        *["function_call_arguments.delta"] * 2,
+        *["function_call_arguments.done", "output_item.done"],
+        "completed",
+    ]
+    places: list[int] = [json.loads(event.data)["output_index"] for event in events[2:-1]]
+    assert places == sorted(places)
+    last = read[-1]
+    assert last.type == "response.completed"
+    assert [item.type for item in last.response.output] == [
+        event.item.type for event in read if event.type == "response.output_item.done"
+    ]
+
+
+def test_a_reply_cut_at_its_length_is_incomplete(client: openai.OpenAI) -> None:
+    whole = client.responses.create(model="cut", input="Hi")
+    events = list(client.responses.create(model="cut", input="Hi", stream=True))
+
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    for response in (whole, last.response):
+        assert response.status == "incomplete"
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+
+
+def test_items_of_one_reply_become_the_message_that_they_were(
+    client: openai.OpenAI, gateway: ScriptedGateway
+) -> None:
+    first = client.responses.create(model="everything", input="Hi")
+    items: ResponseInputParam = [
+        {"role": "user", "content": "Hi"},
+        *first.output,  # type: ignore[list-item]
+        {"type": "function_call_output", "call_id": "call_a", "output": "Rain"},
+        {"type": "function_call_output", "call_id": "call_b", "output": "Noon"},
+    ]
+    client.responses.create(model="text", input=items)
+
+    assert gateway.last.messages == (
+        Message(role="user", content="Hi"),
+        REPLIED,
+        Message(role="tool", content="Rain", tool_call_id="call_a"),
+        Message(role="tool", content="Noon", tool_call_id="call_b"),
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_goes_on_from_the_one_that_it_names(
+    address: str, gateway: ScriptedGateway, stream: bool
+) -> None:
+    gateway.history.clear()
+    body: dict[str, object] = {"model": "everything", "input": "Hi", "instructions": "Be brief."}
+    answer = httpx.post(f"{address}/v1/responses", json={**body, "stream": stream})
+    named = (
+        answer.json()["id"]
+        if not stream
+        else "resp_" + answer.headers["x-request-id"][len("req_") :]
+    )
+    httpx.post(
+        f"{address}/v1/responses",
+        json={
+            "model": "text",
+            "previous_response_id": named,
+            "instructions": "Be kind.",
+            "input": [{"type": "function_call_output", "call_id": "call_a", "output": "Rain"}],
+        },
+    ).raise_for_status()
+
+    assert gateway.last.messages == (
+        Message(role="system", content="Be kind."),
+        Message(role="user", content="Hi"),
+        REPLIED,
+        Message(role="tool", content="Rain", tool_call_id="call_a"),
+    )
+
+
+def test_a_response_that_was_not_stored_cannot_be_named(
+    client: openai.OpenAI, gateway: ScriptedGateway
+) -> None:
+    gateway.history.clear()
+    first = client.responses.create(model="text", input="Hi", store=False)
+
+    with pytest.raises(openai.NotFoundError, match="no response of that id"):
+        client.responses.create(model="text", input="Go on", previous_response_id=first.id)
+
+
+def test_without_a_history_every_item_must_be_sent() -> None:
+    with pytest.raises(ApiError, match="send all items"):
+        OpenAIResponses().read(
+            {"model": "text", "input": "Hi", "previous_response_id": "resp_1"}, path={}
+        )
+
+
+def test_everything_that_the_client_sends_is_read(
+    client: openai.OpenAI, gateway: ScriptedGateway
+) -> None:
+    client.responses.create(
+        model="text",
+        instructions="Be brief.",
+        input=[
+            {"role": "developer", "content": "Really."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "What is this?"},
+                    {
+                        "type": "input_image",
+                        "detail": "auto",
+                        "image_url": f"data:image/jpeg;base64,{PNG}",
+                    },
+                ],
+            },
+        ],
+        tools=[{"type": "function", "name": "weather", "parameters": {}, "strict": True}],
+        tool_choice={"type": "function", "name": "weather"},
+        parallel_tool_calls=False,
+        max_output_tokens=9,
+        temperature=0,
+        reasoning={"effort": "low"},
+        include=["reasoning.encrypted_content"],
+        text={"format": {"type": "json_object"}},
+    )
+
+    asked = gateway.last
+    picture = asked.messages[2].content[1]
+    assert isinstance(picture, Picture)
+    assert picture.media_type == "image/png"  # what its bytes are
+    assert asked.messages == (
+        Message(role="system", content="Be brief."),
+        Message(role="system", content="Really."),
+        Message(role="user", content=("What is this?", picture)),
+    )
+    assert [(tool.name, tool.parameters) for tool in asked.tools] == [("weather", "{}")]
+    assert asked.altered == {
+        "tool_choice": {"name": "weather"},
+        "parallel_tool_calls": False,
+        "structured_outputs": {"json_object": True},
+    }
+    assert (asked.max_tokens, asked.temperature) == (9, 0)
+
+
+def test_a_parsed_reply_is_read_by_the_clients_helper(client: openai.OpenAI) -> None:
+    response = client.responses.parse(model="json", input="Hi", text_format=City)
+
+    assert response.output_parsed == City(city="Paris")
+
+
+def test_errors_in_the_midst_of_a_stream_reach_the_program(client: openai.OpenAI) -> None:
+    events = list(client.responses.create(model="fails", input="Hi", stream=True))
+
+    error, last = events[-2:]
+    assert error.type == "error"
+    assert error.message == "the endpoint is away"
+    assert last.type == "response.failed"
+    assert last.response.error is not None
+    assert last.response.error.message == "the endpoint is away"
+
+
+@pytest.mark.parametrize(
+    ("further", "parameter"),
+    [
+        ({"background": True}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"include": ["message.output_text.logprobs"]}, "include[0]"),
+        ({"n": 2}, "n"),
+    ],
+)
+def test_what_is_not_understood_is_named(
+    client: openai.OpenAI, further: dict[str, object], parameter: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model="text", input="Hi", extra_body=further)
+
+    assert caught.value.param == parameter

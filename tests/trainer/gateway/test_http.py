@@ -1,0 +1,420 @@
+"""HTTP around a dialect: what is read, when it is sent, and what is left when a client goes."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from longhaul_core.policy import ReplyPart
+from longhaul_trainer.gateway import http
+from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
+from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
+from longhaul_trainer.gateway.exchange import (
+    ApiError,
+    ChatReply,
+    ChatRequest,
+    Choice,
+    Delta,
+    Dialect,
+    Usage,
+)
+from longhaul_trainer.gateway.http import Answer, Incoming, error_response, json_object, respond
+from reading_events import read_events
+
+OnDelta = Callable[[Delta], None] | None
+BODY = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def reply_of(text: str) -> ChatReply:
+    return ChatReply(
+        id="1",
+        created=1,
+        model="m",
+        choices=[Choice(text=text)],
+        usage=Usage(prompt_tokens=1, reply_tokens=1),
+    )
+
+
+def piece(text: str) -> Delta:
+    return Delta(choice=0, part=ReplyPart(text=text))
+
+
+class Client:
+    """One request as a server hands it to an application, and what the application sends."""
+
+    def __init__(
+        self, body: bytes = b"", *, headers: Sequence[tuple[str, str]] = (), size: int = 1 << 16
+    ) -> None:
+        self.leaves = asyncio.Event()
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.got = asyncio.Event()
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.bodies: list[bytes] = []
+        self.ended = False
+        self._pieces = [body[start : start + size] for start in range(0, len(body), size)] or [b""]
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "method": "POST",
+            "path": "/",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers],
+        }
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.bodies)
+
+    @property
+    def request(self) -> Incoming:
+        return Incoming(self.scope, self.receive)
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self._pieces:
+            body = self._pieces.pop(0)
+            return {"type": "http.request", "body": body, "more_body": bool(self._pieces)}
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        await self.reads.wait()
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            self.bodies.append(message["body"])
+            self.ended = not message.get("more_body", False)
+        self.got.set()
+
+    async def next_piece(self) -> None:
+        """Wait until more was sent."""
+        await self.got.wait()
+        self.got.clear()
+
+    async def ask(
+        self, dialect: Dialect, answer: Answer, *, stream: bool, keep_alive_seconds: float = 60.0
+    ) -> None:
+        """Send the request, and read all of the answer."""
+        body = {**BODY, "stream": stream}
+        response = await respond(
+            self.request,
+            dialect,
+            body,
+            path={},
+            answer=answer,
+            keep_alive_seconds=keep_alive_seconds,
+        )
+        await response(self.scope, self.receive, self.send)
+
+
+def text_of(client: Client) -> str:
+    """What the chunks of a chat completion say."""
+    events = [event.data for event in read_events(client.body)]
+    assert events.pop() == "[DONE]"
+    return "".join(json.loads(event)["choices"][0]["delta"].get("content", "") for event in events)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a test on a loop, and hold it to leave no task behind."""
+
+    async def whole() -> None:
+        await test()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(whole())
+
+
+def test_a_piece_is_sent_before_the_next_one_is_written() -> None:
+    async def test() -> None:
+        client, more = Client(), asyncio.Event()
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            assert on_delta is not None
+            on_delta(piece("Hell"))
+            await more.wait()
+            on_delta(piece("o"))
+            return reply_of("Hello")
+
+        asking = asyncio.create_task(client.ask(OpenAIChat(), answer, stream=True))
+        while b"Hell" not in client.body:
+            await client.next_piece()
+        assert not client.ended
+        more.set()
+        await asking
+        assert text_of(client) == "Hello"
+        assert client.headers["content-type"].startswith("text/event-stream")
+        assert client.headers["x-request-id"].startswith("req_")
+
+    run(test)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_cancels_its_answer(stream: bool) -> None:
+    async def test() -> None:
+        client, cancelled, began = Client(), asyncio.Event(), asyncio.Event()
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            if on_delta is not None:
+                on_delta(piece("Hell"))
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0)  # whoever answers may need a moment to tell the engine
+                cancelled.set()
+                raise
+            raise AssertionError
+
+        asking = asyncio.create_task(client.ask(OpenAIChat(), answer, stream=stream))
+        await began.wait()
+        client.leaves.set()
+        await asking
+        assert cancelled.is_set()
+        assert b"[DONE]" not in client.body
+
+    run(test)
+
+
+def test_a_server_that_stops_cancels_the_answer_too() -> None:
+    async def test() -> None:
+        client, began = Client(), asyncio.Event()
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            began.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        asking = asyncio.create_task(client.ask(OpenAIChat(), answer, stream=True))
+        await began.wait()
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+
+    run(test)
+
+
+def test_a_slow_client_costs_no_more_than_the_reply() -> None:
+    async def test() -> None:
+        client = Client()
+        client.reads.clear()
+        words = [f"{number} " for number in range(20_000)]
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            assert on_delta is not None
+            for word in words:
+                on_delta(piece(word))
+                if word.endswith("00 "):
+                    await asyncio.sleep(0)
+            client.reads.set()
+            return reply_of("".join(words))
+
+        await client.ask(OpenAIChat(), answer, stream=True)
+        assert text_of(client) == "".join(words)
+        assert len(read_events(client.body)) < 10
+
+    run(test)
+
+
+def test_a_client_that_reads_nothing_for_long_counts_as_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "_STALLED_SECONDS", 0.05)
+
+    async def test() -> None:
+        client = Client()
+        client.reads.clear()
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            assert on_delta is not None
+            on_delta(piece("Hello"))
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        await client.ask(OpenAIChat(), answer, stream=True)
+        assert client.bodies == []
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sign"),
+    [(OpenAIChat(), b": waiting\n\n"), (AnthropicMessages(), b'data: {"type":"ping"}\n\n')],
+)
+def test_a_silent_engine_is_no_silent_stream(dialect: Dialect, sign: bytes) -> None:
+    async def test() -> None:
+        client = Client()
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            while client.body.count(sign) < 3:
+                await client.next_piece()
+            return reply_of("Hello")
+
+        await client.ask(dialect, answer, stream=True, keep_alive_seconds=0.01)
+        assert b"Hello" in client.body
+
+    run(test)
+
+
+def test_an_error_before_the_first_piece_is_an_answer_and_one_after_it_an_event() -> None:
+    async def test() -> None:
+        async def refuses(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            raise ApiError("rate_limited", "slower")
+
+        async def breaks(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            assert on_delta is not None
+            on_delta(piece("Hell"))
+            raise ApiError("rate_limited", "slower")
+
+        before, after = Client(), Client()
+        await before.ask(OpenAIChat(), refuses, stream=True)
+        await after.ask(OpenAIChat(), breaks, stream=True)
+
+        assert (before.status, after.status) == (429, 200)
+        assert json.loads(before.body)["error"]["message"] == "slower"
+        assert before.headers["x-should-retry"] == "true"
+        *_, last = read_events(after.body)
+        assert json.loads(last.data)["error"]["message"] == "slower"
+        assert after.ended
+
+    run(test)
+
+
+def test_a_mistake_of_ours_is_raised_on_and_told_to_nobody() -> None:
+    async def test() -> None:
+        async def crashes(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            if on_delta is not None:
+                on_delta(piece("Hell"))
+            raise RuntimeError("secret")
+
+        for stream in (False, True):
+            client = Client()
+            with pytest.raises(RuntimeError, match="secret"):
+                await client.ask(OpenAIChat(), crashes, stream=stream)
+            assert b"secret" not in client.body
+        *_, last = read_events(client.body)
+        assert json.loads(last.data)["error"]["code"] == "internal_error"
+
+    run(test)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_another_cancels_is_gone(stream: bool) -> None:
+    async def test() -> None:
+        client = Client()
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            raise asyncio.CancelledError  # as when its episode is closed
+
+        await client.ask(OpenAIChat(), answer, stream=stream)
+        assert client.status == 410
+        assert client.headers["x-should-retry"] == "false"
+
+    run(test)
+
+
+def test_a_body_that_the_dialect_refuses_is_never_answered() -> None:
+    async def test() -> None:
+        client = Client()
+
+        async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+            raise AssertionError
+
+        response = await respond(
+            client.request, OpenAIChat(), {"model": "m"}, path={}, answer=answer
+        )
+        assert response.status_code == 400
+        assert response.headers["content-type"] == "application/json"
+
+    run(test)
+
+
+def test_a_key_that_is_wrong_is_asked_for_again() -> None:
+    response = error_response(OpenAIChat(), ApiError("authentication", "no such key"))
+
+    assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def body_of(client: Client, *, max_bytes: int = 1_000) -> dict[str, object]:
+    request = client.request
+    sent = asyncio.run(request.read(max_bytes=max_bytes))
+    encoding = request.headers.get("content-encoding", "identity")
+    return asyncio.run(json_object(sent, encoding=encoding, max_bytes=max_bytes))
+
+
+def zipped(client_body: bytes) -> Client:
+    return Client(client_body, headers=[("content-encoding", "gzip")], size=50)
+
+
+def test_a_body_may_be_packed() -> None:
+    text = json.dumps({"a": "ä" * 100}).encode()
+
+    assert body_of(Client(text)) == body_of(zipped(gzip.compress(text))) == {"a": "ä" * 100}
+
+
+@pytest.mark.parametrize("num_bytes", [1_000, 262_144, 300_000, 9_000_000])
+def test_a_long_packed_body_does_not_hold_the_event_loop(num_bytes: int) -> None:
+    text = json.dumps({"a": "b" * (num_bytes - len('{"a": ""}'))}).encode()
+    threads: list[str] = []
+
+    async def unpacked(max_bytes: int) -> dict[str, object]:
+        asyncio.get_running_loop().set_default_executor(Watched(threads))
+        return await json_object(gzip.compress(text), encoding="gzip", max_bytes=max_bytes)
+
+    assert asyncio.run(unpacked(num_bytes)) == json.loads(text)
+    assert bool(threads) == (num_bytes > 262_145)
+    with pytest.raises(ApiError, match=f"{num_bytes - 1:,} bytes"):
+        asyncio.run(unpacked(num_bytes - 1))
+
+
+class Watched(ThreadPoolExecutor):
+    """Says that work was given to it."""
+
+    def __init__(self, given: list[str]) -> None:
+        super().__init__(max_workers=1)
+        self._given = given
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401
+        self._given.append(repr(fn))
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_a_body_is_bounded_as_it_is_sent_and_as_it_is_unpacked() -> None:
+    for client in (
+        Client(b'"' + b"a" * 2_000),
+        zipped(gzip.compress(b"a" * 100_000_000)),
+        zipped(gzip.compress(b'"' + b"a" * 1_000)),
+    ):
+        with pytest.raises(ApiError, match="1,000 bytes") as caught:
+            body_of(client)
+        assert caught.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        Client(b""),
+        Client(b"{"),
+        Client(b"[]"),
+        Client(b'{"a": NaN}'),
+        Client(b'{"a": 1e999}'),
+        Client(b'{"a": "\\ud800"}'),
+        Client(b'{"a": "\xff"}'),
+        Client(b'{"a":' * 101 + b"{}" + b"}" * 101),
+        Client(b"[" * 900),
+        Client(b"{}", headers=[("content-encoding", "br")]),
+        zipped(b"{}"),
+        zipped(gzip.compress(b"{}")[:-9]),
+        zipped(gzip.compress(b"{}") * 2),
+    ],
+    ids=lambda client: repr(client._pieces[0][:20]),  # pyright: ignore[reportPrivateUsage]
+)
+def test_a_body_that_is_no_object_of_json_is_refused(client: Client) -> None:
+    with pytest.raises(ApiError) as caught:
+        body_of(client)
+
+    assert caught.value.status == 400

@@ -1,0 +1,38 @@
+"""A program that takes its time: two calls, some seconds apart (its argument, else one).
+
+Its reward differs by the replies.
+"""
+
+import json
+import os
+import sys
+import time
+import urllib.request
+from typing import Any
+
+
+def ask(text: str) -> str:
+    body: dict[str, Any] = {"model": "auto", "messages": [{"role": "user", "content": text}]}
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={
+            "Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}",
+            "Content-Type": "application/json",
+        },
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return str(json.load(answer)["choices"][0]["message"])
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    first = ask(f"{task['place']}: which way?")
+    time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0)
+    second = ask(f"{task['place']}, and then?")
+    result = {"reward": len(set(first + second)) % 7 / 10, "success": False}
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
