@@ -22,6 +22,7 @@ isolated: ## Each package's tests with only what that package declares
 	uv run --isolated --package longhaul-core --extra postgresql --no-default-groups --group test pytest tests/core
 	uv run --isolated --package longhaul-envs --no-default-groups --group test pytest tests/envs tests/contracts/test_environments.py
 	uv run --isolated --package longhaul-trainer --extra cpu --no-default-groups --group test pytest tests/trainer -m "not slow"
+	uv run --isolated --package longhaul-trainer --extra cpu --with ./packages/client --no-default-groups --group test pytest tests/client
 	uv run --isolated --package longhaul-api --no-default-groups --group test pytest tests/apps/api
 	uv run --isolated --package longhaul-viewer --no-default-groups --group test pytest tests/apps/viewer -m "not slow"
 gpu: ## From now on, every `uv run` uses vLLM's CUDA build
