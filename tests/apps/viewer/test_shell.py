@@ -84,6 +84,36 @@ def test_back_takes_back_each_click_without_loading_the_page_anew(
     assert page.evaluate("() => window.sameDocument") is True
 
 
+LATE = """
+window.WebSocket = class extends WebSocket {
+  set onmessage(listener) { super.onmessage = (event) => setTimeout(() => listener(event), 400); }
+  addEventListener(kind, listener, ...rest) {
+    const late = (event) => setTimeout(() => listener(event), 400);
+    super.addEventListener(kind, kind === "message" ? late : listener, ...rest);
+  }
+};
+"""
+"""What the server sends arrives 0.4 s late, as from far away or from a busy machine."""
+
+
+def test_a_page_left_before_it_came_makes_no_entry_in_the_history(
+    page: Page, viewer: str, sample: SampleStore
+) -> None:
+    page.add_init_script(LATE)
+    start = f"{viewer}/{links.RUNS}"
+    open_page(page, start)
+    page.locator("tr.link a").last.click()
+    page.wait_for_url("**/run?*")
+    entries = page.evaluate("() => history.length")
+    page.wait_for_timeout(100)  # the server has the click, the page has none of the answer
+    page.go_back()
+    page.wait_for_timeout(1_500)
+    assert shown(page)[0] == start
+    assert page.evaluate("() => history.length") == entries
+    page.go_forward()
+    page.wait_for_url("**/run?*")
+
+
 ADDRESSES = {
     "runs": "runs?find=gigpo",
     "curves": "run?run={run}&metric=train%2Fweight_norm&smoothing=0.9&log=yes",

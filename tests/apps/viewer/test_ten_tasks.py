@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from apps.browser import browser_page, running_viewer
+from apps.browser import browser_page, running_viewer, settle
 
 pytestmark = pytest.mark.slow
 MOST_CLICKS = 4
@@ -42,6 +42,14 @@ class Researcher:
     def link(self, name: str) -> Locator:
         """The first link of that text."""
         return self.page.get_by_role("link", name=name).first
+
+    def choose(self, label: str, option: str) -> None:
+        """Open a menu of that label and take the first option with that text: two clicks."""
+        menu = self.page.get_by_test_id("stSelectbox").filter(has_text=label)
+        expect(menu).to_be_visible()
+        settle(self.page)  # a page that is still drawn closes its menus
+        self.click(menu.get_by_role("combobox"))
+        self.click(self.page.get_by_role("option").filter(has_text=option).first)
 
     def open_episodes(self, run: str) -> None:
         """The episodes of a run: two clicks."""
@@ -74,8 +82,7 @@ def what_changed_in_the_prompt(one: Researcher) -> None:
 def groups_without_signal(one: Researcher) -> None:
     one.click(one.link("errands"))
     one.click(one.link("Groups"))
-    one.click(one.page.get_by_role("combobox").first)
-    one.click(one.page.get_by_role("option", name="no signal"))
+    one.choose("Show", "no signal")
     expect(one.page.locator("tr.link", has_text="no signal").first).to_be_visible()
 
 
@@ -94,8 +101,7 @@ def tasks_that_flipped(one: Researcher) -> None:
 
 def repeated_actions(one: Researcher) -> None:
     one.click(one.link("SQL"))
-    one.click(one.page.get_by_role("combobox").first)
-    one.click(one.page.get_by_role("option").filter(has_text="repeat").first)
+    one.choose("A question", "repeat")
     one.click(one.page.get_by_role("button", name="Ask"))
     expect(one.page.get_by_text("rows in").first).to_be_visible()
 

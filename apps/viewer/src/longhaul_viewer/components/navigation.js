@@ -2,10 +2,15 @@
 
    Streamlit follows the browser's Back and Forward by `popstate`: it reads the address and runs the
    page that stands there. A click on a link does the same here: the address becomes a new entry of
-   the history, and `popstate` is announced. Without this listener a link is still a link. */
+   the history, and `popstate` is announced. Without this listener a link is still a link.
+
+   Streamlit also puts the page that a run of the script shows into the address. A run that another
+   click or Back has overtaken would put its own page there, so entries that leave the page are made
+   here alone. */
 
 const KEY = "longhaulNavigation";
 const DOUBLE_CLICK_MS = 350; // Plotly takes two clicks within 300 ms as a double click
+const pushState = window.history.pushState.bind(window.history);
 let clicked;
 
 function pageOf(url) {
@@ -19,9 +24,14 @@ function visit(address, event) {
     return;
   }
   const leaves = pageOf(url) !== pageOf(window.location);
-  window.history.pushState({}, "", url);
+  pushState({}, "", url);
   window.dispatchEvent(new PopStateEvent("popstate", { state: {} }));
   if (leaves) document.querySelector('[data-testid="stMain"]')?.scrollTo(0, 0);
+}
+
+function pushStateOfThisPage(state, unused, url) {
+  const leaves = url && pageOf(new URL(url, document.baseURI)) !== pageOf(window.location);
+  if (!leaves) pushState(state, unused, url);
 }
 
 function followLink(event) {
@@ -64,6 +74,7 @@ export default function ({ data }) {
   const known = window[KEY] !== undefined;
   window[KEY] = { pages: data.pages };
   if (known) return;
+  window.history.pushState = pushStateOfThisPage;
   document.addEventListener("click", followLink, true);
   document.addEventListener("pointerover", watchChart, true);
 }
