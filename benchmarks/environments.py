@@ -137,20 +137,17 @@ def serve_agentgym(port: int) -> None:
     environments: dict[int, gymnasium.Env[str, str]] = {}
     tasks = environment_source(SPEC).tasks(Split.TRAIN)
 
-    @app.post("/create")
-    def create(body: CreateBody) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+    def create(body: CreateBody) -> dict[str, Any]:
         del body
         environments[len(environments)] = SPEC.make()
         return {"id": len(environments) - 1}
 
-    @app.post("/reset")
-    def reset(body: ResetBody) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+    def reset(body: ResetBody) -> dict[str, Any]:
         task = tasks[body.data_idx]
         text, _ = environments[body.id].reset(seed=task.seed, options={"task_id": task.task_id})
         return {"observation": text, "reward": 0.0, "done": False}
 
-    @app.post("/step")
-    def step(body: StepBody) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+    def step(body: StepBody) -> dict[str, Any]:
         text, reward, terminated, truncated, info = environments[body.id].step(body.action)
         return {
             "observation": text,
@@ -159,6 +156,8 @@ def serve_agentgym(port: int) -> None:
             "available_actions": info["admissible_actions"],
         }
 
+    for route in (create, reset, step):
+        app.post(f"/{route.__name__}")(route)
     print("ready", flush=True)
     uvicorn.run(app, port=port, log_level="warning", access_log=False)
 

@@ -23,7 +23,7 @@ __all__ = ["LonghaulError", "extra_body", "headers", "reward", "step", "task"]
 SECONDS = 60.0
 """For one request."""
 
-_DEFAULTS = {"reward": None, "anchor_state": None, "done": False, "train": True, "agent": ""}
+_DEFAULTS = {"anchor_state": None, "done": False, "train": True, "agent": ""}
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _warned = False
 
@@ -140,16 +140,16 @@ def headers(
     return found
 
 
-def _report(**values: object) -> dict[str, object]:
+def _report(*, reward: float | None, **others: object) -> dict[str, object]:
     """What differs from its default."""
-    report = {key: value for key, value in values.items() if value != _DEFAULTS[key]}
-    if values["reward"] is not None:
-        report["reward"] = _finite(values["reward"])
+    report = {key: value for key, value in others.items() if value != _DEFAULTS[key]}
+    if reward is not None:
+        report["reward"] = _finite(reward)
     return report
 
 
-def _finite(value: object) -> float:
-    number = float(value)  # type: ignore[arg-type]
+def _finite(value: float) -> float:
+    number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"a reward must be finite, got {number}")
     return number

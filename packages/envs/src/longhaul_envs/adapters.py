@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_envs.pictures import text_picture
+from longhaul_envs.registration import register
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["DiscreteAsText"]
@@ -190,8 +191,4 @@ def _marked(drawn: str) -> str:
     return text
 
 
-gymnasium.register(  # pyright: ignore[reportUnknownMemberType]  Gymnasium's `kwargs`
-    "text/Discrete-v0",
-    entry_point="longhaul_envs.adapters:DiscreteAsText",
-    disable_env_checker=True,
-)
+register("text/Discrete-v0", "longhaul_envs.adapters:DiscreteAsText")

@@ -1,9 +1,5 @@
 """Blackjack: come nearer to 21 than the dealer."""
 
-import gymnasium
+from longhaul_envs.registration import register
 
-gymnasium.register(  # pyright: ignore[reportUnknownMemberType]  Gymnasium's `kwargs`
-    "longhaul/Blackjack-v0",
-    entry_point="longhaul_envs.blackjack.environment:Blackjack",
-    disable_env_checker=True,  # the contract suite checks it
-)
+register("longhaul/Blackjack-v0", "longhaul_envs.blackjack.environment:Blackjack")

@@ -1,9 +1,5 @@
 """SQL: answer a question about a database by a query, after as many looks at it as needed."""
 
-import gymnasium
+from longhaul_envs.registration import register
 
-gymnasium.register(  # pyright: ignore[reportUnknownMemberType]  Gymnasium's `kwargs`
-    "longhaul/SQL-v0",
-    entry_point="longhaul_envs.sql.environment:SQL",
-    disable_env_checker=True,  # the contract suite checks it
-)
+register("longhaul/SQL-v0", "longhaul_envs.sql.environment:SQL")

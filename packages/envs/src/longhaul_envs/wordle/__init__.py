@@ -1,9 +1,5 @@
 """Wordle: find a word of five letters, and learn a little from each guess."""
 
-import gymnasium
+from longhaul_envs.registration import register
 
-gymnasium.register(  # pyright: ignore[reportUnknownMemberType]  Gymnasium's `kwargs`
-    "longhaul/Wordle-v0",
-    entry_point="longhaul_envs.wordle.environment:Wordle",
-    disable_env_checker=True,  # the contract suite checks it
-)
+register("longhaul/Wordle-v0", "longhaul_envs.wordle.environment:Wordle")
