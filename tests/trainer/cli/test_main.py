@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from longhaul_trainer.cli.arguments import console_of
@@ -427,3 +428,16 @@ def test_help_says_what_the_exit_codes_mean(command: str) -> None:
 
     assert done.exit_code == 0
     assert "130 cancelled" in words(done.stdout)
+
+
+@pytest.mark.parametrize("command", app.registered_commands, ids=lambda one: one.callback.__name__)
+def test_help_has_the_first_sentence_of_a_command_as_it_was_written(command: CommandInfo) -> None:
+    """A word in square brackets would be taken for markup, and left out."""
+    assert command.callback is not None
+    first = (command.callback.__doc__ or "").split("\n\n")[0]
+    name = command.name or command.callback.__name__.replace("_", "-")
+
+    done = CliRunner().invoke(app, [name, "--help"])
+
+    assert first
+    assert words(first) in words(done.stdout)

@@ -82,7 +82,7 @@ def evaluate(  # noqa: PLR0913  options of a command
     runs_directory: RunsDirectory = Path("runs"),
     skip_doctor: SkipDoctor = False,
 ) -> None:
-    """Play a fixed panel as [validation] says, and store the episodes as a run of their own.
+    """Play a fixed panel as `validation` says, and store the episodes as a run of their own.
 
     The model is a run's, a folder's, or one that another server hosts (--endpoint, --model).
     """
