@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.registration import register
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
@@ -46,7 +46,7 @@ _MARKS: Mapping[str, str] = {"41": "[]", "42": "{}", "43": "<>", "34;1": "()", "
 _COLOUR = re.compile("\x1b\\[([0-9;]+)m")
 
 
-class DiscreteAsText(gymnasium.Env[str, str]):
+class DiscreteAsText(DrawnEnv[str]):
     """An environment with numbered actions, played by their names and seen as it draws itself.
 
     Task:
@@ -59,8 +59,6 @@ class DiscreteAsText(gymnasium.Env[str, str]):
         `admissible_actions`: every action, or those that an `action_mask` names.
         `action_accepted`.
     """
-
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
 
     def __init__(
         self,

@@ -6,10 +6,12 @@ file; their space is `picture_space()`. `text_picture` is the `render` of a worl
 
 import textwrap
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from io import BytesIO
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+import gymnasium
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Dict, Text
@@ -18,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from longhaul_envs.text import text_space
 
-__all__ = ["PNG", "is_observation_space", "picture_space", "png", "text_picture"]
+__all__ = ["PNG", "DrawnEnv", "is_observation_space", "picture_space", "png", "text_picture"]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -27,6 +29,19 @@ _MARGIN, _SCALE = 4, 2
 _INK, _PAPER = 32, 250
 _PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212\u2022", "''\"\"---*")
 """Typographic characters that the font lacks, and those that read the same."""
+
+Seen = TypeVar("Seen")
+
+
+class DrawnEnv(gymnasium.Env[Seen, str], ABC):
+    """An environment of text actions that draws its state for people."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
+    render_mode: str | None = "rgb_array"
+
+    @abstractmethod
+    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The state as a picture: (height, width, 3), red, green and blue."""
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -15,13 +14,13 @@ from longhaul_envs.alfworld.engine import NOTHING_HAPPENS, Engine
 from longhaul_envs.alfworld.expert import next_move
 from longhaul_envs.alfworld.game import Game
 from longhaul_envs.alfworld.prompt import prompt_for
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["ALFWorld"]
 
 
-class ALFWorld(gymnasium.Env[str, str]):
+class ALFWorld(DrawnEnv[str]):
     """Do an errand in a room.
 
     Task:
@@ -41,7 +40,6 @@ class ALFWorld(gymnasium.Env[str, str]):
         `admissible_actions`. `anchor_state`: the game's facts. `success`. `action_accepted`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium's
     episodes_per_process: ClassVar[int] = 4
 
     def __init__(
@@ -62,7 +60,6 @@ class ALFWorld(gymnasium.Env[str, str]):
             show_goal=show_goal,
             wording=wording,
         )
-        self.render_mode = "rgb_array"
         self.observation_space = text_space()
         self.action_space = text_space(MAX_ACTION_CHARACTERS)
         self._engine: Engine | None = None
@@ -112,7 +109,7 @@ class ALFWorld(gymnasium.Env[str, str]):
         info = self._info(engine, accepted=accepted)
         return self._observe(game, seen), float(won), won, False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         engine, _ = self._playing()
         facts = engine.state_text().partition(" ")[2].replace("; ", "\n")
         return text_picture(f"{self._text}\n\n{facts}")

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from longhaul_core.types import Split, Task
 from longhaul_envs.appworld import tasks as task_list
 from longhaul_envs.appworld.process import AppWorldProcess
 from longhaul_envs.appworld.prompt import PROMPT
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.task_lists import content_hash
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
@@ -32,7 +31,7 @@ _FAILED = "Execution failed"
 """How the package's output begins where code raised, was refused, or took too long."""
 
 
-class AppWorld(gymnasium.Env[str, str]):
+class AppWorld(DrawnEnv[str]):
     """Do a person's task in their apps by writing Python.
 
     Task:
@@ -53,9 +52,6 @@ class AppWorld(gymnasium.Env[str, str]):
         `success`: every test passes. `action_accepted`: False if nothing ran, or it failed. No
         admissible actions.
     """
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  declared by Gymnasium
-    render_mode = "rgb_array"
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of AppWorldOptions
         self.options = options_from(
@@ -131,7 +127,7 @@ class AppWorld(gymnasium.Env[str, str]):
         info = self._info(accepted=not output.startswith(_FAILED), success=success)
         return self._observe(), reward, self._over, False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         return text_picture(self._observe())
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -15,12 +14,13 @@ from longhaul_envs.babyai.actions import high_level_actions, primitive_actions
 from longhaul_envs.babyai.expert import Expert
 from longhaul_envs.babyai.prompt import prompt_for
 from longhaul_envs.babyai.world import Move, Sight, World
+from longhaul_envs.pictures import DrawnEnv
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["BabyAI"]
 
 
-class BabyAI(gymnasium.Env[str, str]):
+class BabyAI(DrawnEnv[str]):
     """Carry out an instruction among keys, balls, boxes and doors.
 
     Task:
@@ -45,8 +45,6 @@ class BabyAI(gymnasium.Env[str, str]):
         world and of what the agent knows of it. `success`. `action_accepted`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(
@@ -124,7 +122,7 @@ class BabyAI(gymnasium.Env[str, str]):
         info = self._info(success=success, accepted=True)
         return self._text, reward, outcome.terminated, outcome.truncated, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """MiniGrid's picture of the whole world; what is in view is lit."""
         return self._playing().picture()
 

@@ -3,7 +3,6 @@
 from random import Random
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from longhaul_envs.blackjack.rules import (
 )
 from longhaul_envs.cards.deck import Card, draw_card
 from longhaul_envs.cards.drawing import CardRow, table_picture
-from longhaul_envs.pictures import picture_space, png
+from longhaul_envs.pictures import DrawnEnv, picture_space, png
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["Blackjack"]
@@ -31,7 +30,7 @@ _GOAL = "Goal: come nearer to 21 than the dealer"
 _VERDICTS = {1.0: "You win", 0.0: "A draw", -1.0: "You lose"}
 
 
-class Blackjack(gymnasium.Env[Any, str]):
+class Blackjack(DrawnEnv[Any]):
     """Come nearer to 21 than the dealer.
 
     Task:
@@ -52,8 +51,6 @@ class Blackjack(gymnasium.Env[Any, str]):
         `success`: a win. `action_accepted`: False for anything but `hit` and `stand`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
     expert_may_lose: ClassVar[str] = "the best play loses to the cards that come"
 
@@ -119,7 +116,7 @@ class Blackjack(gymnasium.Env[Any, str]):
         info = self._info(accepted=word in _ACTIONS)
         return self._observe(said), self._reward or 0.0, is_over, False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The table, the dealer's cards above: (352, 422, 3), 36 higher once it is over."""
         dealer = self._dealer if self._reward is not None else [*self._dealer[:1], None]
         rows = [CardRow("Dealer", dealer), CardRow("You", self._player)]

@@ -1,12 +1,11 @@
 """The game of EZPoints and Points24: write a formula of card values, unit by unit."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from longhaul_envs.cards.deck import Card, named
 from longhaul_envs.cards.drawing import CardRow, table_picture
 from longhaul_envs.cards.formulas import can_make, formulas, value_of
-from longhaul_envs.pictures import picture_space, png
+from longhaul_envs.pictures import DrawnEnv, picture_space, png
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["PointsGame", "PointsRules"]
@@ -50,11 +49,9 @@ class PointsRules:
         return (*self.operators, *("()" if self.parentheses else ""), "=")
 
 
-class PointsGame(gymnasium.Env[Any, str], ABC):
+class PointsGame(DrawnEnv[Any]):
     """A hand of cards, and a formula that grows by a unit a step. Subclasses say which hands."""
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(self, rules: PointsRules, *, observation: str) -> None:
@@ -137,7 +134,7 @@ class PointsGame(gymnasium.Env[Any, str], ABC):
         seen = self._observe(refusal)
         return seen, -1.0 if refusal else 0.0, False, False, self._info(accepted=not refusal)
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The cards and the formula: (220, 422, 3), red, green and blue."""
         label = f"Make {self.rules.target}"
         return table_picture([CardRow(label, self._cards)], note=self._formula_line())

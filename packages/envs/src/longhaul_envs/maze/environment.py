@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from longhaul_envs.maze import tasks as task_list
 from longhaul_envs.maze.drawing import maze_picture
 from longhaul_envs.maze.layouts import DOUBLE_T, STEPS, Cell
 from longhaul_envs.maze.prompt import prompt_for
+from longhaul_envs.pictures import DrawnEnv
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["Maze"]
@@ -25,7 +25,7 @@ _BESIDE = {
 }
 
 
-class Maze(gymnasium.Env[str, str]):
+class Maze(DrawnEnv[str]):
     """Reach the goal of a maze.
 
     Task:
@@ -45,8 +45,6 @@ class Maze(gymnasium.Env[str, str]):
         player. `success`. `action_accepted`: False if nothing changed.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(
@@ -119,7 +117,7 @@ class Maze(gymnasium.Env[str, str]):
         seen = self._observe("A wall stopped you" if reached == before else "")
         return seen, reward, self._is_solved(), False, self._info(accepted=reached != before)
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The whole maze and the way walked, (28 rows, 28 columns, 3), red, green and blue."""
         return maze_picture(self._layout, self._walked)
 

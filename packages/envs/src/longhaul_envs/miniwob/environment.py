@@ -3,7 +3,6 @@
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from longhaul_envs.miniwob.actions import Action, parse
 from longhaul_envs.miniwob.expert import advice
 from longhaul_envs.miniwob.page import WINDOW, Look, MiniWoBPage
 from longhaul_envs.miniwob.prompt import PROMPT
-from longhaul_envs.pictures import picture_space
+from longhaul_envs.pictures import DrawnEnv, picture_space
 from longhaul_envs.task_lists import content_hash
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
@@ -32,7 +31,7 @@ _STEP_SECONDS = 1.0
 """Of the page's clock."""
 
 
-class MiniWoB(gymnasium.Env[Any, str]):
+class MiniWoB(DrawnEnv[Any]):
     """Use a small web page to reach a goal.
 
     Task:
@@ -54,7 +53,6 @@ class MiniWoB(gymnasium.Env[Any, str]):
         and of the focus. `success`. `action_accepted`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}  # pyright: ignore[reportIncompatibleVariableOverride]
     episodes_per_process: ClassVar[int] = EPISODES_PER_PROCESS
 
     def __init__(
@@ -99,7 +97,7 @@ class MiniWoB(gymnasium.Env[Any, str]):
         look = self._playing()
         return advice(self._name, look.utterance, look.tree)
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The task's part of the page, 210 by 160 pixels."""
         self._playing()
         with Image.open(BytesIO(self._session.run(self._page.picture()))) as image:

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from longhaul_core.types import Split, Task
 from longhaul_envs.number_line import tasks as task_list
 from longhaul_envs.number_line.drawing import line_file, line_picture
 from longhaul_envs.number_line.prompt import prompt_for
-from longhaul_envs.pictures import picture_space
+from longhaul_envs.pictures import DrawnEnv, picture_space
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["NumberLine"]
@@ -21,7 +20,7 @@ _ACTIONS = {"-": -1, "+": 1}
 _GOAL = "Goal: bring the current number to the target"
 
 
-class NumberLine(gymnasium.Env[Any, str]):
+class NumberLine(DrawnEnv[Any]):
     """Bring a number to a target by ones.
 
     Task:
@@ -41,8 +40,6 @@ class NumberLine(gymnasium.Env[Any, str]):
         target. `success`. `action_accepted`: False for anything but `+` and `-`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(self, *, max_position: int = 12, observation: str = "text") -> None:
@@ -92,7 +89,7 @@ class NumberLine(gymnasium.Env[Any, str]):
         info = self._info(accepted=word in _ACTIONS)
         return self._observe(said), reward, self._is_solved(), False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The line: (220, 422, 3), red, green and blue."""
         line = self._line
         return line_picture(

@@ -2,14 +2,13 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.scienceworld import tasks as task_list
 from longhaul_envs.scienceworld.expert import Expert
 from longhaul_envs.scienceworld.prompt import PROMPT
@@ -22,7 +21,7 @@ _FAILED = -100
 """The score after the wrong thing was declared."""
 
 
-class ScienceWorld(gymnasium.Env[str, str]):
+class ScienceWorld(DrawnEnv[str]):
     """Do an experiment, find a thing or grow a plant.
 
     Task:
@@ -44,7 +43,6 @@ class ScienceWorld(gymnasium.Env[str, str]):
         `action_accepted`: False if the text is no action. `score`: in points.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium's
     episodes_per_process: ClassVar[int] = 8
 
     def __init__(self, **options: object) -> None:
@@ -54,7 +52,6 @@ class ScienceWorld(gymnasium.Env[str, str]):
             ConfigError: There is no such option, or a value is out of its range.
         """
         self.options = task_list.options_of(options)
-        self.render_mode = "rgb_array"
         self.observation_space = text_space()
         self.action_space = text_space(MAX_ACTION_CHARACTERS)
         self._world: World | None = None
@@ -116,7 +113,7 @@ class ScienceWorld(gymnasium.Env[str, str]):
         info = self._info(world, accepted=accepted)
         return self._observe(world, seen), reward, terminated, truncated, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         world, _ = self._playing()
         return text_picture(f"{self._text}\n\nScore {self._score}\n{world.surroundings()}")
 

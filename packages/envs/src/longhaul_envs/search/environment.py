@@ -3,7 +3,6 @@
 import json
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.gym import options_from
 from longhaul_core.text import shortened
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.search import tasks as task_list
 from longhaul_envs.search.corpus import Document, Question
 from longhaul_envs.search.expert import next_action
@@ -29,7 +28,7 @@ _MAX_SHOWN = 4000
 """Characters of a document."""
 
 
-class Search(gymnasium.Env[str, str]):
+class Search(DrawnEnv[str]):
     """Answer a question by searching a collection of documents.
 
     Task:
@@ -52,8 +51,6 @@ class Search(gymnasium.Env[str, str]):
         answers are free.
     """
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  declared by Gymnasium
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of SearchOptions
@@ -115,7 +112,7 @@ class Search(gymnasium.Env[str, str]):
         info = self._info(accepted=bool(kind), success=right)
         return self._observe(), reward, not self._answers_left, False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         return text_picture(self._observe())
 
     def close(self) -> None:

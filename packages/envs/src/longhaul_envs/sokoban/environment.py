@@ -2,14 +2,13 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import picture_space, png
+from longhaul_envs.pictures import DrawnEnv, picture_space, png
 from longhaul_envs.sokoban import tasks as task_list
 from longhaul_envs.sokoban.board import ACTIONS, Board, Position
 from longhaul_envs.sokoban.expert import Expert
@@ -20,7 +19,7 @@ from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 __all__ = ["Sokoban"]
 
 
-class Sokoban(gymnasium.Env[Any, str]):
+class Sokoban(DrawnEnv[Any]):
     """Push every box onto a target.
 
     Task:
@@ -44,8 +43,6 @@ class Sokoban(gymnasium.Env[Any, str]):
         `success`. `action_accepted`: False if nothing changed.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(  # noqa: PLR0913  its options
@@ -119,7 +116,7 @@ class Sokoban(gymnasium.Env[Any, str]):
         info = self._info(accepted=self._position != before)
         return self._observe(), reward, solved, False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The room; see `longhaul_envs.sokoban.picture`."""
         return picture_of(self._board, self._position)
 

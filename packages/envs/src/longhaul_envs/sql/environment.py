@@ -6,14 +6,13 @@ import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.sql import tasks as task_list
 from longhaul_envs.sql.box import Limits, Refusal, Result, Value, run_query
 from longhaul_envs.sql.prompt import prompt_for
@@ -33,7 +32,7 @@ _MORE_FOR_GOLD = 10
 """Times as many steps and seconds as others have: it has to be run."""
 
 
-class SQL(gymnasium.Env[str, str]):
+class SQL(DrawnEnv[str]):
     """Answer a question about a database by a query.
 
     Task:
@@ -56,8 +55,6 @@ class SQL(gymnasium.Env[str, str]):
         query that was refused or has an error.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 4
 
     def __init__(
@@ -150,7 +147,7 @@ class SQL(gymnasium.Env[str, str]):
         reward = float(self._solved)
         return self._seen, reward, self._is_over, False, self._info(task, accepted=accepted)
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """What is seen, as a picture of text, red, green and blue."""
         return text_picture(self._seen)
 

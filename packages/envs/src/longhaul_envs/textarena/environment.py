@@ -2,14 +2,13 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.text import text_space
 from longhaul_envs.textarena import tasks as task_list
 from longhaul_envs.textarena.game import Game
@@ -21,7 +20,7 @@ _MAX_ACTION_CHARACTERS = 4096
 """Some games are won by words."""
 
 
-class TextArena(gymnasium.Env[str, str]):
+class TextArena(DrawnEnv[str]):
     """Play a game of TextArena.
 
     Task:
@@ -42,7 +41,6 @@ class TextArena(gymnasium.Env[str, str]):
         least 1. `action_accepted`: False for an invalid move.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(

@@ -3,14 +3,13 @@
 import re
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.task_lists import content_hash
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from longhaul_envs.textcraft import tasks as task_list
@@ -24,7 +23,7 @@ _AMOUNT = re.compile(r"([0-9]{1,3}) (.+)")
 _STACK = 64
 
 
-class TextCraft(gymnasium.Env[str, str]):
+class TextCraft(DrawnEnv[str]):
     """Craft a goal item out of raw materials and of parts that must be crafted first.
 
     Task:
@@ -48,8 +47,6 @@ class TextCraft(gymnasium.Env[str, str]):
         `action_accepted`: False if the action changed nothing and showed nothing.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(
@@ -128,7 +125,7 @@ class TextCraft(gymnasium.Env[str, str]):
             reward = 1.0 if self._over else self.options.subgoal_reward
         return self._observe(result), reward, self._over, False, self._info(accepted=accepted)
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """Goal, recipes and inventory, as a picture of text."""
         assignment = self._playing()
         recipes = [f"  {recipe}" for recipe in assignment.shown]

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.gym import options_from
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from longhaul_envs.textworld import tasks as task_list
 from longhaul_envs.textworld.game import Game
@@ -20,7 +19,7 @@ from longhaul_envs.textworld.prompt import PROMPT
 __all__ = ["TextWorld"]
 
 
-class TextWorld(gymnasium.Env[str, str]):
+class TextWorld(DrawnEnv[str]):
     """Reach the goal of a text adventure.
 
     Task:
@@ -40,7 +39,6 @@ class TextWorld(gymnasium.Env[str, str]):
         `success`. `action_accepted`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium's
     episodes_per_process: ClassVar[int] = 4
 
     def __init__(self, **options: object) -> None:
@@ -52,7 +50,6 @@ class TextWorld(gymnasium.Env[str, str]):
         self.options = options_from(
             task_list.TextWorldOptions, options, environment_id=task_list.ENVIRONMENT_ID
         )
-        self.render_mode = "rgb_array"
         self.observation_space = text_space()
         self.action_space = text_space(MAX_ACTION_CHARACTERS)
         self._game: Game | None = None
@@ -101,7 +98,7 @@ class TextWorld(gymnasium.Env[str, str]):
         info = self._info(game, accepted=accepted)
         return self._observe(game, seen), reward, game.is_over, False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         game = self._playing()
         return text_picture(f"{self._text}\n\nScore {game.score:.2f}\n{game.surroundings}")
 

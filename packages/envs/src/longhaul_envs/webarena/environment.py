@@ -1,9 +1,8 @@
 """WebArena as a Gymnasium environment: tasks on whole web sites, in a real browser."""
 
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from longhaul_core.gym import options_from
 from longhaul_core.types import Split, Task
 from longhaul_envs.browser.chromium import BrowserSession, BrowserSettings, chromium_executable
 from longhaul_envs.extras import required
+from longhaul_envs.pictures import DrawnEnv
 from longhaul_envs.task_lists import content_hash
 from longhaul_envs.text import text_space
 from longhaul_envs.webarena import tasks as task_list
@@ -28,7 +28,7 @@ __all__ = ["WebArena"]
 _MAX_ACTION_CHARACTERS = 10_000
 
 
-class WebArena(gymnasium.Env[str, str]):
+class WebArena(DrawnEnv[str]):
     """Reach an objective on web sites.
 
     Task:
@@ -48,8 +48,6 @@ class WebArena(gymnasium.Env[str, str]):
         `anchor_state`: a hash of the addresses and of what the page shows. `success`.
         `action_accepted`.
     """
-
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, *, render_mode: str | None = "rgb_array", **options: object) -> None:
         """Describe an environment under `options`, those of `WebArenaOptions`."""
@@ -87,7 +85,7 @@ class WebArena(gymnasium.Env[str, str]):
         """The first `limit` tasks of `split`; see `longhaul_envs.webarena.tasks`."""
         return task_list.tasks(split, self.options, limit)
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The window as it is now, of the size of `viewport`."""
         if self._task is None:
             raise ResetNeeded("reset before the first picture")

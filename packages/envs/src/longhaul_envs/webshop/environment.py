@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.gym import options_from
 from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import text_picture
+from longhaul_envs.pictures import DrawnEnv, text_picture
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from longhaul_envs.webshop import tasks as task_list
 from longhaul_envs.webshop.catalogue import Goal
@@ -29,7 +28,7 @@ _MAX_QUERY = 1000
 """Characters."""
 
 
-class WebShop(gymnasium.Env[str, str]):
+class WebShop(DrawnEnv[str]):
     """Find and buy the product that an instruction asks for.
 
     Task:
@@ -53,8 +52,6 @@ class WebShop(gymnasium.Env[str, str]):
         also `score`, with its parts.
     """
 
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  declared by Gymnasium
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of WebShopOptions
@@ -124,7 +121,7 @@ class WebShop(gymnasium.Env[str, str]):
         text = self._observe(self._shop, self._goal)
         return f"{text}\n{refused}" if refused else text, reward, self._place.over, False, info
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         if self._shop is None or self._goal is None:
             return text_picture("")
         page = plain_text(

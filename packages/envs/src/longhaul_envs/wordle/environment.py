@@ -2,13 +2,13 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
+from longhaul_envs.pictures import DrawnEnv
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from longhaul_envs.wordle import tasks as task_list
 from longhaul_envs.wordle.drawing import board_picture
@@ -22,7 +22,7 @@ __all__ = ["Wordle"]
 _GOAL = "Goal: find the word of five letters"
 
 
-class Wordle(gymnasium.Env[str, str]):
+class Wordle(DrawnEnv[str]):
     """Find a word of five letters in six guesses.
 
     Task:
@@ -43,8 +43,6 @@ class Wordle(gymnasium.Env[str, str]):
         no word of the list.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as Gymnasium has it
-    render_mode = "rgb_array"
     episodes_per_process: ClassVar[int] = 16
 
     def __init__(self, *, words: str = "", reward: str = "found") -> None:
@@ -96,7 +94,7 @@ class Wordle(gymnasium.Env[str, str]):
         said = "" if is_word else "That is no word of the list: a guess is used up"
         return self._observe(said), reward, self._is_over, False, self._info(accepted=is_word)
 
-    def render(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def render(self) -> NDArray[np.uint8]:
         """The board: (378, 316, 3), red, green and blue."""
         return board_picture(self._told(), NUM_GUESSES)
 
