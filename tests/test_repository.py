@@ -73,7 +73,10 @@ def test_every_target_of_the_makefile_explains_itself() -> None:
 
 
 PURE_PYTHON_SOURCES = {"antlr4-python3-runtime", "chess"}
-"""Published as source alone, and of Python alone: no compiler is asked for. Hydra needs it."""
+"""Published as source alone, and of Python alone: no compiler is asked for.
+
+Hydra needs the first, TextArena the second.
+"""
 
 OLDEST_GLIBC = 35
 """Minor version of glibc 2 that wheels may ask for: that of Ubuntu 22.04. Debian 12 has 36."""
@@ -106,6 +109,16 @@ def test_what_the_lock_installs_needs_no_compiler(group: str, python: tuple[int,
         "gpu": {"vllm", "cupy-cuda13x", "nvidia-nccl-cu13"},
     }[group]
     assert without == PURE_PYTHON_SOURCES
+
+
+def test_the_command_that_asks_uv_for_wheels_leaves_out_what_comes_as_source() -> None:
+    """With a name too few uv refuses, and with one too many it does not ask for that one."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ (.* uv sync --dry-run (?:.*\\\n)*.*)$", guide, re.MULTILINE)
+
+    left_out = re.findall(r"--no-install-package (\S+)", command)
+
+    assert sorted(left_out) == sorted(PURE_PYTHON_SOURCES)
 
 
 def test_the_lock_knows_when_a_distribution_has_no_wheel_for_a_python() -> None:
