@@ -26,10 +26,10 @@ isolated: ## Each package's tests with only what that package declares
 	uv run --isolated --package longhaul-api --no-default-groups --group test pytest tests/apps/api
 	uv run --isolated --package longhaul-viewer --no-default-groups --group test pytest tests/apps/viewer -m "not slow"
 gpu: ## From now on, every `uv run` uses vLLM's CUDA build
-	sed -i 's/^default-groups = \["dev", "cpu"\]/default-groups = ["dev", "gpu"]/' pyproject.toml
+	sed -i 's/^default-groups = \["cpu", "dev"\]/default-groups = ["dev", "gpu"]/' pyproject.toml uv.lock
 	uv sync --locked
 cpu: ## From now on, every `uv run` uses vLLM's CPU build
-	sed -i 's/^default-groups = \["dev", "gpu"\]/default-groups = ["dev", "cpu"]/' pyproject.toml
+	sed -i 's/^default-groups = \["dev", "gpu"\]/default-groups = ["cpu", "dev"]/' pyproject.toml uv.lock
 	uv sync --locked
 help: ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12

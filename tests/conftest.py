@@ -53,6 +53,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: group_of(item.nodeid) != "training")
 
 
+def pytest_collection_finish() -> None:
+    """What collection has made stays: no search for garbage passes through it after this."""
+    _end_what_describes_environments()
+
+
+def _end_what_describes_environments() -> None:
+    """End the processes that do; a source of environments lives as long as it is kept."""
+    sources: Any = sys.modules.get("longhaul_envs.sources")
+    if sources is not None:
+        sources._source.cache_clear()
+    gc.collect()
+    if not gc.get_freeze_count():  # after collection, or after a test that has thawed it
+        gc.freeze()
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Groups go to one process as a whole, in the order of their tests."""
     return GroupScheduling(config, log)
@@ -131,10 +146,7 @@ def postgresql_server() -> Iterator[URL]:
 def no_process_that_describes_an_environment_outlives_its_module() -> Iterator[None]:
     """Such a process lives as long as its source, which is kept for the next question."""
     yield
-    sources: Any = sys.modules.get("longhaul_envs.sources")
-    if sources is not None:
-        sources._source.cache_clear()
-        gc.collect()
+    _end_what_describes_environments()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -46,8 +46,13 @@ def test_a_file_that_must_not_enter_is_told(tmp_path: Path, content: bytes, what
         main([str(file)])
 
 
-def test_one_word_switches_between_the_builds_for_cpu_and_gpu(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+def test_one_line_switches_between_the_builds_for_cpu_and_gpu_and_the_lock_fits(
+    tmp_path: Path,
+) -> None:
+    """The lock holds the default groups too: `uv sync --locked` refuses one with others."""
+    for name in ("pyproject.toml", "uv.lock", *members()):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     file = tmp_path / "pyproject.toml"
     here = default_groups(file)
     commands = {
@@ -60,9 +65,10 @@ def test_one_word_switches_between_the_builds_for_cpu_and_gpu(tmp_path: Path) ->
         (command,) = commands[target]
         subprocess.run(command, shell=True, cwd=tmp_path, check=True)
         seen.append(default_groups(file))
+        subprocess.run(["uv", "lock", "--check", "--offline", "--quiet"], cwd=tmp_path, check=True)
 
-    assert here in (["dev", "cpu"], ["dev", "gpu"])
-    assert seen == [["dev", "gpu"], ["dev", "gpu"], ["dev", "cpu"]]
+    assert here in (["cpu", "dev"], ["dev", "gpu"])
+    assert seen == [["dev", "gpu"], ["dev", "gpu"], ["cpu", "dev"]]
 
 
 def test_every_target_of_the_makefile_explains_itself() -> None:
@@ -73,7 +79,10 @@ def test_every_target_of_the_makefile_explains_itself() -> None:
 
 
 PURE_PYTHON_SOURCES = {"antlr4-python3-runtime", "chess"}
-"""Published as source alone, and of Python alone: no compiler is asked for. Hydra needs it."""
+"""Published as source alone, and of Python alone: no compiler is asked for.
+
+Hydra needs the first, TextArena the second.
+"""
 
 OLDEST_GLIBC = 35
 """Minor version of glibc 2 that wheels may ask for: that of Ubuntu 22.04. Debian 12 has 36."""
@@ -106,6 +115,16 @@ def test_what_the_lock_installs_needs_no_compiler(group: str, python: tuple[int,
         "gpu": {"vllm", "cupy-cuda13x", "nvidia-nccl-cu13"},
     }[group]
     assert without == PURE_PYTHON_SOURCES
+
+
+def test_the_command_that_asks_uv_for_wheels_leaves_out_what_comes_as_source() -> None:
+    """With a name too few uv refuses, and with one too many it does not ask for that one."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ (.* uv sync --dry-run (?:.*\\\n)*.*)$", guide, re.MULTILINE)
+
+    left_out = re.findall(r"--no-install-package (\S+)", command)
+
+    assert sorted(left_out) == sorted(PURE_PYTHON_SOURCES)
 
 
 def test_the_lock_knows_when_a_distribution_has_no_wheel_for_a_python() -> None:
@@ -163,6 +182,12 @@ def tags_of_linux(python: tuple[int, int]) -> Iterator[Tag]:
 def makefile() -> str:
     """The Makefile's text."""
     return (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def members() -> list[str]:
+    """What uv reads of the members of the workspace, as paths from the repository's root."""
+    files = [file for folder in ("packages", "apps") for file in ROOT.glob(f"{folder}/*/*.toml")]
+    return [str(file.relative_to(ROOT)) for file in files]
 
 
 def default_groups(pyproject: Path) -> list[str]:
