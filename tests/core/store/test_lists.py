@@ -156,6 +156,15 @@ def test_pages_are_the_whole_sorted_list(
 
 
 @pytest.mark.usefixtures("_written")
+@pytest.mark.parametrize("sort", SORTS)
+def test_a_long_page_is_the_short_ones_together(session: Session, sort: EpisodeSort) -> None:
+    where = EpisodeFilter()
+    whole = list_episodes(session, where=where, sort=sort, limit=1_001)
+    assert (len(whole.rows), whole.next_key) == (68, None)
+    assert pages(session, where=where, sort=sort, limits=(1,)) == list(whole.rows)
+
+
+@pytest.mark.usefixtures("_written")
 @pytest.mark.parametrize("sort", ["training_step", "episode_return"])
 def test_what_is_written_meanwhile_moves_nothing_to_another_page(
     writer: StoreWriter, session: Session, sort: EpisodeSort
@@ -359,6 +368,33 @@ def test_the_newest_page_is_read_in_its_order(engine: Engine, descending: bool) 
         assert "ix_episodes_newest_first" in plan
         assert "SCAN episodes" not in plan
         assert "Seq Scan on episodes" not in plan
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("sort", ["episode_return", "num_steps", "num_invalid_actions"])
+def test_episodes_of_one_value_are_read_in_their_order(
+    engine: Engine, sort: EpisodeSort, descending: bool
+) -> None:
+    """Only the values are sorted, and the rows of a page; behind the first page not even they."""
+    where = EpisodeFilter(run_id="run", failed=False)
+    with Session(engine) as session:
+        first = list_episodes(session, where=where, sort=sort, descending=descending)
+    assert first.next_key is not None
+    for after, num_sorted in ((None, 2), (first.next_key, 1)):
+        plan = explained(
+            engine,
+            lambda session, after=after: list_episodes(
+                session, where=where, sort=sort, after=after, descending=descending
+            ),
+        )
+        assert "ix_episodes_newest_first" in plan
+        if engine.dialect.name == "sqlite":
+            assert plan.count("TEMP B-TREE") == num_sorted
+            assert plan.count("USING COVERING INDEX ix_episodes_newest_first") == num_sorted
+        else:
+            assert plan.count("Sort Key") == num_sorted
+            assert plan.count("Seq Scan on episodes") <= num_sorted - 1
 
 
 @pytest.mark.usefixtures("many")

@@ -14,7 +14,7 @@ from longhaul_core.store import StoreWriter, maintenance, open_store, queries
 from longhaul_core.store.maintenance import index_text
 from longhaul_core.store.queries import EpisodeFilter, SearchHit, search_steps
 from longhaul_core.store.search_terms import find_terms, query_phrases, search_terms
-from longhaul_core.store.text_index import SearchField
+from longhaul_core.store.text_index import SearchField, run_term
 from longhaul_core.types import Message
 from steps import with_call
 from store_samples import make_record, make_task, make_training_step, make_trajectory, run_started
@@ -268,6 +268,50 @@ def test_episodes_are_filtered_by_their_text(
     assert episodes(text="quokka", max_training_step=2) == []
     assert len(episodes(text="see")) == 16
     assert episodes(text="nowhere") == episodes(text="?") == []
+
+
+@pytest.mark.parametrize("most_listed", [0, 20, 5_000])
+def test_a_run_shows_its_own_episodes_by_their_text(
+    opened: Engine,
+    session: Session,
+    writer: StoreWriter,
+    most_listed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where both runs, one of them, or none has few hits."""
+    monkeypatch.setattr("longhaul_core.store.queries.search._MOST_LISTED", most_listed)
+    writer.write([run_started("other"), *make_training_step(1, run_id="other")])
+    index_text(opened)
+    for run_id, num_episodes in (("run", 16), ("other", 8)):
+        where = EpisodeFilter(run_id=run_id, text="see")
+        page = queries.list_episodes(session, where=where, limit=100)
+        assert [row.run_id for row in page.rows] == [run_id] * num_episodes
+        assert queries.count_episodes(session, where=where) == num_episodes
+
+
+def test_hits_are_counted_in_the_index_alone(opened: Engine, engine: Engine) -> None:
+    """And the run's term, which every step of the run has, is looked for where hits are many."""
+    index_text(opened)
+    asked: list[tuple[str, str]] = []
+
+    def note(
+        connection: Connection, _: object, statement: str, values: tuple[str, ...], *_more: object
+    ) -> None:
+        if "step_search" in statement and not statement.startswith("EXPLAIN"):
+            sqlite = engine.dialect.name == "sqlite"
+            explain = "EXPLAIN QUERY PLAN" if sqlite else "EXPLAIN"
+            plan = connection.exec_driver_sql(f"{explain} {statement}", values)
+            asked.append((str(values), "\n".join(str(row[-1]) for row in plan)))
+
+    event.listen(engine, "before_cursor_execute", note)
+    with Session(engine) as session:
+        page = queries.list_episodes(session, where=EpisodeFilter(run_id="run", text="see"))
+    event.remove(engine, "before_cursor_execute", note)
+    assert len(page.rows) == 16
+    (_, counting), (listing, _) = asked
+    assert "observations" not in counting
+    assert "SEARCH o" not in counting
+    assert run_term("run") not in listing
 
 
 def test_steps_that_are_not_indexed_yet_are_not_looked_for_one_by_one(

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.errors import ConfigError
 from longhaul_core.store.models import EpisodeRow, FailureRow, TaskRow
 from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.episode_pages import ids_by_value
 from longhaul_core.store.queries.keyset import after_key, decoded_key, encoded_key, key_order
 from longhaul_core.store.queries.search import episodes_with_text
 
@@ -229,22 +230,30 @@ def list_episodes(
         ConfigError: `after` is no key, or of a list with another order.
     """
     asked = where or EpisodeFilter()
+    conditions = episode_conditions(session, asked)
     order = (_SORT_COLUMNS[sort], *(each for each in _PLACE if each is not _SORT_COLUMNS[sort]))
-    matching = select(EpisodeRow.id).where(*episode_conditions(session, asked))
-    if after is not None:
-        sorted_by, *values = decoded_key(after, str, float, int, str, int, int, str)
-        if sorted_by != sort:
-            raise ConfigError(f"the key is of a list sorted by {sorted_by}, not by {sort}")
-        # A training step would stand there twice.
-        place = values[1:] if sort == "training_step" else values
-        matching = matching.where(after_key(order, place, descending=descending))
     ordered = _order(order, descending=descending)
-    # Ids alone are sorted, in an index that has all columns of filters; the wide rows, their tasks
-    # and failures are read for the page only.
-    page = matching.order_by(*ordered).limit(limit + 1).subquery()
-    found = session.execute(
-        episode_summaries().join(page, page.c.id == EpisodeRow.id).order_by(*ordered)
-    )
+    place = None if after is None else _after(after, sort)
+    # The wide rows, their tasks and failures are read for the page only: what is in it is found in
+    # an index that has all columns of filters.
+    if sort not in _OFTEN_EQUAL or asked.text is not None or limit > _MOST_BY_VALUE:
+        matching = select(EpisodeRow.id).where(*conditions)
+        if place is not None:
+            matching = matching.where(after_key(order, place, descending=descending))
+        page = matching.order_by(*ordered).limit(limit + 1).subquery()
+        of_page = episode_summaries().join(page, page.c.id == EpisodeRow.id)
+    else:
+        ids = ids_by_value(
+            session,
+            conditions=conditions,
+            value=order[0],
+            place=order[1:],
+            descending=descending,
+            after=place,
+            limit=limit + 1,
+        )
+        of_page = episode_summaries().where(EpisodeRow.id.in_(ids))
+    found = session.execute(of_page.order_by(*ordered))
     rows = tuple(EpisodeSummary(*row) for row in found)
     return EpisodePage(
         rows=rows[:limit],
@@ -330,6 +339,12 @@ def failures(
 _SORT_COLUMNS: dict[EpisodeSort, ColumnElement[Any]] = {
     sort: EpisodeRow.__table__.columns[sort] for sort in get_args(EpisodeSort)
 }
+_OFTEN_EQUAL: frozenset[EpisodeSort] = frozenset(
+    {"episode_return", "num_steps", "num_invalid_actions"}
+)
+"""Of the other columns hardly two episodes have the same value: there is nothing to gain."""
+_MOST_BY_VALUE = 1_000
+"""Rows of a page whose ids are found first; those of a longer one are too many parameters."""
 _PLACE: tuple[ColumnElement[Any], ...] = tuple(
     EpisodeRow.__table__.columns[name]
     for name in ("training_step", "phase", "group_index", "sample_index", "id")
@@ -341,6 +356,15 @@ def _order(columns: Sequence[ColumnElement[Any]], *, descending: bool) -> tuple[
     if isinstance(columns[0], Column) and not columns[0].nullable:
         return (first, *others)
     return (first.nulls_last(), *others)
+
+
+def _after(key: EpisodeKey, sort: EpisodeSort) -> list[Any]:
+    """The values of the columns of a list's order, of its key."""
+    sorted_by, *values = decoded_key(key, str, float, int, str, int, int, str)
+    if sorted_by != sort:
+        raise ConfigError(f"the key is of a list sorted by {sorted_by}, not by {sort}")
+    # A training step would stand there twice.
+    return values[1:] if sort == "training_step" else values
 
 
 def _key(row: EpisodeSummary, sort: EpisodeSort) -> EpisodeKey:

@@ -156,14 +156,22 @@ def episodes_with_text(
     phrases = query_phrases(words)
     if not phrases:
         return EpisodeRow.id.is_(None)
-    asked = _Asked.of(session, phrases, run_id=run_id, within=None)
-    match, given = asked.match, {key: asked.given[key] for key in ("query",)}
-    if len(asked.newest(limit=_MOST_LISTED + 1)) <= _MOST_LISTED:
-        of_hits = text(
-            "episodes.id IN (SELECT o.episode_id FROM step_search s"
-            f" JOIN observations o ON o.id = s.{asked.key} WHERE {match})"
+    # To find the run's term beside the words costs more than to leave out what is of other runs.
+    asked = _Asked.of(session, phrases, run_id=None, within=None)
+    few = asked.has_at_most(_MOST_LISTED)
+    if not few and run_id is not None:
+        asked = _Asked.of(session, phrases, run_id=run_id, within=None)
+        few = asked.has_at_most(_MOST_LISTED)
+    match, given = asked.match, {"query": asked.given["query"]}
+    if few:
+        hits = (
+            "SELECT o.episode_id FROM step_search s"
+            f" JOIN observations o ON o.id = s.{asked.key} WHERE {match}"
         )
-        return cast("ColumnElement[bool]", of_hits.bindparams(**given))
+        # From IN, PostgreSQL makes a join, and may look for each step of the list in the index.
+        listed = f"IN ({hits})" if asked.key == "rowid" else f"= ANY(ARRAY({hits}))"
+        of_hits = text(f"episodes.id {listed}").bindparams(**given)
+        return cast("ColumnElement[bool]", of_hits)
     where = f"o.episode_id = episodes.id AND {match}"
     if (span := asked.span()) is not None:
         where += " AND o.id BETWEEN :oldest AND :newest"
@@ -221,6 +229,13 @@ class _Asked:
         """Ids of observations, those with most of the words first."""
         order = f"{self.best_order}, s.{self.key} DESC LIMIT :limit OFFSET :leave_out"
         return self._ids("", order, limit=limit, leave_out=leave_out)
+
+    def has_at_most(self, most: int) -> bool:
+        """Whether there are no more hits, of what was rolled back too; reads the index alone."""
+        hits = f"SELECT 1 FROM step_search s WHERE {self.match} LIMIT :most"
+        given = {"query": self.given["query"], "most": most + 1}
+        counted = self.session.scalar(text(f"SELECT count(*) FROM ({hits}) AS hits"), given)
+        return (counted or 0) <= most
 
     def span(self) -> tuple[int, int] | None:
         """The ids of the oldest and the newest hit, where the index has both at its ends.
