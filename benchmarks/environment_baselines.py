@@ -8,14 +8,19 @@ The table of `docs/guides/environments.md`: the expert and a random policy in ev
 environment, on at least 20 test tasks drawn over all families; what the expert failed by id. With
 a text, such as `family custom`, the rows alone whose name has it.
 python benchmarks/environment_baselines.py --pictures docs/images/environments.png [ID...]
-A picture of each, some steps into a test task.
+A picture of each, some steps into a test task. Clients of other systems play TextCraft, which our
+server plays in their protocols; WebArena shows the small forum of the tests.
 """
 
 import argparse
+import json
+import socket
+import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from typing import cast
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -31,10 +36,14 @@ from longhaul_envs.baselines import (
     drawn_over_families,
     expert_score,
 )
-from longhaul_envs.capabilities import Draws
 from longhaul_envs.miniwob.expert import SOLVED
-from longhaul_envs.play import expert_policy, play
+from longhaul_envs.pictures import text_picture
+from longhaul_envs.players import opened
 from longhaul_envs.sources import environment_source
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from environment_server import running_server
+from web_sites import running_site
 
 SETTINGS: list[tuple[str, dict[str, object], int]] = [
     ("longhaul/TextCraft-v0", {"depth": 1}, 6),
@@ -96,6 +105,29 @@ PICTURED: Mapping[str, Mapping[str, object]] = {
     "longhaul/TextCraft-v0": {"depth": 3},
 }
 """Options of the pictures, where the defaults show less."""
+WEB_TASKS: Sequence[Mapping[str, object]] = [
+    {
+        "sites": ["reddit"],
+        "task_id": number,
+        "require_login": False,
+        "storage_state": None,
+        "start_url": "__REDDIT__",
+        "geolocation": None,
+        "intent_template": template,
+        "instantiation_dict": {},
+        "intent": template,
+        "require_reset": False,
+        "intent_template_id": number,
+        "eval": {
+            "eval_types": ["string_match"],
+            "reference_answers": {"exact_match": "A first book"},
+            "reference_url": "",
+            "program_html": [],
+        },
+    }
+    for number, template in enumerate(("Name a book", "Name the first", "Name the newest"))
+]
+"""Tasks in WebArena's form, one for each split."""
 NUM_PICTURED_STEPS = 3
 TILE_WIDTH, TILE_HEIGHT, LABEL_HEIGHT, NUM_COLUMNS = 480, 320, 20, 3
 
@@ -111,7 +143,8 @@ def main() -> None:
         print_experts(arguments.expert or list(installed_environments()), only=arguments.only)
     if arguments.pictures is not None:
         file, *ids = arguments.pictures
-        contact_sheet(ids or list(installed_environments())).save(file, optimize=True)
+        sheet = contact_sheet(ids or list(installed_environments()))
+        sheet.quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)  # a third as large
     if arguments.expert is None and arguments.pictures is None:
         print_baselines()
 
@@ -162,21 +195,15 @@ def in_words(scored: BaselineScore | None) -> str:
 def contact_sheet(ids: Sequence[str]) -> Image.Image:
     """A picture of each environment, some steps into its first test task, under its id."""
     tiles: list[Image.Image] = []
-    for environment_id in ids:
-        try:
-            source = source_of(environment_id, PICTURED.get(environment_id, {}))
-            task = source.tasks(Split.TEST)[0]
-        except ConfigError as error:
-            print(f"{environment_id}: no picture: {error}")
-            continue
-        if not isinstance(source, GymSource):
-            print(f"{environment_id}: no picture: it is served by another system")
-            continue
-        with closing(source.spec.make()) as environment:
-            bare = cast("object", environment.unwrapped)
-            play(environment, task, expert_policy, horizon=NUM_PICTURED_STEPS)
-            assert isinstance(bare, Draws), environment_id
-            tiles.append(tile(environment_id, Image.fromarray(bare.render())))
+    with small_servers() as options_of_clients:
+        pictured = {**PICTURED, **options_of_clients}
+        for environment_id in ids:
+            try:
+                picture = pictured_state(environment_id, pictured.get(environment_id, {}))
+            except ConfigError as error:
+                print(f"{environment_id}: no picture: {error}")
+                continue
+            tiles.append(tile(environment_id, picture))
     num_rows = -(-len(tiles) // NUM_COLUMNS)
     size = (TILE_WIDTH * NUM_COLUMNS, (TILE_HEIGHT + LABEL_HEIGHT) * num_rows)
     sheet = Image.new("RGB", size, color="white")
@@ -184,6 +211,54 @@ def contact_sheet(ids: Sequence[str]) -> Image.Image:
         row, column = divmod(number, NUM_COLUMNS)
         sheet.paste(one, (column * TILE_WIDTH, row * (TILE_HEIGHT + LABEL_HEIGHT)))
     return sheet
+
+
+def pictured_state(environment_id: str, options: Mapping[str, object]) -> Image.Image:
+    """The state some steps into the first test task; of a client, the text that it was shown."""
+    task = source_of(environment_id, options).tasks(Split.TEST)[0]
+    with opened(GymEnvironmentSpec(environment_id=environment_id, options=options)) as player:
+        observation, is_over = player.start(task), False
+        for _ in range(NUM_PICTURED_STEPS):
+            advice = None if is_over else player.expert_action()
+            if advice is None:
+                break
+            result = player.act(advice)
+            observation, is_over = result.observation, result.terminated or result.truncated
+        pixels = player.render()
+        return Image.fromarray(text_picture(observation.text) if pixels is None else pixels)
+
+
+@contextmanager
+def small_servers() -> Generator[Mapping[str, Mapping[str, object]]]:
+    """Servers of what needs one, until the block ends: options that name them, by environment."""
+    ports = {name: free_port() for name in ("agentgym", "openenv", "ors")}
+    address = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    textcraft: dict[str, object] = {
+        "id": "longhaul/TextCraft-v0",
+        "limits": {"num_workers": 1},
+        "import_modules": [],
+    }
+    with tempfile.TemporaryDirectory() as folder, running_site() as site:
+        tasks = Path(folder) / "tasks.json"
+        tasks.write_text(json.dumps(WEB_TASKS), encoding="utf-8")
+        with running_server(textcraft, folder=Path(folder), settings={"dialects": ports}):
+            yield {
+                "longhaul/AgentGym-v0": {"url": address["agentgym"], "task": "textcraft"},
+                "longhaul/OpenEnv-v0": {"url": address["openenv"], "observation_field": "text"},
+                "longhaul/ORS-v0": {"url": address["ors"]},
+                "longhaul/WebArena-v0": {
+                    "tasks_file": str(tasks),
+                    "sites": {"REDDIT": site.address},
+                    "viewport": (480, 320),
+                },
+            }
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def tile(label: str, picture: Image.Image) -> Image.Image:

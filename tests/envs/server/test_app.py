@@ -259,7 +259,8 @@ def test_tasks_come_in_pages(client: httpx.Client) -> None:
 
 
 def test_a_server_that_starts_or_ends_says_when_to_ask_again(tmp_path: Path) -> None:
-    with running_server({"id": CHAIN}, folder=tmp_path, waits=False) as server:
+    settings = {"drain_seconds": 600}
+    with running_server({"id": CHAIN}, folder=tmp_path, settings=settings, waits=False) as server:
         with client_of(server) as client:
             starting = client.get("/health")
             refused = client.post("/v1/sessions", json={"environment": CHAIN})
@@ -272,7 +273,8 @@ def test_a_server_that_starts_or_ends_says_when_to_ask_again(tmp_path: Path) -> 
             stepped = client.post(
                 f"/v1/sessions/{session_id}/step", json={"number": 1, "action": "wait"}
             )
-        assert server.process.wait(20) == 0
+            client.delete(f"/v1/sessions/{session_id}")
+        assert server.process.wait(120) == 0
 
     for answered in (starting, refused, draining, late):
         assert (answered.status_code, answered.headers["retry-after"]) == (503, "1")

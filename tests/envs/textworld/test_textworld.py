@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,23 @@ def test_the_gold_path_wins_a_game_of_each_family(family: str) -> None:
     assert first.text.startswith("Goal: ")
     assert first.admissible_actions is not None
     assert episode.actions[0] in first.admissible_actions
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("data_folder")
+def test_a_thing_is_taken_though_its_place_has_a_name_that_is_part_of_another() -> None:
+    """The room has a `locker` and a `type 0 locker`, and the game's parser asks which is meant."""
+    environment = TextWorld()
+    words = "nb_objects=10,quest_length=5,theme=house,world_size=5"
+    task = replace(task_of("custom"), task_id=f"custom/{words}/0")
+    episode = play(environment, task, expert_policy, horizon=10)
+    environment.close()
+
+    assert episode.actions[3] == "take type K latchkey from locker"
+    seen = episode.results[3].observation.text
+    assert seen.endswith("\nYou take the type K latchkey from the locker.")
+    assert "-= Cellar =-" not in seen, "the interpreter's bar is no observation"
+    assert episode.success
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """WebArena on small sites of our own: what agents see and do, and how tasks are scored."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,32 @@ def test_an_observation_has_the_objective_the_address_the_tabs_and_the_tree(
         "\t[8] button 'Go'",
     ]
     assert info["action_accepted"]
+
+
+def is_browser_running() -> bool:
+    """Whether a browser of this process runs: it has a thread of its own."""
+    return any(thread.name == "longhaul-browser" for thread in threading.enumerate())
+
+
+def test_a_prepared_browser_runs_before_the_reset_and_no_site_was_asked(
+    options: dict[str, Any], sites: tuple[Site, Site], environment: WebArena
+) -> None:
+    unprepared = environment.reset(options={"task_id": "1"})
+    environment.close()  # the browser ends with its last session
+    num_requests = len(sites[0].requests)
+    made = WebArena(**options)
+    try:
+        assert not is_browser_running()
+        made.prepare()
+        assert is_browser_running()
+        assert len(sites[0].requests) == num_requests
+
+        assert made.reset(options={"task_id": "1"}) == unprepared
+        made.prepare()
+        with pytest.raises(ResetNeeded):
+            made.step("stop [x]")
+    finally:
+        made.close()
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,32 @@
-"""What OpenEnv and ORS have in common: options of a server, and its lists of tasks.
+"""What OpenEnv and ORS have in common: options of a server, its lists of tasks, and scored steps.
 
 Both answer `/list_environments`, `/NAME/splits` and `/NAME/num_tasks`. A task id is `SPLIT/INDEX`;
 a kind of split that a server does not have is taken out of its training tasks by a hash of their
 ids.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from longhaul_core.environment import Determinism
-from longhaul_core.errors import ConfigError
-from longhaul_core.types import Split, Task
+from longhaul_core.environment import Determinism, StepResult
+from longhaul_core.errors import ConfigError, EnvironmentFailure
+from longhaul_core.text import well_formed
+from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.served import ask, bearer, checked_url, field_of, items_of, with_every_split
 
-__all__ = ["NotOffered", "TaskServerOptions", "a_task", "environments", "split_names", "task_ids"]
+__all__ = [
+    "NotOffered",
+    "TaskServerOptions",
+    "a_task",
+    "environments",
+    "refused_step",
+    "scored_step",
+    "split_names",
+    "task_ids",
+]
 
 _NOT_THERE = (404, 405, 501)
 """Statuses of a path that a server does not have."""
@@ -132,6 +143,39 @@ def task_ids(
             raise ConfigError(f"{options.base_url}: split {called!r} has {count!r} tasks")
         found.setdefault(split, []).extend(f"{called}/{index}" for index in range(count))
     return with_every_split(found, environment_id=f"{options.environment_id} at {options.base_url}")
+
+
+def scored_step(
+    observation: Observation, *, ended: object, reward: object, success_above: float
+) -> StepResult:
+    """A step that the server made. One that ends the episode solves it by a reward above a number.
+
+    Args:
+        observation: What it showed.
+        ended: Whether the task itself ended, true or false.
+        reward: Of the step; None counts as 0.
+        success_above: The number.
+
+    Raises:
+        EnvironmentFailure: If `ended` is not true or false, or `reward` no finite number.
+    """
+    value = 0.0 if reward is None else reward
+    if not isinstance(ended, bool):
+        raise EnvironmentFailure(f"neither true nor false as its end, but {ended!r}")
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise EnvironmentFailure(f"no finite number as its reward, but {value!r}")
+    return StepResult(
+        observation=observation,
+        reward=float(value),
+        terminated=ended,
+        success=ended and value > success_above,
+    )
+
+
+def refused_step(reason: str, *, before: Observation) -> StepResult:
+    """A step that changed nothing: the reason, and what was shown before it."""
+    text = f"{well_formed(reason)}\n{before.text}"
+    return StepResult(observation=replace(before, text=text), reward=0.0, action_accepted=False)
 
 
 def a_task(options: TaskServerOptions, task_id: str, *, split: Split, goal: str) -> Task:

@@ -77,7 +77,7 @@ class BrowserSession:
     """An environment's share of a browser: one profile at a time, which nothing else sees."""
 
     def __init__(self, settings: BrowserSettings, *, call_seconds: float = 60.0) -> None:
-        """Describe a session; the browser starts with `begin`.
+        """Describe a session; the browser starts with `start` or `begin`.
 
         Args:
             settings: Of the browser.
@@ -118,6 +118,15 @@ class BrowserSession:
             self.prepare(opens, **context_options)
             held.take_prepared()
 
+    def start(self) -> None:
+        """Start the browser, unless it runs; `begin` then waits for the profile alone.
+
+        Raises:
+            EnvironmentFailure: If the browser does not start.
+        """
+        if self._held.chromium is None:
+            self._held.chromium = _borrow(self._settings)
+
     def prepare(self, opens: "Opens | None" = None, **context_options: Any) -> None:  # noqa: ANN401  Playwright's own
         """Begin to do what `begin` with the same does, which then waits for the rest of it.
 
@@ -129,8 +138,8 @@ class BrowserSession:
         held = self._held
         if held.prepared is not None:
             return
-        if held.chromium is None:
-            held.chromium = _borrow(self._settings)
+        self.start()
+        assert held.chromium is not None
         before, held.context = held.context, None
         held.prepared = held.chromium.start(
             _fresh(held.chromium.browser, before, opens, context_options),

@@ -1,7 +1,6 @@
 """An episode on an OpenEnv server: one session, over one WebSocket."""
 
 import json
-import math
 from collections.abc import Mapping
 from typing import cast
 
@@ -13,6 +12,7 @@ from longhaul_core.text import well_formed
 from longhaul_core.types import Observation, Task
 from longhaul_envs.openenv.actions import ActionForm, NoAction
 from longhaul_envs.openenv.tasks import OpenEnvOptions, reset_data
+from longhaul_envs.task_api import refused_step, scored_step
 from longhaul_envs.wire import MAX_ANSWER_BYTES, Connection, Places, shown
 
 __all__ = ["OpenEnvEnvironment"]
@@ -73,25 +73,23 @@ class OpenEnvEnvironment:
         try:
             payload = self._form.payload(action)
         except NoAction as error:
-            return self._refused(str(error))
+            return refused_step(str(error), before=self._observation)
         answer = await self._ask("step", payload)
         if answer.get("code") == "VALIDATION_ERROR":
-            return self._refused(f"The action was refused: {_complaints(answer)}")
+            complaints = f"The action was refused: {_complaints(answer)}"
+            return refused_step(complaints, before=self._observation)
         if "code" in answer:
             raise self._failure("step", shown(answer))
-        done, reward = answer.get("done"), answer.get("reward")
-        if not isinstance(done, bool):
-            raise self._failure("step", f"no true or false as done: {shown(answer)}")
-        value = 0.0 if reward is None else reward
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise self._failure("step", f"no number as reward: {shown(answer)}")
         self._observation = self._read(answer)
-        return StepResult(
-            observation=self._observation,
-            reward=float(value),
-            terminated=done,
-            success=done and value > self._options.success_above,
-        )
+        try:
+            return scored_step(
+                self._observation,
+                ended=answer.get("done"),
+                reward=answer.get("reward"),
+                success_above=self._options.success_above,
+            )
+        except EnvironmentFailure as error:
+            raise self._failure("step", f"{error}: {shown(answer)}") from error
 
     async def close(self) -> None:
         """End the session."""
@@ -146,10 +144,6 @@ class OpenEnvEnvironment:
         if "CAPACITY_REACHED" in what:
             hint = f"; play fewer at once than max_episodes = {self._options.max_episodes}"
         return EnvironmentFailure(f"{kind} on {self._options.base_url}: {what}{hint}")
-
-    def _refused(self, text: str) -> StepResult:
-        shown_again = Observation(text=f"{well_formed(text)}\n{self._observation.text}")
-        return StepResult(observation=shown_again, reward=0.0, action_accepted=False)
 
     def _read(self, answer: Mapping[str, object]) -> Observation:
         seen = answer.get("observation")

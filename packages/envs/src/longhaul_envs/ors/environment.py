@@ -5,7 +5,6 @@ import base64
 import binascii
 import json
 import logging
-import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import cast
@@ -19,6 +18,7 @@ from longhaul_core.types import MediaType, Observation, Picture, Task
 from longhaul_envs.ors.tasks import OrsOptions
 from longhaul_envs.ors.tools import NoCall, Tools
 from longhaul_envs.served import field_of, items_of
+from longhaul_envs.task_api import refused_step, scored_step
 from longhaul_envs.wire import MAX_ANSWER_BYTES, Connection, Places, shown
 
 __all__ = ["OrsEnvironment"]
@@ -110,27 +110,25 @@ class OrsEnvironment:
         try:
             name, given = self._tools.call(action)
         except NoCall as error:
-            return self._refused(str(error))
+            return refused_step(str(error), before=self._observation)
         answer = await self._call(name, given)
         if answer.get("ok") is not True:
-            return self._refused(str(answer.get("error") or shown(dict(answer))))
+            reason = str(answer.get("error") or shown(dict(answer)))
+            return refused_step(reason, before=self._observation)
         output = answer.get("output")
         if not isinstance(output, Mapping):
             raise self._failure(f"the call of {name}", f"no output: {shown(dict(answer))}")
         result = cast("Mapping[str, object]", output)
-        finished, reward = result.get("finished"), result.get("reward")
-        value = 0.0 if reward is None else reward
-        if not isinstance(finished, bool) or not isinstance(value, int | float):
-            raise self._failure(f"the call of {name}", f"no result: {shown(dict(result))}")
-        if not math.isfinite(value):
-            raise self._failure(f"the call of {name}", f"a reward of {value}")
         self._observation = _read(result.get("blocks"))
-        return StepResult(
-            observation=self._observation,
-            reward=float(value),
-            terminated=finished,
-            success=finished and value > self._options.success_above,
-        )
+        try:
+            return scored_step(
+                self._observation,
+                ended=result.get("finished"),
+                reward=result.get("reward"),
+                success_above=self._options.success_above,
+            )
+        except EnvironmentFailure as error:
+            raise self._failure(f"the call of {name}", f"{error}: {shown(dict(result))}") from error
 
     async def close(self) -> None:
         """Delete the session."""
@@ -284,13 +282,6 @@ class OrsEnvironment:
 
     def _broken(self, what: str, why: str) -> _Broken:
         return _Broken(f"{what} on {self._options.base_url}: the connection broke: {why}")
-
-    def _refused(self, text: str) -> StepResult:
-        again = Observation(
-            text=f"{well_formed(text)}\n{self._observation.text}",
-            pictures=self._observation.pictures,
-        )
-        return StepResult(observation=again, reward=0.0, action_accepted=False)
 
 
 def _seconds_to_wait(response: aiohttp.ClientResponse) -> float | None:

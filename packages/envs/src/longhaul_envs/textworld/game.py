@@ -1,5 +1,6 @@
 """One game being played: TextWorld's interpreter and its record of facts and quests."""
 
+import re
 import threading
 import warnings
 from collections.abc import Mapping
@@ -12,6 +13,11 @@ from longhaul_envs.textworld.games import CONTENT_FILE, GAME_FILE
 __all__ = ["Game"]
 
 _QUESTION_AT_THE_END = "Would you like to RESTART"
+_QUESTION_OF_NAMES = "Which do you mean, "
+"""Asked where one name is a part of another, such as `locker` of `type 0 locker`."""
+_PROMPT = "\n>"
+"""Begins the interpreter's line for typing, with its bar of room, score and moves."""
+_TAKEN_FROM = re.compile(r"(take .+) from .+")
 
 _lock = threading.Lock()
 _idle: list[Any] = []
@@ -49,10 +55,16 @@ class Game:
         return str(self._state["description"]).strip()
 
     def step(self, command: str) -> str:
-        """Do `command`; what comes of it, in words."""
-        state, _, _ = self._interpreter.step(command)
-        self._take(state)
-        return str(state.feedback).partition(_QUESTION_AT_THE_END)[0].strip()
+        """Do `command`; what comes of it, in words.
+
+        The game's parser may ask which of two things is meant, and no answer would satisfy it.
+        What was to be taken from one of them is then taken without naming the place.
+        """
+        seen = self._ask(command)
+        taken = _TAKEN_FROM.fullmatch(command)
+        if taken and seen.startswith(_QUESTION_OF_NAMES):
+            return self._ask(taken[1])
+        return seen
 
     @property
     def objective(self) -> str:
@@ -97,6 +109,11 @@ class Game:
             with _lock:
                 _idle.append(self._interpreter)
             self._interpreter = self._state = None
+
+    def _ask(self, command: str) -> str:
+        state, _, _ = self._interpreter.step(command)
+        self._take(state)
+        return str(state.feedback).partition(_QUESTION_AT_THE_END)[0].partition(_PROMPT)[0].strip()
 
     def _take(self, state: Any) -> None:  # noqa: ANN401
         self._state = state

@@ -92,6 +92,11 @@ class WebArena(DrawnEnv[str]):
         with Image.open(BytesIO(self._session.run(self._tabs.picture()))) as image:
             return np.asarray(image.convert("RGB"))
 
+    def prepare(self) -> None:
+        """Start the browser. Cookies, place and pages are the task's, so a reset opens them."""
+        self._task = None
+        self._session.start()
+
     def close(self) -> None:
         """Close every tab; the browser ends with the last environment that uses it."""
         self._task = None
