@@ -150,6 +150,14 @@ class Unbuildable(Chain):
         raise RuntimeError("its data is missing")
 
 
+class Shelves(Chain):
+    """The same, with more actions than a person looks through."""
+
+    def info(self) -> dict[str, Any]:
+        books = [f"take book {n} from shelf {shelf}" for shelf in "abcd" for n in range(20)]
+        return super().info() | {"admissible_actions": books}
+
+
 def misbehave(action: str) -> None:
     match action:
         case "hang":
@@ -168,7 +176,7 @@ def misbehave(action: str) -> None:
             pass
 
 
-KINDS = (Chain, Alone, Drawn, Willing, Prepared, Unbuildable)
+KINDS = (Chain, Alone, Drawn, Willing, Prepared, Shelves, Unbuildable)
 
 for kind in KINDS:
     gymnasium.register(  # pyright: ignore[reportUnknownMemberType]

@@ -129,4 +129,4 @@ def test_the_glossary_is_in_order_so_that_a_word_can_be_found() -> None:
 
     words = [term.split(",")[0].removesuffix(" (G)") for term in terms]
     assert len(words) > 40
-    assert words == sorted(words)
+    assert words == sorted(words, key=str.casefold)

@@ -78,6 +78,9 @@ def finished(store: Path) -> set[str]:
     if not store.exists():
         return set()
     with closing(sqlite3.connect(store)) as connection:
+        # A run that did not get as far as its first row leaves a file without tables.
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone():
+            return set()
         rows = connection.execute("SELECT name FROM runs WHERE status = 'finished'")
         return {name for (name,) in rows}
 

@@ -15,6 +15,9 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 START_SECONDS = 180
+PATIENCE_MS = 120_000
+"""Longest wait for what a page is to show: of a machine that a test shares with many programs."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def free_port() -> int:
@@ -72,21 +75,47 @@ def browser_page(*, width: int = 1440, height: int = 1000) -> Generator[Page]:
             ],
         )
         try:
-            yield browser.new_page(viewport={"width": width, "height": height})
+            context = browser.new_context(viewport={"width": width, "height": height})
+            context.set_default_timeout(PATIENCE_MS)
+            yield context.new_page()
         finally:
             browser.close()
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    """Take the option of that name in the menu of that label, once the page is drawn."""
+    field = page.get_by_role("combobox", name=label, exact=True)
+    expect(field).to_be_visible()
+    settle(page)  # a page that is still drawn closes its menus
+    field.scroll_into_view_if_needed()  # by itself: scrolling closes a menu that is open
+    field.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+@contextmanager
+def other_words(page: Page) -> Generator[None]:
+    """Wait until what the block did is on the page, which then says other words than before.
+
+    The address alone is another one before the server has answered.
+    """
+    before = page.locator(".stHtml").all_inner_texts()
+    yield
+    said = page.locator(".stHtml")
+    expect(said).not_to_have_text(before, use_inner_text=True)
+    settle(page)
 
 
 def settle(page: Page) -> None:
     """Wait until Streamlit has run the page to its end."""
     app = page.locator('[data-testid="stApp"]')
-    expect(app).to_have_attribute("data-test-script-state", "notRunning", timeout=30_000)
+    expect(app).to_have_attribute("data-test-script-state", "notRunning")
     # Widgets load their code when a page first needs them, and draw grey boxes until then.
-    expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0, timeout=30_000)
+    expect(page.locator('[data-testid="stSkeleton"]')).to_have_count(0)
+    # A replay reads its episode, and then its step, from the API.
+    expect(page.locator(".replay .loading")).to_have_count(0)
     # Plotly draws after the script has ended.
     page.wait_for_function(
         """() => [...document.querySelectorAll('.chart')]
             .every(chart => chart.querySelector('.main-svg'))""",
-        timeout=30_000,
     )
     page.wait_for_timeout(500)

@@ -57,11 +57,11 @@ def test_the_page_of_a_run_follows_it(page: Page, tmp_path: Path) -> None:
         trainer.submit(asyncio.run, run.train_once(1)).result()
         with running_viewer(store, tmp_path / "log") as viewer:
             page.goto(f"{viewer}/{links.address(links.RUN, run='live')}")
-            expect(page.get_by_text("1 of 12 training steps")).to_be_visible(timeout=30_000)
+            expect(page.get_by_text("1 of 12 training steps")).to_be_visible()
             trainer.submit(asyncio.run, run.train_once(2)).result()
-            expect(page.get_by_text("2 of 12 training steps")).to_be_visible(timeout=30_000)
+            expect(page.get_by_text("2 of 12 training steps")).to_be_visible()
             run.finish()
-            expect(page.get_by_text("finished")).to_be_visible(timeout=30_000)
+            expect(page.get_by_text("finished")).to_be_visible()
 
 
 def test_the_screenshots_of_the_documentation_can_be_taken(

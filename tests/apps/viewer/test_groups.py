@@ -18,7 +18,6 @@ from longhaul_viewer.data.groups import group
 from longhaul_viewer.settings import STORE_VARIABLE
 
 slow = pytest.mark.slow
-expect.set_options(timeout=30_000)
 EVERYTHING = 1000
 
 
@@ -71,6 +70,10 @@ def address_of(group: GroupSteps, **parameters: str) -> str:
         group=group.summary.group_index,
         **parameters,
     )
+
+
+def expect_address(page: Page, part: str) -> None:
+    expect(page).to_have_url(re.compile(re.escape(part)))
 
 
 def test_groups_begin_with_those_of_mixed_outcomes(
@@ -165,14 +168,14 @@ def test_a_step_is_chosen_by_pointer_and_keys_and_taken_apart(
     total = panel.locator("tr.sum td").last.inner_text().replace("−", "-")
     assert step.advantage is not None
     assert float(total) == pytest.approx(step.advantage, rel=0.01, abs=1e-6)
-    assert "at=0.1" in page.url
+    expect_address(page, "at=0.1")
 
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
     page.keyboard.press("l")
     expect(panel).to_contain_text(f"Episode {name}, step 1")
     page.keyboard.press("j")
-    assert "at=1." in page.url
+    expect_address(page, "at=1.")
     said = panel.locator("h3").first.inner_text()
     with fresh_page(page) as fresh:
         fresh.goto(page.url)
@@ -192,20 +195,20 @@ def test_keys_go_from_group_to_group_and_are_listed(
     first = head.get_attribute("href")
     page.keyboard.press("p")
     expect(page).not_to_have_url(here)
-    assert "/group?" in page.url
+    expect_address(page, "/group?")
     expect(head).not_to_have_attribute("href", str(first))
     page.keyboard.press("n")
     expect(page).to_have_url(here)
     expect(head).to_have_attribute("href", str(first))
 
     page.keyboard.press("l")  # no step was chosen: the first one is
-    assert "at=0.0" in page.url
+    expect_address(page, "at=0.0")
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="keys")
     expect(keys).to_contain_text("group before, group after")
     page.keyboard.press("Escape")
     expect(keys).to_have_count(0)
-    assert "at=0.0" in page.url
+    expect_address(page, "at=0.0")
 
 
 def test_the_groups_beside_a_group_are_those_of_its_run_and_phase(
@@ -221,6 +224,49 @@ def test_the_groups_beside_a_group_are_those_of_its_run_and_phase(
 
 
 @slow
+def test_a_search_marks_the_steps_it_finds_and_goes_from_one_to_the_next(
+    page: Page, viewer: str, mixed: GroupSteps
+) -> None:
+    _, drawn = group(mixed.summary.group_id)
+    texts = {node["number"]: node["text"] or "" for node in drawn["nodes"]}
+    steps = [step for episode in drawn["episodes"] for step in episode["steps"]]
+    said = [f"{step['action']}\n{texts.get(step['node'], '')}".lower() for step in steps]
+    counts = {
+        step["action"]: sum(step["action"].lower() in each for each in said) for step in steps
+    }
+    action, num_hits = min(counts.items(), key=lambda each: each[1])
+    assert 0 < num_hits < len(steps)
+    page.goto(f"{viewer}/{address_of(mixed)}")
+    settle(page)
+    page.keyboard.press("/")
+    field = page.get_by_role("searchbox", name="Search the group")
+    expect(field).to_be_focused()
+    page.keyboard.type(action.upper())
+    marked = page.locator(".cell.match")
+    hits = page.locator(".search").get_by_role("status")
+    expect(hits).to_have_text(re.compile(f"^{num_hits} steps?$"))
+    expect(marked).to_have_count(num_hits)
+    expect_address(page, "search=")
+
+    page.keyboard.press("Enter")
+    expect(hits).to_have_text(re.compile(f"^1 of {num_hits} "))
+    expect(page.locator(".cell.chosen.match")).to_have_count(1)
+    page.keyboard.press("Shift+Enter")
+    expect(hits).to_have_text(re.compile(f"^{num_hits} of {num_hits} "))
+    page.keyboard.press("Escape")  # back to the keys
+    page.keyboard.press("Escape")
+    expect(page.locator(".cell.chosen")).to_have_count(0)
+    with fresh_page(page) as fresh:
+        fresh.goto(page.url)
+        expect(fresh.locator(".cell.match")).to_have_count(num_hits)
+    page.keyboard.press("/")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("no such word")
+    expect(hits).to_have_text("0 steps")
+    expect(marked).to_have_count(0)
+
+
+@slow
 def test_another_estimator_draws_its_own_bars(
     page: Page, viewer: str, mixed: GroupSteps, session: Session
 ) -> None:
@@ -230,10 +276,11 @@ def test_another_estimator_draws_its_own_bars(
     def drawn() -> list[str]:
         return page.locator(".cell").evaluate_all("all => all.map(one => one.title)")
 
+    expect(page.locator(".cell").first).to_be_visible()
     trained = drawn()
     page.get_by_label("advantages by").select_option("grpo")
     expect(page.locator(".controls .what")).to_contain_text("GRPO")
-    assert "estimator=grpo" in page.url
+    expect_address(page, "estimator=grpo")
     assert drawn() != trained
     grpo = queries.advantages_by_estimator(
         session, mixed.summary.group_id, names=["grpo"]
@@ -241,7 +288,7 @@ def test_another_estimator_draws_its_own_bars(
     signs = {e.episode_id: e.advantages[0] > 0 for e in grpo.episodes}
     assert set(signs.values()) == {True, False}
     plus = page.locator(".line").filter(has=page.locator(".bar.plus"))
-    assert plus.count() == sum(signs.values())
+    expect(plus).to_have_count(sum(signs.values()))
 
     page.reload()
     settle(page)
@@ -263,7 +310,7 @@ def test_states_and_edges_open_the_steps_behind_them(
 
     first = page.locator(".panel table").first
     expect(first.locator("tbody tr")).to_have_count(len(edge.steps))
-    assert f"edge={edge.source}-{edge.target}" in page.url
+    expect_address(page, f"edge={edge.source}-{edge.target}")
     busiest = max(graph.nodes, key=lambda node: node.num_steps)
     page.locator(f'.node[data-state="{busiest.number}"]').click()
     expect(page.locator(".panel h3")).to_have_text(f"State {busiest.number}")
@@ -272,9 +319,8 @@ def test_states_and_edges_open_the_steps_behind_them(
     assert page.locator(".panel .state").inner_text().split() == busiest.text.split()
 
     page.get_by_label("edges coloured by").select_option("advantage")
-    assert "edges=advantage" in page.url
-    strokes = page.locator(".edge .stroke")
-    assert strokes.count() == len(graph.edges)
+    expect_address(page, "edges=advantage")
+    expect(page.locator(".edge .stroke")).to_have_count(len(graph.edges))
     page.goto(f"{viewer}/{address_of(mixed, edge=f'{edge.source}-{edge.target}')}")
     settle(page)
     expect(first.locator("tbody tr")).to_have_count(len(edge.steps))

@@ -23,7 +23,14 @@ from longhaul_viewer.data import curves as curves_data
 from longhaul_viewer.data import episodes as episodes_data
 from longhaul_viewer.data.episodes import EpisodeQuery
 from longhaul_viewer.settings import STORE_VARIABLE
-from store_samples import make_audit, make_record, make_trajectory, run_started
+from store_samples import (
+    make_audit,
+    make_credit,
+    make_decisions,
+    make_record,
+    make_trajectory,
+    run_started,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +94,40 @@ def test_what_is_wrong_stands_before_the_runs(two_runs: str) -> None:
     ]
     assert "lower optimizer.learning_rate" in alarms
     assert "2 alarms" in page
+
+
+def test_groups_without_signal_are_an_alarm_that_leads_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "alike.db")
+    with StoreWriter(url) as writer:
+        writer.write([replace(run_started("alike"), started_at=time.time())])
+        for group in range(3):
+            records = [
+                make_record(
+                    make_trajectory(rewards=(0.0,), sample_index=sample),
+                    run_id="alike",
+                    training_step=4,
+                    group_index=group,
+                )
+                for sample in range(2)
+            ]
+            nothing = (make_credit(record, episode_advantage=0.0) for record in records)
+            writer.write([*records, *make_decisions(records), *nothing])
+        values = {"groups/count": 3.0, "groups/without_signal": 3.0}
+        writer.write([Metrics(run_id="alike", attempt=0, training_step=4, values=values)])
+    monkeypatch.setenv(STORE_VARIABLE, url)
+    page = html_of(open_page("runs"))
+    (address,) = re.findall(
+        r'<li><a [^>]*href="([^"]+)"[^>]*>100% of the groups gave no signal \(all episodes alike\) '
+        r"\(training step 4\)<",
+        page,
+    )
+    assert "look at the groups" in page
+    parts = urlsplit(unescape(str(address)))
+    asked = {name: value for name, (value,) in parse_qs(parts.query).items()}
+    signals = column(open_page(parts.path, **asked), "Signal")
+    assert signals == ["no signal: every advantage is 0"] * 3
 
 
 def test_a_run_without_a_sign_of_life_is_an_alarm(two_runs: str) -> None:

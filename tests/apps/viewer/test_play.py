@@ -267,12 +267,15 @@ def test_an_episode_waits_for_a_store_that_another_program_holds(
     while "trying again" not in caplog.text:
         assert time.monotonic() < give_up_at
         time.sleep(0.02)
-    assert table.state(sitting).stage == "working"
+    state = table.state(sitting)
+    assert state.stage == "working"
+    assert state.wait is not None
+    assert (state.wait.what, state.wait.most_seconds) == ("the store to take the episode", 480)
     holder.execute("ROLLBACK")
     holder.close()
 
     state = table.state(sitting, wait_seconds=PATIENCE)
-    assert (state.stage, state.problem) == ("over", "")
+    assert (state.stage, state.problem, state.wait) == ("over", "", None)
     assert [each.summary.episode_id for each in episodes(store)] == [state.episode_id]
 
 
@@ -312,7 +315,11 @@ def test_an_environment_that_is_silent_when_the_person_leaves(
     silent = Choice(environment_id="broken/Silent-v0", import_modules=("broken_environments",))
     sitting = table.begin(silent, task("0", silent), horizon=10)
     played(table, sitting, "wait")
+    assert table.state(sitting).wait is None
     assert table.act(sitting, episode=0, step=1, action="hang")
+    wait = table.state(sitting).wait
+    assert wait is not None
+    assert (wait.what, wait.most_seconds) == ("broken/Silent-v0 to answer", 120)
     table.close()
     (episode,) = episodes(store)
     assert (episode.summary.failure_cause, episode.summary.num_steps) == ("environment_timeout", 1)

@@ -1,5 +1,6 @@
 """The Play page in a real browser: keys, reloads, two people, a server's environment, a phone."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from environment_server import running_server
 from longhaul_core.store.session import open_store
 
 pytestmark = pytest.mark.slow
-PATIENCE_MS = 60_000
 LINE = "play?environment=longhaul%2FNumberLine-v0&split=validation&task="
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
@@ -24,13 +24,6 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     open_store(store).dispose()
     with running_viewer(str(store), folder / "log") as address:
         yield address
-
-
-@pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
-    expect.set_options(timeout=PATIENCE_MS)
-    yield
-    expect.set_options(timeout=30_000)
 
 
 def begin(page: Page, address: str) -> None:
@@ -94,7 +87,8 @@ def test_a_reload_goes_on_and_two_people_stay_apart(page: Page, viewer: str) -> 
     with browser.new_context() as context:
         other = context.new_page()
         begin(other, f"{viewer}/{LINE}2")
-        assert "sitting=" in other.url
+        for each in (page, other):
+            expect(each).to_have_url(re.compile("sitting="))
         assert other.url.partition("sitting=")[2] != page.url.partition("sitting=")[2]
         page.reload()
         at_step(page, 1)
@@ -145,6 +139,48 @@ def test_an_environment_is_played_on_a_server(page: Page, viewer: str, tmp_path:
             page.keyboard.press(key)
             at_step(page, place, "over" if place == len(keys) else "asked")
         expect(page.get_by_role("status")).to_contain_text("Solved")
+
+
+def test_many_actions_are_found_by_typing_and_a_wait_says_what_for(
+    page: Page, viewer: str, tmp_path: Path
+) -> None:
+    with running_server({"id": "served/Shelves-v0"}, folder=tmp_path) as server:
+        page.goto(f"{viewer}/play")
+        settle(page)
+        page.get_by_text("Options, and environments on a server").click()
+        field = page.get_by_role("textbox", name="Environment server")
+        field.fill(server.address)
+        field.press("Enter")
+        begin_button = page.get_by_role("button", name="Play", exact=True)
+        expect(begin_button).to_be_visible()
+        settle(page)
+        begin_button.click()
+        at_step(page, 0)
+        buttons = page.get_by_role("group", name="Admissible actions").get_by_role("button")
+        expect(buttons).to_have_count(60)
+        expect(
+            page.get_by_text("80 actions are admissible; type to find the other 20")
+        ).to_be_visible()
+        action = page.get_by_role("textbox", name="Action")
+        expect(action).to_be_focused()  # so many have no keys
+        page.keyboard.type("SHELF d 7")
+        expect(buttons).to_have_text(["take book 7 from shelf d", "take book 17 from shelf d"])
+        expect(page.get_by_text("2 of 80 admissible actions")).to_be_visible()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        at_step(page, 1)
+        expect(page.locator("ol.turns li .action")).to_have_text(["take book 7 from shelf d"])
+
+        wait = page.get_by_role("timer", name="What is waited for")
+        expect(wait).to_be_hidden()
+        action.fill("hang")
+        action.press("Enter")
+        said = r"Waiting for served/Shelves-v0 to answer: \d+ s so far, 120 s at most"
+        expect(wait).to_have_text(re.compile(said))
+        page.reload()
+        expect(wait).to_have_text(re.compile(said))
+    expect(page.get_by_role("status")).to_contain_text("The episode failed")
+    expect(wait).to_be_hidden()
 
 
 def test_a_phone_shows_it_without_scrolling_sideways(page: Page, viewer: str) -> None:

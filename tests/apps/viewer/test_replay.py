@@ -45,7 +45,7 @@ def open_replay(page: Page, viewer: str, episode_id: str, **query: str | int) ->
 
 def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:
     drawn = page.locator(".replay")
-    expect(drawn).to_have_attribute("data-drawn", f"{episode_id}#{step}", timeout=60_000)
+    expect(drawn).to_have_attribute("data-drawn", f"{episode_id}#{step}")
 
 
 def expect_address(page: Page, *parts: str) -> None:
@@ -272,7 +272,7 @@ def test_what_a_model_wrote_is_text_in_every_part_of_the_page(
         query: dict[str, str | int] = {"step": index, "prompt": prompt, "transcript": 1}
         open_replay(page, viewer, episode_id, **query)
         reply = page.locator(".tokens").first
-        assert "<script>alert(1)</script>" in reply.inner_text()
+        expect(reply).to_contain_text("<script>alert(1)</script>")
         expect(page.locator(".transcript article").nth(index)).to_contain_text("<script>")
         for part in (".step", ".transcript", ".facts", ".strip"):
             assert page.locator(f"{part} script, {part} img, {part} iframe").count() == 0
@@ -291,7 +291,7 @@ def test_markup_in_messages_tools_and_names_is_text(
 def test_other_scripts_are_drawn_whole_and_in_their_direction(page: Page, long_chat: str) -> None:
     open_replay(page, long_chat, EPISODE_ID, step=2)
     reply = page.locator(".tokens").first
-    assert reply.inner_text().startswith(SCRIPTS)
+    expect(reply).to_have_text(re.compile("^" + re.escape(SCRIPTS)), use_inner_text=True)
     assert reply.evaluate("element => getComputedStyle(element).direction") == "rtl"
     expect(reply.locator(".t.joined").first).to_have_text(SCRIPTS[0])
 
@@ -299,16 +299,18 @@ def test_other_scripts_are_drawn_whole_and_in_their_direction(page: Page, long_c
 def test_a_prompt_of_15000_tokens_is_shown_from_its_newest_end(page: Page, long_chat: str) -> None:
     open_replay(page, long_chat, EPISODE_ID, step=49, prompt="tokens")
     view = page.locator(".tokens.tall")
-    expect(view.locator(".chunk.added").first).to_be_attached(timeout=30_000)
+    expect(view.locator(".chunk.added").first).to_be_attached()
     view.scroll_into_view_if_needed()  # spans are built where they are looked at
     expect(view.locator(".t").first).to_be_attached()
-    length, built, at_end = view.evaluate(
-        """view => [view.textContent.length, view.querySelectorAll('.t').length,
-            view.scrollTop + view.clientHeight >= view.scrollHeight - 4]"""
+    page.wait_for_function(
+        "view => view.scrollTop + view.clientHeight >= view.scrollHeight - 4",
+        arg=view.element_handle(),
+    )
+    length, built = view.evaluate(
+        "view => [view.textContent.length, view.querySelectorAll('.t').length]"
     )
     assert length > 4 * PROMPT_TOKENS
     assert 0 < built < PROMPT_TOKENS / 4
-    assert at_end
     view.evaluate("view => { view.scrollTop = 0 }")
     expect(view.locator(".chunk").first.locator(".t").first).to_be_visible()
     view.locator(".t").first.click()
@@ -321,7 +323,10 @@ def test_a_prompt_marks_what_was_kept_dropped_and_added(page: Page, long_chat: s
     expect(messages.locator("summary").first).to_have_text(re.compile("1 message kept"))
     expect(messages.locator(".message.dropped")).to_have_count(4)
     expect(messages.locator(".message.added")).to_have_count(2)
-    assert messages.evaluate("box => box.scrollTop + box.clientHeight >= box.scrollHeight - 4")
+    page.wait_for_function(
+        "box => box.scrollTop + box.clientHeight >= box.scrollHeight - 4",
+        arg=messages.element_handle(),
+    )
     page.locator(".choice button", has_text="tokens").click()
     expect(page.locator(".tokens.tall .gone")).to_contain_text("dropped")
 
@@ -330,12 +335,15 @@ def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
     page: Page, long_chat: str, programs: str, program: ProgramStore
 ) -> None:
     open_replay(page, long_chat, EPISODE_ID, step=1)
-    assert page.locator(".board .cell").count() == 20
+    expect(page.locator(".board .cell")).to_have_count(20)
     open_replay(page, programs, program.episode_id, step=0)
     room, *_ = program.pictures
     for place in (".thumb img", ".step .pictures img"):
-        assert page.locator(f"{place}[src$='{room}']").count() > 0
-    assert page.locator(".step .pictures img").first.evaluate("img => img.naturalWidth") > 0
+        expect(page.locator(f"{place}[src$='{room}']").first).to_be_attached()
+    page.wait_for_function(
+        "img => img.naturalWidth > 0",
+        arg=page.locator(".step .pictures img").first.element_handle(),
+    )
     expect(page.locator(".asks").first).to_contain_text("look")
     page.get_by_role("tab", name="judge").click()
     expect(page.locator(".step")).to_contain_text("No tokens recorded")

@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from apps.browser import running_viewer, settle
+from apps.browser import PATIENCE_MS, choose, running_viewer, settle
 from apps.conftest import SampleStore
 from apps.sample_store import SampleRun
 from longhaul_core.store.writer import StoreWriter
 from longhaul_viewer import links
 
 pytestmark = pytest.mark.slow
-PATIENCE_MS = 30_000
-expect.set_options(timeout=PATIENCE_MS)
 
 
 def open_page(page: Page, address: str) -> None:
@@ -29,13 +27,6 @@ def shown(page: Page) -> tuple[str, list[str]]:
     """Where the page is, and all that it says in its blocks."""
     settle(page)
     return page.url, page.locator(".stHtml").all_inner_texts()
-
-
-def choose(page: Page, label: str, option: str) -> None:
-    field = page.get_by_test_id("stSelectbox").filter(has_text=label).locator("input")
-    field.scroll_into_view_if_needed()  # by itself: scrolling closes a menu that is open
-    field.click()
-    page.get_by_role("option", name=option, exact=True).click()
 
 
 def write_in(page: Page, label: str, text: str) -> None:
@@ -99,19 +90,22 @@ window.WebSocket = class extends WebSocket {
 def test_a_page_left_before_it_came_makes_no_entry_in_the_history(
     page: Page, viewer: str, sample: SampleStore
 ) -> None:
-    page.add_init_script(LATE)
     start = f"{viewer}/{links.RUNS}"
-    open_page(page, start)
-    page.locator("tr.link a").last.click()
-    page.wait_for_url("**/run?*")
-    entries = page.evaluate("() => history.length")
-    page.wait_for_timeout(100)  # the server has the click, the page has none of the answer
-    page.go_back()
-    page.wait_for_timeout(1_500)
-    assert shown(page)[0] == start
-    assert page.evaluate("() => history.length") == entries
-    page.go_forward()
-    page.wait_for_url("**/run?*")
+    browser = page.context.browser
+    assert browser is not None
+    with browser.new_page() as late:  # the other tests' page stays as quick as it is
+        late.add_init_script(LATE)
+        open_page(late, start)
+        late.locator("tr.link a").last.click()
+        late.wait_for_url("**/run?*")
+        entries = late.evaluate("() => history.length")
+        late.wait_for_timeout(100)  # the server has the click, the page has none of the answer
+        late.go_back()
+        late.wait_for_timeout(1_500)
+        assert shown(late)[0] == start
+        assert late.evaluate("() => history.length") == entries
+        late.go_forward()
+        late.wait_for_url("**/run?*")
 
 
 ADDRESSES = {
@@ -124,6 +118,11 @@ ADDRESSES = {
 }
 
 
+VALUES = """() => [...document.querySelectorAll("input")]
+    .filter((one) => one.getClientRects().length).map((one) => one.value)"""
+"""What stands in the fields of a page."""
+
+
 @pytest.mark.parametrize("name", ADDRESSES)
 def test_an_address_says_the_same_in_another_browser(
     page: Page, viewer: str, sample: SampleStore, name: str
@@ -131,7 +130,7 @@ def test_an_address_says_the_same_in_another_browser(
     address = f"{viewer}/{ADDRESSES[name].format(run=sample.run_id)}"
     open_page(page, address)
     before = shown(page)
-    values = page.locator("input:visible").evaluate_all("all => all.map(one => one.value)")
+    values = page.evaluate(VALUES)
     assert before[0] == address
     browser = page.context.browser
     assert browser is not None
@@ -139,9 +138,10 @@ def test_an_address_says_the_same_in_another_browser(
         fresh = context.new_page()
         open_page(fresh, before[0])
         expect(fresh.locator(".stHtml")).to_have_text(before[1], use_inner_text=True)
-        assert (
-            fresh.locator("input:visible").evaluate_all("all => all.map(one => one.value)")
-            == values
+        fresh.wait_for_function(
+            f"wanted => JSON.stringify(({VALUES})()) === JSON.stringify(wanted)",
+            arg=values,
+            timeout=PATIENCE_MS,
         )
 
 
@@ -170,7 +170,7 @@ def test_a_click_on_a_point_opens_the_episodes_of_its_training_step(
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         page.mouse.move(x - 3, y - 3)
         page.mouse.move(x, y, steps=3)
-        page.wait_for_timeout(200)
+        expect(chart.locator(".hoverlayer .legend")).to_be_visible()  # it knows the point
         page.mouse.click(x, y)
         expect_address(page, "from_step=4")
         assert "phase=train" in page.url
@@ -203,8 +203,8 @@ def test_pages_follow_a_run_from_before_it_begins_to_its_end(page: Page, tmp_pat
             train(4)
             expect(page.get_by_text("4 of 12 training steps")).to_be_visible()
             page.wait_for_function(
-                "() => document.querySelector('.js-plotly-plot').data[0].x.length === 4"
-                " || Array.from(document.querySelector('.js-plotly-plot').data[0].x).length === 4",
+                "() => Array.from(document.querySelector('.js-plotly-plot')?.data?.[0].x ?? [])"
+                ".length === 4",
                 timeout=PATIENCE_MS,
             )
 
@@ -217,11 +217,12 @@ def test_pages_follow_a_run_from_before_it_begins_to_its_end(page: Page, tmp_pat
             expect(page.locator(".badge", has_text="finished")).to_be_visible()
 
 
+RANGES = "[...{0}._fullLayout.xaxis.range, ...{0}._fullLayout.yaxis.range]"
+
+
 def ranges(chart: Locator) -> list[float]:
     """What is in view, horizontally and vertically."""
-    return chart.evaluate(
-        "chart => [...chart._fullLayout.xaxis.range, ...chart._fullLayout.yaxis.range]"
-    )
+    return chart.evaluate(f"chart => {RANGES.format('chart')}")
 
 
 def expect_true(page: Page, chart: Locator, condition: str) -> None:
@@ -247,7 +248,12 @@ def test_a_zoom_holds_while_values_come_in(page: Page, tmp_path: Path) -> None:
             page.mouse.down()
             page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.8 * box["height"], steps=8)
             page.mouse.up()
-            page.wait_for_timeout(500)  # Plotly draws the last frame of a zoom later
+            expect_true(  # Plotly takes the zoom a moment after the button is up
+                page,
+                chart,
+                f"chart => {RANGES.format('chart')}.every((one, place) => "
+                f"place % 2 ? one < {whole}[place] : one > {whole}[place])",
+            )
             zoomed = ranges(chart)
             assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
 
@@ -323,6 +329,7 @@ def test_every_text_stands_out_from_what_is_behind_it(
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     for address in PAGES:
         open_page(page, f"{viewer}/{address.format(run=sample.run_id)}")
+        expect(page.locator("h1")).to_be_visible()
         ratios: dict[str, float] = page.evaluate(CONTRASTS)
         assert len(ratios) > 5
         assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}  # WCAG 2, AA
@@ -336,9 +343,9 @@ def test_nothing_is_wider_than_the_screen_and_the_screen_is_used(
     page.set_viewport_size({"width": width, "height": 900})
     for address in PAGES:
         open_page(page, f"{viewer}/{address.format(run=sample.run_id)}")
+        expect(page.locator("h1")).to_be_visible()
         main = page.get_by_test_id("stMain")
         assert main.evaluate("main => main.scrollWidth - main.clientWidth") <= 0
-        expect(page.locator("h1")).to_be_visible()
         used = page.locator(".rows").first
         if used.count() and not address.startswith("storage"):  # which has two columns
             box = used.bounding_box()

@@ -18,7 +18,7 @@ from apps.conftest import SampleStore
 from apps.viewer.app_pages import column, html_of, open_page
 from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, open_store, queries
-from longhaul_core.store.models import EpisodeRow
+from longhaul_core.store.models import SCHEMA_VERSION, EpisodeRow
 from longhaul_core.store.session import read_only_engine, write_transaction
 from longhaul_viewer import links
 from longhaul_viewer.data import storage as storage_data
@@ -28,6 +28,7 @@ from longhaul_viewer.settings import READ_ONLY_VARIABLE, STORE_VARIABLE
 from store_samples import make_training_step, run_started
 
 PATIENCE_SECONDS = 240
+PRUNE = "storage_prune"
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
@@ -82,6 +83,7 @@ def test_a_run_is_archived_deleted_and_restored(store: Path, sample: SampleStore
     (file,) = storage_data.archives()
     archive = store.parent / "archives" / file.name
     assert runs_of(archive) == before
+    assert storage_data.schema_of(file) == SCHEMA_VERSION
 
     app = open_page("storage", run=sample.run_id)
     app.button(key=f"do-Delete {sample.run_id}").click().run()
@@ -109,6 +111,10 @@ def test_tokens_alone_are_dropped(store: Path, sample: SampleStore) -> None:
 
 def test_a_rule_names_the_runs_that_it_lets_go(store: Path, sample: SampleStore) -> None:
     app = open_page("storage")
+    assert len(app.number_input) == 0  # nothing is asked while the popover is shut
+    assert "No run fits both conditions" not in html_of(app)
+    app.session_state[PRUNE] = True  # what a click on it does
+    app.run()
     assert "No run fits both conditions" in html_of(app)  # the best three stay
     app.number_input[0].set_value(0)
     app.number_input[1].set_value(0).run()
@@ -222,6 +228,10 @@ def test_the_runs_of_an_archive_of_an_older_schema_are_listed(store: Path, golde
     folder.mkdir()
     (folder / "old.db").write_bytes(gzip.decompress(packed.read_bytes()))
     held = (folder / "old.db").read_bytes()
+    version = golden.removeprefix("store_").removesuffix(".db.gz")
+    page = html_of(open_page("storage"))
+    assert f"{version}, older than this program" in page
+    assert "is brought up to date when it is restored" in page
     (run,) = storage_data.runs_in("old.db")
     storage_data.restore("old.db", run.run_id)
     result()
@@ -299,6 +309,11 @@ def test_a_delete_asks_first_and_says_what_came_of_it(
         expect(done).to_have_count(1, timeout=1000 * PATIENCE_SECONDS)
         expect(page.get_by_role("cell", name=sample.run_id).first).to_be_visible()
 
+        settle(page)  # a page that is still drawn closes its popovers
+        page.get_by_role("button", name="Prune").click()
+        expect(page.get_by_text("No run fits both conditions")).to_be_visible()
+        page.keyboard.press("Escape")
+        settle(page)
         page.get_by_role("button", name="Delete", exact=True).click()
         sure = page.get_by_role("button", name=f"Delete {sample.run_id}")
         expect(page.get_by_text("This cannot be undone; archive it first.")).to_be_visible()

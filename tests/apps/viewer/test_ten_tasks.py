@@ -17,7 +17,6 @@ from apps.browser import browser_page, running_viewer, settle
 
 pytestmark = pytest.mark.slow
 MOST_CLICKS = 4
-PATIENCE_MS = 20_000
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Researcher:
 
     def click(self, where: Locator) -> None:
         """Click, when it is there."""
-        where.click(timeout=PATIENCE_MS)
+        where.click()
         self.num_clicks += 1
 
     def press(self, key: str) -> None:
@@ -65,7 +64,7 @@ def worst_episode_of_the_last_step(one: Researcher) -> None:
     one.click(one.page.locator('a[href*="invalid_action_rate"]', has_text="step 6"))
     one.click(one.link("Episodes"))
     one.click(one.page.locator("th a", has_text="Invalid"))  # the run's page links to invalid ones
-    one.page.wait_for_url("**sort=invalid*")
+    expect(one.page.locator("th[aria-sort]", has_text="Invalid")).to_be_visible()
     one.click(one.first_row())
     expect(one.page.get_by_text("horizon reached").first).to_be_visible()
     expect(one.page.get_by_text("invalid", exact=False).first).to_be_visible()
@@ -109,6 +108,7 @@ def repeated_actions(one: Researcher) -> None:
 def a_free_query(one: Researcher) -> None:
     one.click(one.link("SQL"))
     editor = one.page.get_by_role("textbox").last
+    settle(one.page)  # what is typed into a page that is still drawn can be lost
     one.click(editor)
     editor.fill("SELECT count(*) AS num_steps_here FROM steps")
     one.press("Control+Enter")
@@ -117,10 +117,12 @@ def a_free_query(one: Researcher) -> None:
 
 def a_word_in_the_observations(one: Researcher) -> None:
     one.open_episodes("four-games")
+    expect(one.first_row()).to_be_visible()
+    settle(one.page)
     one.click(one.page.get_by_role("textbox", name="Text", exact=True))
     one.page.keyboard.type("recipes")
     one.press("Enter")
-    one.page.wait_for_url("**text=recipes*")
+    expect(one.page.locator(".filters .taken", has_text="recipes")).to_be_visible()
     expect(one.first_row()).to_be_visible()
 
 
@@ -134,6 +136,9 @@ def export_for_sft(one: Researcher) -> None:
 def a_comment_on_a_step(one: Researcher) -> None:
     one.open_episodes("team")
     one.click(one.first_row())
+    expect(one.page.locator(".replay[data-drawn]")).to_be_visible()
+    expect(one.page.get_by_role("button", name="Save")).to_be_visible()
+    settle(one.page)
     one.page.get_by_label("Name", exact=True).fill("comment")
     one.page.get_by_label("Remark", exact=True).fill("goes in circles here")
     one.click(one.page.get_by_role("button", name="Save"))
@@ -163,8 +168,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
     with browser_page() as page:
-        page.set_default_timeout(PATIENCE_MS)
-        expect.set_options(timeout=PATIENCE_MS)
         yield page
 
 

@@ -359,7 +359,8 @@ def test_each_run_has_its_share_of_the_store(writer: StoreWriter, session: Sessi
     writer.write([run_started("small"), run_started("empty")])
     writer.write(make_training_step(1, run_id="small", num_groups=1))
 
-    large, small = queries.run_sizes(session)
+    large, small, empty = queries.run_sizes(session)
+    assert (empty.run_id, empty.num_episodes, empty.num_bytes) == ("empty", 0, 0)
     assert (large.run_id, large.num_episodes, large.num_steps) == ("run", 17, 57)
     assert (small.run_id, small.num_episodes, small.num_steps) == ("small", 4, 14)
     whole = queries.storage_stats(session).num_bytes

@@ -15,7 +15,7 @@ from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.store.maintenance import PruneRule
 from longhaul_core.store.queries import RunSummary, list_runs
 from longhaul_core.store.records import Evaluation, Record, RunEnded, RunStarted
-from longhaul_core.store.session import read_only_engine
+from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Split
 from longhaul_trainer.cli.stored_runs import (
@@ -34,7 +34,7 @@ from longhaul_trainer.cli.stored_runs import (
 )
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run_directory import RunDirectory
-from store_samples import make_training_step
+from store_samples import make_training_step, run_started
 
 DAY = 86_400.0
 
@@ -207,8 +207,32 @@ def test_a_store_is_backed_up_indexed_and_measured(
     shown = capsys.readouterr().out
     assert "20260103-c" in shown
     assert "bytes a step" in shown
+    for heading in ("episodes", "tokens", "pictures"):
+        assert heading in shown
     back_up_store(store, tmp_path / "backup.db")
     assert stored(str(tmp_path / "backup.db")) == stored(store)
+
+
+def test_a_run_without_an_episode_is_among_the_sizes_and_a_narrow_terminal_has_the_sum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "small.db")
+    open_store(url).dispose()
+    show_sizes(url)
+    assert capsys.readouterr().out == "The store holds no runs.\n"
+    write(url, [run_started("20260104-begun"), run_started("20260105-full")])
+    write(url, make_training_step(1, run_id="20260105-full"))
+    monkeypatch.setenv("COLUMNS", "44")
+    show_sizes(url)
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines()]
+    full, begun = (row for row in rows if row and row[0].startswith("2026"))
+    assert full[0] == "20260105-full"
+    assert begun[0] == "20260104-begun"
+    assert set(begun[1:]) <= {"0", "0.0"}
+    assert "MiB" in shown
+    assert "no room for" in shown
+    assert max(map(len, shown.splitlines()[:4])) <= 44
 
 
 def test_a_killed_run_is_seen_by_its_silence(store: str) -> None:

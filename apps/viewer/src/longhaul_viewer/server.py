@@ -90,7 +90,8 @@ def streamlit_options(*, port: int, open_browser: bool) -> dict[str, object]:
         "browser.serverAddress": ADDRESS,
         "client.toolbarMode": "minimal",
         "client.showErrorLinks": False,
-        # Set for each theme apart: set for both, they would switch the dark one off.
+        # Set for each theme apart: set for both, they would switch the dark one off. White stands
+        # out from both (6.8 and 4.6 to 1), and the second from the dark page (3.9 to 1).
         "theme.light.primaryColor": "#4b4bc4",
-        "theme.dark.primaryColor": "#8f8ff5",
+        "theme.dark.primaryColor": "#6868dd",
     }

@@ -15,6 +15,7 @@ const KEYS = [
   ["↑ ↓  or  k j", "episode above, episode below (arrows: once a step is chosen)"],
   ["Enter", "choose the state or the edge that is marked"],
   ["p n", "group before, group after"],
+  ["/", "search actions and states; Enter goes to the next step found, Shift and Enter to the one before"],
   ["Esc", "choose nothing"],
   ["?", "this list"],
 ];
@@ -73,6 +74,7 @@ class Group {
     const known = this.data.estimators.filter((each) => !each.missing);
     this.estimator = known.find((each) => each.name === query.get("estimator")) ?? known[0] ?? null;
     this.edges = query.get("edges") === "advantage" ? "advantage" : "episode";
+    this.wanted = query.get("search") ?? "";
     this.chosen = null;
     const at = /^([0-9]+)\.([0-9]+)$/.exec(query.get("at") ?? "");
     const edge = /^([0-9]+)-([0-9]+)$/.exec(query.get("edge") ?? "");
@@ -91,10 +93,11 @@ class Group {
 
   writeAddress() {
     const url = new URL(window.location.href);
-    for (const name of ["estimator", "edges", "state", "edge", "at"]) url.searchParams.delete(name);
+    for (const name of ["estimator", "edges", "search", "state", "edge", "at"]) url.searchParams.delete(name);
     const first = this.data.estimators.find((each) => !each.missing);
     if (this.estimator && this.estimator !== first) url.searchParams.set("estimator", this.estimator.name);
     if (this.edges !== "episode") url.searchParams.set("edges", this.edges);
+    if (this.wanted.trim()) url.searchParams.set("search", this.wanted);
     const chosen = this.chosen;
     if (chosen?.kind === "step")
       url.searchParams.set("at", `${this.byId.get(chosen.episode.id).place}.${chosen.step.index}`);
@@ -157,6 +160,7 @@ class Group {
     if (this.data.nodes.length) this.main.append(this.graph());
     this.fit();
     this.show();
+    this.mark();
   }
 
   controls() {
@@ -166,6 +170,7 @@ class Group {
       element("span", { class: "none", title: `there is no ${named}` }, said));
     return element("div", { class: "controls" },
       ...(this.data.estimators.length ? this.chooser() : []),
+      this.searcher(),
       element("span", { class: "ways" }, way("earlier", "‹ group", "group before", "p"),
         way("later", "group ›", "group after", "n"),
         element("button", { title: "keys (?)", "aria-label": "keys", onclick: () => this.help() }, "?")));
@@ -189,6 +194,43 @@ class Group {
     return [element("label", {}, "Advantages by", select), said];
   }
 
+  /* Search: the steps whose action, or the state before it, holds what is written. */
+
+  searcher() {
+    this.input = element("input", { type: "search", placeholder: "Search /", "aria-label": "Search the group", value: this.wanted,
+      oninput: () => { this.wanted = this.input.value; this.mark(); this.writeAddress(); },
+      onkeydown: (event) => this.searchKey(event) });
+    this.hits = element("span", { class: "hits", role: "status" });
+    return element("span", { class: "search" }, this.input, this.hits);
+  }
+
+  mark() {
+    const wanted = this.wanted.trim().toLowerCase();
+    this.found = [];
+    for (const each of this.cells.values()) {
+      const { cell, step } = each;
+      const found = wanted !== "" && [step.action, this.nodes.get(step.node)?.text ?? ""].some((text) => text.toLowerCase().includes(wanted));
+      cell.classList.toggle("match", found);
+      if (found) this.found.push(each);
+    }
+    this.hits.textContent = wanted ? `${this.found.length} ${this.found.length === 1 ? "step" : "steps"}` : "";
+  }
+
+  searchKey(event) {
+    event.stopPropagation();
+    if (event.key === "Escape") {
+      event.preventDefault();
+      this.input.blur();
+    } else if (event.key === "Enter" && this.found.length) {
+      const { length } = this.found;
+      const at = this.chosen?.kind === "step" ? this.found.findIndex(({ step }) => step === this.chosen.step) : -1;
+      const next = event.shiftKey ? this.found[(at < 0 ? 0 : at) - 1] ?? this.found[length - 1] : this.found[(at + 1) % length];
+      this.choose({ kind: "step", episode: next.episode, step: next.step });
+      next.cell.scrollIntoView({ block: "nearest", inline: "nearest" });
+      this.hits.textContent = `${this.found.indexOf(next) + 1} of ${length} ${length === 1 ? "step" : "steps"}`;
+    }
+  }
+
   /* Keys. */
 
   key(event) {
@@ -196,7 +238,7 @@ class Group {
     const at = event.composedPath()[0];
     if (at instanceof HTMLElement && (at.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName))) return;
     const actions = {
-      n: () => this.later?.click(), p: () => this.earlier?.click(), "?": () => this.help(),
+      n: () => this.later?.click(), p: () => this.earlier?.click(), "?": () => this.help(), "/": () => this.input.focus(),
       Escape: () => this.dialog ? this.help() : this.choose(null),
     };
     const action = actions[event.key];
@@ -597,7 +639,10 @@ export default function ({ data, parentElement }) {
   const theme = isDark(parentElement);
   const close = () => drawn.get(place)?.group.close();
   if (before?.mark === mark && before.theme === theme) return close;
+  const searching = before?.group.input.getRootNode().activeElement === before?.group.input;
   before?.group.close();
-  drawn.set(place, { mark, theme, group: new Group(place, data) });
+  const group = new Group(place, data);
+  if (before && searching) group.input.focus();
+  drawn.set(place, { mark, theme, group });
   return close;
 }

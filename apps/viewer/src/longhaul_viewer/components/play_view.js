@@ -8,6 +8,7 @@ const MANY = 40;
 const MOST_SHOWN = 60;
 const AGAIN_MS = 2500;
 const MOST_WAITING = 8;
+const WAIT_MS = 1000; // a shorter wait needs no words
 const ARROWS = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
 
 function h(tag, attributes = {}, ...children) {
@@ -58,6 +59,8 @@ class Play {
     this.text = h("div", { class: "text", dir: "auto", tabindex: "0", role: "log", "aria-live": "polite", "aria-label": "Observation" });
     this.buttons = h("div", { class: "buttons", role: "group", "aria-label": "Admissible actions" });
     this.hint = h("p", { class: "muted" });
+    this.wait = h("p", { class: "wait", role: "timer", "aria-label": "What is waited for", hidden: true });
+    this.clock = window.setInterval(() => this.drawWait(), 250);
     this.outcome = h("div", { class: "outcome", role: "status" });
     this.facts = h("dl", {});
     this.leave = h("button", { type: "button", class: "leave", onclick: () => this.component.setTriggerValue("leave", true) }, "Give up");
@@ -65,7 +68,7 @@ class Play {
     this.prompt = h("div", {});
     this.acting = h("div", { class: "acting" }, this.buttons, this.form, this.hint);
     this.page = h("div", { class: "play" },
-      h("div", { class: "main" }, this.outcome, this.pictures, this.text, this.acting,
+      h("div", { class: "main" }, this.outcome, this.pictures, this.text, this.wait, this.acting,
         h("details", {}, h("summary", {}, "The prompt that a model would get"), this.prompt)),
       h("aside", {}, this.facts, this.leave, h("h3", {}, "What was done"), this.turns));
     root.append(this.page);
@@ -78,6 +81,7 @@ class Play {
       const before = this.data;
       this.mark = mark;
       this.data = component.data;
+      if (this.data.wait) this.began = performance.now() - 1000 * this.data.wait.seconds;
       this.draw(before);
     }
     this.goOn();
@@ -94,7 +98,7 @@ class Play {
       this.page.dataset.step = data.step;
     }
     if (other) this.waiting = [];
-    this.text.textContent = data.stage === "opening" ? "The environment is being started …" : data.text;
+    this.text.textContent = data.text;
     this.text.hidden = !this.text.textContent;
     this.pictures.replaceChildren(...data.pictures.map((src) => h("img", { src, alt: "picture of the observation" })));
     this.drawOutcome();
@@ -122,6 +126,18 @@ class Play {
     this.outcome.replaceChildren(h("b", {}, outcome.words),
       ...(outcome.why ? [h("div", { class: "why", dir: "auto" }, outcome.why)] : []),
       ...(replay ? [h("a", { href: replay, target: "_self", class: "replay" }, "Replay the episode")] : []));
+  }
+
+  /* What is waited for, for how long so far, and when the wait ends by itself. */
+  drawWait() {
+    if (!this.data) return;
+    const { environment, answer_seconds, wait } = this.data;
+    const sent = this.sent && this.asked; // on its way, or the page has not heard what came of it
+    const what = sent ? `${environment} to answer` : wait?.what;
+    const passed = performance.now() - (sent ? this.sent.at : this.began);
+    this.wait.hidden = !what || passed < WAIT_MS;
+    if (this.wait.hidden) return;
+    this.wait.textContent = `Waiting for ${what}: ${Math.floor(passed / 1000)} s so far, ${sent ? answer_seconds : wait.most_seconds} s at most`;
   }
 
   drawFacts() {
@@ -208,14 +224,15 @@ class Play {
 
   act(action) {
     if (!this.asked || this.sent || !action.trim()) return;
-    this.sent = { episode: this.data.episode, step: this.data.step, action };
+    this.sent = { episode: this.data.episode, step: this.data.step, action, at: performance.now() };
     this.filter();
     this.tell();
   }
 
   tell() {
     const { sent } = this;
-    this.component.setTriggerValue("move", sent);
+    const { episode, step, action } = sent;
+    this.component.setTriggerValue("move", { episode, step, action });
     window.setTimeout(() => {
       if (this.sent === sent && this.asked && this.page.isConnected) this.tell();
     }, AGAIN_MS);
@@ -229,6 +246,7 @@ class Play {
   }
 
   close() {
+    window.clearInterval(this.clock);
     document.removeEventListener("keydown", this.onKey);
     this.page.remove();
   }

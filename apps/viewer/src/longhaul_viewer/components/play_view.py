@@ -4,6 +4,7 @@ One component of ours, so that keys act: a press is sent with the number of the 
 for, and again if nothing came of it, so that none is lost and none acts twice.
 """
 
+import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from streamlit.components.v2 import component
 
 from longhaul_core.types import FailedEpisode, Message, Picture, Trajectory
 from longhaul_viewer import links
-from longhaul_viewer.play.game import GameState
+from longhaul_viewer.play.game import STEP_SECONDS, GameState
 
 __all__ = ["Move", "play_view", "seen"]
 
@@ -63,11 +64,12 @@ def play_view(
     )
 
 
-def seen(state: GameState, *, number: int, horizon: int) -> dict[str, Any]:
+def seen(state: GameState, *, environment: str, number: int, horizon: int) -> dict[str, Any]:
     """What the component draws of an episode.
 
     Args:
         state: As it stands.
+        environment: Its id.
         number: 0-based, in its sitting.
         horizon: Most steps.
     """
@@ -75,6 +77,14 @@ def seen(state: GameState, *, number: int, horizon: int) -> dict[str, Any]:
     return {
         "episode": number,
         "stage": state.stage,
+        "environment": environment,
+        "answer_seconds": STEP_SECONDS,
+        "wait": state.wait
+        and {
+            "what": state.wait.what,
+            "seconds": time.monotonic() - state.wait.since,
+            "most_seconds": state.wait.most_seconds,
+        },
         "step": len(state.turns),
         "horizon": horizon,
         "text": observation.text if observation else "",

@@ -152,11 +152,18 @@ def _alarms(
             Alarm(
                 f"{warning.message} (training step {training_step})",
                 warning.advice,
-                links.address(links.RUN, run=run.run_id, metric=[warning.metric]),
+                _place_of(warning, run.run_id, training_step),
             )
             for warning in warnings
         )
     return found
+
+
+def _place_of(warning: HealthWarning, run_id: str, training_step: int) -> str:
+    """Groups without a signal are seen among the groups, anything else in its curve."""
+    if warning.metric == "groups/without_signal":
+        return links.address(links.GROUPS, run=run_id, show="all", training_step=training_step)
+    return links.address(links.RUN, run=run_id, metric=[warning.metric])
 
 
 def _duration(seconds: float) -> str:

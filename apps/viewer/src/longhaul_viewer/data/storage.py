@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import streamlit as st
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, text
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import copies, maintenance, queries
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.maintenance import PruneRule
-from longhaul_core.store.models import EpisodeRow, RunRow
+from longhaul_core.store.models import SCHEMA_VERSION, EpisodeRow, RunRow
 from longhaul_core.store.queries import RunSize, RunSummary, StorageStats
-from longhaul_core.store.session import read_only_engine
+from longhaul_core.store.session import VERSION_TABLE, read_only_engine
 from longhaul_viewer.data import work
 from longhaul_viewer.data.store import reader, reading, writer
 from longhaul_viewer.settings import archives_folder, store_url
@@ -34,6 +34,7 @@ __all__ = [
     "remove_cut_short",
     "restore",
     "runs_in",
+    "schema_of",
     "sizes",
 ]
 
@@ -49,7 +50,7 @@ class Sizes(NamedTuple):
 
     whole: StorageStats
     runs: Sequence[RunSize]
-    """The largest first; a run without an episode is not among them."""
+    """The largest first."""
     summaries: dict[str, RunSummary]
     """By run id, the newest first: all runs."""
     is_file: bool
@@ -99,6 +100,31 @@ def archives() -> list[Archive]:
         for each, stat in ((each, each.stat()) for each in found)
     ]
     return sorted(known, key=lambda each: -each.written_at)
+
+
+def schema_of(file: Archive) -> str:
+    """The version of an archive's schema, and what follows where this program's is another one."""
+    return _schema(archives_folder() / file.name, file.written_at, file.num_bytes)
+
+
+@st.cache_data(max_entries=1000, show_spinner=False)
+def _schema(path: Path, written_at: float, num_bytes: int) -> str:
+    try:
+        engine = read_only_engine(path, older=True)
+    except StoreError as error:
+        return str(error)
+    try:
+        with store_errors(describe_store(engine.url)), engine.connect() as connection:
+            version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    finally:
+        engine.dispose()
+    if version == SCHEMA_VERSION:
+        return SCHEMA_VERSION
+    return (
+        f"{version}, older than this program's {SCHEMA_VERSION}: a run is brought up to date when "
+        "it is restored; the viewer opens the file once a `trainer` command has brought it up to "
+        "date"
+    )
 
 
 def runs_in(name: str) -> list[HeldRun]:

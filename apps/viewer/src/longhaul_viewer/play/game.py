@@ -5,8 +5,9 @@ waits for. So what is stored is what the loop would store for a model with the s
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -30,7 +31,17 @@ from longhaul_core.types import (
     Task,
 )
 
-__all__ = ["FORMAT", "MEMORY", "PERSON", "Game", "GameState", "Stage", "Turn"]
+__all__ = [
+    "FORMAT",
+    "MEMORY",
+    "PERSON",
+    "STEP_SECONDS",
+    "Game",
+    "GameState",
+    "Stage",
+    "Turn",
+    "Wait",
+]
 
 PERSON = "person"
 """What a person's calls are stored under, as a model's are under its name."""
@@ -59,11 +70,25 @@ class Turn:
     reward: float
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What an episode waits for where it does not wait for the person."""
+
+    what: str
+    """E.g. `longhaul/TextCraft-v0 to start`."""
+    most_seconds: float
+    """When the wait is given up."""
+    since: float = field(default_factory=time.monotonic)
+    """By the monotonic clock."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameState:
     """An episode as it stands."""
 
     stage: Stage = "opening"
+    wait: Wait | None = None
+    """None while the person is asked, and once it is over."""
     observation: Observation | None = None
     """The newest; None before the first."""
     messages: tuple[Message, ...] = ()
@@ -108,7 +133,7 @@ class Game:
         self.task = task
         self.number = number
         self.horizon = horizon
-        self.state = GameState()
+        self.state = GameState(wait=Wait(f"{task.environment} to start", RESET_SECONDS))
         self._source = source
         self._idle_seconds = idle_seconds
         self._on_change = on_change
@@ -159,7 +184,7 @@ class Game:
         if self._answer is None or not waits or step != len(self.state.turns):
             return False
         self._answer.set_result(action)
-        self._show(replace(self.state, stage="working"))
+        self._work("to answer", STEP_SECONDS)
         return True
 
     def leave(self) -> None:
@@ -171,7 +196,7 @@ class Game:
             self._stop.set()
         elif self._answer is not None and not self._answer.done():
             self._answer.set_exception(_left())
-        self._show(replace(self.state, stage="working"))
+        self._work("to end", STEP_SECONDS)
 
     def stop(self, reason: str) -> None:
         """End the episode at once: its environment does not answer. It has failed.
@@ -182,13 +207,27 @@ class Game:
         self._silence = reason
         self._stop.set()
 
+    def keeping(self, most_seconds: float) -> None:
+        """Report that it was played, and is being stored.
+
+        Args:
+            most_seconds: How long a store that is held or away is waited for.
+        """
+        wait = Wait("the store to take the episode", most_seconds)
+        self._show(replace(self.state, stage="working", wait=wait))
+
     def ended(
         self, outcome: EpisodeOutcome | None, *, episode_id: str | None, problem: str = ""
     ) -> None:
         """Report what became of it."""
         self._show(
             replace(
-                self.state, stage="over", outcome=outcome, episode_id=episode_id, problem=problem
+                self.state,
+                stage="over",
+                wait=None,
+                outcome=outcome,
+                episode_id=episode_id,
+                problem=problem,
             )
         )
 
@@ -201,7 +240,7 @@ class Game:
         if self._left:
             raise _left()
         self._answer = asyncio.get_running_loop().create_future()
-        self._show(replace(self.state, stage="asked", messages=tuple(messages)))
+        self._show(replace(self.state, stage="asked", wait=None, messages=tuple(messages)))
         try:
             async with asyncio.timeout(self._idle_seconds):
                 action = await self._answer
@@ -228,6 +267,10 @@ class Game:
         self._show(
             replace(self.state, observation=result.observation, turns=(*self.state.turns, turn))
         )
+
+    def _work(self, until: str, most_seconds: float) -> None:
+        wait = Wait(f"{self.task.environment} {until}", most_seconds)
+        self._show(replace(self.state, stage="working", wait=wait))
 
     def _show(self, state: GameState) -> None:
         self.state = state

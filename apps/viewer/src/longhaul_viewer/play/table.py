@@ -353,6 +353,7 @@ class PlayTable:
         outcome = await game.play()
         episode_id, problem = None, ""
         if outcome is not None:
+            game.keeping(LONGEST_AWAY_SECONDS)
             try:
                 episode_id = await self._keep(sitting, game, outcome)
             except StoreError as error:

@@ -17,9 +17,9 @@ from longhaul_viewer.play.table import Choice, Sitting
 SITTING = "play_sitting"
 SERVER, OPTIONS = "play_server", "play_options"
 MOST_STEPS, DEFAULT_STEPS = 1000, 50
-FIRST_SECONDS, STEP_SECONDS, LOOK_SECONDS = 10.0, 20.0, 3.0
-"""Longest wait for the first observation and after an action before the page says that it waits,
-and how often it looks again."""
+FIRST_SECONDS, STEP_SECONDS, LOOK_SECONDS = 2.0, 20.0, 2.0
+"""How long the first observation and what follows an action are waited for before the page is
+drawn without them, and how often it looks again."""
 
 
 def page() -> None:
@@ -239,7 +239,7 @@ def episode(sitting_id: str) -> None:
         table.state(sitting_id, wait_seconds=STEP_SECONDS)
 
     play_view(
-        seen(state, number=game.number, horizon=sitting.horizon),
+        seen(state, environment=task.environment, number=game.number, horizon=sitting.horizon),
         key=f"play-{sitting_id}",
         on_move=move,
         on_leave=leave,

@@ -59,7 +59,7 @@ def editor() -> None:
     """The statement, and what runs it: the button, or Ctrl and Enter."""
     with st.form("sql_form", border=False):
         st.text_area(
-            "One SELECT over the views and tables on the left. Nothing can be written.",
+            "One SELECT over the store's views and tables. Nothing can be written.",
             key=EDITOR,
             height=230,
         )

@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.queries import RunSize, RunSummary
+from longhaul_core.store.queries import RunSummary
 from longhaul_viewer import links
 from longhaul_viewer.components import blocks, controls, live, tables
 from longhaul_viewer.components.blocks import Badge, Tone
@@ -16,7 +16,7 @@ from longhaul_viewer.data import store as store_data
 from longhaul_viewer.data import work
 from longhaul_viewer.settings import archives_folder
 
-PROBLEM = "storage_problem"
+PROBLEM, PRUNE = "storage_problem", "storage_prune"
 WORK_SECONDS = 3.0
 TONES: dict[str, Tone] = {
     "done": "good",
@@ -55,7 +55,7 @@ def page() -> None:
         blocks.html(size_table(sizes))
         blocks.html(blocks.label("Archives and backups", f"in {archives_folder()}"))
         files = storage_data.archives()
-        blocks.html(archive_table(files))
+        blocks.html(archive_table(files, schemas=[storage_data.schema_of(each) for each in files]))
         if parts := storage_data.cut_short():
             blocks.html(blocks.label("Cut short", "files whose writing did not come to its end"))
             blocks.html(archive_table(parts))
@@ -101,9 +101,7 @@ def size_table(sizes: storage_data.Sizes) -> str:
             "The store holds no runs yet. One appears here when it starts, and the archives below "
             "can be restored."
         )
-    known = {size.run_id for size in sizes.runs}
-    empty = [RunSize(each, 0, 0, 0, 0, 0, 0, 0) for each in sizes.summaries if each not in known]
-    rows = [*sizes.runs, *empty]
+    rows = sizes.runs
     whole = max(1, sum(row.num_bytes for row in rows))
 
     def of(title: str, values: Sequence[int], hint: str) -> tables.Column:
@@ -133,8 +131,10 @@ def size_table(sizes: storage_data.Sizes) -> str:
     )
 
 
-def archive_table(files: Sequence[storage_data.Archive]) -> str:
-    """A line a file, the newest first."""
+def archive_table(
+    files: Sequence[storage_data.Archive], *, schemas: Sequence[str] | None = None
+) -> str:
+    """A line a file, the newest first; None for `schemas` where a file is not whole."""
     if not files:
         return blocks.note(
             "None yet. An archive is a store of one run, a backup a copy of the whole store; "
@@ -145,6 +145,7 @@ def archive_table(files: Sequence[storage_data.Archive]) -> str:
             tables.text("File", [each.name for each in files]),
             tables.Column("Size", [blocks.size(each.num_bytes) for each in files], numeric=True),
             tables.moment("Written", [each.written_at for each in files]),
+            *([] if schemas is None else [tables.long("Schema", schemas)]),
         ]
     )
 
@@ -192,27 +193,36 @@ def of_store(sizes: storage_data.Sizes) -> None:
             blocks.html(blocks.note("A PostgreSQL store is backed up with pg_dump."))
     with index:
         do("Index text", storage_data.index)
-    with prune, st.popover("Prune", width="stretch"):
-        older = st.number_input("Ended more than so many days ago", min_value=0, value=30)
-        best = st.number_input(
-            "Keep the best", min_value=0, value=3, help="Those with the highest return on a panel"
-        )
-        tokens_only = st.toggle("Only their tokens and logprobs")
-        found = storage_data.prunable(older_than_days=float(older), keep_best=int(best))
-        names = [run.run_id for run in found]
-        if not names:
-            blocks.html(blocks.note("No run fits both conditions."))
-            return
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        what = "lose their tokens" if tokens_only else "would be deleted"
-        said = ", ".join(names[:MOST_NAMED])
-        blocks.html(blocks.note(f"These {what}: {said}{more}. This cannot be undone."))
-        verb = "Drop the tokens of" if tokens_only else "Delete"
-        do(
-            f"{verb} {len(names)} {'run' if len(names) == 1 else 'runs'}",
-            partial(storage_data.delete, names, tokens_only=tokens_only),
-            harmful=True,
-        )
+    with prune:
+        # What a rule lets go is asked of every run: only once somebody wants to know.
+        popover = st.popover("Prune", width="stretch", key=PRUNE, on_change="rerun")
+    if popover.open:
+        with popover:
+            of_rule()
+
+
+def of_rule() -> None:
+    """Delete the runs that a rule lets go, or their tokens."""
+    older = st.number_input("Ended more than so many days ago", min_value=0, value=30)
+    best = st.number_input(
+        "Keep the best", min_value=0, value=3, help="Those with the highest return on a panel"
+    )
+    tokens_only = st.toggle("Only their tokens and logprobs")
+    found = storage_data.prunable(older_than_days=float(older), keep_best=int(best))
+    names = [run.run_id for run in found]
+    if not names:
+        blocks.html(blocks.note("No run fits both conditions."))
+        return
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    what = "lose their tokens" if tokens_only else "would be deleted"
+    said = ", ".join(names[:MOST_NAMED])
+    blocks.html(blocks.note(f"These {what}: {said}{more}. This cannot be undone."))
+    verb = "Drop the tokens of" if tokens_only else "Delete"
+    do(
+        f"{verb} {len(names)} {'run' if len(names) == 1 else 'runs'}",
+        partial(storage_data.delete, names, tokens_only=tokens_only),
+        harmful=True,
+    )
 
 
 def of_archives(files: Sequence[storage_data.Archive], sizes: storage_data.Sizes) -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import datetime
@@ -125,18 +126,29 @@ def show_sizes(store: str) -> None:
     with Session(engine) as session:
         sizes, whole = run_sizes(session), storage_stats(session)
     engine.dispose()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("run", no_wrap=True)
-    for heading in ("episodes", "steps", "MiB, about"):
-        table.add_column(heading, justify="right")
-    for size in sizes:
-        table.add_row(
-            size.run_id,
-            f"{size.num_episodes:,}",
-            f"{size.num_steps:,}",
-            f"{size.num_bytes / 2**20:,.1f}",
-        )
-    console_of("stdout").print(table)
+    console = console_of("stdout")
+    if not sizes:
+        console.print("The store holds no runs.")
+        return
+
+    def mebibytes(values: Iterable[int]) -> list[str]:
+        return [f"{value / 2**20:,.1f}" for value in values]
+
+    columns = {
+        "run": [size.run_id for size in sizes],
+        "episodes": [f"{size.num_episodes:,}" for size in sizes],
+        "steps": [f"{size.num_steps:,}" for size in sizes],
+        "MiB,\nabout": mebibytes(size.num_bytes for size in sizes),
+        "text": mebibytes(size.text_bytes for size in sizes),
+        "tokens": mebibytes(size.token_bytes for size in sizes),
+        "pictures": mebibytes(size.picture_bytes for size in sizes),
+        "text\nindex": mebibytes(size.index_bytes for size in sizes),
+    }
+    least = ("text\nindex", "pictures", "tokens", "text", "steps", "episodes")
+    table = _fitting(
+        columns, least_first=least, console=console, elsewhere="a wider terminal shows them"
+    )
+    console.print(table)
     _print(
         f"the store: {whole.num_bytes / 2**20:,.1f} MiB, {whole.bytes_per_step:,.0f} bytes a step"
     )
@@ -217,22 +229,6 @@ def table_of(found: list[RunSummary], *, now: float, console: Console) -> Table:
         now: Unix time, to tell runs that have fallen silent.
         console: Whose width is filled.
     """
-    anywhere = console.options.update(max_width=1000)
-    left_out: list[str] = []
-    table = _table(found, now=now, left_out=left_out)
-    for heading in _LEAST_FIRST:
-        if console.measure(table, options=anywhere).maximum <= console.width:
-            break
-        left_out.append(heading)
-        table = _table(found, now=now, left_out=left_out)
-    return table
-
-
-_LEAST_FIRST = ("started", "steps", "failed", "episodes", "success")
-"""Columns in the order in which they are left out. A run's id begins with its start."""
-
-
-def _table(found: list[RunSummary], *, now: float, left_out: list[str]) -> Table:
     columns: dict[str, list[str]] = {
         "run": [run.run_id for run in found],
         "status": [status_of(run, now=now) for run in found],
@@ -244,8 +240,40 @@ def _table(found: list[RunSummary], *, now: float, left_out: list[str]) -> Table
         "return": [_or_empty(run.last_mean_return, ".3f") for run in found],
         "success": [_or_empty(run.last_success_rate, ".0%") for run in found],
     }
+    # A run's id begins with its start.
+    least = ("started", "steps", "failed", "episodes", "success")
+    return _fitting(columns, least_first=least, console=console, elsewhere="--json has them")
+
+
+def _fitting(
+    columns: dict[str, list[str]],
+    *,
+    least_first: Sequence[str],
+    console: Console,
+    elsewhere: str,
+) -> Table:
+    """A table as wide as a terminal at most, without the columns that have no room.
+
+    Args:
+        columns: Cells by heading.
+        least_first: Headings in the order in which they are left out.
+        console: Whose width is filled.
+        elsewhere: Where what was left out can be seen, for the line below the table.
+    """
+    anywhere = console.options.update(max_width=1000)
+    left_out: list[str] = []
+    table = _table(columns, left_out=left_out, elsewhere=elsewhere)
+    for heading in least_first:
+        if console.measure(table, options=anywhere).maximum <= console.width:
+            break
+        left_out.append(heading)
+        table = _table(columns, left_out=left_out, elsewhere=elsewhere)
+    return table
+
+
+def _table(columns: dict[str, list[str]], *, left_out: list[str], elsewhere: str) -> Table:
     shown = [heading for heading in columns if heading not in left_out]
-    caption = f"no room for {', '.join(left_out)}; --json has them" if left_out else None
+    caption = f"no room for {', '.join(left_out)}; {elsewhere}" if left_out else None
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),

@@ -120,8 +120,8 @@ class PairedEstimate(Answer):
     """E.g. 0.95."""
     p_value: float
     """Two-sided."""
-    test: Literal["paired t", "exact sign test"]
-    """The sign test for successes: McNemar's, of gained against lost tasks. t for returns."""
+    test: Literal["paired t", "McNemar's exact test"]
+    """McNemar's for successes, of gained against lost tasks; t for returns."""
     num_tasks: int
 
 
@@ -410,6 +410,6 @@ def _estimate(
         high=interval.high,
         confidence=interval.confidence,
         p_value=paired_t_p_value(before, after) if flips is None else sign_test_p_value(*flips),
-        test="paired t" if flips is None else "exact sign test",
+        test="paired t" if flips is None else "McNemar's exact test",
         num_tasks=interval.num_units,
     )

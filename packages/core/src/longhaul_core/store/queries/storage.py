@@ -17,6 +17,7 @@ from longhaul_core.store.models import (
     MediaRow,
     MessageRow,
     ObservationRow,
+    RunRow,
     StepRow,
 )
 from longhaul_core.store.queries.answers import Answer
@@ -87,17 +88,25 @@ def storage_stats(session: Session) -> StorageStats:
 
 
 def run_sizes(session: Session) -> list[RunSize]:
-    """What each run takes of the store, the largest first.
+    """What each run takes of the store, the largest first; 0 bytes for one without an episode.
 
     A few episodes of each run are read, and the whole length of the text index.
     """
+    empty = [
+        RunSize(run_id, 0, 0, 0, 0, 0, 0, 0)
+        for run_id in session.scalars(
+            select(RunRow.id)
+            .where(~select(EpisodeRow.id).where(EpisodeRow.run_id == RunRow.id).exists())
+            .order_by(RunRow.id)
+        )
+    ]
     counts = session.execute(
         select(EpisodeRow.run_id, func.count(), func.sum(EpisodeRow.num_steps)).group_by(
             EpisodeRow.run_id
         )
     ).all()
     if not counts:
-        return []
+        return empty
     texts: dict[str, float] = {}
     tokens: dict[str, float] = {}
     for run_id, count, _ in counts:
@@ -117,7 +126,7 @@ def run_sizes(session: Session) -> list[RunSize]:
             round(index * texts[run_id] / all_text),
         )
         sizes.append(RunSize(run_id, count, num_steps, sum(parts), *parts))
-    return sorted(sizes, key=lambda size: (-size.num_bytes, size.run_id))
+    return sorted(sizes, key=lambda size: (-size.num_bytes, size.run_id)) + empty
 
 
 def _database_bytes(session: Session) -> int:
