@@ -39,6 +39,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from array import array
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -518,7 +519,7 @@ async def memory() -> None:
             # as they come from a body: texts of their own
             fresh = tuple(Message(role=m.role, content=m.text + " "[1:]) for m in messages)
             reply = await episode.answer(ChatRequest(model="auto", messages=fresh), None)
-            packed += 4 * reply.usage.prompt_tokens + 8 * NUM_REPLY_TOKENS
+            packed += 4 * reply.usage.prompt_tokens + (4 + 8) * NUM_REPLY_TOKENS
             said, new = reply.choices[0].text, words(20, seed=turn)
             packed += len(said) + len(new)
             messages += [
@@ -532,12 +533,14 @@ async def memory() -> None:
             for number in range(10):
                 await play(kept[number][1], num_turns=num_turns, seed=-number - 1)
             gc.collect()
-            before, packed, calls = here.memory_info().rss, 0, 0
+            tracemalloc.start()  # the process' memory would not grow while it has free pages
+            packed, calls = 0, 0
             for number, (_, episode) in enumerate(kept[10:]):
                 size, made = await play(episode, num_turns=num_turns, seed=number)
                 packed, calls = packed + size, calls + made
             gc.collect()
-            grown = here.memory_info().rss - before
+            grown, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
             print(
                 f"a call in an open episode, {name}: {grown / calls / 1e3:.0f} kB, "
                 f"{grown / packed:.2f} times its packed tokens, logprobs and text"

@@ -94,6 +94,9 @@ class ByteChatRenderer(ByteRenderer):
         ]
         return tuple((names + "".join(written) + "\x02assistant: ").encode())
 
+    def token_bytes(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        return tuple(bytes([token]) for token in tokens)
+
     def extend(
         self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
     ) -> tuple[int, ...] | None:

@@ -99,6 +99,7 @@ def choice_of(
         stop_word=stop_word,
         tokens=(5, 6),
         logprobs=(-0.5, -0.25),
+        token_bytes=(b"Hello, w\xc3", b"\xb6rld\n"),
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from fakes import ScriptedPolicy
 from hosted_endpoint import Hosted, hosted_by_gateway
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import ConfigError, MachineError
 from longhaul_core.store.queries import list_runs
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.cli.main import app
@@ -225,3 +226,20 @@ def test_a_gateway_serves_one_model_that_is_there(
 
     assert isinstance(answer.exception, ConfigError), answer.output
     assert said in str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["--checkpoint", "tiny"], ["--endpoint", "http://127.0.0.1:1/v1", "--model", "m"]],
+)
+def test_an_address_that_is_taken_is_refused_before_a_model_is_loaded_or_asked(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = CliRunner().invoke(app, ["gateway", *given, "--port", str(port)])
+
+    assert isinstance(answer.exception, MachineError), answer.output
+    assert f"cannot listen on 127.0.0.1:{port}" in str(answer.exception)
+    assert list(tmp_path.iterdir()) == []

@@ -393,7 +393,11 @@ def test_several_choices_are_calls_of_one_step_with_tokens_of_their_own(stage: S
         assert [call.reply for call in step.calls] == ["one", "two", "three"]
         assert len({drawn.seed for drawn in policy.samplings}) == 3
         assert step.action == "one"
-        assert choices[1]["logprobs"]["content"][0]["logprob"] == -0.5
+        tokens = choices[1]["logprobs"]["content"]
+        assert [(one["token"], one["bytes"]) for one in tokens] == [
+            ("t", [116]), ("w", [119]), ("o", [111])
+        ]  # fmt: skip
+        assert tokens[0]["logprob"] == -0.5
         assert answer.json()["usage"]["completion_tokens"] == 3 + 3 + 5
 
     stage.played(program, policy)

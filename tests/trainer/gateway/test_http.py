@@ -3,7 +3,8 @@
 import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -354,6 +355,45 @@ def test_a_body_may_be_packed() -> None:
     text = json.dumps({"a": "ä" * 100}).encode()
 
     assert body_of(Client(text)) == body_of(zipped(gzip.compress(text))) == {"a": "ä" * 100}
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "encoding"), [(1_000, None), (262_144, None), (262_145, None), (1_000, "gzip")]
+)
+def test_a_long_body_is_parsed_and_read_beside_the_event_loop(
+    num_bytes: int, encoding: str | None
+) -> None:
+    takes_long = num_bytes > 262_144 or encoding is not None
+    read_in: list[str] = []
+
+    class Reads(OpenAIChat):
+        def read(self, body: Mapping[str, object], *, path: Mapping[str, str]) -> ChatRequest:
+            read_in.append(threading.current_thread().name)
+            return super().read(body, path=path)
+
+    async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
+        return reply_of("Hello")
+
+    async def test() -> list[str]:
+        threads: list[str] = []
+        asyncio.get_running_loop().set_default_executor(Watched(threads))
+        text = json.dumps({**BODY, "user": ""}).encode()
+        text = text.replace(b'"user": "', b'"user": "' + b"a" * (num_bytes - len(text)))
+        sent = text if encoding is None else gzip.compress(text)
+        headers = [] if encoding is None else [("content-encoding", encoding)]
+        request = Client(sent, headers=headers).request
+        body = await json_object(
+            await request.read(max_bytes=num_bytes),
+            encoding=encoding or "identity",
+            max_bytes=num_bytes,
+        )
+        response = await respond(request, Reads(), body, path={}, answer=answer)
+        assert response.status_code == 200
+        return threads
+
+    threads = asyncio.run(test())
+    assert len(threads) == (2 if num_bytes > 262_144 else int(takes_long))
+    assert (read_in != [threading.current_thread().name]) == takes_long
 
 
 @pytest.mark.parametrize("num_bytes", [1_000, 262_144, 300_000, 9_000_000])

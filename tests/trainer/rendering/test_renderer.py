@@ -65,6 +65,16 @@ def test_special_tokens_are_given_by_name(tokenizer: PreTrainedTokenizerFast) ->
     }
 
 
+def test_a_program_gets_the_bytes_of_each_token(tokenizer: PreTrainedTokenizerFast) -> None:
+    text = "Take the 🦀, naïve one."
+    tokens = tokenizer.encode(f"{text}<|im_end|>", add_special_tokens=False)
+
+    *pieces, end = ChatTemplateRenderer(tokenizer).token_bytes(tokens)
+
+    assert end == b"<|im_end|>"
+    assert b"".join(pieces).decode() == text
+
+
 @pytest.mark.parametrize("special", [False, True])
 def test_where_a_thought_begins_and_ends_is_read_whether_its_tokens_are_special_or_not(
     tokenizer: PreTrainedTokenizerFast, special: bool

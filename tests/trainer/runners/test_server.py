@@ -19,6 +19,8 @@ from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.programs.command import CommandProgram
 from longhaul_trainer.programs.player import ProgramPlayer
+from longhaul_trainer.runners.lease_log import LeaseLog
+from longhaul_trainer.runners.leases import Lease, Leases, Offer
 from longhaul_trainer.runners.runner import Runner
 from longhaul_trainer.runners.server import Runners
 from longhaul_trainer.runners.token import token_of
@@ -118,6 +120,37 @@ def test_the_store_says_which_runner_plays_what(tmp_path: Path) -> None:
     assert row.episode_id == "run/0/train/7/4/2/1"
     assert row.task_id == make_task(3).task_id
     assert row.ended is not None
+
+
+def test_a_lease_whose_writing_is_cut_off_by_the_end_is_written_then() -> None:
+    async def close_while_writing() -> list[Sequence[LeaseRecord]]:
+        written: list[Sequence[LeaseRecord]] = []
+        begun, never = asyncio.Event(), asyncio.Event()
+
+        async def commit(records: Sequence[LeaseRecord]) -> None:
+            if not begun.is_set():
+                begun.set()
+                await never.wait()
+            written.append(records)
+
+        log = LeaseLog(commit, run_id="run", attempt=0)
+        leases = Leases(lost_seconds=60, on_change=log.note)
+        log.start(leases)
+        offer = Offer(
+            task="{}",
+            environ=lambda address: {},
+            deadline_seconds=1,
+            name="run/0/train/1/0/0/0",
+            task_id="t",
+        )
+        lease = Lease(id="lease", runner="r", address="http://127.0.0.1:1")
+        log.note(offer, lease, None)
+        await begun.wait()
+        await log.close()
+        return written
+
+    (records,) = asyncio.run(close_while_writing())
+    assert [record.lease_id for record in records] == ["lease"]
 
 
 def test_a_lease_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:

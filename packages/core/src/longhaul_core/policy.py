@@ -270,6 +270,13 @@ class ChatRenderer(Renderer, Protocol):
         """
         ...
 
+    def token_bytes(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        """What each token stands for: a part of a text in UTF-8, or a special token's name.
+
+        A character may have several tokens, so that one alone may be no text.
+        """
+        ...
+
     def reader(
         self, *, tools: Sequence[Tool] = (), salt: str = "", after_result: bool = False
     ) -> ReplyReader:

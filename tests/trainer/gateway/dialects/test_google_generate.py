@@ -71,6 +71,18 @@ def test_a_whole_reply_is_what_was_written(client: genai.Client) -> None:
     assert response.usage_metadata.total_token_count == 18
 
 
+def test_tokens_have_their_texts_and_ids_beside_their_logprobs(client: genai.Client) -> None:
+    config = types.GenerateContentConfig(response_logprobs=True)
+    response = client.models.generate_content(model="text", contents="Hi", config=config)
+
+    assert response.candidates is not None
+    result = response.candidates[0].logprobs_result
+    assert result is not None
+    assert [
+        (one.token, one.token_id, one.log_probability) for one in result.chosen_candidates or []
+    ] == [("Hello, w\\xc3", 5, -0.5), ("\\xb6rld\n", 6, -0.25)]
+
+
 @pytest.mark.parametrize("model", ["everything", "whole", "text", "cut"])
 def test_a_stream_has_the_same_parts(client: genai.Client, model: str) -> None:
     whole = client.models.generate_content(model=model, contents="Hi", config=THINKING)

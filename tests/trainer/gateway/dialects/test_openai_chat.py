@@ -286,12 +286,28 @@ def test_tokens_and_logprobs_come_back_where_they_are_asked_for(client: openai.O
 
     logprobs = completion.choices[0].logprobs
     assert logprobs is not None
-    assert [(one.token, one.logprob) for one in logprobs.content or []] == [
-        ("token_id:5", -0.5),
-        ("token_id:6", -0.25),
+    tokens = logprobs.content or []
+    assert [(one.token, one.logprob) for one in tokens] == [
+        ("Hello, w\\xc3", -0.5),  # a half of a character, as OpenAI's server writes it
+        ("\\xb6rld\n", -0.25),
     ]
+    said = completion.choices[0].message.content
+    assert b"".join(bytes(one.bytes or ()) for one in tokens).decode() == said
     assert completion.model_extra == {"prompt_token_ids": [1, 2, 3]}
     assert completion.choices[0].model_extra == {"token_ids": [5, 6]}
+
+
+def test_tokens_have_their_ids_for_names_where_that_is_asked_for(client: openai.OpenAI) -> None:
+    completion = client.chat.completions.create(
+        model="text",
+        messages=[{"role": "user", "content": "Hi"}],
+        logprobs=True,
+        extra_body={"return_tokens_as_token_ids": True},
+    )
+
+    logprobs = completion.choices[0].logprobs
+    assert logprobs is not None
+    assert [one.token for one in logprobs.content or []] == ["token_id:5", "token_id:6"]
 
 
 def test_errors_before_the_first_piece_have_their_status(client: openai.OpenAI) -> None:

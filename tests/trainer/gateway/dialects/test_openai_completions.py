@@ -26,7 +26,8 @@ def test_a_whole_reply_is_what_was_written(client: openai.OpenAI) -> None:
     assert (completion.id, choice.text) == ("cmpl-0123abcd", "Hello, wörld\n")
     assert choice.finish_reason == "stop"
     assert choice.logprobs is not None
-    assert choice.logprobs.tokens == ["token_id:5", "token_id:6"]
+    assert choice.logprobs.tokens == ["Hello, w\\xc3", "\\xb6rld\n"]
+    assert choice.logprobs.text_offset == [0, len("Hello, w")]
     assert choice.logprobs.token_logprobs == [-0.5, -0.25]
     assert choice.model_extra == {"token_ids": [5, 6], "prompt_token_ids": [1, 2, 3]}
     assert completion.usage is not None

@@ -114,6 +114,7 @@ def gateway(  # noqa: PLR0913  options of a command
         )
         if store is not None:
             config = config.model_copy(update={"store": store})
+        _require_free(place)
         raise typer.Exit(_serve_weights(config, name, place=place, skip_doctor=skip_doctor))
     if endpoint is None:
         raise ConfigError(
@@ -131,8 +132,16 @@ def gateway(  # noqa: PLR0913  options of a command
         prices=(price_prompt, price_reply),
         max_concurrent=max_concurrent,
     )
+    _require_free(place)
     asyncio.run(_serve_hosted(hosted, place=place, store=store or "longhaul.db"))
     raise typer.Exit(ExitCode.DONE)
+
+
+def _require_free(place: Place) -> None:
+    """Refuse an address that is taken at once: weights take minutes to be loaded."""
+    from longhaul_trainer.gateway.server import require_free
+
+    require_free(place.host, place.port)
 
 
 def _serve_weights(config: RunConfig, name: str, *, place: Place, skip_doctor: bool) -> ExitCode:

@@ -546,7 +546,12 @@ class OpenEpisode:
             reply_tokens=sum(len(choice.tokens) for choice in choices),
             cached_tokens=calls[0].num_cached_tokens or 0,
         )
-        if not request.returns_logprobs and not request.returns_token_ids:
+        if request.returns_logprobs:
+            choices = [
+                replace(choice, token_bytes=renderer.token_bytes(choice.tokens))
+                for choice in choices
+            ]
+        elif not request.returns_token_ids:
             choices = [replace(choice, tokens=(), logprobs=()) for choice in choices]
         return _Answered(
             choices=choices,

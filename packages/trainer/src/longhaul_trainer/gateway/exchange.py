@@ -127,6 +127,8 @@ class ChatRequest:
     """Whether a stream ends with the numbers of tokens, where that is asked for."""
     returns_logprobs: bool = False
     """Whether the answer carries the log-probability of each sampled token."""
+    names_tokens_by_id: bool = False
+    """Whether a token's text is `token_id:5` there, as vLLM's servers write it when asked."""
     returns_token_ids: bool = False
     """Whether the answer carries the token ids of prompt and reply, as vLLM's does."""
     idempotency_key: str | None = None
@@ -168,6 +170,9 @@ class Choice:
     """Of our own models, for clients that ask for them or for their logprobs."""
     logprobs: tuple[float, ...] = ()
     """As many as `tokens`."""
+    token_bytes: tuple[bytes, ...] = ()
+    """What each token stands for, where the client asks for logprobs: a part of a text in UTF-8,
+    which may end within a character, or the name of a special token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

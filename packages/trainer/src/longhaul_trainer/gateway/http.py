@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -34,8 +35,9 @@ from longhaul_trainer.gateway.exchange import (
 
 __all__ = ["Answer", "Incoming", "error_response", "json_object", "respond"]
 
-_UNZIPPED_AT_ONCE = 256 * 1024
-"""Bytes of an unpacked body; what is more of it is unpacked in a thread."""
+_READ_AT_ONCE = 256 * 1024
+"""Bytes of a body; a longer one is unpacked, parsed and read in a thread, since 10 MB of small
+objects take a second, in which no other stream would go on."""
 
 Answer = Callable[[ChatRequest, Callable[[Delta], None] | None], Awaitable[ChatReply]]
 """Answers a request; the function that it gets, where the client reads a stream, is to be called on
@@ -59,7 +61,7 @@ class Incoming:
     Starlette's `Request` looks a header up in a list, decoding as it goes; a call asks for a dozen.
     """
 
-    __slots__ = ("_receive", "headers", "is_gone", "path", "scope")
+    __slots__ = ("_receive", "headers", "is_gone", "is_long", "path", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         """A request whose body has not been read."""
@@ -72,6 +74,8 @@ class Incoming:
         """By names in lower case; of one that was sent twice, the first."""
         self.is_gone = False
         """Whether the client was seen to go away."""
+        self.is_long = "content-encoding" in self.headers
+        """Whether its body takes long to read, as far as it was received; a packed one may."""
         self._receive = receive
 
     async def read(self, *, max_bytes: int) -> bytes:
@@ -93,6 +97,7 @@ class Incoming:
             length += len(piece)
             if length > max_bytes:
                 raise _too_large(max_bytes)
+            self.is_long |= length > _READ_AT_ONCE
             if not message.get("more_body", False):
                 return b"".join(pieces)
 
@@ -123,6 +128,13 @@ async def json_object(body: bytes, *, encoding: str, max_bytes: int) -> dict[str
             f"content-encoding is {encoding!r}; understood are 'identity' and 'gzip'",
             parameter="content-encoding",
         )
+    if len(body) > _READ_AT_ONCE:
+        return await asyncio.to_thread(_parsed, body)
+    return _parsed(body)
+
+
+def _parsed(body: bytes) -> dict[str, object]:
+    """The JSON object that a body is."""
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:  # msgspec's errors are of ValueError
@@ -162,9 +174,10 @@ async def respond(
             of the reply that `answer` will return. None for an unguessable one.
         keep_alive_seconds: How long a stream is silent before an event that means nothing.
     """
+    read = partial(dialect.read, body, path=path)
     try:
         asked = replace(
-            dialect.read(body, path=path),
+            await asyncio.to_thread(read) if request.is_long else read(),
             credit=credit_of(request.headers, body),
             idempotency_key=request.headers.get("idempotency-key"),
         )
@@ -487,7 +500,7 @@ async def _unzipped(packed: bytes, max_bytes: int) -> bytes:
     """An unpacked body, never much more of it than the limit."""
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        body = unpacker.decompress(packed, min(max_bytes, _UNZIPPED_AT_ONCE) + 1)
+        body = unpacker.decompress(packed, min(max_bytes, _READ_AT_ONCE) + 1)
         if unpacker.unconsumed_tail and len(body) <= max_bytes:
             body += await asyncio.to_thread(
                 unpacker.decompress, unpacker.unconsumed_tail, max_bytes + 1 - len(body)

@@ -18,7 +18,7 @@ from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.gateway.upstream import Upstream
 
-__all__ = ["Gateway"]
+__all__ = ["Gateway", "require_free"]
 
 _KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection."""
@@ -138,6 +138,15 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """See `uvicorn.Server.capture_signals`."""
         yield
+
+
+def require_free(host: str, port: int) -> None:
+    """Refuse an address before an engine is started for a gateway that would listen on it.
+
+    Raises:
+        MachineError: It cannot be listened on.
+    """
+    _bound_socket(host, port).close()
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:

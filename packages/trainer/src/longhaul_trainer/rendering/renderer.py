@@ -101,6 +101,10 @@ class ChatTemplateRenderer:
         """See `Renderer.decode`. Where thoughts begin and end is text, special tokens or not."""
         return self._tokenizer.decode([token for token in tokens if token not in self._left_out])
 
+    def token_bytes(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
+        """See `ChatRenderer.token_bytes`."""
+        return tuple(self._all_pieces[token] for token in tokens)
+
     def render_chat(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
     ) -> tuple[int, ...]:
@@ -161,6 +165,10 @@ class ChatTemplateRenderer:
         )
         reading.salt(salt)
         return reading
+
+    @cached_property
+    def _all_pieces(self) -> Pieces:
+        return Pieces(self._tokenizer, left_out=frozenset())
 
     @cached_property
     def _pieces(self) -> Pieces:

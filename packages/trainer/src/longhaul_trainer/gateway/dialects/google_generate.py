@@ -11,6 +11,7 @@ from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Part, Tool, ToolCall
 from longhaul_trainer.gateway.dialects.events import event
 from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal
+from longhaul_trainer.gateway.dialects.logprobs import token_names
 from longhaul_trainer.gateway.dialects.openai_chat import content_of
 from longhaul_trainer.gateway.dialects.pictures import picture_of_base64
 from longhaul_trainer.gateway.dialects.sampling import (
@@ -282,9 +283,10 @@ def _candidate(
         return candidate
     candidate["finishReason"] = _finish_word(choice)
     if request.returns_logprobs:
+        names = token_names(choice, request)
         chosen = [
-            {"token": f"token_id:{token}", "tokenId": token, "logProbability": logprob}
-            for token, logprob in zip(choice.tokens, choice.logprobs, strict=True)
+            {"token": name, "tokenId": token, "logProbability": logprob}
+            for name, token, logprob in zip(names, choice.tokens, choice.logprobs, strict=True)
         ]
         candidate["logprobsResult"] = {"chosenCandidates": chosen}
     return candidate

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from longhaul_core.types import FinishReason, Message, Part, ToolCall
 from longhaul_trainer.gateway.dialects.events import COMMENT, event
 from longhaul_trainer.gateway.dialects.fields import Fields, refusal
+from longhaul_trainer.gateway.dialects.logprobs import token_names
 from longhaul_trainer.gateway.dialects.openai_errors import openai_error
 from longhaul_trainer.gateway.dialects.openai_tools import chosen_tools, read_tools
 from longhaul_trainer.gateway.dialects.pictures import picture_of_url
@@ -35,7 +36,6 @@ _IGNORED = (
     "prompt_cache_options",
     "prompt_cache_retention",
     "reasoning_effort",
-    "return_tokens_as_token_ids",
     "safety_identifier",
     "service_tier",
     "store",
@@ -52,6 +52,7 @@ _READ = (
     "parallel_tool_calls",
     "response_format",
     "return_token_ids",
+    "return_tokens_as_token_ids",
     "tool_choice",
     "tools",
     "top_logprobs",
@@ -90,6 +91,7 @@ class OpenAIChat:
             tools=tools,
             max_tokens=longest if newer is None else newer,
             returns_logprobs=_returns_logprobs(fields),
+            names_tokens_by_id=fields.flag("return_tokens_as_token_ids") or False,
             returns_token_ids=fields.flag("return_token_ids") or False,
             **settings,
         )
@@ -336,10 +338,11 @@ def _message(choice: Choice) -> dict[str, object]:
 def _logprobs(choice: Choice, request: ChatRequest) -> dict[str, object] | None:
     if not request.returns_logprobs:
         return None
+    names = token_names(choice, request)
     return {
         "content": [
-            {"token": f"token_id:{token}", "bytes": None, "logprob": logprob, "top_logprobs": []}
-            for token, logprob in zip(choice.tokens, choice.logprobs, strict=True)
+            {"token": name, "bytes": list(known), "logprob": logprob, "top_logprobs": []}
+            for name, known, logprob in zip(names, choice.token_bytes, choice.logprobs, strict=True)
         ],
         "refusal": None,
     }

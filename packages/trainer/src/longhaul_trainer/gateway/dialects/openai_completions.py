@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from longhaul_trainer.gateway.dialects.events import COMMENT, event
 from longhaul_trainer.gateway.dialects.fields import Fields, refusal
+from longhaul_trainer.gateway.dialects.logprobs import text_offsets, token_names
 from longhaul_trainer.gateway.dialects.openai_chat import finish_word, usage_object
 from longhaul_trainer.gateway.dialects.openai_errors import openai_error
 from longhaul_trainer.gateway.dialects.sampling import (
@@ -59,6 +60,7 @@ class OpenAICompletions:
             max_tokens=fields.integer("max_tokens", at_least=1, at_most=LARGEST)
             or _DEFAULT_MAX_TOKENS,
             returns_logprobs=logprobs is not None,
+            names_tokens_by_id=fields.flag("return_tokens_as_token_ids") or False,
             returns_token_ids=fields.flag("return_token_ids") or False,
             **settings,
         )
@@ -154,10 +156,10 @@ def _choice(
     }
     if request.returns_logprobs:
         written["logprobs"] = {
-            "tokens": [f"token_id:{token}" for token in choice.tokens],
+            "tokens": token_names(choice, request),
             "token_logprobs": choice.logprobs,
             "top_logprobs": None,
-            "text_offset": [],
+            "text_offset": text_offsets(choice),
         }
     if request.returns_token_ids:
         written |= {"token_ids": choice.tokens, "prompt_token_ids": reply.prompt_tokens}
