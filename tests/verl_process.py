@@ -139,7 +139,12 @@ def _paths(model: Path) -> Any:  # noqa: ANN401  verl is imported with it
 @contextmanager
 def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> Generator[None]:
     import torch
-    from transformers import LlamaForCausalLM, Qwen2ForCausalLM
+    from transformers import (
+        LlamaForCausalLM,
+        Qwen2_5_VLForConditionalGeneration,
+        Qwen2_5_VLModel,
+        Qwen2ForCausalLM,
+    )
 
     if torch.distributed.is_initialized():  # the other worker's, who ends it
         yield
@@ -159,7 +164,12 @@ def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> 
             patch.setenv(name, value)
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
-        for kind in (LlamaForCausalLM, Qwen2ForCausalLM):  # verl's fused kernels replace it
+        for kind in (
+            LlamaForCausalLM,
+            Qwen2ForCausalLM,
+            Qwen2_5_VLForConditionalGeneration,
+            Qwen2_5_VLModel,
+        ):  # verl's fused kernels replace it, and what else verl does to models that read pictures
             patch.setattr(kind, "forward", kind.forward)
         try:
             yield

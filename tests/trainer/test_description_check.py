@@ -213,6 +213,34 @@ def test_an_adapter_of_a_layer_that_the_model_does_not_have_is_refused(
         require_named(run("query", "attn.q_proj", "v_proj"))
 
 
+def test_what_is_not_there_for_a_model_that_reads_pictures_is_told_all_at_once(
+    tmp_path: Path,
+) -> None:
+    folder = Path(shutil.copytree(prepare_model("tiny-vision"), tmp_path / "model"))
+    of_training = {"algorithm": {"name": "gae"}, "rollout": {"group_size": 2}}
+
+    assert problems_of(run_with(model={"path": str(folder)})) == []
+    (folder / "preprocessor_config.json").unlink()
+    problems = problems_of(run_with(model={"path": str(folder), "lora_rank": 4}, **of_training))
+
+    assert "lacks preprocessor_config.json" in problems[0]
+    assert problems[1].startswith("algorithm.name = 'gae'")
+    assert problems[2].startswith("model.lora_rank = 4")
+    built_in = problems_of(run_with(model={"path": "tiny-vision"}, **of_training))
+    assert [line.partition(" ")[0] for line in built_in] == ["algorithm.name"]
+
+
+def test_a_chat_template_that_leaves_pictures_out_is_refused(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(prepare_model("tiny-vision"), tmp_path / "model"))
+    template = folder / "chat_template.jinja"
+    blind = template.read_text(encoding="utf-8").replace("<|image_pad|>", "")
+    template.write_text(blind, encoding="utf-8")
+
+    (problem,) = problems_of(run_with(model={"path": str(folder)}))
+
+    assert "1 pictures and 0 placeholders" in problem
+
+
 def test_what_a_program_needs_is_looked_up_before_the_run_and_told_all_at_once(
     tmp_path: Path,
 ) -> None:

@@ -23,6 +23,7 @@ RECIPE_OF = {
     "alfworld": "gigpo",
     "webshop": "gigpo",
     "sokoban": "gigpo",
+    "sokoban-vision": "gigpo",
     "search": "gigpo",
     "scienceworld": "scalinginter",
 }
@@ -264,6 +265,18 @@ OF_ENVIRONMENTS = {
         "rollout.horizon": 15,
         "rollout.max_prompt_tokens": 1024,
         "algorithm.scale_by_std": False,
+    },
+    "sokoban-vision": {
+        "tasks_per_training_step": 32,
+        "rollout.group_size": 8,
+        "rollout.horizon": 15,
+        "rollout.max_prompt_tokens": 1024,
+        "rollout.max_reply_tokens": 512,
+        "environment.options.observation": "image",  # rgb_array
+        "algorithm.scale_by_std": False,
+        "algorithm.discount": 0.95,
+        "loss.kl_coefficient": 0.01,
+        "optimizer.learning_rate": 1e-6,
     },
     "search": {
         "tasks_per_training_step": 256,

@@ -332,9 +332,7 @@ def test_what_makes_logprobs_wrong_is_refused_in_training(
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_a_prompt_with_pictures_is_refused_where_no_model_reads_them(
-    stage: Stage, trains: bool
-) -> None:
+def test_a_prompt_with_pictures_is_refused(stage: Stage, trains: bool) -> None:
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
     content = [{"type": "text", "text": "What is it?"}, picture]
 

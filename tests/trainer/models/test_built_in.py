@@ -32,7 +32,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.fixture(scope="module", params=["smollm2", "tiny", "tiny-moves", "tiny-tools"])
+@pytest.fixture(
+    scope="module", params=["smollm2", "tiny", "tiny-moves", "tiny-tools", "tiny-vision"]
+)
 def tokenizer(request: pytest.FixtureRequest, cache: Path) -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(prepare_model(request.param, cache))
 

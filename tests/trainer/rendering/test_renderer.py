@@ -400,7 +400,9 @@ def test_what_is_no_action_does_not_begin_with_the_reply_prefix(
     assert str(tokenizer.decode(list(later))).endswith("<|im_start|>assistant\n")
 
 
-def test_a_prompt_with_pictures_is_its_text(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_for_a_model_of_text_a_prompt_with_pictures_is_its_text(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
     renderer, picture = ChatTemplateRenderer(tokenizer), Picture.of(b"a map")
     shown = Message(role="user", content=("Now?", picture))
 

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longhaul_core.store.packing import content_hash
-from longhaul_core.types import Call, Continuation, Observation, SplitReason, Step
+from longhaul_core.types import (
+    Call,
+    Continuation,
+    Message,
+    Observation,
+    Picture,
+    SplitReason,
+    Step,
+)
 from longhaul_trainer.training.merging import Row, cut_into_rows, metadata_of
 from longhaul_trainer.training.step_metadata import GroupName
 from steps import one_call_step, sampled_of, with_call
@@ -88,6 +96,26 @@ def test_a_prompt_that_does_not_repeat_what_was_read_and_written_begins_a_row(pr
     assert (steps_of(first), second.reason) == ([CHAT[0]], SplitReason.PROMPT_CHANGED)
     assert text(second.response_tokens) == "YZ"
     assert second.starts == [0]
+
+
+def test_another_picture_in_an_earlier_message_begins_a_row() -> None:
+    """Two pictures of one size have the same tokens."""
+
+    def shown(of: Step, *pictures: bytes) -> Step:
+        messages = tuple(
+            Message(role="user", content=("See:", Picture.of(picture))) for picture in pictures
+        )
+        (call,) = of.calls
+        return replace(of, calls=(replace(call, messages=messages),))
+
+    same = [shown(CHAT[0], b"a"), shown(CHAT[1], b"a", b"b")]
+    changed = [shown(CHAT[0], b"a"), shown(CHAT[1], b"c", b"b")]
+
+    (row,) = cut_into_rows(same, form="merged")
+    assert row.pictures == (Picture.of(b"a"), Picture.of(b"b"))
+    first, second = cut_into_rows(changed, form="merged")
+    assert first.pictures == (Picture.of(b"a"),)
+    assert second.reason is SplitReason.PROMPT_CHANGED
 
 
 def test_other_weights_begin_a_row() -> None:

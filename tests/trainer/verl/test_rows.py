@@ -2,11 +2,15 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from longhaul_core.store.packing import content_hash
+from longhaul_core.types import Message, Picture
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
 from longhaul_trainer.training.merging import metadata_of
 from longhaul_trainer.training.step_metadata import (
     METADATA,
@@ -16,6 +20,7 @@ from longhaul_trainer.training.step_metadata import (
     StepMetadata,
     read_metadata,
 )
+from pictures import png
 from steps import sampled_of, with_call
 from store_samples import make_trajectory
 from verl_process import IMPORTS_VERL
@@ -185,3 +190,44 @@ def test_each_step_keeps_its_reward_through_verls_post_processing(
     assert first.episode is not None
     assert tuple(step.reward for step in first.episode.steps) == REWARDS
     assert {float(row.sum()) for row in fields["rm_scores"].unbind(0)} == {1.25}
+
+
+def test_a_row_carries_the_pictures_of_its_prompt_where_the_model_reads_them(
+    tmp_path: Path,
+) -> None:
+    from longhaul_trainer.verl.rows import to_rows
+
+    reader = load_picture_reader(prepare_model("tiny-vision", tmp_path))
+    assert reader is not None
+    red, blue = (Picture.of(png(colour)) for colour in ("red", "blue"))
+    trajectory = make_trajectory(rewards=REWARDS)
+    shown = [
+        replace(step, calls=(replace(step.calls[0], messages=messages),))
+        for step, messages in zip(
+            trajectory.steps,
+            (
+                (Message(role="user", content=("Where?", red)),),
+                (Message(role="user", content="Where?"),),
+                (
+                    Message(role="user", content=("Where?", blue)),
+                    Message(role="user", content=(red, "And now?")),
+                ),
+            ),
+            strict=True,
+        )
+    ]
+    trajectory = replace(trajectory, steps=tuple(shown))
+
+    def pictures(reads: PictureReader | None) -> list[Any]:
+        rows = to_rows(
+            trajectory,
+            metadata=metadata_of(trajectory, group=GroupName(0, 0), retry=0),
+            training_step_of=lambda version: version,
+            form="step",
+            pictures=reads,
+        )
+        return [row.multi_modal_data for row in rows]
+
+    assert pictures(None) == [None] * 3
+    seen_red, seen_blue = reader.image(red), reader.image(blue)
+    assert pictures(reader) == [{"images": [seen_red]}, None, {"images": [seen_blue, seen_red]}]

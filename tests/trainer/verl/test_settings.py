@@ -598,6 +598,20 @@ def test_a_gpu_s_attention_is_flash_attention_where_that_is_installed(
     assert value(config, f"{MODEL}.fused_kernel_options.impl_backend") == "torch"
 
 
+@pytest.mark.parametrize(("path", "packed"), [("tiny", True), ("tiny-vision", False)])
+def test_rows_with_pictures_are_packed_in_flash_attention_alone(
+    path: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attention that verl gives such models needs `flash-attn` once rows are packed."""
+    monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: None)
+    run = small_run(model={"path": path, "engine_dtype": "bfloat16"})
+
+    assert value(settings_of(run, device="gpu"), f"{MODEL}.use_remove_padding") is packed
+
+    monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: "2.8.3")
+    assert value(settings_of(run, device="gpu"), f"{MODEL}.use_remove_padding") is True
+
+
 def test_another_attention_is_one_setting_away() -> None:
     run = small_run(
         algorithm={"name": "gae"}, verl={ATTENTIONS[0]: "flex_attention", MODEL_FUSED: False}

@@ -4,7 +4,7 @@ Shared by the tests of one rank and of two; importing this imports no verl.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -305,6 +305,7 @@ def update(
     writer: "RecordWriter | None" = None,
     num_ranks: int = 1,
     optimizer_step: int = 0,
+    columns: Mapping[str, Any] | None = None,
 ) -> tuple[Gradients, dict[str, Any]]:
     """Gradients just before the optimizer's step, and the metrics of `update_actor`.
 
@@ -318,6 +319,7 @@ def update(
         writer=writer,
         num_ranks=num_ranks,
         optimizer_step=optimizer_step,
+        columns=columns,
     )
 
 
@@ -330,8 +332,9 @@ def update_of(
     writer: "RecordWriter | None" = None,
     num_ranks: int = 1,
     optimizer_step: int = 0,
+    columns: Mapping[str, Any] | None = None,
 ) -> tuple[Gradients, dict[str, Any]]:
-    """`update` with rows of any number of steps."""
+    """`update` with rows of any number of steps; `columns` take the place of those of text."""
     from verl.utils import tensordict_utils as tu
 
     from longhaul_trainer.verl.loss_inputs import (
@@ -342,7 +345,7 @@ def update_of(
     )
 
     batch = tu.get_tensordict(
-        columns_of(rows),
+        columns_of(rows) | dict(columns or {}),
         non_tensor_dict={
             "calculate_entropy": loss.entropy_coefficient > 0,
             "distillation_use_topk": False,

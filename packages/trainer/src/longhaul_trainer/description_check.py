@@ -15,13 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from longhaul_core.actions import build_parser
 from longhaul_core.components import is_own
 from longhaul_core.errors import ConfigError, MemoryFailure, RendererFailure, attributed_to
 from longhaul_core.memory import MemoryContext, PromptTemplate, build_template
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import build_acting
-from longhaul_core.types import Call, Message, Observation, Split, Task
+from longhaul_core.types import Call, Message, Observation, Picture, Split, Task
+from longhaul_envs.pictures import png
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.environment_check import require_playable
@@ -33,6 +36,7 @@ from longhaul_trainer.environments import (
     task_stream,
 )
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
+from longhaul_trainer.models.vision import reads_pictures, require_processor
 from longhaul_trainer.programs.of_run import grader_of, program_of, upstreams_of
 from longhaul_trainer.resources.model_size import model_size
 from longhaul_trainer.reward_shaping import load_reward_shaping
@@ -72,6 +76,7 @@ def problems_of(
         of_model = _problems(lambda: require_model(config.model.path, setting="model.path"))
         problems += of_model
         problems += [] if of_model else _problems(lambda: require_target_modules(config))
+        problems += _problems(lambda: require_picture_reading(config, trains=trains))
         if not of_model and is_playable and sure_of("prompt", "memory", "actions", "environments"):
             problems += _problems(lambda: require_chat_template(config))
     critic = config.critic.path
@@ -195,6 +200,31 @@ def require_model(path: str, *, setting: str) -> None:
     model_size(path, setting=setting)
 
 
+def require_picture_reading(config: RunConfig, *, trains: bool) -> None:
+    """Refuse what is not there yet for a model that reads pictures.
+
+    Raises:
+        ConfigError: All of it at once.
+    """
+    path = config.model.path
+    if not reads_pictures(path):
+        return
+    reads = f"model.path = {path!r} reads pictures, and"
+    problems = _problems(lambda: require_processor(path, setting="model.path"))
+    if trains and config.algorithm.uses_critic:
+        problems.append(
+            f"algorithm.name = {config.algorithm.name!r}: {reads} critics of such models are not "
+            "supported; choose an estimator without a critic, such as gigpo"
+        )
+    if trains and config.model.lora_rank:
+        problems.append(
+            f"model.lora_rank = {config.model.lora_rank}: {reads} adapters of such models are not "
+            "supported; say 0, which trains all weights"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
 def require_target_modules(config: RunConfig) -> None:
     """Refuse an adapter of layers that the model does not have.
 
@@ -267,7 +297,8 @@ def require_chat_template(config: RunConfig) -> None:
             }
         for entry in config.played_environments:
             renderer = renderers[entry.prompt.reply_prefix]
-            for prompt in _first_prompts(entry):
+            prompts = [_A_PICTURE] if reads_pictures(path) else []
+            for prompt in (*prompts, *_first_prompts(entry)):
                 roles = ", ".join(message.role for message in prompt)
                 refused = f"its chat template refuses messages of {roles}"
                 with attributed_to(RendererFailure, refused):
@@ -281,6 +312,10 @@ def require_chat_template(config: RunConfig) -> None:
 
 _A_QUESTION = (Message(role="user", content="Where am I?"),)
 """What any program may ask."""
+_A_PICTURE = (
+    Message(role="user", content=("Where am I?", Picture.of(png(np.zeros((56, 56, 3), np.uint8))))),
+)
+"""What an environment may show a model that reads pictures."""
 
 
 def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]]:

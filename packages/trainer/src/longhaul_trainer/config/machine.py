@@ -20,7 +20,8 @@ class ModelConfig(Section):
     path: str = Field(default="smollm2", min_length=1)
     """`smollm2` (SmolLM2-135M-Instruct, packaged), `tiny` (random weights, for smoke runs),
     `tiny-moves` (random too, and mostly writes Sokoban's moves), `tiny-tools` (random too, and
-    mostly writes calls of a tool), or a Hugging Face folder."""
+    mostly writes calls of a tool), `tiny-vision` (random too; it reads pictures), or a Hugging Face
+    folder. Of the models of folders, Qwen2-VL and Qwen2.5-VL read pictures."""
     dtype: Precision = "float32"
     """Precision of the learner's weights and of AdamW's moments, an adapter's too. Training needs
     `float32`, because bfloat16 rounds most updates away. An evaluation may take `bfloat16`."""

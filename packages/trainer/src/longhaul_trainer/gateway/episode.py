@@ -722,13 +722,13 @@ def _altered(request: ChatRequest) -> dict[str, object]:
 
 
 def _require_text(request: ChatRequest) -> None:
-    """Refuse pictures: engines of the run read none, and the model would answer blindly."""
+    """Refuse pictures: prompts of programs hold none yet, and the model would answer blindly."""
     num_pictures = sum(len(message.pictures) for message in request.messages)
     if num_pictures:
         raise ApiError(
             "unsupported",
-            f"the messages have pictures ({num_pictures}), and no model of the run reads any yet; "
-            "describe them in text, or ask another model (an upstream) that does",
+            f"the messages have pictures ({num_pictures}), and no model of the run reads any of a "
+            "program yet; describe them in text, or ask another model (an upstream) that does",
             parameter="messages",
         )
 

@@ -2,9 +2,10 @@
 # (the tokenizers package has no annotations)
 """The files of a Hugging Face folder that are not weights, for our built-in models.
 
-All are Llamas with SmolLM2's tokenizer (or the first part of it), and all but `tiny-tools` read
-the same chat template. It adds nothing that was not in the messages: no default system
-message, and no token before the first, so a prompt is what the memory composed.
+All have SmolLM2's tokenizer (or the first part of it). All but `tiny-vision` are Llamas, and all
+but that one and `tiny-tools` read the same chat template. It adds nothing that was not in the
+messages: no default system message, and no token before the first, so a prompt is what the memory
+composed.
 """
 
 import json
@@ -79,8 +80,8 @@ def write_config(folder: Path, shape: LlamaShape, *, dtype: str) -> None:
         "vocab_size": shape.vocabulary_size,
         **tokens,
     }
-    _write_json(folder / "config.json", config)
-    _write_json(folder / "generation_config.json", tokens)
+    write_json(folder / "config.json", config)
+    write_json(folder / "generation_config.json", tokens)
 
 
 def write_tokenizer(
@@ -89,6 +90,7 @@ def write_tokenizer(
     merges: list[tuple[str, str]],
     *,
     added: Sequence[str] = (),
+    added_special: Sequence[str] = (),
     chat_template: str = CHAT_TEMPLATE,
 ) -> None:
     """Write `tokenizer.json`, its configuration and the chat template.
@@ -99,6 +101,7 @@ def write_tokenizer(
         merges: Pairs of tokens in the order of their rank.
         added: Words that are one token each, whatever stands beside them; their ids follow the
             vocabulary's.
+        added_special: Likewise, after those, and no text: decoding leaves them out.
         chat_template: In Jinja.
     """
     vocabulary = {token: number for number, token in enumerate(tokens)}
@@ -114,8 +117,11 @@ def write_tokenizer(
         [AddedToken(token, special=True, normalized=False) for token in tokens[:NUM_SPECIAL_TOKENS]]
     )
     tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in added])
+    tokenizer.add_special_tokens(
+        [AddedToken(word, special=True, normalized=False) for word in added_special]
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
-    _write_json(
+    write_json(
         folder / "tokenizer_config.json",
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -130,5 +136,6 @@ def write_tokenizer(
     (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
 
 
-def _write_json(path: Path, content: Mapping[str, object]) -> None:
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Write a JSON file that a person can read."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

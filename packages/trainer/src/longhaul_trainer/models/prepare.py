@@ -1,8 +1,9 @@
 """From a model's name in a configuration to a folder that verl, vLLM and transformers load.
 
-Four names are built in and are written to a cache once: `"smollm2"`, a real small model
-that a Python package carries, and random ones for smoke runs, `"tiny"`, `"tiny-moves"` and
-`"tiny-tools"`. Anything else is the path of a folder. Nothing is ever fetched from a network.
+Five names are built in and are written to a cache once: `"smollm2"`, a real small model
+that a Python package carries, and random ones for smoke runs, `"tiny"`, `"tiny-moves"`,
+`"tiny-tools"` and `"tiny-vision"`. Anything else is the path of a folder. Nothing is ever fetched
+from a network.
 """
 
 import fcntl
@@ -49,11 +50,18 @@ def _write_tiny_tools(folder: Path) -> None:
     write_tiny_tool_model(folder)
 
 
+def _write_tiny_vision(folder: Path) -> None:
+    from longhaul_trainer.models.tiny_vision import write_tiny_vision_model  # imports torch
+
+    write_tiny_vision_model(folder)
+
+
 BUILT_IN_MODELS = {
     "smollm2": BuiltInModel("smollm2-135m-instruct-1", _write_smollm2),
     "tiny": BuiltInModel("tiny-1", _write_tiny),
     "tiny-moves": BuiltInModel("tiny-moves-1", _write_tiny_moves),
     "tiny-tools": BuiltInModel("tiny-tools-1", _write_tiny_tools),
+    "tiny-vision": BuiltInModel("tiny-vision-1", _write_tiny_vision),
 }
 
 
@@ -69,8 +77,8 @@ def prepare_model(
     """Folder of the model, complete and ready to load.
 
     Args:
-        name_or_path: `"smollm2"`, `"tiny"`, `"tiny-moves"`, `"tiny-tools"`, or the path of a
-            Hugging Face folder.
+        name_or_path: `"smollm2"`, `"tiny"`, `"tiny-moves"`, `"tiny-tools"`, `"tiny-vision"`,
+            or the path of a Hugging Face folder.
         cache: Where built-in models are kept; None: `default_model_cache()`. Any number of
             processes may prepare the same model at once: one writes, the others wait.
         setting: What named the model, for messages.

@@ -70,7 +70,7 @@ def write_tiny_model(
     write_tokenizer(folder, kept, [pair for pair in merges if "".join(pair) in known])
     weights = random_weights(SHAPE, seed=seed)
     if favoured is not None:
-        _favour(weights, {kept.index(token): times for token, times in favoured.items()})
+        favour(weights, {kept.index(token): times for token, times in favoured.items()})
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
@@ -185,14 +185,14 @@ def _chain(weights: dict[str, torch.Tensor], chances: Mapping[int, Mapping[int, 
             output[follower, place] += (others + math.log(chance)) / length
 
 
-def _favour(weights: dict[str, torch.Tensor], times: Mapping[int, float]) -> None:
+def favour(weights: dict[str, torch.Tensor], times: Mapping[int, float]) -> None:
     """Make tokens likelier, whatever the context.
 
     All embeddings get a direction in common, so every hidden state points along it; those of
     `times` (token id → how many times as likely) go further. The output matrix is the embeddings'.
     """
-    hidden = SHAPE.hidden_size
-    along = torch.full((SHAPE.vocabulary_size,), SHARED)
+    vocabulary_size, hidden = weights["model.embed_tokens.weight"].shape
+    along = torch.full((vocabulary_size,), SHARED)
     for token, ratio in times.items():
         along[token] += math.log(ratio) / math.sqrt(hidden)  # the length of a normed hidden state
     direction = torch.ones(hidden) / math.sqrt(hidden)

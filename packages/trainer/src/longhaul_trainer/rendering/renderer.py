@@ -6,8 +6,10 @@ A prompt that goes on from an earlier call repeats that call's tokens as they we
 what is new is made into tokens: a sampled reply need not be the tokens that its text would be
 made into, and may hold special tokens or an end that its text leaves out.
 
-A message's text is rendered, and its pictures are left out: they are stored with the call, and
-replayed, but no model reads them yet.
+The pictures of an environment's messages are rendered for a model that reads pictures: the
+template writes a placeholder where each stands, which is repeated as often as the picture takes
+tokens (`pictures.py`). For a model of text they are left out: they are stored with the call, and
+replayed. Programs send none.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from longhaul_core.types import Call, Message, SampledTokens, Tool
+from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool
 from longhaul_trainer.rendering.chat import ChatTemplate
+from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
 from longhaul_trainer.rendering.pieces import Pieces
 from longhaul_trainer.rendering.reading import Reading
 
@@ -30,8 +33,22 @@ _THINK, _THOUGHT = "<think>", "</think>"
 class ChatTemplateRenderer:
     """Renders with the tokenizer's chat template, and a prefix that the reply starts from."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, reply_prefix: str = "") -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        reply_prefix: str = "",
+        pictures: PictureReader | None = None,
+    ) -> None:
+        """Render for one model.
+
+        Args:
+            tokenizer: With the chat template.
+            reply_prefix: What replies to environments start from.
+            pictures: Of a model that reads them; None leaves pictures out.
+        """
         self._tokenizer: Any = tokenizer
+        self._pictures = pictures
         self._prefix_text = reply_prefix
         self._prefix: list[int] = tokenizer.encode(reply_prefix, add_special_tokens=False)
         self._special = frozenset(tokenizer.all_special_ids)
@@ -64,11 +81,16 @@ class ChatTemplateRenderer:
             if added is None:
                 break
             known = (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
-            return (*known, *self._tokenizer.encode(added, add_special_tokens=False), *prefix)
+            new = self._tokenizer.encode(added, add_special_tokens=False)
+            shown = pictures_of(messages[len(call.messages) + 1 :])
+            return (*known, *self._with_pictures(new, shown), *prefix)
         tokens = self._tokenizer.apply_chat_template(
-            _chat(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+            self._chat(messages), add_generation_prompt=True, tokenize=True, return_dict=False
         )
-        return (*tokens, *prefix)
+        return (*self._with_pictures(tokens, pictures_of(messages)), *prefix)
+
+    def _with_pictures(self, tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
+        return tokens if self._pictures is None else self._pictures.expanded(tokens, pictures)
 
     def _added_text(
         self, messages: Sequence[Message], call: Call, sampled: SampledTokens, *, prefix: str
@@ -85,8 +107,25 @@ class ChatTemplateRenderer:
 
     def _text(self, messages: Sequence[Message]) -> str:
         return self._tokenizer.apply_chat_template(
-            _chat(messages), add_generation_prompt=True, tokenize=False
+            self._chat(messages), add_generation_prompt=True, tokenize=False
         )
+
+    def _chat(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """As the template takes them; pictures stand where a message has them, if at all."""
+        return [
+            {
+                "role": message.role,
+                "content": message.text
+                if self._pictures is None or not message.pictures
+                else [
+                    {"type": "image"}
+                    if isinstance(part, Picture)
+                    else {"type": "text", "text": part}
+                    for part in message.parts
+                ],
+            }
+            for message in messages
+        ]
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Tokens of a text that no template goes round; names of special tokens are those."""
@@ -181,7 +220,11 @@ class ChatTemplateRenderer:
 
 def load_renderer(folder: Path, *, reply_prefix: str = "") -> ChatTemplateRenderer:
     """The renderer of a model's Hugging Face folder."""
-    return ChatTemplateRenderer(AutoTokenizer.from_pretrained(folder), reply_prefix=reply_prefix)
+    return ChatTemplateRenderer(
+        AutoTokenizer.from_pretrained(folder),
+        reply_prefix=reply_prefix,
+        pictures=load_picture_reader(folder),
+    )
 
 
 def _goes_on(messages: Sequence[Message], call: Call, *, prefix: str) -> bool:
@@ -192,7 +235,3 @@ def _goes_on(messages: Sequence[Message], call: Call, *, prefix: str) -> bool:
         and messages[num_before] == Message(role="assistant", content=prefix + call.reply)
         and tuple(messages[:num_before]) == call.messages
     )
-
-
-def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.text} for message in messages]

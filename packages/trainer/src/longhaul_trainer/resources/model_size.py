@@ -91,6 +91,7 @@ BUILT_IN_SIZES = {
     "tiny": _TINY,
     "tiny-moves": _TINY,
     "tiny-tools": _TINY_TOOLS,
+    "tiny-vision": replace(_TINY, num_parameters=420_320, vocabulary_size=4_100),
 }
 """Of the models that are names and may not be written yet."""
 
@@ -129,7 +130,11 @@ def size_or_none(path: str) -> ModelSize | None:
 
 
 def _size_of(config: Mapping[str, object], shapes: list[tuple[str, list[int]]]) -> ModelSize:
-    """Keys that a model of another form lacks stand for the usual: four hidden sizes, own keys."""
+    """Keys that a model of another form lacks stand for the usual: four hidden sizes, own keys.
+
+    A model that reads pictures may hold what is of its text in a table of its own.
+    """
+    config = {**config, **cast("Mapping[str, object]", config.get("text_config") or {})}
 
     def number(key: str, default: int | None = None) -> int:
         return int(cast("int", config[key] if default is None else config.get(key) or default))

@@ -17,7 +17,15 @@ from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
 from longhaul_core.store.packing import content_hash
-from longhaul_core.types import Call, Continuation, SampledTokens, SplitReason, Step, Trajectory
+from longhaul_core.types import (
+    Call,
+    Continuation,
+    Picture,
+    SampledTokens,
+    SplitReason,
+    Step,
+    Trajectory,
+)
 from longhaul_trainer.training.step_metadata import (
     CallSpan,
     EpisodeMetadata,
@@ -41,6 +49,11 @@ class SampledCall(NamedTuple):
     tokens: SampledTokens
     """The call's."""
 
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Of the call's prompt, in order; a model of text reads none of them."""
+        return tuple(picture for message in self.call.messages for picture in message.pictures)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -61,6 +74,11 @@ class Row:
         last = self.calls[-1].tokens
         whole = last.prompt_tokens + last.action_tokens
         return list(whole[len(self.prompt_tokens) :])
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Those of all its prompts, in order: the last one goes on from the others."""
+        return self.calls[-1].pictures
 
     @property
     def starts(self) -> list[int]:
@@ -139,9 +157,7 @@ def cut_into_rows(
         call = trained.call
         stream = (call.agent, call.purpose, call.conversation)
         reason = (
-            split_reason(
-                newest[stream][-1].tokens, trained.tokens, form=form, max_row_tokens=max_row_tokens
-            )
+            split_reason(newest[stream][-1], trained, form=form, max_row_tokens=max_row_tokens)
             if stream in newest
             else first_reason(call)
         )
@@ -161,7 +177,7 @@ def first_reason(call: Call) -> SplitReason:
 
 
 def split_reason(
-    before: SampledTokens, tokens: SampledTokens, *, form: RowForm, max_row_tokens: int | None
+    before: SampledCall, after: SampledCall, *, form: RowForm, max_row_tokens: int | None
 ) -> SplitReason | None:
     """Why a call cannot continue the row that ends with the call `before` it; None if it can.
 
@@ -169,10 +185,14 @@ def split_reason(
     """
     if form == "step":
         return SplitReason.ONE_ROW_PER_STEP
-    read_and_written = before.prompt_tokens + before.action_tokens
+    tokens = after.tokens
+    read_and_written = before.tokens.prompt_tokens + before.tokens.action_tokens
     if tokens.prompt_tokens[: len(read_and_written)] != read_and_written:
         return SplitReason.PROMPT_CHANGED
-    if tokens.policy_version != before.policy_version:
+    # Two pictures of one size have the same tokens.
+    if after.pictures[: len(before.pictures)] != before.pictures:
+        return SplitReason.PROMPT_CHANGED
+    if tokens.policy_version != before.tokens.policy_version:
         return SplitReason.POLICY_CHANGED
     num_tokens = len(tokens.prompt_tokens) + len(tokens.action_tokens)
     if max_row_tokens is not None and num_tokens > max_row_tokens:

@@ -36,6 +36,7 @@ from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.players import EnvironmentPlayer, Player, limits_of
 from longhaul_trainer.programs.player import ProgramPlayer
+from longhaul_trainer.rendering.pictures import PictureReader, picture_reader
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
@@ -65,6 +66,7 @@ class EpisodeService:
         server: LLMServerClient,
         tokenizer: PreTrainedTokenizerBase,
         *,
+        processor: object = None,
         agent_loop: AgentLoop | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class EpisodeService:
             max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
         )
         self._tokenizer = tokenizer
+        self._pictures = picture_reader(processor)
         self._texts = TokenTexts(tokenizer, run_id=run_context.run_id)
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
@@ -129,6 +132,7 @@ class EpisodeService:
             self.run,
             server,
             self._tokenizer,
+            pictures=self._pictures,
             reply_prefix=reply_prefix,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
@@ -205,6 +209,7 @@ class EpisodeService:
             training_step_of=run.training_step_of,
             form=run.optimizer.rows,
             max_row_tokens=run.optimizer.max_row_tokens,
+            pictures=self._pictures,
         )
 
     async def close(self) -> None:
@@ -251,6 +256,7 @@ def responder_of(
     server: LLMServerClient,
     tokenizer: PreTrainedTokenizerBase,
     *,
+    pictures: PictureReader | None = None,
     reply_prefix: str = "",
     temperature: float,
     top_p: float,
@@ -261,11 +267,12 @@ def responder_of(
         run: The run.
         server: Its engines.
         tokenizer: Of the model.
+        pictures: Of a model that reads them; None for one of text.
         reply_prefix: What prompts end with.
         temperature: Where a call does not say; 0 is greedy.
         top_p: The same, above 0 and at most 1.
     """
-    renderer = ChatTemplateRenderer(tokenizer, reply_prefix=reply_prefix)
+    renderer = ChatTemplateRenderer(tokenizer, reply_prefix=reply_prefix, pictures=pictures)
     return Responder(
         policy=EnginePolicy(
             server,
@@ -273,6 +280,7 @@ def responder_of(
             end_token=cast("int | None", tokenizer.eos_token_id),
             policy_version=run.policy_version,
             seeded=run.rollout.reproducibility == "exact",
+            pictures=pictures,
         ),
         renderer=renderer,
         temperature=temperature,
@@ -347,6 +355,7 @@ class EpisodeAgentLoop:
         run_context: str,
         server_manager: LLMServerClient,
         tokenizer: PreTrainedTokenizerBase,
+        processor: object = None,
         **others: object,
     ) -> None:
         if run_context not in _services:
@@ -354,6 +363,7 @@ class EpisodeAgentLoop:
                 RunContext.read(Path(run_context)),
                 server_manager,
                 tokenizer,
+                processor=processor,
                 agent_loop=this_process(),
                 folder=Path(run_context).parent,
             )

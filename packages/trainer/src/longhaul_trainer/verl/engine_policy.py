@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 
 from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
 from longhaul_core.types import FinishReason
+from longhaul_trainer.rendering.pictures import PictureReader
 from longhaul_trainer.verl.client import QUEUE_SECONDS, EngineClient
 
 
 class EnginePolicy:
-    """verl's rollout server as a `Policy`: token ids in, token ids and logprobs out."""
+    """verl's rollout server as a `Policy`: token ids and pictures in, ids and logprobs out."""
 
     def __init__(
         self,
@@ -25,6 +26,7 @@ class EnginePolicy:
         end_token: int | None,
         policy_version: Callable[[int], int],
         seeded: bool = True,
+        pictures: PictureReader | None = None,
     ) -> None:
         """Prepare a policy; nothing is sampled yet.
 
@@ -34,17 +36,22 @@ class EnginePolicy:
             end_token: By which the model ends a reply.
             policy_version: Optimizer steps behind the weights that came out of a training step.
             seeded: Whether each reply is drawn by its own seed, or by the engine's generator.
+            pictures: Of a model that reads them; None sends tokens alone.
         """
         self._server = server
         self._renderer = renderer
         self._end_token = end_token
         self._policy_version = policy_version
         self._seeded = seeded
+        self._pictures = pictures
 
     async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
         """See `Policy.act`."""
         output = await self._server.generate(
-            episode_id, prompt_ids=list(prompt.tokens), sampling_params=self._asked(sampling)
+            episode_id,
+            prompt_ids=list(prompt.tokens),
+            sampling_params=self._asked(sampling),
+            **self._shown(prompt),
         )
         return self._completion(output, sampling)
 
@@ -70,11 +77,24 @@ class EnginePolicy:
             prompt_ids=list(prompt.tokens),
             sampling_params=self._asked(sampling),
             on_tokens=hand_on,
+            **self._shown(prompt),
         )
         completion = self._completion(output, sampling)
         if num_handed < len(completion.action_tokens):  # it was interrupted, see `client.py`
             on_tokens(completion.action_tokens[num_handed:])
         return completion
+
+    def _shown(self, prompt: Prompt) -> dict[str, Any]:
+        """The prompt's pictures by verl's name; nothing for a model of text.
+
+        Raises:
+            ValueError: They are not those that the tokens have places for.
+        """
+        if self._pictures is None:
+            return {}
+        self._pictures.require_places(prompt.tokens, prompt.messages)
+        images = self._pictures.images(prompt.messages)
+        return {"image_data": images} if images else {}
 
     def _asked(self, sampling: Sampling) -> dict[str, object]:
         """By vLLM's names."""

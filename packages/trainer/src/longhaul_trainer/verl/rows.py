@@ -7,11 +7,13 @@ of the calls in a row travels beside it as a `RowMetadata`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
 from longhaul_core.types import Trajectory
+from longhaul_trainer.rendering.pictures import PictureReader
 from longhaul_trainer.training.merging import Row, RowForm, beside_rows, cut_into_rows
 from longhaul_trainer.training.step_metadata import METADATA, EpisodeMetadata, RowMetadata, packed
 
@@ -23,6 +25,7 @@ def to_rows(
     training_step_of: Callable[[int], int],
     form: RowForm,
     max_row_tokens: int | None = None,
+    pictures: PictureReader | None = None,
 ) -> list[AgentLoopOutput]:
     """The rows of `trajectory`, in the order of their first calls; see `cut_into_rows`.
 
@@ -37,6 +40,8 @@ def to_rows(
         training_step_of: Gives the training step that a policy version came out of.
         form: See `cut_into_rows`.
         max_row_tokens: See there.
+        pictures: Of a model that reads them: verl's worker makes patches of a row's pictures, by
+            the same processor. None where the rows are of text alone.
 
     Raises:
         ValueError: If no call of the episode is trained: verl has no way to carry it then.
@@ -53,6 +58,7 @@ def to_rows(
             response_ids=row.response_tokens,
             response_mask=row.response_mask,
             response_logprobs=row.response_logprobs,
+            multi_modal_data=_shown(row, pictures),
             reward_score=trajectory.episode_return,
             num_turns=len(trajectory.steps),
             metrics=_metrics(row),
@@ -73,6 +79,13 @@ def to_rows(
     if trajectory.final_prompt_tokens is not None:
         made.append(_final_row(trajectory.final_prompt_tokens, metadata, like=made[-1]))
     return made
+
+
+def _shown(row: Row, pictures: PictureReader | None) -> dict[str, Any] | None:
+    """The row's pictures by verl's name; None without any."""
+    if pictures is None or not row.pictures:
+        return None
+    return {"images": [pictures.image(picture) for picture in row.pictures]}
 
 
 def _metrics(row: Row) -> AgentLoopMetrics:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from longhaul_core.rollout import Responder
 from longhaul_core.store.records import EpisodeRecord
 from longhaul_trainer.players import temperature_of
+from longhaul_trainer.rendering.pictures import picture_reader
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.verl.agent_loop import TokenTexts, responder_of
 from longhaul_trainer.verl.run_recorder import RunRecorder
@@ -54,6 +55,7 @@ async def serve_model(
         run,
         trainer.get_llm_client(),
         trainer.tokenizer,
+        pictures=picture_reader(trainer.processor),
         temperature=temperature_of(run, "test"),
         top_p=1.0,
     )

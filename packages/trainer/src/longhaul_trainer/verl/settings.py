@@ -26,6 +26,7 @@ from longhaul_trainer.config.learning import CheckpointConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
+from longhaul_trainer.models.vision import reads_pictures
 from longhaul_trainer.resources.rows import most_rows
 from longhaul_trainer.verl.attention import ATTENTION, SDPA, gpu_attention
 from longhaul_trainer.verl.weight_choice import BACKEND, weight_transfer
@@ -117,6 +118,7 @@ REPLACED: Mapping[str, str] = {
 what to set. `[verl]` may hold none of them, since nothing would come of it."""
 
 CRITIC_ATTENTION = "critic.model.override_config.attn_implementation"
+REMOVE_PADDING = "actor_rollout_ref.model.use_remove_padding"
 FUSED_KERNELS = "actor_rollout_ref.model.use_fused_kernels"
 SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
 """Last part of the settings that share a row out among GPUs: of the actor, reference and critic."""
@@ -540,6 +542,9 @@ def _gpu_attention(run: RunConfig) -> dict[str, Value]:
                 f"and with {attention!r} each GPU would read its own part only; install flash-attn"
             )
     derived: dict[str, Value] = {ATTENTION: attention, FUSED_KERNELS: not flash}
+    if not flash and reads_pictures(run.model.path):
+        # Its packed rows are kept apart by FlashAttention alone.
+        derived[REMOVE_PADDING] = False
     if run.algorithm.uses_critic:
         derived[CRITIC_ATTENTION] = attention
     return {name: value for name, value in derived.items() if name not in run.verl}
@@ -555,7 +560,7 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
     engine = f"{sampler}.engine_kwargs.vllm"
     return {
         "trainer.device": "cpu",
-        "actor_rollout_ref.model.use_remove_padding": False,
+        REMOVE_PADDING: False,
         # The engine takes whole weights: an adapter is merged into them on the way.
         "actor_rollout_ref.model.lora.merge": True,
         ATTENTION: SDPA,

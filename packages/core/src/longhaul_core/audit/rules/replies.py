@@ -158,10 +158,10 @@ def check_altered_sampling(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_unread_pictures(evidence: Evidence, tally: Tally) -> None:
-    """No trained call of a program has pictures, since no model reads any yet.
+    """No trained call of a program has pictures, since the gateway takes none yet.
 
-    Where an episode loop composed the prompt, its environment shows a picture beside a text that
-    says all: the picture is for people.
+    Where an episode loop composed the prompt, a model that reads pictures was shown them, and a
+    model of text has them left out.
     """
     with_pictures = {key_of(one): one for one in evidence.pictures}
     for key, call in evidence.calls.items():
@@ -245,7 +245,7 @@ RULES = (
     ),
     Rule(
         name="unread_pictures",
-        claim="no trained call of a program has pictures, which no model reads",
+        claim="no trained call of a program has pictures, which it would not be shown",
         check=check_unread_pictures,
     ),
     Rule(

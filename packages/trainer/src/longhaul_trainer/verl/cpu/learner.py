@@ -5,7 +5,8 @@ is prompt, or, between the actions of a merged row, what a later prompt adds; a 
 49,152 makes each of those tokens as dear as a layer or two, and nothing ever reads the
 result. Rows are padded on the left here, so that replies end in the same column, and the
 model's head is asked only for columns that predict a sampled token of some row. The numbers
-of the sampled tokens are the same; those of other tokens are 0.
+of the sampled tokens are the same; those of other tokens are 0. A model that reads pictures is
+called as verl has changed it, and gives the logits of all columns.
 
 Shapes: B rows, L tokens of the longest row, K columns that are requested, V vocabulary,
 T sampled tokens of a row.
@@ -27,10 +28,11 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from longhaul_trainer.verl.parts import RowsInParts
+from longhaul_trainer.verl.pictures import PicturesAsFeatures, patches_of, reads_pictures
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class ResponseLogitsEngine(RowsInParts, FSDPEngineWithLMHead):
+class ResponseLogitsEngine(RowsInParts, PicturesAsFeatures, FSDPEngineWithLMHead):
     """verl's language-model engine, for a machine without an accelerator."""
 
     module: torch.nn.Module
@@ -72,10 +74,16 @@ class ResponseLogitsEngine(RowsInParts, FSDPEngineWithLMHead):
             "input_ids": _left_padded(rows),
             "attention_mask": _left_padded([torch.ones_like(row) for row in rows]),
             "position_ids": _left_padded(positions),
-            "logits_to_keep": columns_K,
         }
         places = [torch.searchsorted(columns_K, columns_T) for columns_T in predicting]
-        return model_inputs, {"places": places}
+        output_args: dict[str, Any] = {"places": places}
+        if reads_pictures(self.module):
+            # Text, time, height and width have positions of their own: [4, B, L].
+            model_inputs["position_ids"] = model_inputs["position_ids"].transpose(0, 1)
+            output_args["columns"] = columns_K
+        else:
+            model_inputs["logits_to_keep"] = columns_K
+        return model_inputs | patches_of(micro_batch), output_args
 
     def prepare_model_outputs(
         self,
@@ -86,7 +94,8 @@ class ResponseLogitsEngine(RowsInParts, FSDPEngineWithLMHead):
     ) -> dict[str, torch.Tensor]:
         """Log-probability, and entropy if requested, of sampled tokens; 0 elsewhere."""
         assert output.logits is not None
-        logits_BKV = output.logits.float() / float(micro_batch["temperature"])
+        columns_K = output_args.get("columns", slice(None))
+        logits_BKV = output.logits[:, columns_K].float() / float(micro_batch["temperature"])
         calculate_entropy = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
         entropy_BK = entropy_from_logits(logits_BKV) if calculate_entropy else None
         lengths = [len(row) for row in micro_batch["input_ids"].unbind(0)]
@@ -113,8 +122,9 @@ class ResponseLogitsEngine(RowsInParts, FSDPEngineWithLMHead):
 
 
 def _left_padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    longest = max(len(row) for row in rows)
-    return torch.stack([torch.nn.functional.pad(row, (longest - len(row), 0)) for row in rows])
+    """Rows whose last axis is that of their tokens, as one tensor."""
+    longest = max(row.shape[-1] for row in rows)
+    return torch.stack([torch.nn.functional.pad(row, (longest - row.shape[-1], 0)) for row in rows])
 
 
 def _sampled(mask: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,228 @@
+"""One optimizer step on rows with pictures, against transformers, row by row.
+
+What a row's pictures become on their way to the learner is verl's own code; the gradient that is
+expected is computed from the stored pictures by the model's processor alone.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from longhaul_core.types import Message, Picture
+from longhaul_trainer.config.machine import ModelConfig
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
+from longhaul_trainer.rendering.renderer import load_renderer
+from pictures import png
+from trainer.verl.updates import (
+    LOSSES,
+    MAX_ERROR,
+    PADDING,
+    Gradients,
+    Row,
+    error,
+    expected_gradients,
+    make_rows,
+    reply_logprobs,
+    still_run,
+    update,
+)
+from verl_process import IMPORTS_VERL, one_worker
+
+pytestmark = IMPORTS_VERL
+
+RED, BLUE = (Picture.of(png(colour, width=160, height=96)) for colour in ("red", "blue"))
+GREEN = Picture.of(png("green", width=60, height=130))
+
+
+def asked(*parts: str | Picture) -> Message:
+    return Message(role="user", content=parts)
+
+
+PROMPTS = (
+    (asked("Where?", RED),),
+    (asked(BLUE, "Which?"),),
+    (asked("Where?", RED), Message(role="assistant", content=" left"), asked("Now?", GREEN)),
+    (asked("No picture here."),),
+)
+SHOWN = ([RED], [BLUE], [RED, GREEN], [])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare_model("tiny-vision", tmp_path_factory.mktemp("models"))
+
+
+@dataclass
+class Plain:
+    """transformers' model, which is shown the pictures that belong to a prompt."""
+
+    model: Any
+    processor: Any
+    reader: PictureReader
+    shown: dict[int, Sequence[Picture]]
+    """By the length of the prompt and reply, which differ from row to row."""
+
+    def __call__(self, tokens: torch.Tensor) -> Any:  # noqa: ANN401
+        pictures = self.shown[tokens.shape[1]]
+        if not pictures:
+            return self.model(input_ids=tokens)
+        images = [self.reader.image(picture) for picture in pictures]
+        read = self.processor.image_processor(images, return_tensors="pt")
+        places = (tokens == self.processor.image_token_id).int()
+        return self.model(input_ids=tokens, mm_token_type_ids=places, **read)
+
+    def zero_grad(self) -> None:
+        self.model.zero_grad()
+
+    def named_parameters(self) -> Any:  # noqa: ANN401
+        return self.model.named_parameters()
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Plain:
+    model: Any = AutoModelForImageTextToText.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="sdpa"
+    )
+    for part in (model, model.model):
+        part.forward = part.forward  # keeps it: verl replaces those of the classes
+    reader = load_picture_reader(folder)
+    assert reader is not None
+    return Plain(model, AutoProcessor.from_pretrained(folder), reader, {})
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path, plain: Plain, cpu_run: None) -> list[Row]:
+    """Rows of the prompts above; the replies of `make_rows`."""
+    render = load_renderer(folder).render
+    lengths = ((9, 3), (40, 1), (17, 8), (5, 5))
+    prompts = [render(messages) for messages in PROMPTS]
+    plain.shown |= dict.fromkeys((prompt + reply for prompt, reply in lengths), ())
+    drawn = [
+        replace(row, prompt=prompt)
+        for row, prompt in zip(make_rows(plain, lengths=lengths), prompts, strict=True)
+    ]
+    plain.shown.clear()
+    for row, pictures in zip(drawn, SHOWN, strict=True):
+        plain.shown[len(row.prompt + row.reply)] = pictures
+    assert len(plain.shown) == len(drawn), "the lengths must tell the rows apart"
+    return [with_own_ratios(plain, row) for row in drawn]
+
+
+def with_own_ratios(plain: Plain, row: Row) -> Row:
+    """The row with ratios about 1 for what it is shown."""
+    with torch.no_grad():
+        now = reply_logprobs(plain, row.prompt, row.reply)[0].tolist()
+    old = tuple(p + (0.05 if i % 2 else -0.6) for i, p in enumerate(now))
+    return replace(row, old_logprobs=old, behavior_logprobs=old)
+
+
+@pytest.fixture(scope="module", params=["cpu", "gpu"])
+def worker(
+    folder: Path, plain: Plain, cpu_run: None, request: pytest.FixtureRequest
+) -> Generator[Any]:
+    device: Literal["cpu", "gpu"] = request.param
+    run = still_run()
+    model = ModelConfig(path="tiny-vision", engine_dtype="float32")
+    with one_worker(run.model_copy(update={"model": model}), folder, device=device) as made:
+        yield made
+
+
+def as_verl_sends(folder: Path, rows: Sequence[Row], shown: Sequence[Sequence[Picture]]) -> Any:  # noqa: ANN401
+    """Patches and positions of rows, by the code of verl's agent-loop worker."""
+    from verl.experimental.agent_loop import AgentLoopWorker
+    from verl.utils import hf_processor
+
+    processor: Any = hf_processor(str(folder))
+    reader = load_picture_reader(folder)
+    assert reader is not None
+    of_verl: Any = AgentLoopWorker
+    worker = SimpleNamespace(
+        processor=processor,
+        tokenizer=processor.tokenizer,
+        _get_mm_processor_kwargs=lambda audios: {},  # pyright: ignore[reportUnknownLambdaType]
+    )
+    patches: list[Any] = []
+    positions: list[torch.Tensor] = []
+    for row, pictures in zip(rows, shown, strict=True):
+        tokens = torch.tensor([*row.prompt, *row.reply])
+        images = [reader.image(picture) for picture in pictures]
+        output = SimpleNamespace(
+            multi_modal_data={"images": images} if images else None, mm_processor_kwargs=None
+        )
+        read = of_verl._compute_multi_modal_inputs(worker, output, tokens)
+        positions.append(
+            of_verl._compute_position_ids(
+                worker, tokens.unsqueeze(0), torch.ones_like(tokens).unsqueeze(0), read
+            ).squeeze(0)
+        )
+        patches.append(read)
+    return {
+        "position_ids": torch.nested.as_nested_tensor(positions, layout=torch.jagged),
+        "multi_modal_inputs": patches,
+    }
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [4096, 140])
+def test_the_gradient_is_that_of_the_rows_with_their_pictures(
+    worker: Any,  # noqa: ANN401
+    plain: Plain,
+    rows: list[Row],
+    folder: Path,
+    micro_batch_tokens: int,
+) -> None:
+    """Rows that only fill up have no picture, and come in micro-batches of their own as well."""
+    loss = LOSSES["clipped"]
+    found = gradients(
+        worker,
+        folder,
+        [*rows, PADDING, PADDING],
+        shown=[*SHOWN, [], []],
+        micro_batch_tokens=micro_batch_tokens,
+    )
+
+    expected = expected_gradients(plain, rows, loss)
+
+    assert error(found, expected) <= MAX_ERROR
+    reads = [name for name in expected if ".visual." in name]
+    assert reads
+    assert all(expected[name].abs().max() > 0 for name in reads if name.endswith("weight"))
+
+
+def test_other_pictures_of_the_same_sizes_would_be_seen(
+    worker: Any,  # noqa: ANN401
+    plain: Plain,
+    rows: list[Row],
+    folder: Path,
+) -> None:
+    """Two pictures change places: every token is as before."""
+    found = gradients(worker, folder, rows, shown=[[BLUE], [RED], *SHOWN[2:]])
+
+    expected = expected_gradients(plain, rows, LOSSES["clipped"])
+
+    assert error(found, expected) > 100 * MAX_ERROR
+
+
+def gradients(
+    worker: Any,  # noqa: ANN401
+    folder: Path,
+    rows: Sequence[Row],
+    *,
+    shown: Sequence[Sequence[Picture]],
+    micro_batch_tokens: int = 4096,
+) -> Gradients:
+    """Of one update of rows with these pictures."""
+    found, _ = update(
+        worker,
+        rows,
+        LOSSES["clipped"],
+        micro_batch_tokens=micro_batch_tokens,
+        columns=as_verl_sends(folder, rows, shown),
+    )
+    return found
