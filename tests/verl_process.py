@@ -164,12 +164,13 @@ def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> 
             patch.setenv(name, value)
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
-        for kind in (
+        replaced: tuple[Any, ...] = (
             LlamaForCausalLM,
             Qwen2ForCausalLM,
             Qwen2_5_VLForConditionalGeneration,
             Qwen2_5_VLModel,
-        ):  # verl's fused kernels replace it, and what else verl does to models that read pictures
+        )  # by verl's fused kernels, and by what else verl does to models that read pictures
+        for kind in replaced:
             patch.setattr(kind, "forward", kind.forward)
         try:
             yield
