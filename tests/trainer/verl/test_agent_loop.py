@@ -383,8 +383,8 @@ def test_environments_with_the_same_reply_prefix_share_a_renderer(
     made: list[str] = []
 
     class Counted(agent_loop.ChatTemplateRenderer):
-        def __init__(self, tokenizer: Any, *, reply_prefix: str = "") -> None:  # noqa: ANN401
-            super().__init__(tokenizer, reply_prefix=reply_prefix)
+        def __init__(self, tokenizer: Any, *, reply_prefix: str = "", **rest: Any) -> None:  # noqa: ANN401
+            super().__init__(tokenizer, reply_prefix=reply_prefix, **rest)
             made.append(reply_prefix)
 
     monkeypatch.setattr(agent_loop, "ChatTemplateRenderer", Counted)
