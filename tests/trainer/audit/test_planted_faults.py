@@ -501,6 +501,33 @@ def test_a_stored_token_that_breaks_a_row_is_found(audit: Audit) -> None:
     assert finding.expected == "prompt_changed"
 
 
+def test_a_row_that_goes_on_although_a_picture_was_taken_away_is_found(audit: Audit) -> None:
+    """Pictures of one size have the same tokens, so that tokens alone do not show it."""
+    config, played = program_run(memory__kind="full", optimizer__rows="merged")
+    credit, call = next(
+        (credit, call)
+        for credit in played.credits
+        for call in credit.calls
+        if call.step_index and call.call_index == 1 and call.split_reason is None
+    )
+    for number, record in enumerate(played.episodes):
+        if record.episode_id == credit.episode_id:
+            steps = list(record.outcome.steps)
+            step = steps[call.step_index]
+            plan, act, *others = step.calls
+            assert any(message.pictures for message in act.messages)
+            blind = replace(act, messages=(Message(role="user", content="What now?"),))
+            steps[call.step_index] = replace(step, calls=(plan, blind, *others))
+            outcome = replace(record.outcome, steps=tuple(steps))
+            played.episodes[number] = replace(record, outcome=outcome)
+
+    report = audit([run_started(config), *played.records()])
+
+    [finding] = report.findings
+    assert (finding.rule, finding.step_index) == ("split_reasons", call.step_index)
+    assert (finding.call_index, finding.expected) == (1, "prompt_changed")
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

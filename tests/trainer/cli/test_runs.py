@@ -18,6 +18,7 @@ from longhaul_core.store.records import Evaluation, Record, RunEnded, RunStarted
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Split
+from longhaul_trainer.cli import stored_runs
 from longhaul_trainer.cli.stored_runs import (
     age_seconds,
     archive_one,
@@ -222,7 +223,7 @@ def test_a_run_without_an_episode_is_among_the_sizes_and_a_narrow_terminal_has_t
     assert capsys.readouterr().out == "The store holds no runs.\n"
     write(url, [run_started("20260104-begun"), run_started("20260105-full")])
     write(url, make_training_step(1, run_id="20260105-full"))
-    monkeypatch.setenv("COLUMNS", "44")
+    monkeypatch.setattr(stored_runs, "console_of", lambda stream: Console(width=44))
     show_sizes(url)
     shown = capsys.readouterr().out
     rows = [line.split() for line in shown.splitlines()]

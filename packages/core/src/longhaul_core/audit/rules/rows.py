@@ -22,7 +22,7 @@ def reason_of(
     Args:
         before: The trained call before it of its stream: of its agent, purpose and conversation.
         call: A trained one.
-        goes_on: Whether its prompt begins with the tokens of the call before.
+        goes_on: Whether its prompt begins with the tokens and the pictures of the call before.
         intent: What the run was meant to do.
     """
     if before is None:
@@ -48,6 +48,7 @@ def _first_of(call: CallNumbers) -> str:
 
 def check_split_reasons(evidence: Evidence, tally: Tally) -> None:
     """A row begins where it must and nowhere else, and the recorded reason is the true one."""
+    pictures = {key_of(one): one.prompt for one in evidence.pictures}
     for episode in evidence.trained:
         if not episode.complete:
             tally.skip("the episode's steps are not all there", len(episode.steps))
@@ -57,6 +58,10 @@ def check_split_reasons(evidence: Evidence, tally: Tally) -> None:
             if evidence.intent.rows == "merged" and before is not None and goes_on is None:
                 tally.skip("its tokens were pruned from the store")
                 continue
+            if before is not None:
+                earlier = pictures.get(key_of(before), ())
+                # Two pictures of one size have the same tokens.
+                goes_on = goes_on and pictures.get(key_of(call), ())[: len(earlier)] == earlier
             expected = reason_of(before, call, goes_on=bool(goes_on), intent=evidence.intent)
             tally.checked()
             if call.split_reason != expected:

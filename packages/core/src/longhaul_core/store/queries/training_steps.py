@@ -230,6 +230,8 @@ class CallPictures(NamedTuple):
     episode_id: str
     step_index: int
     call_index: int
+    prompt: tuple[str, ...]
+    """In its messages, in order."""
     shown: frozenset[str]
     """In messages that are no tool's."""
     from_tools: frozenset[str]
@@ -561,6 +563,7 @@ def call_pictures(
         found.append(
             CallPictures(
                 *row[:3],
+                prompt=tuple(p for _, of in held for p in of),
                 shown=frozenset(p for role, of in held for p in of if role != "tool"),
                 from_tools=frozenset(p for role, of in held for p in of if role == "tool"),
                 observed=frozenset(_strings(row.picture_hashes_json)),
