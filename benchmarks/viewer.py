@@ -5,7 +5,8 @@
 
 The store is generated into the folder through `StoreWriter`, and indexed; a call goes on where the
 one before was interrupted, and writes nothing once the store has so many episodes. With
-`--postgresql` it is in a server of its own, whose data lie in the folder too. Every question goes
+`--postgresql` it is in a server of its own, whose data lie in the folder too; what a call without
+it left in the folder is copied, as `trainer runs` restores an archive. Every question goes
 to the API over HTTP, to a server in a process of its own,
 one call after the other; "cold" is the first call of each kind after the server was started and
 the file's pages were dropped from the kernel's cache, where the machine lets one. Readers beside
@@ -38,7 +39,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sqlalchemy import make_url, text
 from sqlalchemy.orm import Session
-from viewer_store import EVERYWHERE, MIDDLING, RARE, RUN_ID, StoreShape, records
+from viewer_store import EVERYWHERE, MIDDLING, RARE, RUN_ID, SMALL_RUN_ID, StoreShape, records
 
 from longhaul_core.store import (
     EpisodeRecord,
@@ -49,6 +50,7 @@ from longhaul_core.store import (
     queries,
     read_only_engine,
 )
+from longhaul_core.store.copies import copy_run
 
 console = Console()
 AT_ONCE = 200
@@ -78,6 +80,8 @@ def main() -> None:
     console.print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
     with store_in(folder, postgresql=arguments.postgresql) as store:
         shape = StoreShape(arguments.episodes, arguments.steps_per_episode)
+        if arguments.postgresql:
+            copy_runs(folder / "store.db", store)
         generate(store, shape)
         describe(store)
         measure_questions(store, folder, calls=arguments.calls)
@@ -100,6 +104,24 @@ def store_in(folder: Path, *, postgresql: bool) -> Generator[str]:
         yield url.render_as_string(hide_password=False)
     finally:
         server.cleanup()
+
+
+def copy_runs(source: Path, store: str) -> None:
+    """Copy the runs of a SQLite store of an earlier call, if there is one, that `store` lacks."""
+    if not source.exists():
+        return
+    reading, engine = read_only_engine(source), open_store(store)
+    with Session(reading) as session, Session(engine) as copied:
+        there = {run.run_id for run in queries.list_runs(copied)}
+        runs = [run for run in queries.list_runs(session) if run.run_id not in there]
+    for run in runs:
+        if run.run_id in {RUN_ID, SMALL_RUN_ID}:
+            wall, cpu = time.perf_counter(), time.process_time()
+            copy_run(reading, engine, run_id=run.run_id)
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            console.print(f"copied: {run.num_steps:,} steps in {wall:,.0f} s, {cpu:,.0f} s ours")
+    engine.dispose()
+    reading.dispose()
 
 
 def generate(store: str, shape: StoreShape) -> None:
@@ -246,6 +268,8 @@ def questions(store: str) -> dict[str, list[str]]:
     engine.dispose()
     run = f"/runs/{RUN_ID}"
     listed = f"{run}/episodes?limit=100"
+    if deep is None or by_return is None:
+        raise SystemExit("too few episodes for a page half way down and an eleventh: take 2,000")
     return {
         "runs": ["/runs"],
         "run": [run],
