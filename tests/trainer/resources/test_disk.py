@@ -32,6 +32,12 @@ def test_a_checkpoint_has_the_weights_twice_and_two_moments() -> None:
     assert whole.folder == 4 * whole.checkpoint + whole.models + LOGS_BYTES
 
 
+def test_an_evaluation_writes_no_checkpoint_and_no_model() -> None:
+    run = a_run(checkpoint=CHECKPOINT)
+
+    assert disk_of(run, compose(run, "gpu", trains=False)).folder == LOGS_BYTES
+
+
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", 2), ("float32", 4)])
 def test_an_adapter_s_checkpoint_has_it_and_the_model_once(dtype: str, number: int) -> None:
     run = a_run(model={"lora_rank": 1024, "dtype": dtype}, checkpoint=CHECKPOINT)

@@ -56,6 +56,8 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
         composed: Its settings of verl.
         size: Of the policy; of no parameters where it is not known.
         critic: Of the critic; None without one.
+
+    Where nothing is trained, no checkpoint and no model is written.
     """
     trained = size.num_trained(composed.lora_rank, composed.lora_targets)
     adapter = trained if composed.lora_rank else 0
@@ -74,8 +76,8 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
     number = composed.parameter_bytes
     return Disk(
         checkpoint=float(number * numbers),
-        num_checkpoints=run.checkpoint.keep_last + num_best + 1,
-        models=float(number * whole * (1 + num_best)),
+        num_checkpoints=run.checkpoint.keep_last + num_best + 1 if composed.trains else 0,
+        models=float(number * whole * (1 + num_best)) if composed.trains else 0.0,
         most_stored=_most_stored(run),
     )
 
