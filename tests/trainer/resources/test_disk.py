@@ -82,13 +82,13 @@ def test_the_store_grows_with_steps_and_replies_and_not_with_prompts() -> None:
 
     stored = disk_of(a_run(**STORED)).most_stored
 
-    assert stored == 10 * STEPS * (3000 + 14 * 20)
+    assert stored == 10 * STEPS * (3000 + 17 * 20)
     assert disk_of(a_run(**STORED | {"rollout": rollout})).most_stored == stored
-    assert disk_of(plans).most_stored == 10 * STEPS * (3000 + 14 * 40)
+    assert disk_of(plans).most_stored == 10 * STEPS * (3000 + 17 * 40)
 
 
 def test_retention_leaves_little_of_older_training_steps() -> None:
-    whole, removed = STEPS * (3000 + 14 * 20), STEPS * 600
+    whole, removed = STEPS * (3000 + 17 * 20), STEPS * 600
 
     def stored(**retention: int) -> float:
         return disk_of(a_run(**STORED, retention=retention)).most_stored

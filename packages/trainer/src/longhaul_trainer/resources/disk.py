@@ -15,9 +15,9 @@ LOGS_BYTES = 1.0 * GIB
 STORED_STEP_BYTES = 3_000
 """A step in the store, but for its replies: an observation of 1.1 KB, its tokens, its numbers and
 what its prompts add. Prompts repeat what came before, and are not stored again."""
-STORED_REPLY_TOKEN_BYTES = 14
-"""A reply's token there: its text, its id and two logprobs. Both are measured: 5.1 KB a step with
-replies of 156 tokens (`benchmarks/store_size.py`)."""
+STORED_REPLY_TOKEN_BYTES = 17
+"""A reply's token there: its text, its id, two logprobs and an entropy. Both are measured: 5.6 KB a
+step with replies of 156 tokens (`benchmarks/store_size.py`)."""
 REMOVED_STEP_BYTES = 600
 """What `[retention]` leaves of a step; measured there too."""
 
