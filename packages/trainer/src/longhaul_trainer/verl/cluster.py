@@ -103,12 +103,16 @@ def _start(**options: Any) -> None:  # noqa: ANN401  Ray's own
             configure_logging=False,
             **options,
         )
-    except Exception as error:  # Ray raises this very class where its processes are too slow
-        reason = str(error).strip().splitlines()[-1:] or [repr(error)]
-        raise MachineError(
-            f"Ray did not start on this machine ({reason[0]}); end what else keeps its processors "
-            "busy and start again; Ray's logs are in ray/session_latest/logs of RAY_TMPDIR, or /tmp"
-        ) from error
+    except Exception as error:
+        # Ray raises `Exception` itself where its processes are too slow.
+        if type(error) is Exception or isinstance(error, OSError | RuntimeError):
+            reason = str(error).strip().splitlines()[-1:] or [repr(error)]
+            raise MachineError(
+                f"Ray did not start on this machine ({reason[0]}); end what else keeps its "
+                "processors busy and start again; Ray's logs are in ray/session_latest/logs of "
+                "RAY_TMPDIR, or /tmp"
+            ) from error
+        raise
 
 
 def _join(address: str, *, device: str) -> None:
