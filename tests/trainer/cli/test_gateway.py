@@ -140,11 +140,14 @@ def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
 
 
 def test_a_store_that_takes_no_sign_of_life_is_what_the_gateway_ends_by() -> None:
-    lines: list[str] = []
+    is_open = asyncio.Event()
+
+    def read(line: str) -> None:
+        if "is open" in line:
+            is_open.set()
 
     async def watch() -> None:
-        while not any("is open" in line for line in lines):
-            await asyncio.sleep(0.01)
+        await is_open.wait()
         raise StoreError("the store is gone")
 
     async def store(record: EpisodeRecord) -> None:
@@ -158,7 +161,7 @@ def test_a_store_that_takes_no_sign_of_life_is_what_the_gateway_ends_by() -> Non
             store=store,
             limits=EpisodeLimits(horizon=8, max_prompt_tokens=4_096),
             place=gateway.Place(host="127.0.0.1", port=0, max_steps=8, max_calls=8),
-            said=gateway._Said(lines.append),  # pyright: ignore[reportPrivateUsage]
+            said=gateway._Said(read),  # pyright: ignore[reportPrivateUsage]
             cancelled=watch(),
         )
 
