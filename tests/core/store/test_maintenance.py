@@ -93,7 +93,6 @@ def test_a_store_that_cannot_be_asked_for_a_cancel_says_so(opened: Engine) -> No
             connection.execute(text("ALTER TABLE runs_elsewhere RENAME TO runs"))
 
 
-
 def test_an_unknown_run_is_a_lookup_error(opened: Engine) -> None:
     with pytest.raises(LookupError, match="'nobody'"):
         maintenance.request_cancel(opened, run_id="nobody")
