@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 from hypothesis import given
@@ -416,30 +415,6 @@ def test_what_is_deleted_is_not_found_and_what_comes_then_is(
     again = say(observation="a wombat")
     index_text(opened)
     assert found(session, "wombat") == [again]
-
-
-def test_a_hit_that_is_deleted_while_it_is_read_is_left_out(
-    opened: Engine,
-    session: Session,
-    writer: StoreWriter,
-    say: Sayings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """On PostgreSQL each statement sees what is committed by then."""
-    module = import_module("longhaul_core.store.queries.search")
-    whole = module._hits
-    writer.write([run_started("other")])
-    first = say(observation="a quokka")
-    other = say(observation="a quokka", run_id="other")
-    index_text(opened)
-
-    def late(*given: object) -> object:
-        maintenance.delete_run(opened, run_id="other", force=True)
-        return whole(*given)
-
-    monkeypatch.setattr(module, "_hits", late)
-    in_snapshot = [other] if opened.dialect.name == "sqlite" else []
-    assert found(session, "quokka") == [*in_snapshot, first]
 
 
 @pytest.mark.parametrize("comes_between", [False, True])

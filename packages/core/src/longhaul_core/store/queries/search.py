@@ -317,8 +317,6 @@ def _hits(session: Session, ids: Sequence[int], phrases: list[list[str]]) -> tup
     texts = {each.observation_id: each for each in step_texts(session.connection(), ids=ids)}
     hits: list[SearchHit] = []
     for each in ids:
-        if each not in about or each not in texts:
-            continue  # PostgreSQL: removed since the index was asked
         row = about[each]
         found_in, snippet = _snippet(texts[each].fields(), phrases)
         hits.append(
