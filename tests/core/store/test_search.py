@@ -197,6 +197,36 @@ def test_what_was_written_last_comes_first_without_sorting(
     assert not [plan for plan in plans if "TEMP B-TREE" in plan]
 
 
+def test_postgresql_lists_rare_hits_and_counts_no_common_ones(
+    opened: Engine, engine: Engine, say: Sayings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look for one of few hits from the newest step on, and reads texts to count."""
+    if engine.dialect.name == "sqlite":
+        return  # its index is in the order of steps
+    monkeypatch.setattr("longhaul_core.store.queries.search._MOST_LISTED", 2)
+    rare = say(observation="a quokka")
+    index_text(opened)
+    with opened.begin() as connection:
+        connection.exec_driver_sql("ANALYZE step_search")
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        if "step_search" in statement and not statement.startswith("EXPLAIN"):
+            asked.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    with Session(engine) as session:
+        assert found(session, "quokka") == [rare]
+        assert len(asked) == 2
+        assert "count(" in asked[0]
+        assert "ANY(ARRAY(" in asked[1]
+        del asked[:]
+        assert len(found(session, "see")) == 50
+    event.remove(engine, "before_cursor_execute", note)
+    [common] = asked
+    assert "ANY(ARRAY(" not in common
+
+
 def test_a_hit_says_which_step_it_is(opened: Engine, session: Session, say: Sayings) -> None:
     said_it = say(reply="two quokkas")
     index_text(opened)
@@ -215,10 +245,16 @@ def test_a_hit_says_which_step_it_is(opened: Engine, session: Session, say: Sayi
     )
 
 
+@pytest.mark.parametrize("most_listed", [0, 5_000])
 @pytest.mark.parametrize("best_first", [False, True])
 def test_pages_of_hits_are_the_whole_list(
-    opened: Engine, session: Session, best_first: bool
+    opened: Engine,
+    session: Session,
+    best_first: bool,
+    most_listed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("longhaul_core.store.queries.search._MOST_LISTED", most_listed)
     index_text(opened)
     whole = search_steps(session, words="see", best_first=best_first, limit=100)
     assert (len(whole.rows), whole.next_key, whole.ranked) == (56, None, best_first)

@@ -34,6 +34,7 @@ from longhaul_trainer.gateway.exchange import (
     ChatReply,
     ChatRequest,
     Choice,
+    CreditReport,
     Delta,
     Usage,
 )
@@ -685,6 +686,25 @@ def test_what_is_reported_with_a_refused_call_counts_once_when_it_is_sent_again_
         assert one.episode.reported.num_step_rewards == 2
 
     stage.played(program, max_prompt_tokens=100)
+
+
+def test_what_a_function_reports_after_the_end_changes_nothing(stage: Stage) -> None:
+    """One that was left behind goes on while a grader works."""
+
+    async def program(one: Played) -> None:
+        await one.chat("a", longhaul={"reward": 0.5})
+        one.episode.report_reward(1.0)
+        await one.episode.close()
+        with pytest.raises(ApiError, match="the episode is over: it has ended"):
+            one.episode.report(CreditReport(reward=5.0))
+        with pytest.raises(ApiError, match="the episode is over: it has ended"):
+            one.episode.report_reward(7.0)
+
+        (step,) = one.end().steps
+        assert step.reward == 0.5
+        assert one.episode.reported.reward == 1.0
+
+    stage.played(program)
 
 
 def test_a_reward_of_a_refused_call_counts_once_while_its_prompt_is_being_kept(

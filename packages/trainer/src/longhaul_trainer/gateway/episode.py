@@ -306,8 +306,9 @@ class OpenEpisode:
             idempotency_key: A second report with the key of one before is none.
 
         Raises:
-            ApiError: There is no step to be paid.
+            ApiError: There is no step to be paid, or the episode is closed.
         """
+        self._require_open()
         if idempotency_key in self._report_keys:
             return
         self._pay(credit)
@@ -321,8 +322,9 @@ class OpenEpisode:
         """What the program says of the episode as a whole; the last one counts.
 
         Raises:
-            ApiError: The value is not finite.
+            ApiError: The value is not finite, or the episode is closed.
         """
+        self._require_open()
         if value is not None and not math.isfinite(value):
             raise ApiError("invalid_request", f"a reward must be finite, got {value}")
         known = self._reported
@@ -435,11 +437,15 @@ class OpenEpisode:
             self._reported = replace(self._reported, num_step_rewards=num_rewards)
         return step
 
+    def _require_open(self) -> None:
+        """Refuse what comes after the end: a function that was left behind may still go on."""
+        if self.closed is not None:
+            raise ApiError("gone", f"the episode is over: {self.closed}")
+
     async def _sample(
         self, request: ChatRequest, asked: Asked, emit: Callable[[Delta], None] | None
     ) -> ChatReply:
-        if self.closed is not None:
-            raise ApiError("gone", f"the episode is over: {self.closed}")
+        self._require_open()
         if self._reported.done:
             raise ApiError("gone", "the episode is over: its program reported its end")
         name, model = self._model(request.model)
