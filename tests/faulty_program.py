@@ -160,6 +160,14 @@ def contradict_itself(_: object) -> None:
     say(0.5)
 
 
+def contradict_itself_at_a_limit(_: object) -> None:
+    report("reward", {"value": 1.0})
+    with contextlib.suppress(RuntimeError):
+        while True:
+            call()
+    say(0.5)
+
+
 def step_rewards(values: list[float]) -> None:
     call("one")
     call("two")

@@ -32,7 +32,7 @@ FENCED: dict[str, tuple[str, ...]] = {
     "transformers": ("longhaul_trainer/",),
     "streamlit": ("longhaul_viewer/",),
     "plotly": ("longhaul_viewer/",),
-    "fastapi": ("longhaul_api/", "longhaul_envs/server/", "longhaul_trainer/gateway/"),
+    "fastapi": ("longhaul_api/", "longhaul_envs/server/"),
     "renderers": ("longhaul_trainer/rendering/",),
 }
 """Third-party modules, and the only folders that may import them."""

@@ -20,6 +20,7 @@ GUIDES = ROOT / "docs" / "guides"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/**/*.md")])
 TOML_BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#:\s]*#[^)\s]+)\)")
 PATH = re.compile(r"`((?:packages|apps|tests|docs|configs|examples|benchmarks)/[\w./-]*)`")
 
 
@@ -114,6 +115,25 @@ def test_the_tree_of_errors_is_drawn_whole() -> None:
 )
 def test_every_link_leads_to_a_file(page: Path, target: str) -> None:
     assert (page.parent / target).exists()
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link may name behind `#`: each heading, as GitHub writes it."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = [
+        re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    ]
+    return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize(
+    ("page", "target"), pages_with(ANCHOR), ids=lambda value: getattr(value, "name", str(value))
+)
+def test_every_anchor_is_a_heading_of_its_page(page: Path, target: str) -> None:
+    file, _, anchor = target.partition("#")
+
+    assert anchor in anchors_of(page.parent / file if file else page)
 
 
 @pytest.mark.parametrize(

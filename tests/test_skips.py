@@ -40,7 +40,7 @@ def run_pytest(folder: Path, **variables: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     ).stdout
 
 

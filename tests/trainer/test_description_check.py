@@ -8,7 +8,7 @@ import pytest
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.description_check import problems_of, require_named
+from longhaul_trainer.description_check import problems_of, require_chat_template, require_named
 from longhaul_trainer.doctor import Status, check_model
 from longhaul_trainer.models import prepare_model
 
@@ -237,8 +237,13 @@ def test_a_chat_template_that_leaves_pictures_out_is_refused(tmp_path: Path) -> 
     template.write_text(blind, encoding="utf-8")
 
     (problem,) = problems_of(run_with(model={"path": str(folder)}))
+    program: dict[str, object] = {"kind": "command", "command": ["true"]}
+    of_program = run_of_program(program, source="tasks.jsonl", model=str(folder))
+    with pytest.raises(ConfigError) as refused:
+        require_chat_template(of_program)
 
     assert "1 pictures and 0 placeholders" in problem
+    assert "1 pictures and 0 placeholders" in str(refused.value)
 
 
 def test_what_a_program_needs_is_looked_up_before_the_run_and_told_all_at_once(
@@ -273,12 +278,12 @@ def test_a_program_may_have_the_tasks_of_an_environment() -> None:
     assert problems_of(run, deeply=True) == []
 
 
-def run_of_program(agent: dict[str, object], *, source: str) -> RunConfig:
+def run_of_program(agent: dict[str, object], *, source: str, model: str = "tiny") -> RunConfig:
     return RunConfig.model_validate(
         {
             "num_training_steps": 2,
             "tasks_per_training_step": 4,
-            "model": {"path": "tiny"},
+            "model": {"path": model},
             "agent": agent,
             "tasks": {"source": source},
             "validation": {"num_tasks": 2, "test_num_tasks": 2},

@@ -319,6 +319,17 @@ def test_every_problem_is_told_at_once_and_the_first_decides_the_kind(tmp_path: 
         assert word in str(raised.value)
 
 
+def test_a_machine_that_is_too_small_to_train_may_evaluate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = a_run(tmp_path, model={"path": "smollm2"})
+    monkeypatch.setattr(doctor, "memory_available", lambda: 8 * 2**30)
+
+    with pytest.raises(MachineError, match=r"8\.0 GiB free, about 39"):
+        doctor.require_ready(config)
+    doctor.require_ready(config, trains=False)
+
+
 def test_a_store_that_another_program_holds_is_refused(tmp_path: Path) -> None:
     config = a_run(tmp_path)
     open_store(config.store).dispose()

@@ -2,11 +2,13 @@
 
 import asyncio
 import errno
+import resource
 import socket
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -107,6 +109,37 @@ def test_a_server_that_cannot_load_its_program_and_a_worker_that_never_greets_ar
         asyncio.run(begin("refusing", "no license"))
     with pytest.raises(EnvironmentFailure, match="the worker process exited with status 4"):
         asyncio.run(begin("exiting", "4"))
+
+
+@contextmanager
+def without_descriptors() -> Generator[None]:
+    """Let this process open no further file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with TemporaryFile() as next_one:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_one.fileno(), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_owner_that_may_open_no_file_gets_neither_a_server_nor_a_worker() -> None:
+    async def main() -> None:
+        with without_descriptors(), pytest.raises(EnvironmentFailure, match="Too many open files"):
+            await ForkServer.start("worker_programs:recorder", "")
+        server = await ForkServer.start("worker_programs:recorder", "")
+        try:
+            with (
+                without_descriptors(),
+                pytest.raises(EnvironmentFailure, match="Too many open files"),
+            ):
+                await server.spawn()
+            worker = await server.spawn()
+            assert await worker.ask(b"1") == b"1"
+        finally:
+            await server.stop()
+
+    asyncio.run(main())
 
 
 def test_a_connection_that_ends_within_a_message_brings_no_request() -> None:

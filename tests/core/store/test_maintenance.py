@@ -82,6 +82,17 @@ def test_a_cancel_is_seen_and_a_resume_clears_it(writer: StoreWriter, opened: En
     assert not maintenance.cancel_requested(opened, run_id="run")
 
 
+def test_a_store_that_cannot_be_asked_for_a_cancel_says_so(opened: Engine) -> None:
+    with opened.begin() as connection:
+        connection.execute(text("ALTER TABLE runs RENAME TO runs_elsewhere"))
+    try:
+        with pytest.raises(StoreError, match="runs"):
+            maintenance.cancel_requested(opened, run_id="run")
+    finally:
+        with opened.begin() as connection:
+            connection.execute(text("ALTER TABLE runs_elsewhere RENAME TO runs"))
+
+
 def test_an_unknown_run_is_a_lookup_error(opened: Engine) -> None:
     with pytest.raises(LookupError, match="'nobody'"):
         maintenance.request_cancel(opened, run_id="nobody")

@@ -1,6 +1,8 @@
 """Tests for `longhaul_core.store.queries.search` and `text_index`: on both databases."""
 
 import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -413,6 +415,42 @@ def test_what_is_deleted_is_not_found_and_what_comes_then_is(
     again = say(observation="a wombat")
     index_text(opened)
     assert found(session, "wombat") == [again]
+
+
+@pytest.mark.parametrize("comes_between", [False, True])
+def test_rows_deleted_while_they_are_indexed_hide_none_that_get_their_numbers(
+    opened: Engine,
+    session: Session,
+    writer: StoreWriter,
+    say: Sayings,
+    monkeypatch: pytest.MonkeyPatch,
+    comes_between: bool,
+) -> None:
+    from longhaul_core.store import text_index
+
+    writer.write([run_started("other")])
+    say(observation="a quokka", run_id="other")
+    said: list[str] = []
+    usual = text_index.write_transaction
+
+    @contextmanager
+    def late(engine: Engine) -> Generator[Connection]:
+        monkeypatch.setattr(text_index, "write_transaction", usual)
+        maintenance.delete_run(opened, run_id="other", force=True)
+        if comes_between:
+            said.append(say(observation="a wombat"))
+        with usual(engine) as connection:
+            yield connection
+
+    monkeypatch.setattr(text_index, "write_transaction", late)
+    index_text(opened)
+    if not comes_between:
+        said.append(say(observation="a wombat"))
+    index_text(opened)
+
+    assert found(session, "wombat") == said
+    assert found(session, "quokka") == []
+    assert queries.search_progress(session).num_waiting == 0
 
 
 @given(st.text(max_size=60))

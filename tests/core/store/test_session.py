@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
@@ -19,6 +19,7 @@ from longhaul_core.store.addresses import (
     store_errors,
     store_url,
 )
+from longhaul_core.store.maintenance import delete_run
 from longhaul_core.store.models import SCHEMA_VERSION
 from longhaul_core.store.session import write_transaction
 from small_disk import small_disk
@@ -335,3 +336,27 @@ def test_a_writer_ends_although_another_program_holds_the_store(tmp_path: Path) 
         assert not other.execute(
             "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'"
         ).fetchall()
+
+
+def test_an_answer_is_of_one_state_of_the_store(
+    opened: Engine, engine: Engine, writer: StoreWriter
+) -> None:
+    """An answer is of several statements, and a run may be deleted between two of them."""
+    writer.write([run_started(), *make_training_step(1)])
+    with Session(engine) as session:
+        episode_id = queries.list_episodes(session).rows[0].episode_id
+    removed: list[str] = []
+
+    def remove(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "FROM messages" in statement and not removed:
+            removed.append(statement)
+            delete_run(opened, run_id="run", force=True)
+
+    event.listen(engine, "before_cursor_execute", remove)
+    with Session(engine) as session:
+        episode = queries.get_episode(session, episode_id=episode_id)
+
+    assert removed
+    assert all(call.messages for step in episode.steps for call in step.calls)
+    with Session(engine) as session, pytest.raises(LookupError):
+        queries.get_episode(session, episode_id=episode_id)

@@ -1,6 +1,7 @@
 """Tests for `longhaul_envs.server.table` and `fleet`: what sessions are promised."""
 
 import asyncio
+import errno
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -436,6 +437,28 @@ async def test_a_worker_that_holds_too_much_is_killed_though_nobody_asks_it() ->
             here.table.observation(session_id, owner=ME)
 
     assert gone.value.cause == Cause.MEMORY
+
+
+@in_event_loop
+async def test_a_worker_that_could_not_be_measured_for_once_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with room(memory_bytes=2**20) as here:
+        session_id = await here.playing()
+        (worker,) = here.backend.workers
+        failed = asyncio.Event()
+
+        async def failing() -> int:
+            failed.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "resident_bytes", failing)
+            await failed.wait()
+        worker.held_bytes = 3 * 2**20
+        await until(lambda: here.table.heartbeat([session_id], owner=ME))
+
+    assert here.counted.closed_by[0] == Cause.MEMORY
 
 
 @in_event_loop

@@ -32,6 +32,7 @@ from longhaul_core.store import (
     LossInput,
     Record,
     StoreWriter,
+    TokenPieces,
     open_store,
     read_only_engine,
 )
@@ -40,10 +41,12 @@ from longhaul_core.types import (
     FailedEpisode,
     Message,
     Observation,
+    Picture,
     StopReason,
     Trajectory,
 )
 from longhaul_trainer.config import RunConfig
+from pictures import png
 from steps import sampled_of, with_call
 
 Audit = Callable[..., AuditReport]
@@ -1441,16 +1444,36 @@ def test_logprobs_of_a_call_that_was_sampled_at_another_temperature_are_not_comp
     )
 
 
-def test_a_trained_call_of_a_program_with_a_picture_is_found(audit: Audit) -> None:
+PIXEL = Picture.of(png("red", width=99))
+PICTURE = 9_000
+"""A token that stands for a picture."""
+PICTURE_TEXT = TokenPieces(run_id=RUN, pieces={PICTURE: b"<|image_pad|>", 9_001: b"<|"})
+
+
+def with_places(played: PlayedStep) -> list[tuple[str, int, int]]:
+    """Let the trained calls that have pictures have places for them; which ones."""
+    shown: list[tuple[str, int, int]] = []
+    for number, record in enumerate(played.episodes):
+        steps = list(record.outcome.steps)
+        for index, step in enumerate(steps):
+            calls = list(step.calls)
+            for place, call in enumerate(calls):
+                num_pictures = sum(len(message.pictures) for message in call.messages)
+                if not num_pictures or not call.trained or call.sampled is None:
+                    continue
+                prompt = (*(num_pictures * (PICTURE, PICTURE, 1)), *call.sampled.prompt_tokens)
+                calls[place] = replace(call, sampled=replace(call.sampled, prompt_tokens=prompt))
+                if any(one.episode_id == record.episode_id for one in played.credits):
+                    shown.append((record.episode_id, index, place))
+            steps[index] = replace(step, calls=tuple(calls))
+        outcome = replace(record.outcome, steps=tuple(steps))
+        played.episodes[number] = replace(record, outcome=outcome)
+    return shown
+
+
+def test_a_trained_call_of_a_program_whose_pictures_have_no_places_is_found(audit: Audit) -> None:
     """One that an episode loop composed is not: its picture is for people."""
     config, played = program_run()
-
-    report = audit(
-        [run_started(config), *played.records()], "UPDATE calls SET continuation = 'start'"
-    )
-
-    assert audit([run_started(config), *played.records()]).clean
-    assert rules_of(report) == {"unread_pictures"}
     shown = {
         (record.episode_id, step.index, place)
         for record in played.episodes
@@ -1459,9 +1482,73 @@ def test_a_trained_call_of_a_program_with_a_picture_is_found(audit: Audit) -> No
         if call.trained and any(message.pictures for message in call.messages)
         if any(one.episode_id == record.episode_id for one in played.credits)
     }
+
+    report = audit(
+        [run_started(config), PICTURE_TEXT, *played.records()],
+        "UPDATE calls SET continuation = 'start'",
+    )
+
+    assert audit([run_started(config), PICTURE_TEXT, *played.records()]).clean
+    assert rules_of(report) == {"unread_pictures"}
     assert {(f.episode_id, f.step_index, f.call_index) for f in report.findings} <= shown
+    assert all(f.found.endswith("and places for 0 in its prompt's tokens") for f in report.findings)
     (rule,) = (rule for rule in report.rules if rule.name == "unread_pictures")
     assert rule.num_findings == len(shown)
+
+
+def test_a_place_of_two_that_was_left_out_is_found(audit: Audit) -> None:
+    config, played = program_run()
+    shown = with_places(played)
+    made = [run_started(config), PICTURE_TEXT]
+    as_programs = "UPDATE calls SET continuation = 'start'"
+    clean = audit([*made, *played.records()], as_programs)
+    episode_id, index, place = shown[0]
+    for number, record in enumerate(played.episodes):
+        if record.episode_id == episode_id:
+            step = record.outcome.steps[index]
+            calls, steps = list(step.calls), list(record.outcome.steps)
+            two = Message(role="user", content=(*step.observation.pictures, "and", PIXEL))
+            calls[place] = replace(calls[place], messages=(two,))
+            steps[index] = replace(step, calls=tuple(calls))
+            outcome = replace(record.outcome, steps=tuple(steps))
+            played.episodes[number] = replace(record, outcome=outcome)
+
+    report = audit([*made, *played.records()], as_programs)
+
+    assert clean.clean
+    (rule,) = (rule for rule in clean.rules if rule.name == "unread_pictures")
+    assert rule.num_checked >= len(shown) > 0
+    [finding] = [f for f in report.findings if f.rule == "unread_pictures"]
+    assert (finding.episode_id, finding.step_index, finding.call_index) == shown[0]
+    assert finding.found == "2 pictures in its messages, and places for 1 in its prompt's tokens"
+
+
+@pytest.mark.parametrize(("program", "found"), [(True, set[str]()), (False, {"pictures"})])
+def test_a_program_may_show_a_judge_what_no_step_observed(
+    program: bool, found: set[str], audit: Audit
+) -> None:
+    """An episode loop may not: it composes what its calls are shown of observations."""
+    config, played = program_run()
+    number, record, step = next(
+        (number, record, step)
+        for number, record in enumerate(played.episodes)
+        if any(one.episode_id == record.episode_id for one in played.credits)
+        for step in record.outcome.steps
+        if len(step.calls) > 2
+    )
+    steps = list(record.outcome.steps)
+    judged = replace(step.calls[2], messages=(Message(role="user", content=("Good?", PIXEL)),))
+    steps[step.index] = replace(step, calls=(*step.calls[:2], judged, *step.calls[3:]))
+    outcome = replace(record.outcome, steps=tuple(steps))
+    played.episodes[number] = replace(record, outcome=outcome)
+    kind = "'start'" if program else "NULL"
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE calls SET continuation = {kind} WHERE NOT trained",
+    )
+
+    assert rules_of(report) == found
 
 
 def test_a_share_that_the_store_has_otherwise_is_found(audit: Audit) -> None:

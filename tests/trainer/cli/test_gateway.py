@@ -1,5 +1,6 @@
 """Tests for `trainer gateway`: a hosted model behind the gateway alone, played by hand."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -14,11 +15,14 @@ import pytest
 from sqlalchemy.orm import Session
 from typer.testing import CliRunner
 
-from fakes import ScriptedPolicy
+from fakes import ByteChatRenderer, ScriptedPolicy
 from hosted_endpoint import Hosted, hosted_by_gateway
-from longhaul_core.errors import ConfigError, MachineError
+from longhaul_core.errors import ConfigError, MachineError, StoreError
+from longhaul_core.rollout import EpisodeLimits, Responder
 from longhaul_core.store.queries import list_runs
+from longhaul_core.store.records import EpisodeRecord
 from longhaul_core.store.session import read_only_engine
+from longhaul_trainer.cli import gateway
 from longhaul_trainer.cli.main import app
 
 
@@ -133,6 +137,36 @@ def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
     assert len(costs) == 2
     assert all(costs)
     assert hosted.key.encode() not in (tmp_path / "by_hand.db").read_bytes()
+
+
+def test_a_store_that_takes_no_sign_of_life_is_what_the_gateway_ends_by() -> None:
+    is_open = asyncio.Event()
+
+    def read(line: str) -> None:
+        if "is open" in line:
+            is_open.set()
+
+    async def watch() -> None:
+        await is_open.wait()
+        raise StoreError("the store is gone")
+
+    async def store(record: EpisodeRecord) -> None:
+        raise AssertionError("nobody called")
+
+    async def serve() -> None:
+        await gateway._by_hand(  # pyright: ignore[reportPrivateUsage]
+            Responder(policy=ScriptedPolicy(["north"]), renderer=ByteChatRenderer()),
+            names=["policy"],
+            run_id="run",
+            store=store,
+            limits=EpisodeLimits(horizon=8, max_prompt_tokens=4_096),
+            place=gateway.Place(host="127.0.0.1", port=0, max_steps=8, max_calls=8),
+            said=gateway._Said(read),  # pyright: ignore[reportPrivateUsage]
+            cancelled=watch(),
+        )
+
+    with pytest.raises(StoreError, match="the store is gone"):
+        asyncio.run(serve())
 
 
 RUN = """

@@ -223,7 +223,11 @@ def test_a_run_without_an_episode_is_among_the_sizes_and_a_narrow_terminal_has_t
     assert capsys.readouterr().out == "The store holds no runs.\n"
     write(url, [run_started("20260104-begun"), run_started("20260105-full")])
     write(url, make_training_step(1, run_id="20260105-full"))
-    monkeypatch.setattr(stored_runs, "console_of", lambda stream: Console(width=44))
+
+    def narrow(_: str) -> Console:
+        return Console(width=44)
+
+    monkeypatch.setattr(stored_runs, "console_of", narrow)
     show_sizes(url)
     shown = capsys.readouterr().out
     rows = [line.split() for line in shown.splitlines()]

@@ -95,6 +95,7 @@ def test_a_call_after_the_end_gets_410_with_the_cause_and_a_wrong_key_learns_not
         ("localhost", 200),
         ("[::1]:8080", 200),
         ("gateway.cluster", 200),
+        ("Gateway.Cluster", 200),
         ("evil.example", 400),
         ("evil.example:80", 400),
         ("[broken", 400),
@@ -105,7 +106,7 @@ def test_a_host_that_is_no_name_of_the_gateway_is_refused(host: str, status: int
         answer = await one.http.get("/v1/models", headers={"Host": host})
         assert answer.status_code == status
 
-    played(program, settings=GatewaySettings(allowed_hosts=("gateway.cluster",)))
+    played(program, settings=GatewaySettings(allowed_hosts=("Gateway.cluster",)))
 
 
 @pytest.mark.parametrize(

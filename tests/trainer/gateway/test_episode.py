@@ -332,7 +332,7 @@ def test_what_makes_logprobs_wrong_is_refused_in_training(
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_a_prompt_with_pictures_is_refused(stage: Stage, trains: bool) -> None:
+def test_a_model_of_text_refuses_pictures(stage: Stage, trains: bool) -> None:
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
     content = [{"type": "text", "text": "What is it?"}, picture]
 
@@ -342,7 +342,7 @@ def test_a_prompt_with_pictures_is_refused(stage: Stage, trains: bool) -> None:
         said(await one.chat("It is a cat."))
 
         assert refused.status_code == 400
-        assert "pictures (1), and no model of the run reads any" in refused.text
+        assert "pictures (1), and model 'policy' reads text alone" in refused.text
         (call,) = calls_of(one.end())
         assert call.messages[-1].text == "It is a cat."
 

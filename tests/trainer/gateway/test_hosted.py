@@ -1,8 +1,11 @@
 """Tests for `longhaul_trainer.gateway.hosted`: vendors' APIs, spoken to servers that have them."""
 
 import asyncio
+import json
 import logging
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Literal
 
@@ -11,7 +14,7 @@ import pytest
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Picture, Tool, ToolCall
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Usage
-from longhaul_trainer.gateway.hosted import Endpoint, HostedModel
+from longhaul_trainer.gateway.hosted import Endpoint, HostedModel, model
 from longhaul_trainer.gateway.hosted.model import (
     LONGEST_PAUSE_SECONDS,
     pause_before,
@@ -304,3 +307,70 @@ def test_a_connection_that_ends_in_mid_reply_is_not_asked_again_and_an_asked_pau
     assert [delta.part.text for delta in asyncio.run(ask())] == ["Go"]
     assert len(times) == 2
     assert times[1] - times[0] >= 1
+
+
+def test_requests_in_flight_all_learn_the_newer_name_of_the_longest_reply() -> None:
+    """OpenAI's newer models refuse `max_tokens`; the refusals of several requests come at once."""
+    num_requests = 3
+    all_there = asyncio.Event()
+    refusal = b"Use 'max_completion_tokens' instead of 'max_tokens'."
+    said = b'{"choices": [{"message": {"content": "Go"}, "finish_reason": "stop"}]}'
+    bodies: list[dict[str, object]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        body = json.loads(await reader.readexactly(length))
+        bodies.append(body)
+        if len(bodies) == num_requests:
+            all_there.set()
+        await all_there.wait()
+        status, answer = (b"400 Bad", refusal) if "max_tokens" in body else (b"200 OK", said)
+        writer.write(b"HTTP/1.1 %s\r\nConnection: close\r\n" % status)
+        writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(answer), answer))
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> list[UpstreamAnswer]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port: int = server.sockets[0].getsockname()[1]
+        hosted = HostedModel(Endpoint(url=f"http://127.0.0.1:{port}/v1", model="m"))
+        chat = ChatRequest(
+            model="judge", messages=(Message(role="user", content="Way?"),), max_tokens=9
+        )
+        try:
+            asking = (hosted.answer(chat, on_delta=None) for _ in range(num_requests))
+            return await asyncio.gather(*asking)
+        finally:
+            await hosted.close()
+            server.close()
+
+    answers = asyncio.run(ask())
+
+    assert [answer.reply.choices[0].text for answer in answers] == ["Go"] * num_requests
+    assert len(bodies) == 2 * num_requests
+
+
+def test_a_connection_that_nobody_takes_is_tried_again_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, "CONNECT_SECONDS", 0.2)
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listener.getsockname()
+        for _ in range(8):  # what the kernel accepts before anybody does
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+
+        async def ask() -> None:
+            url = f"http://127.0.0.1:{address[1]}/v1"
+            hosted = HostedModel(Endpoint(url=url, model="m", max_retries=1))
+            chat = ChatRequest(model="judge", messages=(Message(role="user", content="Way?"),))
+            try:
+                await hosted.answer(chat, on_delta=None)
+            finally:
+                await hosted.close()
+
+        with pytest.raises(ApiError, match=r"connection failed.*tried 2 times"):
+            asyncio.run(ask())

@@ -170,6 +170,30 @@ def test_a_repetition_that_comes_while_the_first_is_being_cancelled_is_sampled_a
     run(test())
 
 
+def test_a_repetition_that_is_still_read_when_the_first_is_cancelled_is_sampled_anew() -> None:
+    """Between the question and the wait for the answer, a long body is read in a thread."""
+
+    async def test() -> None:
+        engine, repeats = Engine(), Repeats(max_kept=8)
+        first = repeats.asked(sent())
+        first.credit = CreditReport(reward=1.0)
+        waiting = engine.waiting(first)
+        await under_way()
+        again = [repeats.asked(sent()) for _ in range(2)]
+        waiting.cancel()
+        await under_way()
+        answered = [engine.waiting(one) for one in again]
+        engine.free.set()
+
+        replies = [await one for one in answered]
+        assert {reply.id for reply in replies} == {again[0].reply_id}
+        assert (engine.num_begun, engine.num_cancelled) == (2, 1)
+        assert again[0].credit == CreditReport(reward=1.0)  # it counts once
+        assert repeats.asked(sent(retries=1)).reply_id == again[0].reply_id
+
+    run(test())
+
+
 def test_a_request_goes_on_while_one_of_its_clients_waits() -> None:
     async def test() -> None:
         table, engine = Repeats(max_kept=4), Engine()

@@ -477,6 +477,14 @@ def test_a_limit_that_keeps_a_program_from_its_reward_is_a_failure(house: House)
     assert "left no reward; its exit code is 1" in outcome.message
 
 
+def test_a_result_that_is_refused_stays_refused_where_a_limit_was_met(house: House) -> None:
+    outcome = house.played("contradict_itself_at_a_limit", limits=replace(LIMITS, horizon=2))
+
+    assert isinstance(outcome, FailedEpisode), outcome
+    assert outcome.cause is FailureCause.PROGRAM_ERROR
+    assert "posted reward = 1.0, and its result says 0.5" in outcome.message
+
+
 # Graders
 
 
@@ -486,6 +494,13 @@ def by_exit_code(graded: Graded) -> object:
     assert graded.leavings.folder.is_dir()
     assert graded.data["fault"] == "play"
     return {"reward": len(graded.trajectory.steps) / 4, "success": False}
+
+
+def by_folder(graded: Graded) -> object:
+    """Scores whether the working folder is there for as long as it is looked at."""
+    folder = graded.leavings.folder
+    time.sleep(0.5)
+    return 1.0 if folder is not None and folder.is_dir() else -1.0
 
 
 async def nothing(graded: Graded) -> object:
@@ -519,6 +534,14 @@ def test_a_grader_is_called_when_all_that_a_program_started_has_ended(house: Hou
 
     assert isinstance(outcome, Trajectory), outcome.message
     assert rewards(outcome) == [1]
+
+
+def test_the_folder_of_a_command_that_was_ended_is_there_until_it_is_graded(house: House) -> None:
+    grader = Grader(f"{__name__}:{by_folder.__name__}")
+    outcome = house.played("go_on_after_done", grader=grader)
+
+    assert isinstance(outcome, Trajectory), outcome.message
+    assert rewards(outcome) == [1.0 + 1.0]  # of the program's step, and of the grader
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoProcessor
+from transformers import AutoProcessor, AutoTokenizer
 
-from longhaul_core.types import Call, Message, Picture, SampledTokens
+from longhaul_core.audit.evidence import PICTURE_TOKENS, num_picture_places
+from longhaul_core.store.packing import pack_tokens
+from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool, ToolCall
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.rendering import pictures as rendered
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
+from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer, load_renderer
 from pictures import png
 
@@ -81,7 +85,41 @@ def test_a_prompt_has_the_tokens_that_the_processor_gives_it(
     tokens = renderer.render(messages)
 
     assert list(tokens) == list(expected)
+    assert renderer.render_chat(messages) == tokens
     reader.require_places(tokens, messages)
+
+
+def test_tools_and_their_results_stand_around_pictures(
+    renderer: ChatTemplateRenderer, reader: PictureReader
+) -> None:
+    """The template knows no tools: what a program sends becomes text of users and assistants."""
+    look = ToolCall(id="1", name="look", arguments="{}")
+    again = ToolCall(id="2", name="look", arguments="{}")
+    messages = (
+        Message(role="system", content=("Like this:", NO_TEXT)),
+        Message(role="user", content="Look."),
+        Message(role="assistant", content=("I saw", BLUE), tool_calls=(look, again)),
+        Message(role="tool", content=("Here:", RED), tool_call_id="1"),
+        Message(role="tool", content="Dark.", tool_call_id="2"),
+    )
+    call = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+    asked, said, seen = messages[1], f"\n{call}\n{call}", "<tool_response>\n"
+    plain = (
+        Message(role="system", content=("Like this:", NO_TEXT)),
+        asked,
+        Message(role="assistant", content=("I saw", BLUE, said)),
+        Message(
+            role="user",
+            content=(f"{seen}Here:", RED, f"\n</tool_response>\n{seen}Dark.\n</tool_response>"),
+        ),
+    )
+
+    tokens = renderer.render_chat(messages)
+
+    assert tokens == renderer.render(plain)
+    with_tools = renderer.render_chat(messages, tools=(Tool(name="look"),))
+    assert with_tools[-100:] == tokens[-100:]
+    reader.require_places(with_tools, messages)
 
 
 def test_a_larger_picture_takes_more_tokens_up_to_the_processor_s_limit(
@@ -118,6 +156,7 @@ def test_a_conversation_goes_on_from_the_tokens_of_a_prompt_with_pictures(
 
     assert tokens[: len(prompt) + len(reply)] == (*prompt, *reply)
     assert tokens == renderer.render(messages)
+    assert renderer.extend(call, messages[2:]) == tokens
     reader.require_places(tokens, messages)
 
 
@@ -146,6 +185,7 @@ def test_tokens_and_pictures_that_do_not_belong_together_are_refused(
         (Picture.of(b"no picture"), "cannot be read"),
         (Picture(media_type="image/png", content_hash="0" * 64), "no bytes"),
         (Picture.of(png("red", width=900, height=4)), "aspect ratio"),
+        (Picture.of(png("red")[:60]), "cannot be read as one of PNG, JPEG, WEBP: "),
     ],
 )
 def test_a_picture_that_cannot_be_read_is_refused(
@@ -160,6 +200,44 @@ def test_a_picture_is_decoded_once_while_it_is_kept(reader: PictureReader) -> No
 
     assert reader.image(again) is reader.image(RED)
     assert pictures_of(CHATS["a picture in each question"]) == (RED, NO_TEXT)
+
+
+def test_no_more_pixels_are_kept_than_are_allowed(
+    reader: PictureReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = reader.image(BLUE)
+    monkeypatch.setattr(rendered, "_decoded", rendered.DecodedPictures(20_000))
+
+    red, no_text = reader.image(RED), reader.image(NO_TEXT)
+
+    assert reader.image(RED) is red  # 15,360 and 899
+    large = reader.image(BLUE)
+    assert large is not kept
+    assert reader.image(BLUE) is large  # alone, though it has 155,000
+    assert reader.image(NO_TEXT) is not no_text
+
+
+def test_a_picture_of_too_many_pixels_is_refused(
+    reader: PictureReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendered, "MOST_PIXELS", 160 * 96)
+
+    assert reader.num_tokens(RED) == 18
+    with pytest.raises(ValueError, match=r"500 by 310 pixels, more than the 15,360"):
+        reader.num_tokens(BLUE)
+
+
+def test_the_audit_counts_the_pictures_of_a_prompt_by_its_tokens(
+    renderer: ChatTemplateRenderer, folder: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for messages in CHATS.values():
+        tokens = renderer.render(messages)
+        pieces = token_pieces(tokenizer, tokens)
+        stands = [token for token, piece in pieces.items() if piece in PICTURE_TOKENS]
+
+        assert len(stands) == bool(pictures_of(messages))
+        assert num_picture_places(pack_tokens(tokens), stands) == len(pictures_of(messages))
 
 
 def test_a_model_of_text_has_no_reader(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def test_a_checkpoint_has_the_weights_twice_and_two_moments() -> None:
     assert whole.folder == 4 * whole.checkpoint + whole.models + LOGS_BYTES
 
 
+def test_an_evaluation_writes_no_checkpoint_and_no_model() -> None:
+    run = a_run(checkpoint=CHECKPOINT)
+
+    assert disk_of(run, compose(run, "gpu", trains=False)).folder == LOGS_BYTES
+
+
 @pytest.mark.parametrize(("dtype", "number"), [("bfloat16", 2), ("float32", 4)])
 def test_an_adapter_s_checkpoint_has_it_and_the_model_once(dtype: str, number: int) -> None:
     run = a_run(model={"lora_rank": 1024, "dtype": dtype}, checkpoint=CHECKPOINT)
@@ -76,13 +82,13 @@ def test_the_store_grows_with_steps_and_replies_and_not_with_prompts() -> None:
 
     stored = disk_of(a_run(**STORED)).most_stored
 
-    assert stored == 10 * STEPS * (3000 + 14 * 20)
+    assert stored == 10 * STEPS * (3000 + 17 * 20)
     assert disk_of(a_run(**STORED | {"rollout": rollout})).most_stored == stored
-    assert disk_of(plans).most_stored == 10 * STEPS * (3000 + 14 * 40)
+    assert disk_of(plans).most_stored == 10 * STEPS * (3000 + 17 * 40)
 
 
 def test_retention_leaves_little_of_older_training_steps() -> None:
-    whole, removed = STEPS * (3000 + 14 * 20), STEPS * 600
+    whole, removed = STEPS * (3000 + 17 * 20), STEPS * 600
 
     def stored(**retention: int) -> float:
         return disk_of(a_run(**STORED, retention=retention)).most_stored

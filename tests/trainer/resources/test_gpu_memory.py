@@ -55,6 +55,19 @@ def test_a_gpu_s_memory_is_the_sum_that_the_docstrings_say() -> None:
     assert memory.learning == memory.resident + 2000 * MIB + backward
 
 
+def test_an_evaluation_holds_weights_and_the_engine() -> None:
+    settings = composed("gpu", resources={"num_workers": 2})
+    trained = memory_of(settings)
+
+    memory = memory_of(replace(settings, trains=False))
+
+    assert memory.weights == 2000 * MIB
+    assert memory.resident == 2000 * MIB + PROCESS_BYTES
+    assert memory.learning == memory.resident + memory.gathered
+    assert memory.engine == trained.engine
+    assert memory.smallest < trained.smallest
+
+
 def test_without_flash_attention_there_is_a_mask_and_logits_of_512_tokens() -> None:
     settings = composed("gpu", optimizer={"micro_batch_tokens": 4096})
     plain = replace(settings, fused_logprobs=True, masked_attention=True)

@@ -50,6 +50,20 @@ def test_memory_on_a_cpu_is_the_sum_that_the_docstring_says(reference: dict[str,
     assert memory.processes == PROCESSES_BYTES
 
 
+def test_an_evaluation_has_no_gradients_moments_or_batch() -> None:
+    run = a_run(**SECTIONS)
+    composed = compose(run, "cpu", trains=False)
+
+    memory = host_memory(run, composed, ROUND, None, environment_processes=0)
+
+    # 1000 MiB of parameters, (4 + 4 + 2) bytes each
+    assert memory.model == 10000 * MIB
+    assert memory.batch == 3 * GIB
+    trained = memory_of(run)
+    assert (memory.processes, memory.rows) == (trained.processes, trained.rows)
+    assert trained.model == 22000 * MIB
+
+
 def test_the_sums_of_the_measured_runs_are_what_was_measured() -> None:
     from longhaul_trainer.cli.arguments import DEFAULT_RUN
     from longhaul_trainer.cli.train import read_description

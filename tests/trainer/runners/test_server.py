@@ -19,6 +19,7 @@ from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.programs.command import CommandProgram
 from longhaul_trainer.programs.player import ProgramPlayer
+from longhaul_trainer.runners import lease_log
 from longhaul_trainer.runners.lease_log import LeaseLog
 from longhaul_trainer.runners.leases import Lease, Leases, Offer
 from longhaul_trainer.runners.runner import Runner
@@ -151,6 +152,43 @@ def test_a_lease_whose_writing_is_cut_off_by_the_end_is_written_then() -> None:
 
     (records,) = asyncio.run(close_while_writing())
     assert [record.lease_id for record in records] == ["lease"]
+
+
+def test_a_held_lease_is_heard_of_however_many_others_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_log, "_HEARTBEAT_SECONDS", 0.2)
+    written: list[str] = []
+
+    async def commit(records: Sequence[LeaseRecord]) -> None:
+        written.extend(record.lease_id for record in records)
+
+    def offer(name: str) -> Offer:
+        return Offer(
+            task="{}",
+            environ=lambda address: {},
+            deadline_seconds=1,
+            name=f"run/0/train/1/0/0/{name}",
+            task_id="t",
+        )
+
+    async def play() -> None:
+        log = LeaseLog(commit, run_id="run", attempt=0)
+        leases = Leases(lost_seconds=60, on_change=log.note)
+        log.start(leases)
+        with leases.offered(offer("long")):
+            await leases.take("long" * 4, runner="r", address="http://h", wait_seconds=1)
+            async with asyncio.timeout(30):
+                number = 0
+                while written.count("long" * 4) < 3:
+                    with leases.offered(offer(str(number))):
+                        lease_id = f"{number:016}"
+                        await leases.take(lease_id, runner="r", address="http://h", wait_seconds=1)
+                        await asyncio.sleep(0.05)
+                    number += 1
+        await log.close()
+
+    asyncio.run(play())
 
 
 def test_a_lease_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:

@@ -39,6 +39,23 @@ def processors_of(actor_class: Any) -> int:  # noqa: ANN401  Ray's own
     return int(actor_class._default_options["num_cpus"])
 
 
+def test_a_ray_that_does_not_start_is_an_error_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from longhaul_trainer.verl.cluster import connected
+
+    def too_slow(**_: object) -> None:
+        raise Exception("Ray's lines before\nThe current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", too_slow)
+
+    with (
+        pytest.raises(MachineError, match=r"\(The current node timed out .*\); end what else"),
+        connected(load_config(CONFIGS / "smoke.toml"), device="cpu", python=None),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("files", RUNS, ids=lambda files: files[-1].stem)
 def test_the_sum_is_what_verl_s_and_transfer_queue_s_own_classes_ask_for(
     files: Sequence[Path],

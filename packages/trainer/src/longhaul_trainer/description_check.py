@@ -288,7 +288,9 @@ def require_chat_template(config: RunConfig) -> None:
             from longhaul_trainer.rendering.renderer import load_renderer  # imports transformers
 
             if config.agent.is_program:
-                load_renderer(Path(path).expanduser()).render_chat(_A_QUESTION)
+                renderer = load_renderer(Path(path).expanduser())
+                for asked in (_A_QUESTION, *([_A_PICTURE] if renderer.reads_pictures else [])):
+                    renderer.render_chat(asked)
                 return
             prefixes = {entry.prompt.reply_prefix for entry in config.played_environments}
             renderers = {
@@ -315,7 +317,7 @@ _A_QUESTION = (Message(role="user", content="Where am I?"),)
 _A_PICTURE = (
     Message(role="user", content=("Where am I?", Picture.of(png(np.zeros((56, 56, 3), np.uint8))))),
 )
-"""What an environment may show a model that reads pictures."""
+"""What an environment, or any program, may show a model that reads pictures."""
 
 
 def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]]:

@@ -66,11 +66,12 @@ class Finding:
     """Raised by `require_ready` where the status is bad."""
 
 
-def examine(config: RunConfig) -> list[Finding]:
+def examine(config: RunConfig, *, trains: bool = True) -> list[Finding]:
     """Every check, worst news included; raises nothing.
 
     Args:
         config: The run that the machine is to carry, with absolute paths.
+        trains: Whether it is trained, and not its model evaluated or served alone.
     """
     gpus = usable_gpus()
     checks: list[Callable[[], Finding]] = [
@@ -85,17 +86,18 @@ def examine(config: RunConfig) -> list[Finding]:
         check_temporary_space,
         lambda: check_store_access(config),
     ]
-    return [check() for check in checks] + check_needs(config, gpus)
+    return [check() for check in checks] + check_needs(config, gpus, trains=trains)
 
 
-def check_needs(config: RunConfig, gpus: Sequence[Gpu]) -> list[Finding]:
+def check_needs(config: RunConfig, gpus: Sequence[Gpu], *, trains: bool = True) -> list[Finding]:
     """What the run takes against what this machine has, by kind.
 
     One finding alone where verl's settings cannot be composed, on which all of it depends.
     """
     device = wanted_device(config, num_gpus=len(gpus))
     try:
-        needs = needs_of(config, device=device, gpu=gpus[0].name if gpus else None)
+        gpu = gpus[0].name if gpus else None
+        needs = needs_of(config, device=device, gpu=gpu, trains=trains)
     except (ConfigError, MachineError) as error:
         return [
             Finding(
@@ -116,8 +118,12 @@ def check_needs(config: RunConfig, gpus: Sequence[Gpu]) -> list[Finding]:
     ]
 
 
-def require_ready(config: RunConfig) -> list[Finding]:
+def require_ready(config: RunConfig, *, trains: bool = True) -> list[Finding]:
     """Warnings about a run that can start.
+
+    Args:
+        config: The run, with absolute paths.
+        trains: As for `examine`.
 
     Raises:
         ConfigError: If the description asks for a model or an environment that is not there.
@@ -125,7 +131,7 @@ def require_ready(config: RunConfig) -> list[Finding]:
         MachineError: If the machine lacks something. The class is that of the first problem;
             the message holds all of them.
     """
-    findings = examine(config)
+    findings = examine(config, trains=trains)
     bad = [finding for finding in findings if finding.status is Status.BAD]
     if bad:
         lines = [f"{finding.name}: {finding.found}; {finding.advice}" for finding in bad]
@@ -198,8 +204,8 @@ def check_gpu_memory(needs: Needs, gpus: Sequence[Gpu]) -> Finding:
         assert unknown is not None, "of a known model the memory is estimated"
         return unknown
     found = (
-        f"{has}; about {memory.learning / GIB:.1f} GiB to learn, {memory.resident / GIB:.1f} of "
-        "which stay while episodes are played"
+        f"{has}; about {memory.learning / GIB:.1f} GiB for the learner, "
+        f"{memory.resident / GIB:.1f} of which stay while episodes are played"
     )
     if memory.engine_share:
         found += (
@@ -269,11 +275,12 @@ def check_disk(config: RunConfig, needs: Needs) -> Finding:
     writable = os.access(folder, os.W_OK | os.X_OK)
     if unknown is not None and needed <= free and writable:
         return unknown
-    found = (
-        f"{free:.1f} GiB free at {folder}, about {needed:.1f} GiB needed by "
-        f"{needs.disk.num_checkpoints} checkpoints of {needs.disk.checkpoint / GIB:.1f} GiB and "
-        "the models"
-    )
+    found = f"{free:.1f} GiB free at {folder}, about {needed:.1f} GiB needed"
+    if needs.composed.trains:
+        found += (
+            f" by {needs.disk.num_checkpoints} checkpoints of "
+            f"{needs.disk.checkpoint / GIB:.1f} GiB and the models"
+        )
     return Finding(
         name="disk",
         status=Status.GOOD if free >= needed and writable else Status.BAD,

@@ -43,6 +43,7 @@ from longhaul_core.store.queries import (
 from longhaul_core.store.token_stream import LatestPrompts, Stream
 
 __all__ = [
+    "PICTURE_TOKENS",
     "AuditedEpisode",
     "CallKey",
     "Evidence",
@@ -50,6 +51,7 @@ __all__ = [
     "ReplyFacts",
     "StepKey",
     "key_of",
+    "num_picture_places",
     "read_evidence",
 ]
 
@@ -66,6 +68,11 @@ TERMINATED = ("task_solved", "task_failed")
 """Stop reasons of episodes that no limit cut short."""
 
 METRICS = ("actor/optimizer_steps", "agreement/logprob_difference_max")
+
+
+PICTURE_TOKENS = (b"<|image_pad|>",)
+"""What stands for a picture in a prompt, as often as the picture takes tokens, by the families of
+models whose pictures are trained on."""
 
 
 class OfACall(Protocol):
@@ -203,6 +210,9 @@ class Evidence:
     there is none before it. Read where rows are merged."""
     pictures: tuple[CallPictures, ...]
     """Of the calls of episodes that have pictures, those of greedy ones too, in order."""
+    picture_places: Mapping[CallKey, int | None]
+    """Of each trained call of a program whose messages have pictures: how many its prompt's tokens
+    have places for; None where tokens were pruned."""
     loss_inputs: tuple[LossInputNumbers, ...]
     loss_inputs_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
@@ -467,6 +477,13 @@ def read_evidence(
         training_step=training_step,
         by_text=intent.algorithm["anchor_similarity"] is not None,
     )
+    pictures = tuple(
+        call
+        for greedy in (False, True)
+        for call in queries.call_pictures(
+            session, run_id=run_id, training_step=training_step, greedy=greedy
+        )
+    )
     return Evidence(
         intent=intent,
         training_step=training_step,
@@ -487,12 +504,9 @@ def read_evidence(
             if intent.rows == "merged"
             else ()
         ),
-        pictures=tuple(
-            call
-            for greedy in (False, True)
-            for call in queries.call_pictures(
-                session, run_id=run_id, training_step=training_step, greedy=greedy
-            )
+        pictures=pictures,
+        picture_places=_read_picture_places(
+            session, episodes, pictures, run_id=run_id, training_step=training_step
         ),
         loss_inputs=tuple(
             queries.loss_input_numbers(session, run_id=run_id, training_step=training_step)
@@ -577,11 +591,71 @@ def _read_episodes(
     )
 
 
-class _Prompt(NamedTuple):
-    """What a call read, and with its reply; packed, None once pruned."""
+def _read_picture_places(
+    session: Session,
+    episodes: Iterable[AuditedEpisode],
+    pictures: Iterable[CallPictures],
+    *,
+    run_id: str,
+    training_step: int,
+) -> dict[CallKey, int | None]:
+    """See `Evidence.picture_places`. Tokens are read where a program sent pictures alone."""
+    of_programs = {
+        key_of(call)
+        for episode in episodes
+        for call in episode.calls
+        if call.trained and call.continuation is not None
+    }
+    asked = of_programs & {key_of(call) for call in pictures if call.prompt}
+    if not asked:
+        return {}
+    tokens = queries.token_ids_of(session, run_id=run_id, pieces=PICTURE_TOKENS)
+    calls = queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
+    return {
+        key_of(call): None if prompt is None else num_picture_places(prompt, tokens)
+        for call, prompt in whole_prompts(calls)
+        if key_of(call) in asked
+    }
 
-    prompt: bytes | None
-    whole: bytes | None
+
+def num_picture_places(prompt: bytes, tokens: Sequence[int]) -> int:
+    """How many pictures a prompt has places for: the learner reads a run of one token as one.
+
+    Args:
+        prompt: Packed int32.
+        tokens: That stand for pictures.
+    """
+    prompt_T = np.frombuffer(prompt, "<i4")
+    stands_T = np.isin(prompt_T, tokens)
+    return int(np.count_nonzero(stands_T[1:] & ~stands_T[:-1]) + stands_T[:1].sum())
+
+
+class _Prompt(NamedTuple):
+    """What a call read; packed, None once pruned."""
+
+    tokens: bytes | None
+
+
+def whole_prompts(calls: Iterable[PromptTokens]) -> Iterable[tuple[PromptTokens, bytes | None]]:
+    """Calls, each with all of its prompt: packed int32, None once pruned.
+
+    Args:
+        calls: By episode, step and place.
+    """
+    episode_id = ""
+    prompts = LatestPrompts[_Prompt]()
+    for call in calls:
+        if call.episode_id != episode_id:
+            episode_id, prompts = call.episode_id, LatestPrompts[_Prompt]()
+        stream = Stream(call.agent, call.purpose, call.conversation)
+        before = prompts.before(stream)
+        shared = b"" if before is None else before.tokens
+        own = call.other_prompt_tokens
+        prompt = None
+        if own is not None and shared is not None:
+            prompt = shared[: 4 * call.num_shared_prompt_tokens] + own
+        prompts.add(stream, _Prompt(prompt))
+        yield call, prompt
 
 
 def continued_prompts(calls: Iterable[PromptTokens]) -> Iterable[tuple[CallKey, bool | None]]:
@@ -591,26 +665,20 @@ def continued_prompts(calls: Iterable[PromptTokens]) -> Iterable[tuple[CallKey, 
         calls: By episode, step and place.
     """
     episode_id = ""
-    prompts = LatestPrompts[_Prompt]()
-    newest_trained: dict[Stream, _Prompt] = {}
-    for call in calls:
+    newest_trained: dict[Stream, bytes | None] = {}
+    for call, prompt in whole_prompts(calls):
         if call.episode_id != episode_id:
-            episode_id, prompts, newest_trained = call.episode_id, LatestPrompts[_Prompt](), {}
-        stream = Stream(call.agent, call.purpose, call.conversation)
-        before = prompts.before(stream)
-        shared = b"" if before is None else before.prompt
-        own, reply = call.other_prompt_tokens, call.action_tokens
-        prompt = None
-        if own is not None and shared is not None:
-            prompt = shared[: 4 * call.num_shared_prompt_tokens] + own
-        read = _Prompt(prompt, None if prompt is None or reply is None else prompt + reply)
-        if call.trained and stream in newest_trained:
-            whole = newest_trained[stream].whole
-            goes_on = None if prompt is None or whole is None else prompt.startswith(whole)
-            yield key_of(call), goes_on
-        prompts.add(stream, read)
-        if call.trained:
-            newest_trained[stream] = read
+            episode_id, newest_trained = call.episode_id, {}
+        if not call.trained:
+            continue
+        stream, reply = Stream(call.agent, call.purpose, call.conversation), call.action_tokens
+        if stream in newest_trained:
+            whole = newest_trained[stream]
+            yield (
+                key_of(call),
+                None if prompt is None or whole is None else prompt.startswith(whole),
+            )
+        newest_trained[stream] = None if prompt is None or reply is None else prompt + reply
 
 
 def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:

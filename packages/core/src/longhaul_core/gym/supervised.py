@@ -332,18 +332,10 @@ class ForkServer:
         Raises:
             EnvironmentFailure: If the server does not come up.
         """
-        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        control.setblocking(False)
-        with theirs, tempfile.TemporaryFile() as stdin:
-            stdin.write(json.dumps([sys.path, target, argument]).encode())
-            stdin.seek(0)
-            process = subprocess.Popen(  # noqa: ASYNC220 asyncio's own needs a child watcher
-                [sys.executable, "-c", f"from {__name__} import main; main({theirs.fileno()})"],
-                stdin=stdin,
-                stdout=2,  # what an environment prints is for the log
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # the owner decides what Ctrl-C means
-            )
+        try:
+            process, control = _started(target, argument)
+        except OSError as error:  # out of processes, memory, descriptors or disk
+            raise EnvironmentFailure(f"the fork server could not be started: {error}") from error
         server = cls(process, control)
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -370,7 +362,10 @@ class ForkServer:
             EnvironmentFailure: If it could not be forked, or has ended already.
         """
         loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:  # out of descriptors
+            raise EnvironmentFailure(f"a worker process could not be started: {error}") from error
         ours.setblocking(False)
         with theirs:
             _, worker = await loop.create_unix_connection(WorkerProcess, sock=ours)
@@ -406,6 +401,27 @@ class ForkServer:
         self._control.close()
         self._process.kill()
         self._process.wait()
+
+
+def _started(target: str, argument: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A fork server's process, and the owner's end of its connection."""
+    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        control.setblocking(False)
+        with theirs, tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps([sys.path, target, argument]).encode())
+            stdin.seek(0)
+            process = subprocess.Popen(  # asyncio's own needs a child watcher
+                [sys.executable, "-c", f"from {__name__} import main; main({theirs.fileno()})"],
+                stdin=stdin,
+                stdout=2,  # what an environment prints is for the log
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # the owner decides what Ctrl-C means
+            )
+    except BaseException:
+        control.close()
+        raise
+    return process, control
 
 
 # The fork server's side

@@ -156,10 +156,13 @@ def as_message(reply: ReadReply, *, written: str) -> Message:
 
 
 def _length(messages: Sequence[Message]) -> int:
-    """In characters, of all that a template may write."""
+    """In characters, of all that a template may write; a picture counts as more than is inline."""
     return sum(
         len(message.reasoning)
-        + sum(len(part) for part in message.parts if isinstance(part, str))
+        + sum(
+            len(part) if isinstance(part, str) else MOST_INLINE_CHARACTERS + 1
+            for part in message.parts
+        )
         + sum(len(call.arguments) for call in message.tool_calls)
         for message in messages
     )

@@ -103,8 +103,12 @@ def request_cancel(engine: Engine, *, run_id: str) -> None:
 
 
 def cancel_requested(engine: Engine, *, run_id: str) -> bool:
-    """Whether someone asked the run to stop since it was started or resumed."""
-    with engine.connect() as connection:
+    """Whether someone asked the run to stop since it was started or resumed.
+
+    Raises:
+        StoreError: The store refused.
+    """
+    with store_errors(describe_store(engine.url)), engine.connect() as connection:
         return (
             connection.scalar(select(RunRow.cancel_requested_at).where(RunRow.id == run_id))
             is not None

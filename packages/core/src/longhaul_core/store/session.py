@@ -94,6 +94,8 @@ def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
 def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
     """An engine that cannot write: for the API, the viewer and people's SQL.
 
+    A transaction of it sees one state of the store, whatever is written meanwhile.
+
     Args:
         store: A path or URL, see `store_url`.
         older: Also open a store whose schema is older than the one that this program reads.
@@ -110,7 +112,9 @@ def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
         engine = create_engine(url, creator=lambda: _connect_read_only(path), poolclass=QueuePool)
         event.listen(engine, "begin", _begin_sqlite)
     else:
-        engine = _postgresql_engine(url, options="-c default_transaction_read_only=on")
+        # As in SQLite, the statements of a transaction see one state: an answer is of several.
+        one_state = r"-c default_transaction_isolation=repeatable\ read"
+        engine = _postgresql_engine(url, options=f"-c default_transaction_read_only=on {one_state}")
     try:
         with store_errors(where), engine.connect() as connection:
             version = _schema_version(connection, where)

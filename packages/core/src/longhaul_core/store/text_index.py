@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, func, select, text, update
+from sqlalchemy import Connection, Engine, Select, func, select, text, update
 
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.message_text import message_numbers
@@ -100,6 +100,7 @@ def index_text(engine: Engine, *, most_steps: int | None = None) -> int:
         if begin >= newest:
             return num_added
         num_added += _index_some(engine, begin, newest)
+        newest = min(newest, _newest(engine))  # others may have removed some
     return num_added
 
 
@@ -282,6 +283,11 @@ def _newest_committed(engine: Engine) -> int:
         return connection.scalar(select(func.coalesce(func.max(ObservationRow.id), 0))) or 0
 
 
+def _newest(engine: Engine) -> int:
+    with store_errors(describe_store(engine.url)), engine.connect() as connection:
+        return connection.scalar(select(func.max(ObservationRow.id))) or 0
+
+
 def _indexed_up_to(engine: Engine) -> int:
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
         return connection.scalar(select(SearchProgressRow.indexed_up_to)) or 0
@@ -289,17 +295,27 @@ def _indexed_up_to(engine: Engine) -> int:
 
 def _index_some(engine: Engine, begin: int, newest: int) -> int:
     """Index the next steps after `begin`; none where another program has done so meanwhile."""
+    places = select(ObservationRow.id, ObservationRow.episode_id, ObservationRow.step_index).where(
+        ObservationRow.id > begin
+    )
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
-        ids = connection.scalars(
-            select(ObservationRow.id)
-            .where(ObservationRow.id > begin, ObservationRow.id <= newest)
+        read = _by_id(
+            connection,
+            places.where(ObservationRow.id <= newest)
             .order_by(ObservationRow.id)
-            .limit(_STEPS_PER_BATCH)
-        ).all()
-        documents = [_document(each) for each in step_texts(connection, ids=ids)]
-    end = ids[-1] if len(ids) == _STEPS_PER_BATCH else newest
+            .limit(_STEPS_PER_BATCH),
+        )
+        said = step_texts(connection, ids=list(read))
+        documents = {each.observation_id: _document(each) for each in said}
+    end = max(read) if len(read) == _STEPS_PER_BATCH else newest
     sqlite = engine.dialect.name == "sqlite"
     with write_transaction(engine) as connection:
+        # Some of them may have been removed since they were read; in SQLite, where the newest were,
+        # others may have their numbers, or get them later.
+        up_to_end = places.where(ObservationRow.id <= end).with_for_update(key_share=True)
+        still = _by_id(connection, up_to_end)
+        last = connection.scalar(select(func.max(ObservationRow.id))) or 0
+        end = min(end, last, *(each - 1 for each in still if still[each] != read.get(each)))
         connection.execute(
             insert(connection, SearchProgressRow).on_conflict_do_nothing(),
             {"id": 1, "indexed_up_to": 0, "indexed_at": time.time()},
@@ -311,14 +327,7 @@ def _index_some(engine: Engine, begin: int, newest: int) -> int:
         )
         if taken.rowcount == 0:
             return 0
-        # Retention may have removed some of them since they were read.
-        within = (ObservationRow.id > begin, ObservationRow.id <= end)
-        still = set(
-            connection.scalars(
-                select(ObservationRow.id).where(*within).with_for_update(key_share=True)
-            )
-        )
-        new = [each for each in documents if each["id"] in still]
+        new = [documents[each] for each in still if each <= end]
         if new and sqlite:
             connection.execute(text(_ADD_SQLITE), new)
         elif new:
@@ -326,3 +335,11 @@ def _index_some(engine: Engine, begin: int, newest: int) -> int:
     if sqlite:
         time.sleep(_TURN_SECONDS)
     return len(new)
+
+
+def _by_id(connection: Connection, places: Select[int, str, int]) -> dict[int, tuple[str, int]]:
+    """Episode and step of observations."""
+    return {
+        number: (episode_id, step_index)
+        for number, episode_id, step_index in connection.execute(places)
+    }

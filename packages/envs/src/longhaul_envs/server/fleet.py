@@ -391,7 +391,11 @@ class _Desk:
         limit = self._limits.memory_bytes
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
-            held = await self._worker.resident_bytes()
+            try:
+                held = await self._worker.resident_bytes()
+            except OSError as error:  # out of descriptors
+                logger.warning("the memory of a worker could not be measured: %s", error)
+                continue
             if held > limit:
                 self.kill(
                     Cause.MEMORY,

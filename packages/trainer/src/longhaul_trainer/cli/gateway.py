@@ -267,9 +267,12 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
     finally:
         for task in watching:
             task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        ended = await asyncio.gather(*watching, return_exceptions=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+    for failure in ended:
+        if isinstance(failure, Exception):  # the gateway was stopped by it
+            raise failure
 
 
 class _Said:

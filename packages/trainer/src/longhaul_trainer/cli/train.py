@@ -192,7 +192,7 @@ def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None
         console_of("stdout").print(f"[dim]takes[/]   {line}", highlight=False)
     if skip:
         return
-    for warning in require_ready(config):
+    for warning in require_ready(config, trains=trains):
         console_of("stderr").print(
             f"[yellow]{warning.name}:[/] {escape(warning.found)}; {escape(warning.advice)}",
             highlight=False,

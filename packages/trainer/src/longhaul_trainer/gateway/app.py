@@ -206,7 +206,7 @@ class HostGuard:
     def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
         """Guard an application."""
         self._app = app
-        self._allowed = {"localhost", *settings.allowed_hosts}
+        self._allowed = {"localhost", *(name.lower() for name in settings.allowed_hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""

@@ -31,6 +31,7 @@ from longhaul_core.errors import (
 from longhaul_core.policy import (
     ChatRenderer,
     ReadReply,
+    Renderer,
     ReplyPart,
     Sampling,
     offers,
@@ -91,6 +92,24 @@ class KnowsVocabulary(Protocol):
     @property
     def vocabulary_size(self) -> int:
         """Tokens are below it."""
+        ...
+
+
+@runtime_checkable
+class PictureRenderer(Protocol):
+    """A renderer that knows whether its model reads pictures."""
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether the model is shown the pictures of its prompts."""
+        ...
+
+    def require_places(self, tokens: Sequence[int], messages: Sequence[Message]) -> None:
+        """Refuse tokens whose places for pictures are not those of the messages' pictures.
+
+        Raises:
+            ValueError: The engine would read a picture where none stands.
+        """
         ...
 
 
@@ -258,10 +277,11 @@ class OpenEpisode:
         return await asked.reply(sample, on_delta)
 
     async def count_tokens(self, request: ChatRequest) -> int:
-        """How many tokens the prompt of a request has, rendered from nothing.
+        """How many tokens a request's prompt has, its pictures' too, rendered from nothing.
 
         Raises:
-            ApiError: There is no such model here, or it is somebody else's.
+            ApiError: There is no such model here, it is somebody else's, or it cannot read the
+                messages.
         """
         name, model = self._model(request.model)
         if not isinstance(model, Responder):
@@ -269,6 +289,7 @@ class OpenEpisode:
                 "unsupported", f"the tokens of model {name!r} are not known here", parameter="model"
             )
         renderer = _chat_renderer(model)
+        _require_readable(request, renderer, name=name)
         with self._refusing(b""), attributed_to(RendererFailure, "renderer.render_chat"):
             tokens = await asyncio.to_thread(
                 renderer.render_chat, request.messages, tools=request.tools
@@ -427,7 +448,7 @@ class OpenEpisode:
             credit = self._credit(request.credit)
             self._require_unaltered(request, model, credit)
             if isinstance(model, Responder):
-                _require_text(request)
+                _require_readable(request, model.renderer, name=name)
             paid = self._pay(credit, with_call=True)
             asked.credit = credit
         announced, self._announced = self._announced, None
@@ -721,14 +742,15 @@ def _altered(request: ChatRequest) -> dict[str, object]:
     return {name: value for name, value in request.altered.items() if name not in WISHES}
 
 
-def _require_text(request: ChatRequest) -> None:
-    """Refuse pictures: prompts of programs hold none yet, and the model would answer blindly."""
+def _require_readable(request: ChatRequest, renderer: Renderer, *, name: str) -> None:
+    """Refuse pictures for a model of text, which would answer blindly."""
     num_pictures = sum(len(message.pictures) for message in request.messages)
-    if num_pictures:
+    if num_pictures and not (isinstance(renderer, PictureRenderer) and renderer.reads_pictures):
         raise ApiError(
             "unsupported",
-            f"the messages have pictures ({num_pictures}), and no model of the run reads any of a "
-            "program yet; describe them in text, or ask another model (an upstream) that does",
+            f"the messages have pictures ({num_pictures}), and model {name!r} reads text alone; "
+            "describe them in text, or ask a model that reads pictures (the run's model.path, or "
+            "an upstream)",
             parameter="messages",
         )
 
@@ -745,6 +767,7 @@ async def _prompt(request: ChatRequest, renderer: ChatRenderer) -> ChatPrompt | 
         return ChatPrompt(request.messages, request.tools)
     if isinstance(raw, tuple):
         _require_known(raw, renderer)
+        _require_no_pictures(raw, renderer)
         return raw
     if not isinstance(renderer, TextTokenizer):
         raise ApiError(
@@ -753,8 +776,11 @@ async def _prompt(request: ChatRequest, renderer: ChatRenderer) -> ChatPrompt | 
             parameter="prompt",
         )
     if len(raw) <= MOST_INLINE_CHARACTERS:
-        return renderer.tokenize(raw)
-    return await asyncio.to_thread(renderer.tokenize, raw)
+        tokens = renderer.tokenize(raw)
+    else:
+        tokens = await asyncio.to_thread(renderer.tokenize, raw)
+    _require_no_pictures(tokens, renderer)
+    return tokens
 
 
 def _require_known(tokens: tuple[int, ...], renderer: ChatRenderer) -> None:
@@ -767,6 +793,16 @@ def _require_known(tokens: tuple[int, ...], renderer: ChatRenderer) -> None:
             f"[0, {renderer.vocabulary_size - 1}]",
             parameter="prompt",
         )
+
+
+def _require_no_pictures(tokens: tuple[int, ...], renderer: ChatRenderer) -> None:
+    """Refuse places for pictures in a prompt that has none beside it."""
+    if not isinstance(renderer, PictureRenderer):
+        return
+    try:
+        renderer.require_places(tokens, messages=())
+    except ValueError as error:
+        raise ApiError("invalid_request", f"{error}; send messages", parameter="prompt") from error
 
 
 def _part_of(choice: int, emit: Callable[[Delta], None]) -> Callable[[ReplyPart], None]:

@@ -132,6 +132,9 @@ class Asked:
         Raises:
             ApiError: What `sample` raised; `gone` where `cancel` was called.
         """
+        while self._cause and self._task is not None:  # it was given up since this one found it
+            await asyncio.wait({self._task})
+            self._ask_anew()
         if self._kept is not None:
             return self._kept.whole()
         task = self._task
@@ -176,6 +179,12 @@ class Asked:
         if self._task is None and self._kept is None:
             await self.cancel("its body could not be read")
 
+    def _ask_anew(self) -> None:
+        """Be a request that nothing was done for yet; what was reported with it stays taken in."""
+        if self._cause:
+            self._cause, self._task = "", None
+            self._table.wanted_again(self)
+
     def _emit(self, delta: Delta) -> None:
         self._pieces.append(delta)
         for listener in self._listeners:
@@ -216,11 +225,15 @@ class Repeats:
             found.lost = False
             return found
         new = Asked(sent, table=self, credit=self._sent_again(sent.fingerprint))
-        self._running.add(new)
-        self._by_body.setdefault(sent.fingerprint, []).append(new)
-        if sent.idempotency_key is not None:
-            self._by_key[sent.idempotency_key] = new
+        self._add(new)
         return new
+
+    def _add(self, asked: Asked) -> None:
+        sent = asked.sent
+        self._running.add(asked)
+        self._by_body.setdefault(sent.fingerprint, []).append(asked)
+        if sent.idempotency_key is not None:
+            self._by_key[sent.idempotency_key] = asked
 
     async def settled(self) -> None:
         """Return when those that are in flight now have their replies, or none."""
@@ -273,6 +286,11 @@ class Repeats:
         self._given_up.setdefault(asked.sent.fingerprint, []).append(asked.credit)
         if len(self._given_up) > self._max_kept:
             self._given_up.popitem(last=False)
+
+    def wanted_again(self, asked: Asked) -> None:
+        """It was given up, and a repetition of it waits for its reply after all."""
+        self._sent_again(asked.sent.fingerprint)
+        self._add(asked)
 
     def ended(self, asked: Asked) -> None:
         """Nothing of it is in flight any more."""

@@ -103,6 +103,8 @@ class GatewayByHand:
         self._num_opened = 0
         self._stop = asyncio.Event()
         self._playing: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        """What an episode was ended by that is no failure of the episode."""
         self.key = f"lh-{secrets.token_urlsafe(32)}"
         """What `POST /episodes` carries."""
         opening = Route("/episodes", self._answer_opening, methods=["POST"])
@@ -123,6 +125,8 @@ class GatewayByHand:
                 await playing
             while self._playing:
                 await asyncio.gather(*self._playing)
+            if self._failure is not None:  # of an episode that nobody here waited for
+                raise self._failure
         finally:
             for task in self._playing:
                 task.cancel()
@@ -137,11 +141,17 @@ class GatewayByHand:
         person = _Person(self._stop)
         playing = asyncio.create_task(self._play(number, person))
         self._playing.add(playing)
-        playing.add_done_callback(self._playing.discard)
+        playing.add_done_callback(self._ended)
         await asyncio.wait([playing, person.environ], return_when=asyncio.FIRST_COMPLETED)
         if playing.done():
             playing.result()
         return number, await person.environ, playing
+
+    def _ended(self, playing: asyncio.Task[None]) -> None:
+        self._playing.discard(playing)
+        if not playing.cancelled() and (error := playing.exception()) is not None:
+            self._failure = self._failure or error
+            self.stop()
 
     async def _play(self, number: int, person: _Person) -> None:
         task = Task(

@@ -41,7 +41,7 @@ RESERVED = re.compile(
 """Variables that are the gateway's to set."""
 
 _END_SECONDS = keeper.GRACE_SECONDS + 10.0
-"""For a keeper to end what it keeps and to remove its folder, before it is killed."""
+"""For a keeper to end what it keeps, before it is killed."""
 
 _BEYOND = {
     End.MEMORY: ("max_memory_bytes", "its processes held {}"),
@@ -266,13 +266,16 @@ async def _until(
 
 
 async def _dismissed(worker: WorkerProcess, asking: asyncio.Future[bytes]) -> None:
-    """Have a keeper end what is left and remove its folder; it is gone when this returns."""
+    """Have a keeper end what is left, and remove its folder; both are gone when this returns."""
     worker.shutdown()
     try:
         await asyncio.wait({worker.ended}, timeout=_END_SECONDS)
     finally:
         worker.kill()
-        await asyncio.gather(asking, return_exceptions=True)
+        (answer,) = await asyncio.gather(asking, return_exceptions=True)
+        if isinstance(answer, bytes):
+            report = keeper.REPORT.validate_json(answer)
+            await asyncio.to_thread(keeper.remove, report.own_folder)
 
 
 def _ending(report: Report) -> str:

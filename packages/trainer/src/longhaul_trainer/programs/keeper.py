@@ -87,6 +87,8 @@ class Report:
     num_output_bytes: int = 0
     folder: str = ""
     """Where it worked."""
+    own_folder: str = ""
+    """All that was made for it; whoever has the report removes it."""
 
 
 ORDER = TypeAdapter(Order)
@@ -111,9 +113,8 @@ def prepare(folder: str) -> Callable[[Channel], None]:
         report = _play(
             ORDER.validate_json(request), Path(own), channel=channel, open_files=open_files
         )
+        report = replace(report, own_folder=own)
         channel.send(framed(Kind.ANSWER, REPORT.dump_json(report)))
-        channel.receive()  # until the owner has no more use for the folder
-        remove(own)
 
     return keep
 

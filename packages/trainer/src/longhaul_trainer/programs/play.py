@@ -111,13 +111,17 @@ class _Episode:
             report_reward=lambda value, success: opened.report_reward(value, success=success),
         )
         self._session.restart_clock()
+        has_ended = False
         try:
             async with program.run(self._spec.task, endpoint=endpoint, enough=enough) as leavings:
+                has_ended = True
                 await opened.close()
                 return await self._record(leavings)
         except (ProgramLimit, RunnerLost):
             raise
         except ProgramFailure as failure:
+            if has_ended:  # what it left is no reward
+                raise
             await opened.close()
             if opened.failure is not None:  # it failed because we did
                 raise opened.failure from failure

@@ -18,7 +18,7 @@ from typing import Any, cast
 from transformers import TokenizersBackend
 
 from longhaul_core.errors import RendererFailure, attributed_to
-from longhaul_core.types import Message, Tool, ToolCall
+from longhaul_core.types import Message, Part, Picture, Tool, ToolCall
 from longhaul_trainer.rendering.reading import Reading, begin_reading
 from longhaul_trainer.rendering.syntax import (
     HERMES,
@@ -56,8 +56,16 @@ class Beginning:
 class ChatTemplate:
     """The chat template of a tokenizer."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, shows_pictures: bool = False) -> None:
+        """Of one model.
+
+        Args:
+            tokenizer: With the template.
+            shows_pictures: Whether it writes a placeholder for a picture; without, pictures are
+                left out.
+        """
         self._tokenizer = tokenizer
+        self._shows_pictures = shows_pictures
         self._beginnings: dict[tuple[bool, bool], Beginning] = {}
         self._ends: dict[tuple[bool, bool], str] = {}
         added = tokenizer.added_tokens_decoder
@@ -77,7 +85,7 @@ class ChatTemplate:
         """A conversation as the model reads it.
 
         Args:
-            messages: At least one. Pictures are left out.
+            messages: At least one.
             tools: That the model may call.
             begins_reply: Whether to write how a reply begins.
 
@@ -300,6 +308,11 @@ class ChatTemplate:
     def _text(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), begins_reply: bool = True
     ) -> str:
+        if not self._shows_pictures:
+            messages = [
+                replace(message, content=message.text) if message.pictures else message
+                for message in messages
+            ]
         if not self.knows_tools:
             messages, tools = _without_tools(messages, tools), ()
         return self._applied(messages, tools, begins_reply=begins_reply)
@@ -357,7 +370,7 @@ def _chat(
     names: dict[str, str] = {}
     chat: list[dict[str, Any]] = []
     for message in messages:
-        entry: dict[str, Any] = {"role": message.role, "content": message.text}
+        entry: dict[str, Any] = {"role": message.role, "content": content_of(message)}
         if message.reasoning:  # templates differ in what they call it
             entry |= {"reasoning_content": message.reasoning, "thinking": message.reasoning}
         if message.tool_calls:
@@ -376,6 +389,16 @@ def _chat(
                 entry["name"] = names[message.tool_call_id]
         chat.append(entry)
     return chat
+
+
+def content_of(message: Message) -> str | list[dict[str, str]]:
+    """A message's content as templates take it: its text, or where it has pictures, its parts."""
+    if not message.pictures:
+        return message.text
+    return [
+        {"type": "image"} if isinstance(part, Picture) else {"type": "text", "text": part}
+        for part in message.parts
+    ]
 
 
 def _object_or_text(arguments: str) -> dict[str, Any] | str:
@@ -399,22 +422,31 @@ def _without_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[M
                 f"{as_json(_object_or_text(call.arguments))}}}\n</tool_call>"
                 for call in message.tool_calls
             )
-            text = "\n".join([*([message.text] if message.text else []), *calls])
-            plain.append(Message(role="assistant", content=text, reasoning=message.reasoning))
+            head = [message] if message.text or message.pictures else []
+            content = _lines(*head, *calls)
+            plain.append(Message(role="assistant", content=content, reasoning=message.reasoning))
         elif message.role == "tool":
-            text = f"<tool_response>\n{message.text}\n</tool_response>"
             after_result = plain and plain[-1].role == "user" and _is_result(plain[-1])
-            if after_result:
-                text = f"{plain.pop().text}\n{text}"
-            plain.append(Message(role="user", content=text))
+            results = [plain.pop()] if after_result else []
+            content = _lines(*results, "<tool_response>", message, "</tool_response>")
+            plain.append(Message(role="user", content=content))
         else:
             plain.append(message)
     if tools:
-        told = _told_of(tools)
-        if plain and plain[0].role == "system":
-            told = f"{plain.pop(0).text}\n\n{told}"
-        plain.insert(0, Message(role="system", content=told))
+        system = [plain.pop(0), ""] if plain and plain[0].role == "system" else []
+        plain.insert(0, Message(role="system", content=_lines(*system, _told_of(tools))))
     return plain
+
+
+def _lines(*pieces: str | Message) -> str | tuple[Part, ...]:
+    """Texts and the contents of messages, one below the other; a text where none has a picture."""
+    if not any(isinstance(piece, Message) and piece.pictures for piece in pieces):
+        return "\n".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
+    parts: list[Part] = []
+    for number, piece in enumerate(pieces):
+        parts += ["\n"] if number else []
+        parts += [piece] if isinstance(piece, str) else piece.parts
+    return tuple(parts)
 
 
 def _is_result(message: Message) -> bool:

@@ -11,19 +11,25 @@ themselves, each by the processor of the model's folder.
 from __future__ import annotations
 
 import io
+from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from transformers import AutoProcessor
 
 from longhaul_core.types import Message, Picture
 from longhaul_trainer.models.vision import PROCESSORS, reads_pictures
 
-KEPT_PICTURES = 64
-"""Decoded pictures that a process keeps, those used last; 500 by 500 pixels take 0.75 MB."""
+MOST_PIXELS = 2**24
+"""Of a picture, 4,096 by 4,096: decoded it takes 48 MiB."""
+KEPT_PIXELS = 2**25
+"""Of the decoded pictures that a process keeps, those used last: 96 MiB."""
+_FORMATS = ("PNG", "JPEG", "WEBP")
+_DAMAGED = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+"""What Pillow raises at bytes that are no whole picture."""
 
 
 class PictureReader:
@@ -33,15 +39,19 @@ class PictureReader:
         """Of transformers' processor of the model."""
         self._images: Any = processor.image_processor
         self._token: int = processor.image_token_id
+        self._video_token: int = processor.video_token_id
 
     def num_tokens(self, picture: Picture) -> int:
         """Tokens that a picture takes in a prompt, the two marks around them not counted.
 
+        Its size is read, and no more: whether the rest of it can be read, `image` finds out.
+
         Raises:
-            ValueError: Its bytes are not at hand, or are no image that can be read, or one side is
-                more than 200 times as long as the other.
+            ValueError: Its bytes are not at hand, or do not begin as an image; it has more than
+                `MOST_PIXELS`; or one side is more than 200 times as long as the other.
         """
-        width, height = self.image(picture).size
+        with _opened(picture) as image:
+            width, height = image.size
         return self._images.get_number_of_image_patches(height, width, {}) // (
             self._images.merge_size**2
         )
@@ -50,9 +60,10 @@ class PictureReader:
         """A picture's pixels, red, green and blue; the same object while it is kept.
 
         Raises:
-            ValueError: Its bytes are not at hand, or are no image that can be read.
+            ValueError: Its bytes are not at hand, or are no image that can be read, or it has more
+                than `MOST_PIXELS`.
         """
-        return _decoded(picture)
+        return _decoded.image(picture)
 
     def images(self, messages: Sequence[Message]) -> list[Image.Image]:
         """The pictures of a prompt, in order."""
@@ -63,18 +74,22 @@ class PictureReader:
 
         Args:
             tokens: With one placeholder for each picture.
-            pictures: In their order.
+            pictures: In their order. Each is decoded, so that one which cannot be is refused here.
 
         Raises:
             ValueError: There are not as many placeholders as pictures: a text holds the
-                placeholder's name, or the template wrote none for a picture.
+                placeholder's name, or the template wrote none for a picture. Or a picture cannot be
+                read.
         """
+        self._require_no_video(tokens)
         if (num_places := list(tokens).count(self._token)) != len(pictures):
             raise ValueError(
                 f"the prompt has {len(pictures)} pictures and {num_places} placeholders for them; "
                 "a text may not hold the placeholder's name, and the chat template must write one "
                 "for each picture"
             )
+        for picture in pictures:
+            self.image(picture)
         rest = iter(pictures)
         return tuple(
             token
@@ -88,11 +103,19 @@ class PictureReader:
         Raises:
             ValueError: The engine, or the learner, would read a picture where none stands.
         """
+        self._require_no_video(tokens)
         found = tokens.count(self._token)
         expected = sum(self.num_tokens(picture) for picture in pictures_of(messages))
         if found != expected:
             raise ValueError(
                 f"the prompt has {found} tokens of pictures, and its pictures take {expected}"
+            )
+
+    def _require_no_video(self, tokens: Sequence[int]) -> None:
+        if self._video_token in tokens:
+            raise ValueError(
+                f"the prompt has token {self._video_token}, which stands for a video, and nobody "
+                "shows any here; a text may not hold its name"
             )
 
 
@@ -114,11 +137,70 @@ def load_picture_reader(folder: Path) -> PictureReader | None:
     return picture_reader(of_transformers.from_pretrained(folder))
 
 
-@lru_cache(maxsize=KEPT_PICTURES)
-def _decoded(picture: Picture) -> Image.Image:
+class DecodedPictures:
+    """Decoded pictures by their hashes, those used last, of at most so many pixels in all.
+
+    The newest one is kept whatever its size. Threads may share it; two that ask for the same
+    picture at once may both decode it.
+    """
+
+    def __init__(self, most_pixels: int) -> None:
+        self._most_pixels = most_pixels
+        self._num_pixels = 0
+        self._kept: OrderedDict[str, Image.Image] = OrderedDict()
+        self._lock = Lock()
+
+    def image(self, picture: Picture) -> Image.Image:
+        """See `PictureReader.image`."""
+        name = picture.content_hash
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name]
+        decoded = _pixels(picture)
+        with self._lock:
+            if name not in self._kept:
+                self._kept[name] = decoded
+                self._num_pixels += _num_pixels(decoded)
+            while self._num_pixels > self._most_pixels and len(self._kept) > 1:
+                _, oldest = self._kept.popitem(last=False)
+                self._num_pixels -= _num_pixels(oldest)
+        return decoded
+
+
+_decoded = DecodedPictures(KEPT_PIXELS)
+
+
+def _opened(picture: Picture) -> Image.Image:
+    """A picture of which no more than the size is read yet."""
     if picture.data is None:
         raise ValueError(f"picture {picture.content_hash} has no bytes to be read")
     try:
-        return Image.open(io.BytesIO(picture.data)).convert("RGB")
-    except OSError as error:
-        raise ValueError(f"picture {picture.content_hash} cannot be read: {error}") from error
+        image = Image.open(io.BytesIO(picture.data), formats=_FORMATS)
+    except _DAMAGED as error:
+        raise _unreadable(picture, error) from error
+    if _num_pixels(image) > MOST_PIXELS:
+        raise ValueError(
+            f"picture {picture.content_hash} has {image.width:,} by {image.height:,} pixels, more "
+            f"than the {MOST_PIXELS:,} that one may have; make it smaller"
+        )
+    return image
+
+
+def _pixels(picture: Picture) -> Image.Image:
+    with _opened(picture) as image:
+        try:
+            return image.convert("RGB")
+        except _DAMAGED as error:
+            raise _unreadable(picture, error) from error
+
+
+def _unreadable(picture: Picture, error: Exception) -> ValueError:
+    formats = ", ".join(_FORMATS)
+    # What Pillow has to say of bytes in no known format is the address of an object.
+    why = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
+    return ValueError(f"picture {picture.content_hash} cannot be read as one of {formats}{why}")
+
+
+def _num_pixels(image: Image.Image) -> int:
+    return image.width * image.height

@@ -6,10 +6,10 @@ A prompt that goes on from an earlier call repeats that call's tokens as they we
 what is new is made into tokens: a sampled reply need not be the tokens that its text would be
 made into, and may hold special tokens or an end that its text leaves out.
 
-The pictures of an environment's messages are rendered for a model that reads pictures: the
-template writes a placeholder where each stands, which is repeated as often as the picture takes
-tokens (`pictures.py`). For a model of text they are left out: they are stored with the call, and
-replayed. Programs send none.
+Pictures are rendered for a model that reads them: the template writes a placeholder where each
+stands, which is repeated as often as the picture takes tokens (`pictures.py`). For a model of text
+they are left out: they are stored with the call, and replayed. The gateway refuses such a call of a
+program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool
-from longhaul_trainer.rendering.chat import ChatTemplate
+from longhaul_trainer.rendering.chat import ChatTemplate, content_of
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
 from longhaul_trainer.rendering.pieces import Pieces
 from longhaul_trainer.rendering.reading import Reading
@@ -57,7 +57,7 @@ class ChatTemplateRenderer:
         # Some models mark thoughts by special tokens; left out, a thought would read as an answer.
         tags = {token for token, piece in added if piece.content in (_THINK, _THOUGHT)}
         self._left_out = (self._special | special) - tags
-        self._template = ChatTemplate(tokenizer)
+        self._template = ChatTemplate(tokenizer, shows_pictures=pictures is not None)
 
     @property
     def begun_thought(self) -> str:
@@ -115,17 +115,24 @@ class ChatTemplateRenderer:
         return [
             {
                 "role": message.role,
-                "content": message.text
-                if self._pictures is None or not message.pictures
-                else [
-                    {"type": "image"}
-                    if isinstance(part, Picture)
-                    else {"type": "text", "text": part}
-                    for part in message.parts
-                ],
+                "content": message.text if self._pictures is None else content_of(message),
             }
             for message in messages
         ]
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether the model is shown the pictures of its prompts."""
+        return self._pictures is not None
+
+    def require_places(self, tokens: Sequence[int], messages: Sequence[Message]) -> None:
+        """Refuse tokens whose places for pictures are not those of the messages' pictures.
+
+        Raises:
+            ValueError: See `PictureReader.require_places`; never for a model of text.
+        """
+        if self._pictures is not None:
+            self._pictures.require_places(tokens, messages)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """Tokens of a text that no template goes round; names of special tokens are those."""
@@ -148,7 +155,8 @@ class ChatTemplateRenderer:
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
     ) -> tuple[int, ...]:
         """See `ChatRenderer.render_chat`. The run's reply prefix is for environments alone."""
-        return tuple(self._template.tokens(self._template.text(messages, tools=tools)))
+        tokens = self._template.tokens(self._template.text(messages, tools=tools))
+        return tuple(self._with_pictures(tokens, pictures_of(messages)))
 
     def extend(
         self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
@@ -181,7 +189,8 @@ class ChatTemplateRenderer:
         text = self._template.added_text(reading, reply, messages, tools=tools)
         if text is None:
             return None
-        end, *added = self._template.tokens(text)
+        end, *written = self._template.tokens(text)
+        added = self._with_pictures(written, pictures_of(messages))
         return (*prompt, *action, *(() if action[-1:] == (end,) else (end,)), *added)
 
     def reader(

@@ -24,6 +24,8 @@ class Composed:
     """Settings of verl that decide what a run takes."""
 
     device: Device
+    trains: bool
+    """Whether weights are changed, and not evaluated or served alone."""
     num_nodes: int
     workers_of_a_node: int
     num_engine_workers: int
@@ -74,8 +76,13 @@ class Composed:
         return self.num_engine_workers > 0
 
 
-def compose(run: RunConfig, device: Device) -> Composed:
+def compose(run: RunConfig, device: Device, *, trains: bool = True) -> Composed:
     """Read verl's settings for `run`.
+
+    Args:
+        run: The run.
+        device: `"cpu"` or `"gpu"`.
+        trains: Whether it is trained, and not its model evaluated or served alone.
 
     Raises:
         ConfigError: If the `[verl]` table cannot be.
@@ -84,12 +91,12 @@ def compose(run: RunConfig, device: Device) -> Composed:
     from longhaul_trainer.verl.settings import settings_without_files
 
     # A run that may not be trained is evaluated; who starts a training has refused it before.
-    evaluates = bool(run.training_problems())
+    evaluates = not trains or bool(run.training_problems())
     settings = settings_without_files(run, device=device, only_validate=evaluates)
-    return read(settings, run, device)
+    return read(settings, run, device, trains=trains)
 
 
-def read(settings: DictConfig, run: RunConfig, device: Device) -> Composed:
+def read(settings: DictConfig, run: RunConfig, device: Device, *, trains: bool = True) -> Composed:
     """As `compose`, of settings that are there.
 
     Raises:
@@ -114,6 +121,7 @@ def read(settings: DictConfig, run: RunConfig, device: Device) -> Composed:
     attention = str(setting("actor_rollout_ref.model.override_config.attn_implementation", ""))
     return Composed(
         device=device,
+        trains=trains,
         num_nodes=num_nodes,
         workers_of_a_node=workers,
         num_engine_workers=int(setting(f"{ROLLOUT}.nnodes"))

@@ -15,9 +15,9 @@ LOGS_BYTES = 1.0 * GIB
 STORED_STEP_BYTES = 3_000
 """A step in the store, but for its replies: an observation of 1.1 KB, its tokens, its numbers and
 what its prompts add. Prompts repeat what came before, and are not stored again."""
-STORED_REPLY_TOKEN_BYTES = 14
-"""A reply's token there: its text, its id and two logprobs. Both are measured: 5.1 KB a step with
-replies of 156 tokens (`benchmarks/store_size.py`)."""
+STORED_REPLY_TOKEN_BYTES = 17
+"""A reply's token there: its text, its id, two logprobs and an entropy. Both are measured: 5.6 KB a
+step with replies of 156 tokens (`benchmarks/store_size.py`)."""
 REMOVED_STEP_BYTES = 600
 """What `[retention]` leaves of a step; measured there too."""
 
@@ -56,6 +56,8 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
         composed: Its settings of verl.
         size: Of the policy; of no parameters where it is not known.
         critic: Of the critic; None without one.
+
+    Where nothing is trained, no checkpoint and no model is written.
     """
     trained = size.num_trained(composed.lora_rank, composed.lora_targets)
     adapter = trained if composed.lora_rank else 0
@@ -74,8 +76,8 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
     number = composed.parameter_bytes
     return Disk(
         checkpoint=float(number * numbers),
-        num_checkpoints=run.checkpoint.keep_last + num_best + 1,
-        models=float(number * whole * (1 + num_best)),
+        num_checkpoints=run.checkpoint.keep_last + num_best + 1 if composed.trains else 0,
+        models=float(number * whole * (1 + num_best)) if composed.trains else 0.0,
         most_stored=_most_stored(run),
     )
 

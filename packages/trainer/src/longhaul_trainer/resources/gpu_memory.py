@@ -91,7 +91,10 @@ def gpu_memory(
         size: Of the policy.
         critic: Of the critic, all of which is trained; None without one.
         longest_call: Tokens of prompt and reply.
+
+    Where nothing is trained there are no moments, gradients, activations and logits.
     """
+    learns = float(composed.trains)
     shards, number = composed.num_shards, composed.parameter_bytes
     trained = size.num_trained(composed.lora_rank, composed.lora_targets)
     whole = size.num_parameters + (trained if composed.lora_rank else 0)
@@ -116,12 +119,12 @@ def gpu_memory(
     cache = 2 * composed.engine_bytes * size.num_layers * size.key_value_width * longest_call
     return GpuMemory(
         weights=number * whole / shards,
-        moments=2 * number * trained / shards,
+        moments=learns * 2 * number * trained / shards,
         critic=0.0 if critic is None else 4 * number * critic.num_parameters / shards,
-        gradients=number * trained / shards,
+        gradients=learns * number * trained / shards,
         gathered=gathered,
-        activations=activations + mask,
-        logits=_logit_bytes(composed, size, tokens),
+        activations=learns * (activations + mask),
+        logits=learns * _logit_bytes(composed, size, tokens),
         engine_weights=composed.engine_bytes * size.num_parameters / composed.tensor_parallel_size,
         engine_cache=cache / composed.tensor_parallel_size,
         engine_share=0.0 if composed.engine_is_apart else composed.gpu_share,

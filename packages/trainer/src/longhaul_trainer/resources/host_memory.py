@@ -106,7 +106,7 @@ def _on_cpu(
     moment, 4 bytes each, and copy, engine, cache and micro-batch of its own; engines that stand
     alone are further workers. For the tokens of a micro-batch `ACTIVATION_BYTES` a layer and
     hidden unit, and for those of its replies logits and their gradient, 4 bytes each, over the
-    vocabulary.
+    vocabulary. Where nothing is trained there are no gradients, moments, activations and logits.
     """
     workers, rollout = composed.workers_of_a_node, run.rollout
     engines = composed.num_engine_workers or workers
@@ -114,7 +114,7 @@ def _on_cpu(
     reference = 4 if composed.has_reference and not composed.lora_rank else 0
     whole = 4 if workers > 1 else 0
     parameter_bytes = 4 + reference + workers * (4 + whole) + engines * composed.engine_bytes
-    trained_bytes = 12 + workers * whole
+    trained_bytes = 12 + workers * whole if composed.trains else 0
     critic_bytes = 0 if critic is None else 16 * critic.num_parameters
     tokens = composed.micro_batch_tokens
     row_tokens = rollout.max_prompt_tokens + rollout.max_reply_tokens
@@ -125,7 +125,8 @@ def _on_cpu(
     return (
         PROCESSES_BYTES + (workers + composed.num_engine_workers - 1) * WORKER_BYTES + loops,
         float(parameter_bytes * size.num_parameters + trained_bytes * trained + critic_bytes),
-        workers * (activations + logits) + engines * run.engine.memory_gib * GIB,
+        engines * run.engine.memory_gib * GIB
+        + (workers * (activations + logits) if composed.trains else 0.0),
     )
 
 

@@ -50,19 +50,22 @@ class Needs:
     """Of a training step; None on a CPU, and of an unknown model."""
 
 
-def needs_of(run: RunConfig, *, device: Device, gpu: str | None = None) -> Needs:
+def needs_of(
+    run: RunConfig, *, device: Device, gpu: str | None = None, trains: bool = True
+) -> Needs:
     """What `run` takes.
 
     Args:
         run: With absolute paths.
         device: `"cpu"` or `"gpu"`.
         gpu: The driver's name of this machine's GPUs, for the estimate of time; None for none.
+        trains: Whether it is trained, and not its model evaluated or served alone.
 
     Raises:
         ConfigError: If the `[verl]` table cannot be.
         MachineError: If verl is not installed, or is another one.
     """
-    composed = compose(run, device)
+    composed = compose(run, device, trains=trains)
     size = size_or_none(run.model.path)
     unknown = [] if size is not None else [("model.path", run.model.path)]
     critic = None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.records import LeaseOutcome, LeaseRecord
@@ -69,13 +70,15 @@ class LeaseLog:
         await self._write_newest()
 
     async def _write(self, leases: Leases) -> None:
+        beat_at = time.monotonic() + _HEARTBEAT_SECONDS
         while True:
-            try:
-                async with asyncio.timeout(_HEARTBEAT_SECONDS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(beat_at - time.monotonic()):
                     await self._something.wait()
-            except TimeoutError:
+            if time.monotonic() >= beat_at:  # others may begin and end all the time
                 for offer, lease in leases.held:
                     self.note(offer, lease, None)
+                beat_at = time.monotonic() + _HEARTBEAT_SECONDS
             await self._write_newest()
 
     async def _write_newest(self) -> None:

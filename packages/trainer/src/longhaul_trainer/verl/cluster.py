@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import ray
 
@@ -46,24 +47,20 @@ def connected(
         files: That every node of a cluster must see.
 
     Raises:
-        MachineError: If the cluster cannot be reached, lacks what the run asks for, or is not
-            the same on every node.
+        MachineError: If Ray does not start, or the cluster cannot be reached, lacks what the run
+            asks for, or is not the same on every node.
     """
     resources, composed = run.resources, compose(run, device)
     with _folder_of_sockets():
         if resources.ray_address is not None:
             _join(resources.ray_address, device=device)
         else:
-            ray.init(
-                address="local",
+            _start(
                 num_cpus=ray_processors(composed).total,
                 num_gpus=resources.num_workers + resources.num_engine_workers
                 if device == "cpu"
                 else None,
                 object_store_memory=OBJECT_STORE_BYTES if device == "cpu" else None,
-                include_dashboard=False,
-                log_to_driver=True,
-                configure_logging=False,
                 runtime_env=None if python is None else {"py_executable": shlex.quote(str(python))},
             )
         try:
@@ -94,6 +91,28 @@ def _folder_of_sockets() -> Generator[None]:
             yield
         finally:
             del os.environ[name]
+
+
+def _start(**options: Any) -> None:  # noqa: ANN401  Ray's own
+    """Start a Ray of this machine alone; Ray gives each of its processes 30 seconds to answer."""
+    try:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=True,
+            configure_logging=False,
+            **options,
+        )
+    except Exception as error:
+        # Ray raises `Exception` itself where its processes are too slow.
+        if type(error) is Exception or isinstance(error, OSError | RuntimeError):
+            reason = str(error).strip().splitlines()[-1:] or [repr(error)]
+            raise MachineError(
+                f"Ray did not start on this machine ({reason[0]}); end what else keeps its "
+                "processors busy and start again; Ray's logs are in ray/session_latest/logs of "
+                "RAY_TMPDIR, or /tmp"
+            ) from error
+        raise
 
 
 def _join(address: str, *, device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -11,7 +12,7 @@ from verl.workers.rollout.replica import TokenOutput
 
 from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
 from longhaul_core.types import FinishReason
-from longhaul_trainer.rendering.pictures import PictureReader
+from longhaul_trainer.rendering.pictures import PictureReader, pictures_of
 from longhaul_trainer.verl.client import QUEUE_SECONDS, EngineClient
 
 
@@ -51,7 +52,7 @@ class EnginePolicy:
             episode_id,
             prompt_ids=list(prompt.tokens),
             sampling_params=self._asked(sampling),
-            **self._shown(prompt),
+            **await self._shown(prompt),
         )
         return self._completion(output, sampling)
 
@@ -77,15 +78,17 @@ class EnginePolicy:
             prompt_ids=list(prompt.tokens),
             sampling_params=self._asked(sampling),
             on_tokens=hand_on,
-            **self._shown(prompt),
+            **await self._shown(prompt),
         )
         completion = self._completion(output, sampling)
         if num_handed < len(completion.action_tokens):  # it was interrupted, see `client.py`
             on_tokens(completion.action_tokens[num_handed:])
         return completion
 
-    def _shown(self, prompt: Prompt) -> dict[str, Any]:
+    async def _shown(self, prompt: Prompt) -> dict[str, Any]:
         """The prompt's pictures by verl's name; nothing for a model of text.
+
+        Those that are not kept are decoded in a thread: a screenshot takes 10 ms.
 
         Raises:
             ValueError: They are not those that the tokens have places for.
@@ -93,8 +96,9 @@ class EnginePolicy:
         if self._pictures is None:
             return {}
         self._pictures.require_places(prompt.tokens, prompt.messages)
-        images = self._pictures.images(prompt.messages)
-        return {"image_data": images} if images else {}
+        if not pictures_of(prompt.messages):
+            return {}
+        return {"image_data": await asyncio.to_thread(self._pictures.images, prompt.messages)}
 
     def _asked(self, sampling: Sampling) -> dict[str, object]:
         """By vLLM's names."""

@@ -1,7 +1,8 @@
 """What verl loads in every one of its processes, through the entry-point group `verl.plugins`.
 
 verl imports this module and calls nothing, so importing it is what registers. Off the
-CPU platform it registers nothing: workers, engines and servers of a GPU run are verl's own.
+CPU platform it registers nothing: the few subclasses of a GPU run are registered where they are
+(`policy_worker`, `critic_worker`, `engine_server`, `weight_transfer`).
 """
 
 import os

@@ -158,10 +158,10 @@ def check_altered_sampling(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_unread_pictures(evidence: Evidence, tally: Tally) -> None:
-    """No trained call of a program has pictures, since the gateway takes none yet.
+    """The prompt of a trained call of a program has a place for each picture of its messages.
 
-    Where an episode loop composed the prompt, a model that reads pictures was shown them, and a
-    model of text has them left out.
+    Without one the model was not shown it, as by a model of text, for which the gateway refuses the
+    call. An episode loop leaves pictures out for such a model, by design.
     """
     with_pictures = {key_of(one): one for one in evidence.pictures}
     for key, call in evidence.calls.items():
@@ -171,12 +171,17 @@ def check_unread_pictures(evidence: Evidence, tally: Tally) -> None:
         if pictures is not None and pictures.removed:
             tally.skip("its pictures, if it had any, were removed by the run's retention")
             continue
+        number = 0 if pictures is None else len(pictures.prompt)
+        places = evidence.picture_places.get(key) if number else 0
+        if places is None:
+            tally.skip(PRUNED)
+            continue
         tally.checked()
-        number = 0 if pictures is None else len(pictures.shown | pictures.from_tools)
-        if number:
+        if places != number:
             tally.found(
-                f"{number} {'picture' if number == 1 else 'pictures'} in its messages",
-                expected="none: its row holds the tokens of the text alone",
+                f"{number} {'picture' if number == 1 else 'pictures'} in its messages, and places "
+                f"for {places} in its prompt's tokens",
+                expected="a place for each: what has none is not shown to the model",
                 training_step=evidence.training_step,
                 episode_id=call.episode_id,
                 step_index=call.step_index,
@@ -199,7 +204,17 @@ def _check_measured_agreement(evidence: Evidence, tally: Tally, largest: float) 
 
 
 def check_pictures(evidence: Evidence, tally: Tally) -> None:
-    """A call was shown the pictures of its own and earlier observations, and those of tools."""
+    """A call was shown the pictures of its own and earlier observations, and those of tools.
+
+    What a program shows in a call that is not trained need be in no observation, since the call
+    begins no step; later calls may go on from it.
+    """
+    of_program = {
+        key_of(call)
+        for episode in (*evidence.episodes, *evidence.greedy.episodes)
+        for call in episode.calls
+        if call.continuation is not None and not call.trained
+    }
     episode_id = ""
     seen: set[str] = set()
     for call in evidence.pictures:
@@ -209,6 +224,9 @@ def check_pictures(evidence: Evidence, tally: Tally) -> None:
         if call.episode_id != episode_id:
             episode_id, seen = call.episode_id, set[str]()
         seen |= call.observed | call.from_tools
+        if key_of(call) in of_program:
+            seen |= call.shown
+            continue
         tally.checked(len(call.shown))
         for stray in sorted(call.shown - seen):
             tally.found(
@@ -245,7 +263,7 @@ RULES = (
     ),
     Rule(
         name="unread_pictures",
-        claim="no trained call of a program has pictures, which it would not be shown",
+        claim="trained calls of programs were shown the pictures that they have",
         check=check_unread_pictures,
     ),
     Rule(

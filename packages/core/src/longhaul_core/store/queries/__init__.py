@@ -87,6 +87,7 @@ from longhaul_core.store.queries.metrics import (
     evaluations,
     metric_names,
     metric_series,
+    token_ids_of,
     token_pieces,
     training_curve,
 )
@@ -310,6 +311,7 @@ __all__ = [
     "storage_stats",
     "store_cursor",
     "token_credits",
+    "token_ids_of",
     "token_pieces",
     "training_curve",
     "training_steps",

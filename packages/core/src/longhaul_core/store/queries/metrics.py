@@ -25,6 +25,7 @@ __all__ = [
     "evaluations",
     "metric_names",
     "metric_series",
+    "token_ids_of",
     "token_pieces",
     "training_curve",
 ]
@@ -164,6 +165,22 @@ def evaluations(
     if split is not None:
         statement = statement.where(EvaluationRow.split == split)
     return [EvaluationResult(*row) for row in session.execute(statement)]
+
+
+def token_ids_of(session: Session, *, run_id: str, pieces: Collection[bytes]) -> list[int]:
+    """The token ids that stand for exactly these bytes, ascending; those that the run named alone.
+
+    Args:
+        session: Only read from.
+        run_id: The run whose tokenizer is meant.
+        pieces: A few.
+    """
+    statement = (
+        select(TokenPieceRow.token_id)
+        .where(TokenPieceRow.run_id == run_id, TokenPieceRow.piece.in_(pieces))
+        .order_by(TokenPieceRow.token_id)
+    )
+    return list(session.scalars(statement))
 
 
 def token_pieces(session: Session, *, run_id: str, token_ids: Collection[int]) -> dict[int, bytes]:

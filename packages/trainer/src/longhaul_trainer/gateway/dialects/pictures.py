@@ -12,7 +12,9 @@ __all__ = ["picture_of_base64", "picture_of_url"]
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(;[^;,]*)*?;base64,", re.IGNORECASE)
 _URL_SAFE = str.maketrans("-_", "+/")
 """Of the other alphabet of base64, in which Google's client sends."""
-_UNDERSTOOD = "a PNG, JPEG or WebP image as a data URL, data:image/png;base64,…"
+_IMAGE = "a PNG, JPEG or WebP image"
+_AS_URL = f"{_IMAGE} as a data URL, data:image/png;base64,…"
+_AS_BASE64 = f"{_IMAGE} as base64"
 
 
 def picture_of_url(url: str, *, place: str) -> Picture:
@@ -23,8 +25,8 @@ def picture_of_url(url: str, *, place: str) -> Picture:
     """
     head = _DATA_URL.match(url)
     if head is None:
-        raise refusal(place, url, f"{_UNDERSTOOD}: the gateway fetches nothing", kind="unsupported")
-    return picture_of_base64(url[head.end() :], place=place)
+        raise refusal(place, url, f"{_AS_URL}: the gateway fetches nothing", kind="unsupported")
+    return _picture(url[head.end() :], place=place, understood=_AS_URL)
 
 
 def picture_of_base64(data: str, *, place: str) -> Picture:
@@ -33,14 +35,18 @@ def picture_of_base64(data: str, *, place: str) -> Picture:
     Raises:
         ApiError: It is none of PNG, JPEG and WebP.
     """
+    return _picture(data, place=place, understood=_AS_BASE64)
+
+
+def _picture(data: str, *, place: str, understood: str) -> Picture:
     padded = data.translate(_URL_SAFE) + "=" * (-len(data) % 4)
     try:
         decoded = base64.b64decode(padded, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise refusal(place, data, f"{_UNDERSTOOD} ({error})") from error
+        raise refusal(place, data, f"{understood} ({error})") from error
     media_type = _media_type(decoded)
     if media_type is None:
-        raise refusal(place, data, f"{_UNDERSTOOD}; its bytes are none of these")
+        raise refusal(place, data, f"{understood}; its bytes are none of these")
     return Picture.of(decoded, media_type=media_type)
 
 

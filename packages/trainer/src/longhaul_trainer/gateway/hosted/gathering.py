@@ -86,6 +86,7 @@ class Vendor(Protocol):
 
         Raises:
             msgspec.DecodeError: It is not of the vendor's form.
+            ApiError: It is an error.
         """
         ...
 
@@ -94,7 +95,7 @@ class Vendor(Protocol):
 
         Raises:
             msgspec.DecodeError: It is not of the vendor's form.
-            StreamError: The vendor reports an error in mid-stream.
+            ApiError: The vendor reports an error in mid-stream.
         """
         ...
 

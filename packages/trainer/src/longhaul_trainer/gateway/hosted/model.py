@@ -15,7 +15,7 @@ from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, 
 from longhaul_trainer.gateway.hosted.anthropic_client import AnthropicVendor
 from longhaul_trainer.gateway.hosted.endpoint import Endpoint
 from longhaul_trainer.gateway.hosted.gathering import GatheredReply, Vendor
-from longhaul_trainer.gateway.hosted.openai_client import OpenAIVendor
+from longhaul_trainer.gateway.hosted.openai_client import OLDER_NAME, OpenAIVendor
 from longhaul_trainer.gateway.upstream import UpstreamAnswer
 
 __all__ = ["HostedModel", "pause_before", "retry_after"]
@@ -27,7 +27,7 @@ SHOWN_CHARACTERS = 400
 """Of an endpoint's answer, in messages."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 NEWER_NAME = "max_completion_tokens"
-"""What OpenAI's newer models demand in the place of `max_tokens`."""
+"""What OpenAI's newer models demand in the place of `OLDER_NAME`."""
 
 
 class _Retry(Exception):
@@ -127,6 +127,8 @@ class HostedModel:
                         for delta in self._read(self._vendor.event, data, reply):
                             num_handed_on += 1
                             on_delta(delta)
+        except aiohttp.ConnectionTimeoutError as error:
+            raise _Retry(f"the connection failed: none within {CONNECT_SECONDS:g} s") from error
         except TimeoutError as error:
             limit = self.endpoint.deadline_seconds
             raise self._failed(f"no answer within {limit:g} s (deadline_seconds)") from error
@@ -185,8 +187,7 @@ class HostedModel:
             isinstance(vendor, OpenAIVendor)
             and response.status == 400
             and NEWER_NAME.encode() in said
-            and vendor.longest in body
-            and vendor.longest != NEWER_NAME
+            and OLDER_NAME in body  # whatever the answer to another request has changed meanwhile
         ):
             vendor.longest = NEWER_NAME
             raise _Retry(message, pause=0.0)

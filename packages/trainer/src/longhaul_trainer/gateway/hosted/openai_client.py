@@ -12,8 +12,10 @@ from longhaul_core.types import FinishReason, Message, Picture, Tool
 from longhaul_trainer.gateway.exchange import ApiError, ChatRequest, Delta, Usage
 from longhaul_trainer.gateway.hosted.gathering import GatheredReply
 
-__all__ = ["OpenAIVendor", "picture_data", "schema_of"]
+__all__ = ["OLDER_NAME", "OpenAIVendor", "picture_data", "schema_of"]
 
+OLDER_NAME = "max_tokens"
+"""Of the longest reply; most servers know it."""
 _DONE = b"[DONE]"
 
 
@@ -68,8 +70,8 @@ class OpenAIVendor:
     path = "/chat/completions"
 
     def __init__(self) -> None:
-        """Longest replies are asked for by the older name, which most servers know."""
-        self.longest = "max_tokens"
+        """Longest replies are asked for by the older name."""
+        self.longest = OLDER_NAME
         """OpenAI's own reasoning models want `max_completion_tokens`."""
 
     def headers(self, key: str | None) -> dict[str, str]:
