@@ -48,8 +48,8 @@ class Actor:
 
 
 @asynccontextmanager
-async def node() -> AsyncGenerator[Any]:
-    keeper = INTERNALS["_Keeper"](SPEC.to_json())
+async def node(*, is_here: bool = False) -> AsyncGenerator[Any]:
+    keeper = INTERNALS["_Keeper"](SPEC.to_json(), is_here=is_here)
     try:
         address: str = cast("Any", ray).util.get_node_ip_address()
         yield INTERNALS["_Node"](
@@ -93,12 +93,32 @@ async def test_each_connection_leads_to_its_worker_and_messages_of_any_size_pass
 
 
 @in_event_loop
+async def test_on_the_servers_own_node_a_worker_is_reached_by_a_unix_socket() -> None:
+    async with node(is_here=True) as here, asyncio.timeout(60):
+        worker = await started(here)
+        (reset,) = await answers(worker, RESET)
+        assert not reset.failed
+        (stepped,) = await answers(worker, Call(Verb.STEP, 0, "x" * 2**20))
+        assert not stepped.failed
+        line: Any = vars(cast("object", vars(worker)["_line"]))["_transport"]
+        assert line.get_extra_info("socket").family == socket.AF_UNIX
+
+        reply = await here.actor.start.remote()
+        with pytest.raises(EnvironmentFailure, match="cannot be connected to"):
+            await INTERNALS["_connected"](here, reply._replace(key=bytes(len(reply.key))))
+        worker.kill("was killed by the test")
+        assert "was killed by the test" in await worker.ended
+    with pytest.raises(EnvironmentFailure, match="ConnectionRefusedError"):
+        await INTERNALS["_connected"](here, reply)
+
+
+@in_event_loop
 async def test_who_does_not_know_the_key_of_a_worker_reaches_none() -> None:
     async with node() as here, asyncio.timeout(60):
         reply = await here.actor.start.remote()
         wrong = bytes(len(reply.key))
         for sent in (wrong, b"short", b"\xff" * 100, reply.key[:-1], reply.key[:-1] + b"\n"):
-            reader, writer = await asyncio.open_connection(here.address, reply.port)
+            reader, writer = await asyncio.open_connection(here.address, reply.door)
             writer.write(sent)
             writer.write_eof()
             with pytest.raises(ConnectionResetError):
@@ -143,7 +163,7 @@ async def test_a_worker_that_accepts_a_connection_and_says_nothing_is_let_go(
         port: int = server.sockets[0].getsockname()[1]
         async with server:
             with pytest.raises(EnvironmentFailure, match=f"at port {port}: TimeoutError"):
-                await INTERNALS["_connected"](here, reply._replace(port=port))
+                await INTERNALS["_connected"](here, reply._replace(door=port))
             await ended.wait()
 
 
@@ -172,7 +192,7 @@ async def test_no_more_than_a_number_of_visitors_wait_at_the_door(
     monkeypatch.setattr(ray_workers, "_MOST_VISITORS", 2)
     async with node() as here, asyncio.timeout(60):
         reply = await here.actor.start.remote()
-        visitors = [await asyncio.open_connection(here.address, reply.port) for _ in range(3)]
+        visitors = [await asyncio.open_connection(here.address, reply.door) for _ in range(3)]
         refused = asyncio.create_task(visitors[2][0].read())
         assert await asyncio.wait_for(refused, 5) == b""
         visitors[0][1].close()

@@ -4,9 +4,10 @@ On its node the actor is a `ProcessBackend`, so a worker is killed with all that
 measured, as on a lone machine; if the actor or its node is lost, so are its workers. The actors
 reserve no processors: reserved ones would keep a training run's own workers from being placed.
 
-What is asked of a worker takes a TCP connection of its own, since a call of an actor costs more
-than a hundred steps. It begins with the worker's key; the actor then hands the connection to the
-worker's process and has no more part in it.
+What is asked of a worker takes a connection of its own, since a call of an actor costs more than a
+hundred steps: a Unix socket on the server's own node, TCP to every other. It begins with the
+worker's key; the actor then hands the connection to the worker's process and has no more part in
+it.
 """
 
 import asyncio
@@ -69,8 +70,8 @@ class _Started(NamedTuple):
     """A worker that an actor has started."""
 
     number: int
-    port: int
-    """Where the actor listens."""
+    door: int | bytes
+    """Where the actor listens: a port, or the abstract address of a Unix socket."""
     key: bytes
     """What the connection to this worker begins with."""
 
@@ -78,8 +79,10 @@ class _Started(NamedTuple):
 class _Keeper:
     """The actor: keeps the workers of its node. Nothing raises through Ray."""
 
-    def __init__(self, spec_json: str) -> None:
+    def __init__(self, spec_json: str, *, is_here: bool = False) -> None:
         self._backend = ProcessBackend(spec_json, apart=True)
+        self._is_here = is_here
+        """Whether it is on the node of the server."""
         self._workers: dict[int, ProcessWorker] = {}
         self._by_key: dict[bytes, ProcessWorker] = {}
         """Those that nobody has connected to."""
@@ -92,7 +95,7 @@ class _Keeper:
         """A new worker, or why there is none."""
         try:
             if self._door is None:
-                self._door = socket.create_server((cast("Any", ray).util.get_node_ip_address(), 0))
+                self._door = _unix_door() if self._is_here else _tcp_door()
                 self._door.setblocking(False)
                 self._begin(self._let_in(self._door))
             worker = await self._backend.start_worker()
@@ -103,7 +106,8 @@ class _Keeper:
         key = secrets.token_bytes(_KEY_BYTES)
         self._by_key[key] = worker
         worker.ended.add_done_callback(lambda _: self._by_key.pop(key, None))
-        return _Started(self._num_started, self._door.getsockname()[1], key)
+        name = self._door.getsockname()
+        return _Started(self._num_started, name if self._is_here else name[1], key)
 
     async def ended(self, number: int) -> str:
         """How a worker ended, as soon as it has."""
@@ -163,9 +167,22 @@ class _Keeper:
                 worker = self._by_key.pop(key, None)
                 if worker is None:
                     return
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if not self._is_here:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 await loop.sock_sendall(connection, framed(Kind.ANSWER))
                 worker.hand_over(connection)
+
+
+def _tcp_door() -> socket.socket:
+    return socket.create_server((cast("Any", ray).util.get_node_ip_address(), 0))
+
+
+def _unix_door() -> socket.socket:
+    """One whose address the kernel chooses; it has no file, and is gone with its socket."""
+    door = socket.socket(socket.AF_UNIX)
+    door.bind("")
+    door.listen()
+    return door
 
 
 @dataclass(eq=False, slots=True)
@@ -326,6 +343,7 @@ class RayBackend:
         """
         listed = cast("list[dict[str, Any]]", await asyncio.to_thread(ray.nodes))
         living = {node["NodeID"]: node for node in listed if node["Alive"]}
+        here = str(cast("Any", ray).get_runtime_context().get_node_id())
         for gone in [key for key in self._nodes if key not in living or self._nodes[key].is_lost]:
             del self._nodes[gone]
         for node_id, node in living.items():
@@ -334,7 +352,7 @@ class RayBackend:
                     id=node_id,
                     address=node["NodeManagerAddress"],
                     num_processors=node["Resources"].get("CPU", 0.0),
-                    actor=_keeper_on(node_id, self._spec_json),
+                    actor=_keeper_on(node_id, self._spec_json, is_here=node_id == here),
                 )
         if not self._nodes:
             raise EnvironmentFailure("Ray's cluster has no living node")
@@ -346,9 +364,7 @@ async def _connected(node: _Node, started: _Started) -> WorkerProcess:
     line: WorkerProcess | None = None
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            transport, line = await asyncio.get_running_loop().create_connection(
-                WorkerProcess, node.address, started.port
-            )
+            transport, line = await _line_to(node, started.door)
             transport.write(started.key)
             await line.greeting()
     except (EnvironmentFailure, OSError) as error:  # TimeoutError is an OSError
@@ -357,16 +373,30 @@ async def _connected(node: _Node, started: _Started) -> WorkerProcess:
         node.actor.kill.remote(started.number, "was ended, since nobody reached it,")
         node.actor.ended.remote(started.number)  # after which the actor forgets it
         raise EnvironmentFailure(
-            f"the node {node.address} cannot be connected to at port {started.port}: {error!r}; "
+            f"the node {node.address} cannot be connected to at port {started.door}: {error!r}; "
             "the server must run on a machine of the cluster's network"
         ) from error
     return line
 
 
-def _keeper_on(node_id: str, spec_json: str) -> Any:  # noqa: ANN401  Ray's handle has no type
+async def _line_to(node: _Node, door: int | bytes) -> tuple[asyncio.WriteTransport, WorkerProcess]:
+    loop = asyncio.get_running_loop()
+    if isinstance(door, int):
+        return await loop.create_connection(WorkerProcess, node.address, door)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, cast("Any", door))
+        return await loop.create_unix_connection(WorkerProcess, sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _keeper_on(node_id: str, spec_json: str, *, is_here: bool) -> Any:  # noqa: ANN401  Ray's handle has no type
     keeper: Any = ray.remote(_Keeper)
     return keeper.options(
         num_cpus=0,
         max_concurrency=_MOST_CALLS,
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-    ).remote(spec_json)
+    ).remote(spec_json, is_here=is_here)
