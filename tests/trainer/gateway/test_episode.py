@@ -692,7 +692,8 @@ def test_what_a_function_reports_after_the_end_changes_nothing(stage: Stage) -> 
     """One that was left behind goes on while a grader works."""
 
     async def program(one: Played) -> None:
-        await one.chat("a", longhaul={"reward": 0.5})
+        await one.chat("a")
+        one.episode.report(CreditReport(reward=0.5))
         one.episode.report_reward(1.0)
         await one.episode.close()
         with pytest.raises(ApiError, match="the episode is over: it has ended"):
