@@ -4,7 +4,7 @@ import os
 import resource
 import sqlite3
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -360,3 +360,26 @@ def test_an_answer_is_of_one_state_of_the_store(
     assert all(call.messages for step in episode.steps for call in step.calls)
     with Session(engine) as session, pytest.raises(LookupError):
         queries.get_episode(session, episode_id=episode_id)
+
+
+def test_readers_that_come_again_open_no_further_connections(store: str) -> None:
+    with StoreWriter(store) as writer:
+        writer.write([run_started(), *make_training_step(1)])
+    engine = read_only_engine(store)
+    num_opened = 0
+
+    def count(*_: object) -> None:
+        nonlocal num_opened
+        num_opened += 1
+
+    event.listen(engine, "connect", count)
+    counts: list[int] = []
+    for _ in range(2):
+        with ExitStack() as readers:
+            for _ in range(10):
+                session = readers.enter_context(Session(engine))
+                assert len(queries.list_runs(session)) == 1
+        counts.append(num_opened)
+    engine.dispose()
+
+    assert counts == [9, 9], "the first was opened to look at the schema"

@@ -46,6 +46,10 @@ VERSION_TABLE = "longhaul_schema"
 DEVELOPMENT_VERSIONS = frozenset(f"{number:04}" for number in range(1, 10))
 """Schemas of the time before the first release."""
 
+_MOST_CONNECTIONS = 15
+"""Of an engine, all of them kept: for one that is opened for a request PostgreSQL begins a process,
+and SQLite reads its whole schema."""
+
 _MIGRATION_LOCK = 0x10D6_4A01  # any number, the same in every process
 
 
@@ -109,7 +113,13 @@ def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
         path = Path(str(url.database))
         if not path.exists():
             raise StoreError(f"there is no store at {where}: start a run, or name another one")
-        engine = create_engine(url, creator=lambda: _connect_read_only(path), poolclass=QueuePool)
+        engine = create_engine(
+            url,
+            creator=lambda: _connect_read_only(path),
+            poolclass=QueuePool,
+            pool_size=_MOST_CONNECTIONS,
+            max_overflow=0,
+        )
         event.listen(engine, "begin", _begin_sqlite)
     else:
         # As in SQLite, the statements of a transaction see one state: an answer is of several.
@@ -216,6 +226,8 @@ def _postgresql_engine(url: URL, *, options: str = "") -> Engine:
             url,
             connect_args={"connect_timeout": 10, "options": f"{options} -c lock_timeout=30s"},
             pool_pre_ping=True,
+            pool_size=_MOST_CONNECTIONS,
+            max_overflow=0,
         )
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise StoreError(

@@ -244,8 +244,8 @@ class _Asked:
     def _estimate(self) -> float:
         """How many hits PostgreSQL expects; of a word in less than one step of a hundred, 0.5 %."""
         asked = text(f"EXPLAIN (FORMAT JSON) SELECT 1 FROM step_search s WHERE {self.match}")
-        [planned] = self.session.scalar(asked, {"query": self.given["query"]}) or [{}]
-        return float(planned["Plan"]["Plan Rows"])
+        planned: Any = self.session.scalar(asked, {"query": self.given["query"]})
+        return float(planned[0]["Plan"]["Plan Rows"])
 
     def span(self) -> tuple[int, int] | None:
         """The ids of the oldest and the newest hit, where the index has both at its ends.
