@@ -273,17 +273,20 @@ def test_a_zoom_holds_while_values_come_in(page: Page, tmp_path: Path) -> None:
             expect_true(page, chart, has_six)
             assert ranges(chart) == zoomed
 
-            for _ in range(10):
+            stayed: list[bool] = []
+            while True not in stayed and len(stayed) < 3:
+                settle(page)
                 area.hover(position={"x": 5, "y": 5})
                 area.hover()
-                with suppress(AssertionError):  # the point below is named
-                    shown = chart.locator(".hoverlayer .legend")
-                    expect(shown).to_be_visible(timeout=PATIENCE_MS // 10)
-                    break
-            area.dblclick()
+                shown = chart.locator(".hoverlayer .legend")
+                expect(shown).to_be_visible()  # the point below is named
+                area.dblclick()
+                page.wait_for_timeout(1_000)
+                stayed.append("/run?" in page.url)
+                if not stayed[-1]:  # a busy browser may hand on the second click too late to be one
+                    page.go_back()
+            assert stayed[-1]
             expect_true(page, chart, "chart => chart._fullLayout.xaxis.range[1] >= 6")
-            page.wait_for_timeout(1_000)
-            assert "/run?" in page.url
             run.finish()
 
 
