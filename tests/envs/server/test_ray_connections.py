@@ -108,7 +108,7 @@ async def test_on_the_servers_own_node_a_worker_is_reached_by_a_unix_socket() ->
             await INTERNALS["_connected"](here, reply._replace(key=bytes(len(reply.key))))
         worker.kill("was killed by the test")
         assert "was killed by the test" in await worker.ended
-    with pytest.raises(EnvironmentFailure, match="ConnectionRefusedError"):
+    with pytest.raises(EnvironmentFailure, match="at its Unix socket: ConnectionRefusedError"):
         await INTERNALS["_connected"](here, reply)
 
 

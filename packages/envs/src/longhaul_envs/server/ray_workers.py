@@ -372,8 +372,10 @@ async def _connected(node: _Node, started: _Started) -> WorkerProcess:
             line.kill()
         node.actor.kill.remote(started.number, "was ended, since nobody reached it,")
         node.actor.ended.remote(started.number)  # after which the actor forgets it
+        is_port = isinstance(started.door, int)
+        where = f"port {started.door}" if is_port else "its Unix socket"
         raise EnvironmentFailure(
-            f"the node {node.address} cannot be connected to at port {started.door}: {error!r}; "
+            f"the node {node.address} cannot be connected to at {where}: {error!r}; "
             "the server must run on a machine of the cluster's network"
         ) from error
     return line
