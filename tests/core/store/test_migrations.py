@@ -313,15 +313,15 @@ def test_views_show_the_lineage(store: str) -> None:
 def test_several_programs_may_create_a_store_at_once(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    address = str(tmp_path / "store.db")
+    addresses = [str(tmp_path / f"{number}.db") for number in range(30)]
     if kind == "postgresql":
-        address = str(request.getfixturevalue("empty_postgresql"))
+        addresses = [str(request.getfixturevalue("empty_postgresql"))]
 
     with ThreadPoolExecutor(max_workers=4) as pool:
-        for engine in pool.map(open_store, [address] * 4):
-            engine.dispose()
-
-    open_store(address, create=False).dispose()
+        for address in addresses:
+            for engine in pool.map(open_store, [address] * 4):
+                engine.dispose()
+            open_store(address, create=False).dispose()
 
 
 def test_an_old_archive_is_upgraded_in_a_copy(golden: Path, tmp_path: Path) -> None:

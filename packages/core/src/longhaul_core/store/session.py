@@ -11,6 +11,7 @@ once, without waiting, if another process had written in between.
 
 import os
 import sqlite3
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
@@ -238,13 +239,30 @@ def _postgresql_engine(url: URL, *, options: str = "") -> Engine:
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA page_size = 8192")  # a call mostly fits; new files only
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(cursor)
     # A commit survives the death of the process; the last ones may be lost with the power.
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.execute("PRAGMA cache_size = -65536")  # KiB
     cursor.execute("PRAGMA wal_autocheckpoint = 4000")
     cursor.close()
+
+
+def _write_ahead(cursor: DBAPICursor) -> None:
+    """Put the file into write-ahead mode.
+
+    A new file needs a lock for it, the one lock that SQLite itself does not wait for: of
+    several programs that create a store at once all but one would fail.
+    """
+    give_up = time.monotonic() + LOCK_WAIT_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
 
 
 def _begin_sqlite(connection: Connection) -> None:
