@@ -8,8 +8,10 @@ browser would otherwise draw the two apart.
 
 import codecs
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import cast
 
 from sqlalchemy import and_, or_, select
@@ -204,16 +206,10 @@ def call_tokens(
     whole = [join_tokens(part, pieces) for part in (prompt, reply)]
     texts, sizes = whole[0][0] + whole[1][0], whole[0][1] + whole[1][1]
     end = len(tokens) if stop is None else min(stop, len(tokens))
-    chosen: list[int] = []
-    begins, ends, place = len(tokens), len(tokens), 0
-    for index, size in enumerate(sizes):
-        if place < end and place + size > first:
-            begins = min(begins, place)
-            ends = place + size
-            chosen.append(index)
-        place += size
-    if not chosen:
-        begins = ends = min(first, len(tokens))
+    seams = list(accumulate(sizes, initial=0))  # where spans begin, and the end of the last
+    span = bisect_right(seams, first) - 1
+    after = max(span, bisect_left(seams, end))
+    begins, ends = seams[span], seams[after]
     in_reply = max(begins, len(prompt))
     return CallTokenSlice(
         first=begins,
@@ -221,8 +217,8 @@ def call_tokens(
         num_prompt_tokens=len(prompt),
         num_action_tokens=len(reply),
         ids=tokens[begins:ends],
-        texts=tuple(texts[index] for index in chosen),
-        sizes=tuple(sizes[index] for index in chosen),
+        texts=texts[span:after],
+        sizes=sizes[span:after],
         reply=None
         if in_reply >= ends
         else reply_tokens(found, pieces, first=in_reply - len(prompt), stop=ends - len(prompt)),
