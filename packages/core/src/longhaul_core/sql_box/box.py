@@ -83,7 +83,7 @@ def _run(
     request: dict[str, Any] = {
         "dialect": "sqlite" if sqlite else "postgresql",
         "store": _address(url),
-        "sql": sql.strip().rstrip(";").rstrip() if not without else sql,
+        "sql": sql.rstrip().rstrip(";").rstrip() if not without else sql,
         "relations": sorted(relation_names(url.get_backend_name())),
         "limits": asdict(limits),
         "without": sorted(without),
@@ -143,7 +143,7 @@ def _answer(request: dict[str, Any], limits: QueryLimits, *, kills: bool) -> lis
         child.communicate()
     if child.returncode != 0:
         raise _ended(child.returncode, problem, limits)
-    return output.splitlines()
+    return [line for line in output.split("\n") if line]  # a text may hold other ends of lines
 
 
 def _environment() -> dict[str, str]:

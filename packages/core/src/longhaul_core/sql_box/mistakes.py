@@ -77,7 +77,7 @@ def line_and_column(sql: str, position: int) -> tuple[int, int]:
 def pointed_at(sql: str, position: int) -> str:
     """The line of a place, and below it a mark under the place."""
     line, column = line_and_column(sql, position)
-    shown = sql.splitlines()[line - 1] if sql else ""
+    shown = sql.split("\n")[line - 1]
     first = max(0, column - 61)
     return f"{shown[first : first + 100]}\n{' ' * (column - 1 - first)}^"
 

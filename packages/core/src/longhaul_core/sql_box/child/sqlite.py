@@ -250,8 +250,7 @@ def _explained(
         return Refused("no other database can be attached", fence=Fence.ATTACH)
     if code is not None and code & 0xFF == sqlite3.SQLITE_BUSY:
         return Refused("another program holds the store: try again")
-    return Refused(
-        text,
-        position=position_of_syntax_error(text, request.sql, connection)
-        or position_of(text, request.sql),
-    )
+    position = position_of_syntax_error(text, request.sql, connection)
+    if position is None:
+        position = position_of(text, request.sql)
+    return Refused(text, position=position)
