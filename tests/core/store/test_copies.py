@@ -1,12 +1,15 @@
 """Tests for `longhaul_core.store.copies`: stores and runs are copied while they are written."""
 
 import sqlite3
+import time
 from collections.abc import Callable
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
@@ -194,3 +197,87 @@ def test_an_archive_stays_as_it_is_when_it_is_read(opened: Engine, tmp_path: Pat
         assert details(archive) == details(opened)
     assert (file.read_bytes(), file.stat().st_mtime_ns) == (held, written)
     assert [each.name for each in tmp_path.glob("archive*")] == ["archive.db"]
+
+
+def test_what_the_death_of_the_process_leaves_of_a_copy_says_so(
+    opened: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_EPISODES_PER_BATCH", 4)
+    target = open_store(tmp_path / "copy.db")
+    reader = open_store(tmp_path / "copy.db")
+    seen: list[tuple[str, str]] = []
+
+    def look(*_: object) -> None:
+        """Read what was committed before, which a death would leave."""
+        with Session(reader) as session:
+            seen.extend((run.status, run.message) for run in queries.list_runs(session))
+
+    event.listen(target, "commit", look)
+    copy_run(opened, target, run_id="run")
+
+    assert len(seen) == 4  # of ten episodes
+    assert {status for status, _ in seen} == {"failed"}
+    assert {message.split(":")[0] for _, message in seen} == {"its copy was cut short"}
+    assert details(target) == details(opened)
+    target.dispose()
+    reader.dispose()
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_what_others_write_meanwhile_hides_no_copied_text(
+    opened: Engine, tmp_path: Path, writer: StoreWriter
+) -> None:
+    file = tmp_path / "archive.db"
+    archive_run(opened, run_id="run", target=file)
+    maintenance.delete_run(opened, run_id="run", force=True)
+    maintenance.index_text(opened)
+    indexed: list[Future[int]] = []
+
+    def meanwhile(connection: Connection) -> None:
+        """Before the observations of the copy are committed, write and index later ones."""
+        own = text("SELECT count(*) FROM observations JOIN episodes e ON e.id = episode_id WHERE ")
+        if indexed or not connection.scalar(text(f"{own} e.run_id = 'run'")):
+            return
+        writer.write(make_training_step(5, run_id="other"))
+        indexed.append(pool.submit(maintenance.index_text, indexer))
+        with suppress(TimeoutError):
+            indexed[0].result(timeout=1.0)
+
+    indexer = open_store(opened.url)
+    event.listen(opened, "commit", meanwhile)
+    with ThreadPoolExecutor(1) as pool, opened_archive(file) as archive:
+        copy_run(archive, opened, run_id="run")
+        indexed[0].result(timeout=60)
+    event.remove(opened, "commit", meanwhile)
+    maintenance.index_text(opened)
+    with Session(opened) as session:
+        assert queries.search_steps(session, words="see", run_id="run").rows
+    indexer.dispose()
+
+
+def test_a_writer_has_its_turn_between_two_transactions_of_a_copy(
+    opened: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "_EPISODES_PER_BATCH", 4)
+    target = open_store(tmp_path / "copy.db")
+    held: list[tuple[str, float]] = []
+
+    def begins(_: Connection) -> None:
+        held.append(("begin", time.monotonic()))
+
+    def commits(_: Connection) -> None:
+        held.append(("commit", time.monotonic()))
+
+    event.listen(target, "begin", begins)
+    event.listen(target, "commit", commits)
+
+    copy_run(opened, target, run_id="run")
+
+    gaps = [
+        after - before
+        for (one, before), (other, after) in pairwise(held)
+        if (one, other) == ("commit", "begin")
+    ]
+    assert len(gaps) == 4
+    assert min(gaps) > 0.1  # a writer of SQLite looks at a lock ten times a second
+    target.dispose()

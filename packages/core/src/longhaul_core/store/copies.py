@@ -12,11 +12,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import Connection, Engine, Select, Table, func, select, text
+from sqlalchemy import Connection, Engine, Select, Table, func, select, text, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import describe_store, store_errors
-from longhaul_core.store.maintenance import delete_run
+from longhaul_core.store.maintenance import delete_run, short_transaction
 from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import (
     VERSION_TABLE,
@@ -26,6 +26,7 @@ from longhaul_core.store.session import (
     read_only_engine,
     write_transaction,
 )
+from longhaul_core.store.writer import as_writer
 from longhaul_core.store.writing.statements import insert
 
 __all__ = ["archive_run", "back_up", "copy_run", "opened_archive"]
@@ -34,6 +35,7 @@ _EPISODES_PER_BATCH = 50
 _NOT_OF_A_RUN = frozenset({"search_progress"})
 _SHARED = ("tasks", "tool_lists", "media", "panel_tasks")
 """Tables whose rows several runs may use; one that is there stays as it is."""
+_UNFINISHED = "its copy was cut short: delete the run here, and copy it again"
 
 
 def back_up(engine: Engine, target: Path) -> None:
@@ -116,12 +118,13 @@ def opened_archive(file: Path) -> Generator[Engine]:
 def copy_run(source: Engine, target: Engine, *, run_id: str) -> None:
     """Copy one run, as it is at one moment, from a store into another; on either database.
 
-    What an error leaves of a copy is deleted; what the death of the process leaves is deleted by
-    `maintenance.delete_run`, and the copy made again.
+    What an error leaves of a copy is deleted. What the death of the process leaves says `failed`,
+    with a message: delete it by `maintenance.delete_run`, and make the copy again.
 
     Args:
         source: Read from.
-        target: Written to, a few episodes in a transaction.
+        target: Written to, a few episodes in a transaction; other writers have their turn between
+            two.
         run_id: Which.
 
     Raises:
@@ -135,7 +138,9 @@ def _copy_run(source: Engine, target: Engine, *, run_id: str, keep_part: bool) -
     tables = [each for each in Base.metadata.sorted_tables if each.name not in _NOT_OF_A_RUN]
     with _snapshot(source) as reading:
         run = Base.metadata.tables["runs"]
-        if reading.scalar(select(run.c.id).where(run.c.id == run_id)) is None:
+        of_run = select(run.c.status, run.c.message).where(run.c.id == run_id)
+        state = reading.execute(of_run).mappings().one_or_none()
+        if state is None:
             raise LookupError(f"there is no run {run_id!r} in {describe_store(source.url)}")
         episodes = Base.metadata.tables["episodes"]
         ids = reading.scalars(
@@ -143,14 +148,18 @@ def _copy_run(source: Engine, target: Engine, *, run_id: str, keep_part: bool) -
             .where(episodes.c.run_id == run_id)
             .order_by(episodes.c.training_step, episodes.c.id)
         ).all()
-        with write_transaction(target) as writing:
+        this = update(run).where(run.c.id == run_id)
+        with _writing(target, alone=keep_part) as writing:
             if writing.scalar(select(run.c.id).where(run.c.id == run_id)) is not None:
                 raise StoreError(f"run {run_id!r} is in {describe_store(target.url)} already")
             for table in tables:
                 if table.name not in {"episodes", "media", "tool_lists"} and not _of_episode(table):
                     _copy(reading, writing, table, _of_run(table, run_id))
+            writing.execute(this.values(status="failed", message=_UNFINISHED))
         try:
-            _copy_episodes(reading, target, ids, run_id=run_id)
+            _copy_episodes(reading, target, ids, run_id=run_id, alone=keep_part)
+            with _writing(target, alone=keep_part) as writing:
+                writing.execute(this.values(**state))
         except BaseException:
             if not keep_part:
                 with suppress(LookupError, StoreError):
@@ -158,7 +167,9 @@ def _copy_run(source: Engine, target: Engine, *, run_id: str, keep_part: bool) -
             raise
 
 
-def _copy_episodes(reading: Connection, target: Engine, ids: Sequence[str], *, run_id: str) -> None:
+def _copy_episodes(
+    reading: Connection, target: Engine, ids: Sequence[str], *, run_id: str, alone: bool
+) -> None:
     tables = [
         each
         for each in Base.metadata.sorted_tables
@@ -166,7 +177,7 @@ def _copy_episodes(reading: Connection, target: Engine, ids: Sequence[str], *, r
     ]
     for start in range(0, len(ids), _EPISODES_PER_BATCH):
         some = ids[start : start + _EPISODES_PER_BATCH]
-        with write_transaction(target) as writing:
+        with _writing(target, alone=alone) as writing:
             for table in tables:
                 _copy(reading, writing, table, _of_episodes(table, some))
     num_copied = _count(target, run_id)
@@ -175,6 +186,14 @@ def _copy_episodes(reading: Connection, target: Engine, ids: Sequence[str], *, r
             f"of {len(ids)} episodes of run {run_id!r} {num_copied} are in "
             f"{describe_store(target.url)}"
         )
+
+
+@contextmanager
+def _writing(target: Engine, *, alone: bool) -> Generator[Connection]:
+    """A transaction of a copy; `alone` where nobody else writes into the target."""
+    with (write_transaction if alone else short_transaction)(target) as connection:
+        as_writer(connection)
+        yield connection
 
 
 def _of_episode(table: Table) -> bool:

@@ -48,6 +48,7 @@ __all__ = [
     "index_text",
     "request_cancel",
     "runs_to_prune",
+    "short_transaction",
 ]
 
 Key = TypeVar("Key", str, int)
@@ -178,7 +179,7 @@ def drop_tokens(engine: Engine, *, run_id: str, force: bool = False) -> int:
         episode_ids = connection.scalars(of_run.order_by(EpisodeRow.id)).all()
     num_dropped = 0
     for some in _batches(episode_ids, _EPISODES_PER_BATCH):
-        with _short_transaction(engine) as connection:
+        with short_transaction(engine) as connection:
             _require_ended(connection, run_id, force=force)  # it may have been resumed meanwhile
             dropped = connection.execute(
                 delete(CallTokensRow).where(CallTokensRow.episode_id.in_(some))
@@ -204,7 +205,7 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     of_run = select(EpisodeRow.id).where(EpisodeRow.run_id == run_id)
     there_are_more = True
     while there_are_more:
-        with _short_transaction(engine) as connection:
+        with short_transaction(engine) as connection:
             _require_ended(connection, run_id, force=force)
             some = connection.scalars(of_run.limit(_EPISODES_PER_BATCH)).all()
             forget_text(connection, some)
@@ -226,7 +227,7 @@ def collect_garbage(engine: Engine) -> None:
     """
     _collect_pictures(engine)
     _collect_tools(engine)
-    with _short_transaction(engine) as connection:
+    with short_transaction(engine) as connection:
         _stop_writers(connection)
         connection.execute(
             text(
@@ -253,7 +254,7 @@ def _collect_tasks(engine: Engine) -> None:
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
         hashes = connection.scalars(select(TaskRow.hash).where(*unused)).all()
     for some in _batches(hashes, _ROWS_PER_BATCH):
-        with _short_transaction(engine) as connection:
+        with short_transaction(engine) as connection:
             _stop_writers(connection)
             connection.execute(delete(TaskRow).where(TaskRow.hash.in_(some), *unused))
 
@@ -263,7 +264,7 @@ def _collect_pictures(engine: Engine) -> None:
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
         hashes = connection.scalars(select(MediaRow.content_hash).where(_UNUSED)).all()
     for some in _batches(hashes, _PICTURES_PER_BATCH):
-        with _short_transaction(engine) as connection:
+        with short_transaction(engine) as connection:
             delete_unused_pictures(connection, some)
 
 
@@ -290,7 +291,7 @@ def _collect_tools(engine: Engine) -> None:
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
         hashes = connection.scalars(select(ToolListRow.content_hash).where(_UNUSED_TOOLS)).all()
     for some in _batches(hashes, _ROWS_PER_BATCH):
-        with _short_transaction(engine) as connection:
+        with short_transaction(engine) as connection:
             delete_unused_tools(connection, some)
 
 
@@ -315,7 +316,7 @@ def delete_unused_tools(connection: Connection, content_hashes: Collection[str])
 
 
 @contextmanager
-def _short_transaction(engine: Engine) -> Generator[Connection]:
+def short_transaction(engine: Engine) -> Generator[Connection]:
     """A write transaction, after which a writer that waits has its turn."""
     with write_transaction(engine) as connection:
         yield connection

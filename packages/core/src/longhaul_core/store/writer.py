@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.engine import URL
 
 from longhaul_core.errors import StoreError
@@ -43,12 +43,13 @@ from longhaul_core.store.session import autocommit, open_store, write_transactio
 from longhaul_core.store.writing import episodes, measurements, runs
 from longhaul_core.store.writing.changes import write_changes
 
-__all__ = ["StoreWriter"]
+__all__ = ["StoreWriter", "as_writer"]
 
 RecordT = TypeVar("RecordT", bound=Record)
 
 GARBAGE_LOCK = 0x10D6_4A02
-"""PostgreSQL: writers hold it together, the collection of unused messages alone."""
+"""PostgreSQL: writers hold it together; the collection of what is unused, and the text index while
+it looks for the newest row, alone."""
 
 
 class StoreWriter:
@@ -80,10 +81,7 @@ class StoreWriter:
         if not batch:
             return
         with write_transaction(self._engine) as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(
-                    text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": GARBAGE_LOCK}
-                )
+            as_writer(connection)
             starting = _of(RunStarted, batch)
             run_ids = {each.run_id for each in batch if not isinstance(each, Label)}
             runs.lock_lineages(connection, run_ids, to_change={each.run_id for each in starting})
@@ -161,6 +159,17 @@ class StoreWriter:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def as_writer(connection: Connection) -> None:
+    """Until the transaction ends, let no collection begin, and no text index go beyond its rows.
+
+    Args:
+        connection: In a write transaction that has locked no row yet. In SQLite nobody else writes
+            during one.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": GARBAGE_LOCK})
 
 
 def _of(kind: type[RecordT], batch: Sequence[Record]) -> list[RecordT]:
