@@ -23,12 +23,20 @@ from longhaul_core.exchange import (
     format_named,
     import_files,
 )
-from longhaul_core.store import EpisodeRecord, RunStarted, StoreWriter
+from longhaul_core.store import EpisodeRecord, RunStarted, StoreWriter, open_store
 from longhaul_core.store.queries import CallDetail, EpisodeDetail, EpisodeFilter, StoredPicture
+from longhaul_core.store.retention import Retention
 from longhaul_core.types import Message, Observation, Picture, Step, StopReason, Trajectory
 from pictures import png
 from steps import one_call_step
-from store_samples import make_failure, make_program, make_record, make_task, make_trajectory
+from store_samples import (
+    make_decisions,
+    make_failure,
+    make_program,
+    make_record,
+    make_task,
+    make_trajectory,
+)
 
 Reading = Callable[[], AbstractContextManager[Session]]
 PREFIX = "The next action is to"
@@ -305,6 +313,24 @@ def test_an_export_is_filtered_and_leaves_failures_out(trip: Trip) -> None:
         trip.exported("run", "agentgym", EpisodeFilter(failed=True))
     with pytest.raises(LookupError, match="no run 'none'"):
         trip.exported("none", "agentgym")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_export_leaves_out_what_retention_removed(
+    trip: Trip, name: FormatName, tmp_path: Path
+) -> None:
+    whole, removed = [
+        make_record(make_trajectory(task=make_task(at)), training_step=at, group_size=1)
+        for at in (2, 1)
+    ]
+    trip.writer.write([started("run"), whole])
+    alone = trip.exported("run", name)
+    trip.writer.write([removed, *make_decisions([whole, removed])])
+    engine = open_store(tmp_path / "store.db")
+    Retention(engine, run_id="run", sampled_groups=0).remove_some(up_to=1)
+    engine.dispose()
+
+    assert trip.exported("run", name) == alone
 
 
 @pytest.mark.parametrize("name", FORMATS)

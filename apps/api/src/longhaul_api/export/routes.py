@@ -35,7 +35,10 @@ class ExportQuery(EpisodeWhere):
 def export(
     store: ReadStore, run_id: RunId, query: Annotated[ExportQuery, Query()]
 ) -> StreamingResponse:
-    """Episodes of the run in another program's format; failed ones are left out."""
+    """Episodes of the run in another program's format.
+
+    Failed ones are left out, and those whose text the run's retention removed.
+    """
     format = format_named(query.format)
     pieces = export_episodes(
         store.reading, run_id=run_id, format=format, where=query.filter_of(run_id)

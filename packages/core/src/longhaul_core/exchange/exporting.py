@@ -29,6 +29,7 @@ def export_episodes(
     """The file in pieces of some episodes, by training step, phase, group and place in it.
 
     Failed episodes are left out: they have no return, and no format could tell them from others.
+    So are those whose prompts and replies the run's retention removed.
     Between two pieces no session is open, so that nobody waits for a slow reader, and each piece
     may be asked for by another thread.
 
@@ -76,6 +77,7 @@ def _pieces(
             made = [
                 json.dumps(each, ensure_ascii=False, allow_nan=False).encode()
                 for row in page.rows
+                if row.retention != "removed"  # a reply that is gone is no empty one
                 for each in format.write(
                     _stored(session, row.episode_id, prefixes, tokens=format.with_tokens)
                 )
