@@ -327,6 +327,21 @@ def test_a_file_that_breaks_off_leaves_a_failed_run(
     assert run.num_episodes == 50  # whole transactions
 
 
+def test_a_tokenizer_that_breaks_leaves_a_failed_run(
+    lines: Lines, imported: Import, engine: Engine
+) -> None:
+    def broken(tokens: Sequence[int]) -> str:
+        raise OverflowError(f"no token {max(tokens)}")
+
+    triplet = {"prompt": {"token_ids": [1]}, "response": {"token_ids": [2**40]}}
+    path = lines({"rollout_id": "a", "triplets": [triplet]})
+    with pytest.raises(OverflowError):
+        imported(path, "agent_lightning", decode=broken)
+    with Session(engine) as session:
+        (run,) = queries.list_runs(session)
+    assert (run.status, run.message) == ("failed", f"OverflowError('no token {2**40}')")
+
+
 @pytest.mark.parametrize("success_at", [float("nan"), float("inf")])
 def test_a_success_at_must_be_a_number(success_at: float) -> None:
     with pytest.raises(ConfigError, match="success_at"):

@@ -99,8 +99,9 @@ def import_files(
     try:
         while batch := list(islice(records, EPISODES_PER_WRITE)):
             writer.write([*batch, Heartbeat(run_id=run_id, attempt=0, at=time.time())])
-    except LonghaulError as error:
-        writer.write([_ended(run_id, "failed", str(error))])
+    except Exception as error:
+        message = str(error) if isinstance(error, LonghaulError) else repr(error)
+        writer.write([_ended(run_id, "failed", message)])
         raise
     except KeyboardInterrupt:
         writer.write([_ended(run_id, "cancelled", "interrupted")])
