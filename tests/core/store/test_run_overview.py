@@ -93,6 +93,32 @@ def test_a_panel_has_its_newest_score_beside_its_first(
     }
 
 
+def test_a_panel_of_several_environments_has_the_score_of_the_whole(
+    writer: StoreWriter, session: Session
+) -> None:
+    scores = {"validation": 0.5, "validation/a/A-v0": 0.9, "validation/z/Z-v0": 0.1}
+    writer.write([run_started()])
+    writer.write(
+        [
+            Evaluation(
+                run_id="run",
+                attempt=0,
+                training_step=step,
+                panel=panel,
+                split=Split.VALIDATION,
+                num_episodes=10,
+                mean_return=0.0,
+                success_rate=rate,
+            )
+            for step in (0, 4)
+            for panel, rate in scores.items()
+        ]
+    )
+    assert queries.panel_scores(session, run_ids=["run"]) == {
+        "run": PanelScore("validation", 4, 0.5, 0.5)
+    }
+
+
 def test_findings_are_those_of_the_newest_audit(writer: StoreWriter, session: Session) -> None:
     clean = replace(make_audit(audited_at=2_000_000_000.0), findings=(), rules=())
     writer.write([run_started()])

@@ -63,7 +63,10 @@ def run_settings(session: Session, *, run_ids: Collection[str]) -> dict[str, Run
 
 
 def panel_scores(session: Session, *, run_ids: Collection[str]) -> dict[str, PanelScore]:
-    """The newest evaluation on a validation panel of each run that has one."""
+    """The newest evaluation on a validation panel of each run that has one.
+
+    Of a panel that was scored by environment too, that of the whole panel.
+    """
     rows = session.execute(
         select(
             EvaluationRow.run_id,
@@ -76,7 +79,8 @@ def panel_scores(session: Session, *, run_ids: Collection[str]) -> dict[str, Pan
             EvaluationRow.split == "validation",
             ~EvaluationRow.rolled_back,
         )
-        .order_by(EvaluationRow.training_step, EvaluationRow.attempt)
+        # The last row is kept: a part of a panel is named after it, and so stands before it here.
+        .order_by(EvaluationRow.training_step, EvaluationRow.attempt, EvaluationRow.panel.desc())
     )
     first: dict[tuple[str, str], float] = {}
     newest: dict[str, PanelScore] = {}
