@@ -134,6 +134,26 @@ def test_a_killed_run_may_be_pruned(writer: StoreWriter, opened: Engine) -> None
     assert run.run_id == "killed"
 
 
+def test_a_rule_is_applied_to_more_runs_than_a_statement_takes_parameters(opened: Engine) -> None:
+    with opened.begin() as connection:
+        connection.execute(
+            text(
+                """
+                WITH RECURSIVE numbers (n) AS (
+                    SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 33000
+                )
+                INSERT INTO runs (id, name, kind, attempt, status, message, started_at,
+                                  heartbeat_at, config_json)
+                SELECT 'run' || n, 'many', 'train', 0, 'finished', '', n, n, '{}' FROM numbers
+                """
+            )
+        )
+
+    going = maintenance.runs_to_prune(opened, rule=PruneRule(keep_best=1), now=NOW)
+
+    assert [run.run_id for run in going] == [f"run{n}" for n in range(32_999, 0, -1)]
+
+
 def test_a_rule_without_a_condition_is_refused() -> None:
     with pytest.raises(ValueError, match="needs older_than_seconds or keep_best"):
         PruneRule(name="run")

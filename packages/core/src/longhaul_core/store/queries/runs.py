@@ -32,6 +32,9 @@ __all__ = [
     "sparklines",
 ]
 
+_IN_LIST = 500
+"""Values per IN list; see `queries.metrics`."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSummary(Answer):
@@ -155,12 +158,16 @@ def list_runs(
             raise LookupError(f"there is no run {after!r} in the store")
         page = page.where(after_key(order, (started_at, after), descending=True))
     run_ids = session.scalars(page).all()
-    rows = session.execute(
-        _summaries(EpisodeRow.run_id.in_(run_ids))
-        .where(RunRow.id.in_(run_ids))
-        .order_by(*key_order(order, descending=True))
-    )
-    return [RunSummary(*row) for row in rows]
+    found: list[RunSummary] = []
+    for start in range(0, len(run_ids), _IN_LIST):
+        some = run_ids[start : start + _IN_LIST]
+        rows = session.execute(
+            _summaries(EpisodeRow.run_id.in_(some))
+            .where(RunRow.id.in_(some))
+            .order_by(*key_order(order, descending=True))
+        )
+        found += [RunSummary(*row) for row in rows]
+    return found
 
 
 def sparklines(
