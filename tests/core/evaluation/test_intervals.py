@@ -33,6 +33,16 @@ def test_two_degrees_of_freedom_have_a_closed_form() -> None:
     assert student_t_distribution(math.sqrt(2), degrees_of_freedom=2) == pytest.approx(expected)
 
 
+def test_the_distribution_is_a_probability_far_out_too() -> None:
+    found = [
+        student_t_distribution(1.7**power, degrees_of_freedom=degrees_of_freedom)
+        for degrees_of_freedom in range(1, 60)
+        for power in range(24)
+    ]
+    assert max(found) == 1.0
+    assert min(found) > 0.5
+
+
 @given(st.floats(0.5, 0.999), st.integers(1, 60))
 def test_the_quantile_undoes_the_distribution(probability: float, degrees_of_freedom: int) -> None:
     value = student_t_quantile(probability, degrees_of_freedom=degrees_of_freedom)

@@ -1,5 +1,7 @@
 """Tests for `longhaul_core.evaluation.paired`."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -121,6 +123,11 @@ def test_p_values_match_the_hand_worked_ones() -> None:
     assert sign_test_p_value(2, 0) == 0.5
     assert sign_test_p_value(9, 1) == pytest.approx(2 * 11 / 1024)
     assert sign_test_p_value(3, 3) == sign_test_p_value(0, 0) == 1.0
+    # A large panel: sqrt(2 / (pi n)) of the ways are the even split itself, by Stirling.
+    assert sign_test_p_value(10_000, 10_000) == 1.0
+    assert sign_test_p_value(9_999, 10_001) == pytest.approx(1 - (2 / math.pi / 20_000) ** 0.5)
+    assert sign_test_p_value(0, 1_000) == 2.0**-999
+    assert sign_test_p_value(0, 2_000) == 0.0
 
 
 def test_p_values_without_any_spread_are_1_and_0() -> None:

@@ -159,4 +159,5 @@ def student_t_distribution(value: float, *, degrees_of_freedom: int) -> float:
     for power in range(3 if odd else 2, degrees_of_freedom - 1, 2):
         term *= (power - 1) / power * cosine**2
         total += term
-    return 0.5 + ((angle + sine * total) / math.pi if odd else sine * total / 2)
+    above = (angle + sine * total) / math.pi if odd else sine * total / 2
+    return min(1.0, 0.5 + above)  # rounding must not step over it
