@@ -424,6 +424,21 @@ def test_a_sound_store_violates_nothing(session: Session) -> None:
     assert set(BREAKAGES) == set(queries.INVARIANTS)
 
 
+def test_a_step_without_the_call_that_chose_its_action_is_a_violation(
+    store: str, engine: Engine
+) -> None:
+    broken = open_store(store)
+    with broken.begin() as connection:
+        gone = connection.execute(text("DELETE FROM calls WHERE step_index = 0"))
+    broken.dispose()
+
+    with Session(engine) as session:
+        found = queries.violations(session, run_id="run")
+    of_calls = [each for each in found if each.invariant == "calls_are_of_a_step_and_numbered"]
+    assert len(of_calls) == gone.rowcount > 0
+    assert {each.subject.split("#")[1] for each in of_calls} == {"0"}
+
+
 @pytest.mark.parametrize("invariant", sorted(BREAKAGES))
 def test_a_broken_store_violates_the_invariant(store: str, engine: Engine, invariant: str) -> None:
     broken = open_store(store)

@@ -43,9 +43,14 @@ INVARIANTS: Mapping[str, str] = {
         JOIN episodes e ON e.id = c.episode_id
         LEFT JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
         WHERE e.run_id = :run_id
-        GROUP BY c.episode_id, c.step_index, s.step_index, s.act_call_index
+        GROUP BY c.episode_id, c.step_index, s.step_index
         HAVING s.step_index IS NULL OR count(*) <> max(c.call_index) + 1
-            OR coalesce(s.act_call_index, 0) >= count(*)
+        UNION ALL
+        SELECT s.episode_id || '#' || s.step_index FROM steps s
+        JOIN episodes e ON e.id = s.episode_id
+        LEFT JOIN calls c ON c.episode_id = s.episode_id AND c.step_index = s.step_index
+            AND c.call_index = s.act_call_index
+        WHERE e.run_id = :run_id AND s.act_call_index IS NOT NULL AND c.id IS NULL
     """,
     "every_list_of_tools_is_there": """
         SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
