@@ -26,6 +26,7 @@ from longhaul_core.store.queries import (
     list_episodes,
     list_groups,
 )
+from longhaul_core.store.queries.keyset import encoded_key
 from longhaul_core.store.records import EpisodeRecord, Phase
 from store_samples import (
     make_failure,
@@ -193,6 +194,16 @@ def test_a_count_goes_no_further_than_asked(session: Session) -> None:
         for up_to in (None, 0, 59, 60, 61)
     ]
     assert totals == [None, 0, 59, 60, 60]
+
+
+@pytest.mark.usefixtures("_written")
+@pytest.mark.parametrize("place", [(10**400, 1, "train"), (0.5, 10**30, "train"), (0.5, 1, "a\0b")])
+def test_a_key_with_what_no_database_takes_is_refused(
+    session: Session, place: tuple[float, int, str]
+) -> None:
+    key = EpisodeKey(encoded_key("episode_return", *place, 0, 0, "run"))
+    with pytest.raises(ConfigError, match="is no key of this list"):
+        list_episodes(session, sort="episode_return", after=key)
 
 
 @pytest.mark.usefixtures("_written")

@@ -13,6 +13,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, and_, or_, tuple_
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.store.packing import storable_text
 
 __all__ = ["after_key", "decoded_key", "encoded_key", "key_order"]
 
@@ -46,10 +47,10 @@ def decoded_key(text: str, *types: type[str] | type[int] | type[float]) -> list[
 
 def _is_of(value: object, kind: type) -> bool:
     if kind is float:
-        return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        return value is None or isinstance(value, float) or _is_of(value, int)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return isinstance(value, kind)
+    return isinstance(value, str) and storable_text(value) == value
 
 
 def key_order(columns: Sequence[ColumnElement[Any]], *, descending: bool) -> tuple[Any, ...]:
