@@ -358,6 +358,23 @@ def test_rewards_of_ones_own_are_not_made_up(writer: StoreWriter, session: Sessi
     assert [step.return_to_go for step in first.steps] == [None, None, None]
 
 
+def test_a_greedy_episode_whose_rewards_are_not_stored_is_named(
+    writer: StoreWriter, session: Session
+) -> None:
+    chosen = settings(name="remax")
+    write(writer, BY_HAND, chosen=chosen, greedy=BY_HAND[:1])
+    start = started(chosen)
+    config = json.loads(start.config_json)
+    config["algorithm"]["reward_shaping"] = "mine:reward"
+    writer.write([replace(start, attempt=1, config_json=json.dumps(config))])
+
+    missing = by_name(session, "remax")["remax"].missing
+
+    assert missing is not None
+    assert missing.startswith("the greedy episode is stored without credit, and its rewards would")
+    assert "mine:reward" in missing
+
+
 def test_states_that_are_alike_are_one_where_the_run_says_so(
     writer: StoreWriter, session: Session
 ) -> None:

@@ -143,29 +143,27 @@ def rewards_of_credit(
     stored = [[step.shaped_reward for step in e.steps] for e in compared.episodes]
     if all(reward is not None for of_episode in stored for reward in of_episode):
         return [np.array(of_episode, dtype=np.float64) for of_episode in stored], "stored"
-    penalties = _penalties(config)
+    penalties = _penalties(config, whose="the group was given no credit, and its rewards")
     tokens = trained_tokens(session, [e.summary.episode_id for e in compared.episodes])
     return [_recomputed(e, tokens, penalties) for e in compared.episodes], "recomputed"
 
 
-def _penalties(config: Mapping[str, Any]) -> Penalties:
+def _penalties(config: Mapping[str, Any], *, whose: str) -> Penalties:
     algorithm = config.get("algorithm", {})
     if algorithm.get("reward_shaping") is not None:
         raise GroupError(
-            "the group was given no credit, and its rewards would be those of "
-            f"{algorithm['reward_shaping']}, which are not stored"
+            f"{whose} would be those of {algorithm['reward_shaping']}, which are not stored"
         )
     if algorithm.get("reward_kl_coefficient", 0.0) > 0:
         raise GroupError(
-            "the group was given no credit, and its rewards would be less the divergence from "
-            "the starting model, which is not stored"
+            f"{whose} would be less the divergence from the starting model, which is not stored"
         )
     try:
         return Penalties.model_validate(algorithm)
     except ValidationError as error:
         raise GroupError(
-            "the group was given no credit, and the run's stored configuration does not say "
-            f"what penalties there are: {error.errors()[0]['loc'][0]}"
+            f"{whose} would be less penalties, and the run's stored configuration does not say "
+            f"which: {error.errors()[0]['loc'][0]}"
         ) from error
 
 
@@ -284,7 +282,8 @@ class _Material:
         if not ended:
             raise GroupError("no greedy episode of the task was played beside the group")
         tokens = trained_tokens(self._session, [ended[0].summary.episode_id])
-        return _recomputed(ended[0], tokens, _penalties(self._config))
+        whose = "the greedy episode is stored without credit, and its rewards"
+        return _recomputed(ended[0], tokens, _penalties(self._config, whose=whose))
 
     def _of_training_step(
         self, estimator: Estimator, settings: EstimatorSettings
