@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,15 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
-from longhaul_core.store import EpisodeRecord, StoreWriter, maintenance, open_store, queries
+from longhaul_core.store import (
+    EpisodeRecord,
+    Label,
+    StoreWriter,
+    maintenance,
+    open_store,
+    queries,
+)
+from longhaul_core.store.labelling import put_label
 from longhaul_core.store.queries import EpisodeDetail
 from longhaul_core.store.retention import Retention
 from longhaul_core.types import Split
@@ -276,6 +284,38 @@ def test_a_process_that_dies_in_the_midst_leaves_each_episode_whole_or_removed(
     assert episode(session, "run/0/train/1/0/0/0") == whole
 
     apply(opened, up_to=2)
+    assert set(retained(session).values()) == {"removed"}
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_a_label_does_not_wait_for_retention(
+    writer: StoreWriter, opened: Engine, session: Session, store: str
+) -> None:
+    """Nor does retention, which may wait for writers to end, wait for the label's."""
+    writer.write([run_started()])
+    write(writer, (1,))
+    label = Label(
+        episode_id="run/0/train/1/0/0/0",
+        step_index=0,
+        name="looks stuck",
+        value="yes",
+        author="ada",
+        created_at=0.0,
+    )
+    put: list[Future[None]] = []
+
+    def meanwhile(_c: Connection, _u: object, executed: str, *_: object) -> None:
+        if "SKIP LOCKED" in executed and not put:
+            put.append(pool.submit(put_label, opened, label))
+            put[0].result(timeout=10)
+
+    engine = open_store(store)
+    event.listen(engine, "after_cursor_execute", meanwhile)
+    with ThreadPoolExecutor(1) as pool:
+        apply(engine, up_to=1)
+    engine.dispose()
+    assert len(put) == 1
+    assert episode(session, label.episode_id).labels
     assert set(retained(session).values()) == {"removed"}
 
 

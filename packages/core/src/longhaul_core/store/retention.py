@@ -129,7 +129,8 @@ class Retention:
             )
             .order_by(EpisodeRow.training_step, EpisodeRow.id)
             .limit(_EPISODES_PER_BATCH)
-            .with_for_update(skip_locked=True)  # PostgreSQL: two processes take different ones
+            # PostgreSQL: two processes take different ones; what refers to them may be added.
+            .with_for_update(skip_locked=True, key_share=True)
         )
         return [_Place(*row) for row in rows]
 
