@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from longhaul_core.store import (
@@ -12,7 +12,6 @@ from longhaul_core.store import (
     Metrics,
     RunEnded,
     StoreWriter,
-    maintenance,
     open_store,
     queries,
 )
@@ -167,25 +166,3 @@ def test_a_number_is_given_only_after_the_one_before_was_committed(
     slow.close()
     fast.close()
     opened.dispose()
-
-
-def test_the_stores_cursor_moves_with_every_change(
-    writer: StoreWriter, opened: Engine, session: Session
-) -> None:
-    seen = [queries.store_cursor(session)]
-
-    def look() -> None:
-        session.rollback()
-        seen.append(queries.store_cursor(session))
-
-    writer.write([run_started()])
-    look()
-    writer.write([run_started("other")])
-    look()
-    writer.write(make_training_step(1))
-    look()
-    maintenance.delete_run(opened, run_id="other", force=True)
-    look()
-    assert len(set(seen)) == len(seen)
-    look()
-    assert seen[-1] == seen[-2]

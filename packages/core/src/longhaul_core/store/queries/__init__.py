@@ -12,7 +12,6 @@ from longhaul_core.store.queries.changes import (
     ChangeKind,
     Changes,
     changes_since,
-    store_cursor,
 )
 from longhaul_core.store.queries.comparison import (
     Checkpoint,
@@ -129,7 +128,6 @@ from longhaul_core.store.queries.state_graph import (
     StateNode,
     state_graph,
 )
-from longhaul_core.store.queries.steps import StepAction, step_actions
 from longhaul_core.store.queries.storage import (
     RunSize,
     StorageStats,
@@ -245,7 +243,6 @@ __all__ = [
     "StateEdge",
     "StateGraph",
     "StateNode",
-    "StepAction",
     "StepDetail",
     "StepNumbers",
     "StorageStats",
@@ -306,10 +303,8 @@ __all__ = [
     "search_steps",
     "sparklines",
     "state_graph",
-    "step_actions",
     "step_numbers",
     "storage_stats",
-    "store_cursor",
     "token_credits",
     "token_ids_of",
     "token_pieces",

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.store.models import ChangeRow, CommitRow, RunRow
 from longhaul_core.store.queries.answers import Answer, columns
 
-__all__ = ["Change", "ChangeKind", "Changes", "changes_since", "store_cursor"]
+__all__ = ["Change", "ChangeKind", "Changes", "changes_since"]
 
 ChangeKind = Literal[
     "episode", "credit", "decision", "metrics", "evaluation", "run", "label", "audit"
@@ -94,11 +94,3 @@ def changes_since(
     return Changes(
         cursor=last, more=last < newest, rows=rows, status=status, heartbeat_at=heartbeat_at
     )
-
-
-def store_cursor(session: Session) -> str:
-    """Differs from an earlier one if any run was begun, changed or deleted in between."""
-    count, total = session.execute(
-        select(func.count(), func.coalesce(func.sum(CommitRow.last_commit), 0))
-    ).one()
-    return f"{count}.{int(total)}"
