@@ -297,6 +297,23 @@ def test_other_roles_keep_what_is_taken_from_everybody(postgresql_box: Box) -> N
         engine.dispose()
 
 
+def test_a_role_is_made_beside_a_procedure_that_runs_as_its_owner(postgresql_box: Box) -> None:
+    engine = open_store(postgresql_box.owner)
+    with engine.begin() as connection:
+        connection.execute(
+            text("CREATE PROCEDURE planted() LANGUAGE sql SECURITY DEFINER AS 'SELECT 1'")
+        )
+    try:
+        role = make_fenced_role(engine, role="longhaul_sql_beside")
+        assert run_query(role.url, "SELECT 1").rows == ((1,),)
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text("DROP PROCEDURE planted()"))
+            connection.execute(text("DROP OWNED BY longhaul_sql_beside"))
+            connection.execute(text("DROP ROLE longhaul_sql_beside"))
+        engine.dispose()
+
+
 def test_a_sqlite_file_needs_no_role(sqlite_box: Box, tmp_path: Path) -> None:
     engine = open_store(tmp_path / "store.db")
     with pytest.raises(ConfigError, match="it needs no role"):

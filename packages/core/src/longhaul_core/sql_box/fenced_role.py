@@ -92,9 +92,9 @@ def make_fenced_role(engine: Engine, *, role: str = "longhaul_sql") -> FencedRol
         _take_from_everybody(connection, others)
         functions = _harmful_functions(connection)
         for function in functions:
-            _do(connection, f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC, {role}")
+            _do(connection, f"REVOKE EXECUTE ON ROUTINE {function} FROM PUBLIC, {role}")
             if others:
-                _do(connection, f"GRANT EXECUTE ON FUNCTION {function} TO {', '.join(others)}")
+                _do(connection, f"GRANT EXECUTE ON ROUTINE {function} TO {', '.join(others)}")
         relations = _relations(connection)
         _do(connection, f"GRANT USAGE ON SCHEMA public TO {role}")
         _do(connection, f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}")
