@@ -144,6 +144,36 @@ def test_a_run_that_is_there_is_not_copied_over(opened: Engine, tmp_path: Path) 
     assert not list(tmp_path.glob("new.db*"))
 
 
+def test_two_programs_do_not_write_one_archive(opened: Engine, tmp_path: Path) -> None:
+    target = tmp_path / "archive.db"
+    refused: list[str] = []
+
+    def meanwhile(*_: object) -> None:
+        if not refused:
+            refused.append("nothing yet")
+            with pytest.raises(StoreError) as caught:
+                archive_run(opened, run_id="other", target=target)
+            refused[:] = [str(caught.value)]
+
+    event.listen(opened, "begin", meanwhile)
+    archive_run(opened, run_id="run", target=target)
+    event.remove(opened, "begin", meanwhile)
+
+    assert refused == [f"another program writes {target} now: name another file"]
+    with opened_archive(target) as archive:
+        assert details(archive) == details(opened)
+    assert [path.name for path in tmp_path.glob("archive*")] == ["archive.db"]
+
+
+def test_what_a_death_left_of_an_archive_is_written_over(opened: Engine, tmp_path: Path) -> None:
+    for name in ("archive.db.partial", "archive.db.partial-wal", "archive.db.partial-shm"):
+        (tmp_path / name).write_bytes(b"half of it" * 5_000)
+    archive_run(opened, run_id="run", target=tmp_path / "archive.db")
+    with opened_archive(tmp_path / "archive.db") as archive:
+        assert details(archive) == details(opened)
+    assert [path.name for path in tmp_path.glob("archive*")] == ["archive.db"]
+
+
 def test_a_backup_is_the_whole_store(
     opened: Engine, tmp_path: Path, counts: Counts, writer: StoreWriter
 ) -> None:

@@ -6,6 +6,8 @@ The one decision to know: an archive is a store. Whatever opens a store opens it
 database the run came from, and a later program upgrades its schema as it does any other's.
 """
 
+import fcntl
+import os
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -274,19 +276,54 @@ def _new_file(target: Path) -> Generator[Path]:
     """A file beside `target`, which becomes it at the end of the block.
 
     Raises:
-        StoreError: There is a `target`, or no folder for it.
+        StoreError: There is a `target`, no folder for it, or another program that writes it.
     """
-    if target.exists():
-        raise StoreError(f"{target} is there already: name another file")
     if not target.parent.is_dir():
         raise StoreError(f"there is no folder {target.parent}")
     partial = target.with_name(f"{target.name}.partial")
-    names = [partial, *(partial.with_name(partial.name + end) for end in ("-wal", "-shm"))]
-    for name in names:
-        name.unlink(missing_ok=True)  # of a copy that was cut short
+    with _held(partial, target) as held:
+        names = [partial, *(partial.with_name(partial.name + end) for end in ("-wal", "-shm"))]
+        for name in names[1:]:
+            name.unlink(missing_ok=True)  # of a copy that was cut short
+        os.ftruncate(held, 0)
+        try:
+            yield partial
+            partial.replace(target)
+        finally:
+            for name in names:
+                name.unlink(missing_ok=True)
+
+
+@contextmanager
+def _held(partial: Path, target: Path) -> Generator[int]:
+    """An open file that no other copy holds, until the process ends; SQLite has locks of its own.
+
+    Raises:
+        StoreError: Another program holds it, or there is a `target`, maybe since a moment ago.
+    """
+    there = StoreError(f"{target} is there already: name another file")
+    if target.exists():
+        raise there
     try:
-        yield partial
-        partial.replace(target)
+        held = os.open(partial, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise StoreError(f"{partial} cannot be written: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(f"another program writes {target} now: name another file") from error
+        if target.exists():
+            raise there
+        if not _is_at(held, partial):
+            raise StoreError(f"another program wrote {target} a moment ago: try again")
+        yield held
     finally:
-        for name in names:
-            name.unlink(missing_ok=True)
+        os.close(held)
+
+
+def _is_at(held: int, path: Path) -> bool:
+    """Whether the open file is the one of that name: it was removed or renamed otherwise."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(held), path.stat())
+    return False
