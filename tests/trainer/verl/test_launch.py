@@ -2,8 +2,11 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from transformers import AutoTokenizer
 
 from longhaul_core.store.writer import StoreWriter
 from longhaul_trainer.config import RunConfig
@@ -13,6 +16,7 @@ from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.launch import _Launch, next_attempt
+from longhaul_trainer.verl.progress import RunProgress
 from store_samples import run_started
 
 
@@ -34,6 +38,19 @@ def leave_ticket(run: RunDirectory, attempt: int) -> None:
         run_id=run.run_id, attempt=attempt, recorder_name="none", config=config, descriptions={}
     )
     run_context.write(run.path / "scratch")
+
+
+def launch_of(config: RunConfig, run: RunDirectory) -> _Launch:
+    return _Launch(
+        config=config,
+        run=run,
+        checkpoints=CheckpointFolder(run.checkpoints),
+        checkpoint=None,
+        evaluates=None,
+        device="cpu",
+        stages=StageClock(),
+        started_at=0.0,
+    )
 
 
 def test_a_run_that_nobody_knows_begins_with_attempt_0(run: RunDirectory, store: str) -> None:
@@ -65,6 +82,30 @@ def test_an_attempt_that_only_left_a_ticket_is_not_taken_again(
     assert next_attempt(run, store=store) == 11
 
 
+@pytest.mark.usefixtures("cpu_run")
+@pytest.mark.slow  # imports verl
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_serving_that_is_cancelled_from_another_terminal_does_not_end_as_finished(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    config = RunConfig(num_training_steps=2, tasks_per_training_step=2)
+    tokenizer = AutoTokenizer.from_pretrained(prepare_model("tiny", tmp_path / "models"))
+    trainer = SimpleNamespace(get_llm_client=lambda: None, tokenizer=tokenizer, processor=None)
+    run_context = RunContext(
+        run_id=run.run_id, attempt=0, recorder_name="none", config=config, descriptions={}
+    )
+    launch = launch_of(config, run)
+    progress = RunProgress(launch.stages, config=config, log_folder=run.logs)
+
+    async def serve(served: object) -> None:
+        """As a gateway does, which the signal of a cancellation stops."""
+        progress.cancelled_by = "cancelled by `trainer runs cancel`"
+
+    with pytest.raises(KeyboardInterrupt):
+        launch._serve(serve, cast("Any", trainer), run_context, cast("Any", None), progress)
+
+
 def test_nodes_must_see_the_critics_folder_too(run: RunDirectory, tmp_path: Path) -> None:
     policy = prepare_model("tiny", tmp_path / "models")
     critic = shutil.copytree(policy, tmp_path / "critic")
@@ -72,17 +113,7 @@ def test_nodes_must_see_the_critics_folder_too(run: RunDirectory, tmp_path: Path
     algorithm = {"algorithm": {"name": "gae"}, "critic": {"path": str(critic)}}
 
     def files(**more: object) -> tuple[Path, ...]:
-        launch = _Launch(
-            config=RunConfig.model_validate(sections | more),
-            run=run,
-            checkpoints=CheckpointFolder(run.checkpoints),
-            checkpoint=None,
-            evaluates=None,
-            device="cpu",
-            stages=StageClock(),
-            started_at=0.0,
-        )
-        return launch._files_of_nodes(policy)
+        return launch_of(RunConfig.model_validate(sections | more), run)._files_of_nodes(policy)
 
     assert files() == (run.config_file, policy / "config.json")
     assert files(**algorithm) == (*files(), critic / "config.json")

@@ -406,6 +406,8 @@ class _Launch:
 
         self.stages.enter(SERVING, training_step=0)
         asyncio.run(serve_model(serve, trainer, run_context, recorder, progress.say))
+        if progress.cancelled_by:  # a gateway takes the signal for Ctrl-C, which finishes it
+            raise KeyboardInterrupt
 
     def _explained(self, error: BaseException) -> BaseException:
         """The error, or what to do about it where it says that a disk is full."""
