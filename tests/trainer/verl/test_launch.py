@@ -8,14 +8,17 @@ from typing import Any, cast
 import pytest
 from transformers import AutoTokenizer
 
+from longhaul_core.errors import ConfigError
 from longhaul_core.store.writer import StoreWriter
+from longhaul_trainer.cli.evaluate import weights_of
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.models.adapter import ADAPTER_META
 from longhaul_trainer.run_directory import RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.stages import StageClock
-from longhaul_trainer.verl.launch import _Launch, next_attempt
+from longhaul_trainer.verl.launch import _Launch, keep_models, next_attempt
 from longhaul_trainer.verl.progress import RunProgress
 from store_samples import run_started
 
@@ -104,6 +107,30 @@ def test_serving_that_is_cancelled_from_another_terminal_does_not_end_as_finishe
 
     with pytest.raises(KeyboardInterrupt):
         launch._serve(serve, cast("Any", trainer), run_context, cast("Any", None), progress)
+
+
+def test_final_weights_are_there_whole_or_not_at_all(run: RunDirectory) -> None:
+    config = RunConfig.model_validate(
+        {"num_training_steps": 2, "tasks_per_training_step": 2, "model": {"lora_rank": 4}}
+    )
+    checkpoints = CheckpointFolder(run.checkpoints)
+    weights = checkpoints.begin(2) / "actor/huggingface"
+    weights.mkdir(parents=True)
+    (weights / "config.json").write_text("{}", encoding="utf-8")
+    checkpoints.publish(2, {"scores": {"2": {"mean_return": 0.5}}})
+
+    with pytest.raises(FileNotFoundError, match=ADAPTER_META):  # after weights were copied
+        keep_models(config, run, checkpoints)
+    with pytest.raises(ConfigError, match="holds no best or final weights"):
+        weights_of(run, None)
+
+    meta = run.checkpoints / "global_step_2/actor" / ADAPTER_META
+    meta.write_text('{"lora_alpha": 8, "r": 4}', encoding="utf-8")
+    keep_models(config, run, checkpoints)
+    for folder in (run.model, run.best_model):
+        assert [file.name for file in folder.iterdir()] == ["config.json"]
+    assert weights_of(run, "final") == run.model
+    assert [*run.path.glob(".*")] == []
 
 
 def test_nodes_must_see_the_critics_folder_too(run: RunDirectory, tmp_path: Path) -> None:

@@ -492,7 +492,10 @@ def next_attempt(run: RunDirectory, *, store: str) -> int:
 
 
 def keep_models(config: RunConfig, run: RunDirectory, checkpoints: CheckpointFolder) -> None:
-    """The last and the best weights as Hugging Face folders, under plain names."""
+    """The last and the best weights as Hugging Face folders, under plain names.
+
+    A folder gets its name when all of it is written: a kill leaves none that looks whole.
+    """
     written: dict[Path, Path] = {}
     for checkpoint, folder in (
         (checkpoints.latest(), run.model),
@@ -500,12 +503,15 @@ def keep_models(config: RunConfig, run: RunDirectory, checkpoints: CheckpointFol
     ):
         if checkpoint is None:
             continue
-        shutil.rmtree(folder, ignore_errors=True)
+        writing = folder.with_name(f".{folder.name}.writing")
+        for earlier in (folder, writing):
+            shutil.rmtree(earlier, ignore_errors=True)
         actor = checkpoint.folder / "actor"
         if actor in written:
-            shutil.copytree(written[actor], folder, copy_function=_link_or_copy)
+            shutil.copytree(written[actor], writing, copy_function=_link_or_copy)
         else:
-            _write_model(config, actor, folder)
+            _write_model(config, actor, writing)
+        writing.rename(folder)
         written[actor] = folder
 
 
