@@ -179,7 +179,11 @@ def test_a_gateway_that_is_cancelled_from_another_terminal_is_stored_as_cancelle
     monkeypatch.setattr(stored_run, "BEAT_SECONDS", 0.05)
     store = str(tmp_path / "by_hand.db")
     is_open = asyncio.Event()
-    monkeypatch.setattr(gateway._Said, "opened", lambda *_: is_open.set())  # pyright: ignore[reportPrivateUsage]
+
+    def opened(said: object, number: int, environ: dict[str, str]) -> None:
+        is_open.set()
+
+    monkeypatch.setattr(gateway._Said, "opened", opened)  # pyright: ignore[reportPrivateUsage]
 
     async def serve() -> ExitCode:
         serving = asyncio.create_task(

@@ -218,7 +218,7 @@ def test_a_stream_that_is_lost_when_its_reply_is_there_is_sent_again_and_not_sam
         first, again = clients
 
         first.reads.clear()
-        asking = asyncio.create_task(app(first.scope, first.receive, first.send))
+        asking = asyncio.ensure_future(app(first.scope, first.receive, first.send))
         await first.is_sent_to.wait()
         await episode.repeats.settled()
         (first.leaves if leaves else first.reads).set()
