@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NotRequired, TypedDict
 
+import numpy as np
+
+from longhaul_trainer.training.spans import FloatArray, put_into_response
 from longhaul_trainer.training.step_metadata import (
     CallSpan,
     EpisodeMetadata,
@@ -185,3 +188,12 @@ def beside(
         spans=spans,
         episode=None,
     )
+
+
+def in_response(
+    spans: Sequence[CallSpan], values: Sequence[FloatArray], *, num_tokens: int
+) -> FloatArray:
+    """The values of a row's response of so many tokens, and 0 in its gaps."""
+    response_T = np.zeros(num_tokens)
+    put_into_response(response_T, spans, values)
+    return response_T

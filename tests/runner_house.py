@@ -112,3 +112,8 @@ async def until(what: str, holds: Callable[[], object], seconds: float = 30.0) -
     while not holds():
         assert time.monotonic() < until, f"not within {seconds} s: {what}"
         await asyncio.sleep(0.02)
+
+
+def waiting_runners(leases: Leases) -> set[str]:
+    """Names of the runners that wait for an episode."""
+    return {one.runner for one in leases._waiting.values()}  # pyright: ignore[reportPrivateUsage]

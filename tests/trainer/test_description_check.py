@@ -183,8 +183,24 @@ def test_a_chat_template_that_is_not_jinja_is_refused(model: Path) -> None:
 def test_a_tokenizer_that_cannot_be_loaded_is_refused(model: Path) -> None:
     (model / "tokenizer.json").write_text("{}", encoding="utf-8")
 
-    with pytest.raises(ConfigError, match="tokenizer cannot be loaded"):
+    with pytest.raises(ConfigError, match="tokenizer cannot be loaded") as refused:
         require_named(run_with(model={"path": str(model)}))
+    assert "chat_template" not in str(refused.value)
+    assert "put the tokenizer's files" in str(refused.value)
+
+
+def test_a_chat_template_that_refuses_what_programs_ask_is_not_taken_for_a_tokenizer(
+    model: Path,
+) -> None:
+    refuses_user = REFUSES_SYSTEM.replace("system", "user")
+    (model / "chat_template.jinja").write_text(refuses_user, encoding="utf-8")
+    program: dict[str, object] = {"kind": "command", "command": ["true"]}
+
+    with pytest.raises(ConfigError, match="no user messages") as refused:
+        require_chat_template(run_of_program(program, source="tasks.jsonl", model=str(model)))
+
+    assert "tokenizer cannot be loaded" not in str(refused.value)
+    assert "[memory]" not in str(refused.value), "programs compose their messages themselves"
 
 
 def test_a_training_in_bfloat16_is_refused_and_an_evaluation_is_not(model: Path) -> None:

@@ -642,6 +642,7 @@ def test_an_episode_that_is_told_to_stop_gives_up_its_request_and_its_environmen
 
     failure = failure_of(outcome)
     assert failure.cause is FailureCause.STOPPED_EARLY
+    assert "training step" not in failure.message, "an evaluation may be stopped too"
     assert [step.reward for step in failure.steps] == [0.5, 0.5]
     assert abandoned
     assert environment.num_closed == 1

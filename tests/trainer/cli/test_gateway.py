@@ -22,8 +22,12 @@ from longhaul_core.rollout import EpisodeLimits, Responder
 from longhaul_core.store.queries import list_runs
 from longhaul_core.store.records import EpisodeRecord
 from longhaul_core.store.session import read_only_engine
+from longhaul_trainer import stored_run
 from longhaul_trainer.cli import gateway
+from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
+from longhaul_trainer.cli.stored_runs import ask_to_stop
+from longhaul_trainer.gateway.hosted import Endpoint
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +171,36 @@ def test_a_store_that_takes_no_sign_of_life_is_what_the_gateway_ends_by() -> Non
 
     with pytest.raises(StoreError, match="the store is gone"):
         asyncio.run(serve())
+
+
+def test_a_gateway_that_is_cancelled_from_another_terminal_is_stored_as_cancelled(
+    hosted: Hosted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_run, "BEAT_SECONDS", 0.05)
+    store = str(tmp_path / "by_hand.db")
+    is_open = asyncio.Event()
+
+    def opened(said: object, number: int, environ: dict[str, str]) -> None:
+        is_open.set()
+
+    monkeypatch.setattr(gateway._Said, "opened", opened)  # pyright: ignore[reportPrivateUsage]
+
+    async def serve() -> ExitCode:
+        serving = asyncio.create_task(
+            gateway._serve_hosted(  # pyright: ignore[reportPrivateUsage]
+                Endpoint(url=hosted.openai, model="auto", key=hosted.key),
+                place=gateway.Place(host="127.0.0.1", port=0, max_steps=8, max_calls=8),
+                store=store,
+            )
+        )
+        await asyncio.wait_for(is_open.wait(), 60)
+        await asyncio.to_thread(ask_to_stop, store, "last")
+        return await serving
+
+    assert asyncio.run(serve()) is ExitCode.CANCELLED
+    with Session(read_only_engine(store)) as session:
+        (run,) = list_runs(session)
+    assert run.status == "cancelled"
 
 
 RUN = """

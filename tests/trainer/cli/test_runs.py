@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from rich.console import Console
@@ -178,6 +179,25 @@ def test_a_running_run_is_asked_to_stop_and_says_so(
     assert status_of(run, now=run.heartbeat_at + 1) == "running, asked to stop"
 
 
+@pytest.mark.parametrize(("kind", "resumes"), [("train", True), ("evaluate", False)])
+def test_who_cancels_is_told_of_resume_where_a_run_can_be_resumed(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: Literal["train", "evaluate"],
+    resumes: bool,
+) -> None:
+    store = str(tmp_path / "longhaul.db")
+    started, *_ = records_of("20260104-d", ended_days_ago=None)
+    assert isinstance(started, RunStarted)
+    write(store, [replace(started, kind=kind)])
+
+    ask_to_stop(store, "last")
+
+    said = capsys.readouterr().out
+    assert "20260104-d stops within seconds" in said
+    assert ("resume" in said) == resumes
+
+
 def test_a_run_that_has_ended_cannot_be_cancelled(store: str) -> None:
     with pytest.raises(StoreError, match="not running"):
         ask_to_stop(store, "20260101-a")
@@ -299,6 +319,18 @@ def test_a_run_that_runs_is_not_deleted(store: str) -> None:
         remove_one(store, "20260103-c", with_folder=False, yes=True)
 
     assert "20260103-c" in stored(store)
+
+
+def test_a_run_that_never_had_a_folder_is_deleted_with_the_others(tmp_path: Path) -> None:
+    store = str(tmp_path / "longhaul.db")
+    imported = json.dumps({"name": "import", "import": {"files": 1}})
+    for run_id in ("20260101-import", "20260102-import"):
+        write(store, records_of(run_id, ended_days_ago=30, config_json=imported))
+
+    rule = PruneRule(older_than_seconds=DAY)
+    remove_by_rule(store, rule, tokens_only=False, with_folder=True, yes=True)
+
+    assert stored(store) == {}
 
 
 def test_a_name_that_fits_several_runs_or_none_is_refused_with_what_there_is(store: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from fakes import StreamingScriptedPolicy
 from gateways import Played, Stage, client_of, messages, open_episode, plain_client, played, said
+from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_trainer.gateway.episode import CallRules
 from longhaul_trainer.gateway.openapi import OPERATIONS, Operation
 from longhaul_trainer.gateway.settings import GatewaySettings
@@ -244,6 +245,34 @@ def test_agents_are_paid_for_their_own_last_step(stage: Stage) -> None:
         assert [step.calls[0].agent for step in steps] == ["planner", "worker", "planner"]
 
     stage.played(program)
+
+
+def test_a_reward_that_came_with_a_call_which_failed_at_first_is_not_taken_back(
+    stage: Stage,
+) -> None:
+    class FailingPolicy(StreamingScriptedPolicy):
+        """Fails at its second call."""
+
+        num_calls = 0
+
+        async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+            self.num_calls += 1
+            if self.num_calls == 2:
+                raise ConnectionError("engine gone")
+            return await super().act(prompt, sampling, episode_id=episode_id)
+
+    async def program(one: Played) -> None:
+        planner, paid = {"Longhaul-Agent": "planner"}, {"Longhaul-Reward": "1"}
+        await one.chat("a", headers=planner)
+        failed = await one.chat("b", headers=paid)
+        assert failed.status_code == 502
+        again = await one.chat("b", headers={**paid, "x-stainless-retry-count": "1"})
+        assert again.status_code == 200
+        await one.chat("c", headers={**planner, "Longhaul-Reward": "2"})
+
+        assert [step.reward for step in one.end().steps] == [3.0, 0.0, 0.0]
+
+    stage.played(program, FailingPolicy())
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])

@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 
+from fakes import StreamingScriptedPolicy
+from gateways import TASK, TRAINING, responder_of
 from longhaul_core.policy import ReplyPart
+from longhaul_core.rollout import EpisodeLimits, EpisodeSession, EpisodeSpec
 from longhaul_trainer.gateway import http
+from longhaul_trainer.gateway.app import Lobby, create_app
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
 from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
+from longhaul_trainer.gateway.doors import Door
+from longhaul_trainer.gateway.episode import OpenEpisode
 from longhaul_trainer.gateway.exchange import (
     ApiError,
     ChatReply,
@@ -24,6 +30,7 @@ from longhaul_trainer.gateway.exchange import (
     Usage,
 )
 from longhaul_trainer.gateway.http import Answer, Incoming, error_response, json_object, respond
+from longhaul_trainer.gateway.settings import GatewaySettings
 from reading_events import read_events
 
 OnDelta = Callable[[Delta], None] | None
@@ -54,6 +61,7 @@ class Client:
         self.reads = asyncio.Event()
         self.reads.set()
         self.got = asyncio.Event()
+        self.is_sent_to = asyncio.Event()
         self.status = 0
         self.headers: dict[str, str] = {}
         self.bodies: list[bytes] = []
@@ -83,6 +91,7 @@ class Client:
         return {"type": "http.disconnect"}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
+        self.is_sent_to.set()
         await self.reads.wait()
         if message["type"] == "http.response.start":
             self.status = message["status"]
@@ -177,6 +186,49 @@ def test_a_client_that_leaves_cancels_its_answer(stream: bool) -> None:
         await asking
         assert cancelled.is_set()
         assert b"[DONE]" not in client.body
+
+    run(test)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_stream_that_is_lost_when_its_reply_is_there_is_sent_again_and_not_sampled_again(
+    leaves: bool,
+) -> None:
+    policy = StreamingScriptedPolicy(["first", "second"])
+    session = EpisodeSession(
+        EpisodeSpec(task=TASK, seed=11), limits=EpisodeLimits(horizon=20, max_prompt_tokens=4_096)
+    )
+
+    async def test() -> None:
+        episode = OpenEpisode(
+            session,
+            door=Door(address="http://127.0.0.1"),
+            models={"policy": responder_of(policy)},
+            rules=TRAINING,
+            task=TASK,
+        )
+        lobby = Lobby()
+        lobby.add(episode)
+        app = create_app(lobby, GatewaySettings())
+        headers = [("host", "127.0.0.1"), ("authorization", f"Bearer {episode.door.key}")]
+        body = json.dumps({**BODY, "model": "auto", "stream": True}).encode()
+        clients = [Client(body, headers=headers) for _ in range(2)]
+        for client in clients:
+            client.scope["path"] = f"/e/{episode.door.id}/v1/chat/completions"
+        first, again = clients
+
+        first.reads.clear()
+        asking = asyncio.ensure_future(app(first.scope, first.receive, first.send))
+        await first.is_sent_to.wait()
+        await episode.repeats.settled()
+        (first.leaves if leaves else first.reads).set()
+        await asking
+        await app(again.scope, again.receive, again.send)
+
+        assert b"[DONE]" in (again.body if leaves else first.body)
+        assert text_of(again) == ("first" if leaves else "second")
+        assert len(policy.prompts) == session.num_steps == (1 if leaves else 2)
+        await episode.close()
 
     run(test)
 

@@ -22,7 +22,7 @@ from longhaul_trainer.runners.remote import RemoteProgram
 from longhaul_trainer.runners.routes import runner_routes
 from longhaul_trainer.runners.server import Addresses
 from longhaul_trainer.runners.wire import End, Granted, Result
-from runner_house import TOKEN, until
+from runner_house import TOKEN, until, waiting_runners
 
 ADDRESS = "http://10.0.0.5:8400"
 LEASE, OTHER = "a" * 32, "b" * 32
@@ -174,9 +174,9 @@ def test_who_goes_away_while_waiting_gets_no_episode() -> None:
         async with plain_client(desk.gateway.address, key=TOKEN) as http:
             asked = {"runner": "gone", "address": ADDRESS, "wait_seconds": 20}
             waiting = asyncio.create_task(http.post(f"/runners/v1/leases/{OTHER}", json=asked))
-            await until("it waits", lambda: desk.leases.waiting_runners)
+            await until("it waits", lambda: waiting_runners(desk.leases))
             waiting.cancel()
-        await until("it is gone", lambda: not desk.leases.waiting_runners, 10.0)
+        await until("it is gone", lambda: not waiting_runners(desk.leases), 10.0)
         playing = desk.play()
 
         assert (await desk.lease()).status_code == 200

@@ -13,7 +13,14 @@ import pytest
 from environment_server import lossy_proxy
 from longhaul_core.rollout import EpisodeLimits, EpisodeOutcome
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
-from runner_house import LOST_SECONDS, RemoteHouse, RunningRunner, running, until
+from runner_house import (
+    LOST_SECONDS,
+    RemoteHouse,
+    RunningRunner,
+    running,
+    until,
+    waiting_runners,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +37,7 @@ def house() -> Iterator[RemoteHouse]:
 @pytest.fixture(autouse=True)
 def nobody_waits(house: RemoteHouse) -> None:
     """The event loop stood still when the runners of the test before were killed."""
-    house.run(until("they are gone", lambda: not house.leases.waiting_runners))
+    house.run(until("they are gone", lambda: not waiting_runners(house.leases)))
 
 
 def below(runner: RunningRunner) -> list[psutil.Process]:
@@ -112,7 +119,7 @@ def test_two_runners_share_the_episodes(house: RemoteHouse, tmp_path: Path) -> N
         running(house.gateway.address, *at_once, "--name", "one", log=tmp_path / "one"),
         running(house.gateway.address, *at_once, "--name", "two", log=tmp_path / "two"),
     ):
-        house.run(until("both wait", lambda: len(house.leases.waiting_runners) == 2))
+        house.run(until("both wait", lambda: len(waiting_runners(house.leases)) == 2))
         outcomes = house.run(play())
 
     assert all(isinstance(outcome, Trajectory) for outcome in outcomes)

@@ -1,6 +1,7 @@
 """A run whose agent is `remote`: its settings, and its leases in the store."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.programs.command import CommandProgram
 from longhaul_trainer.programs.player import ProgramPlayer
 from longhaul_trainer.runners import lease_log
+from longhaul_trainer.runners import leases as leases_module
 from longhaul_trainer.runners.lease_log import LeaseLog
 from longhaul_trainer.runners.leases import Lease, Leases, Offer
 from longhaul_trainer.runners.runner import Runner
@@ -123,6 +125,16 @@ def test_the_store_says_which_runner_plays_what(tmp_path: Path) -> None:
     assert row.ended is not None
 
 
+def offer_of(name: str) -> Offer:
+    return Offer(
+        task="{}",
+        environ=lambda address: {},
+        deadline_seconds=1,
+        name=f"run/0/train/1/0/0/{name}",
+        task_id="t",
+    )
+
+
 def test_a_lease_whose_writing_is_cut_off_by_the_end_is_written_then() -> None:
     async def close_while_writing() -> list[Sequence[LeaseRecord]]:
         written: list[Sequence[LeaseRecord]] = []
@@ -137,13 +149,7 @@ def test_a_lease_whose_writing_is_cut_off_by_the_end_is_written_then() -> None:
         log = LeaseLog(commit, run_id="run", attempt=0)
         leases = Leases(lost_seconds=60, on_change=log.note)
         log.start(leases)
-        offer = Offer(
-            task="{}",
-            environ=lambda address: {},
-            deadline_seconds=1,
-            name="run/0/train/1/0/0/0",
-            task_id="t",
-        )
+        offer = offer_of("0")
         lease = Lease(id="lease", runner="r", address="http://127.0.0.1:1")
         log.note(offer, lease, None)
         await begun.wait()
@@ -152,6 +158,34 @@ def test_a_lease_whose_writing_is_cut_off_by_the_end_is_written_then() -> None:
 
     (records,) = asyncio.run(close_while_writing())
     assert [record.lease_id for record in records] == ["lease"]
+
+
+def test_an_error_that_is_not_the_stores_is_logged_and_later_leases_are_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play() -> list[str]:
+        written: list[str] = []
+        has_failed, is_written = asyncio.Event(), asyncio.Event()
+
+        async def commit(records: Sequence[LeaseRecord]) -> None:
+            if not has_failed.is_set():
+                has_failed.set()
+                raise ValueError("a defect")
+            written.extend(record.lease_id for record in records)
+            is_written.set()
+
+        log = LeaseLog(commit, run_id="run", attempt=0)
+        log.start(Leases(lost_seconds=60, on_change=log.note))
+        log.note(offer_of("0"), Lease(id="first", runner="r", address="http://h"), None)
+        await has_failed.wait()
+        log.note(offer_of("1"), Lease(id="second", runner="r", address="http://h"), None)
+        await asyncio.wait_for(is_written.wait(), 30)
+        await log.close()
+        return written
+
+    assert asyncio.run(play()) == ["second"]
+    assert "1 leases are not in the store" in caplog.text
+    assert "ValueError: a defect" in caplog.text
 
 
 def test_a_held_lease_is_heard_of_however_many_others_come_and_go(
@@ -163,25 +197,16 @@ def test_a_held_lease_is_heard_of_however_many_others_come_and_go(
     async def commit(records: Sequence[LeaseRecord]) -> None:
         written.extend(record.lease_id for record in records)
 
-    def offer(name: str) -> Offer:
-        return Offer(
-            task="{}",
-            environ=lambda address: {},
-            deadline_seconds=1,
-            name=f"run/0/train/1/0/0/{name}",
-            task_id="t",
-        )
-
     async def play() -> None:
         log = LeaseLog(commit, run_id="run", attempt=0)
         leases = Leases(lost_seconds=60, on_change=log.note)
         log.start(leases)
-        with leases.offered(offer("long")):
+        with leases.offered(offer_of("long")):
             await leases.take("long" * 4, runner="r", address="http://h", wait_seconds=1)
             async with asyncio.timeout(30):
                 number = 0
                 while written.count("long" * 4) < 3:
-                    with leases.offered(offer(str(number))):
+                    with leases.offered(offer_of(str(number))):
                         lease_id = f"{number:016}"
                         await leases.take(lease_id, runner="r", address="http://h", wait_seconds=1)
                         await asyncio.sleep(0.05)
@@ -189,6 +214,25 @@ def test_a_held_lease_is_heard_of_however_many_others_come_and_go(
         await log.close()
 
     asyncio.run(play())
+
+
+def test_episodes_that_wait_for_a_runner_are_mentioned_together(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leases_module, "_NOBODY_SECONDS", 0.1)
+
+    async def play() -> float:
+        leases, began = Leases(lost_seconds=60), time.monotonic()
+        waiting = [asyncio.create_task(leases.wait_taken(offer_of(str(n)))) for n in range(100)]
+        await until("it is mentioned", lambda: "no runner plays any" in caplog.text)
+        await asyncio.sleep(0.3)
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        return time.monotonic() - began
+
+    seconds = asyncio.run(play())
+    assert 1 <= caplog.text.count("no runner plays any") <= seconds / 0.1
 
 
 def test_a_lease_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_trainer.training.spans import FloatArray, call_numbers, in_response, of_call
+from longhaul_trainer.training.spans import FloatArray, call_numbers, of_call
 from longhaul_trainer.training.step_metadata import CallSpan
-from row_metadata import span
+from row_metadata import in_response, span
 
 
 def at(start: int, tokens: int, *, step: int = 0) -> CallSpan:

@@ -15,9 +15,10 @@ from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.training.columns import token_weights
 from longhaul_trainer.training.credit import TrainedCall
 from longhaul_trainer.training.merging import Row, RowForm, beside_rows, cut_into_rows, metadata_of
-from longhaul_trainer.training.spans import FloatArray, in_response
+from longhaul_trainer.training.spans import FloatArray
 from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep
+from row_metadata import in_response
 from steps import sampled_of, with_call
 from store_samples import make_trajectory
 from trainer.verl.updates import ReadRow, reply_logprobs

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import openai
 import pytest
 
 from longhaul_core.errors import StoreError
@@ -18,7 +19,9 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.episodes import AgentConfig
 from longhaul_trainer.environments import descriptions_of, task_panel
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.programs.program import Endpoint
 from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.training.step_metadata import read_metadata
 from longhaul_trainer.verl.run_recorder import RunRecorder
 from verl_process import IMPORTS_VERL
 
@@ -605,3 +608,46 @@ def test_a_panel_is_played_as_validation_says_and_a_baseline_greedily(
     assert baseline.group_size == 1
     _, asked = asyncio.run(played("train", 0))
     assert {each["temperature"] for each in asked} == {0.9}
+
+
+async def one_untrained_call(task: dict[str, object], endpoint: Endpoint) -> float:
+    async with openai.AsyncOpenAI(**endpoint.openai, max_retries=0) as client:
+        await client.chat.completions.create(
+            model="auto",
+            messages=[{"role": "user", "content": "Which way?"}],
+            extra_body={"longhaul": {"train": False}},
+        )
+    return 0.75
+
+
+@pytest.mark.parametrize("phase", ["validation", "test"])
+def test_an_episode_of_a_panel_counts_though_no_call_of_it_is_trained(
+    tokenizer: Any,  # noqa: ANN401
+    phase: Phase,
+) -> None:
+    function = "trainer.verl.test_agent_loop:one_untrained_call"
+    run = RunConfig.model_validate(
+        RUN.model_dump(exclude_unset=True) | {"agent": {"kind": "function", "function": function}}
+    )
+
+    async def played() -> "list[AgentLoopOutput]":
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        service = service_of(recorder, tokenizer, run=run)
+        try:
+            return await service.play(
+                task_panel(run, Split.VALIDATION).tasks[0],
+                phase=phase,
+                training_step=1,
+                group_index=0,
+                sample_index=0,
+                horizon=2,
+            )
+        finally:
+            await service.close()
+
+    (row,) = asyncio.run(played())
+    (beside,) = read_metadata([row.extra_fields])
+    assert beside.episode is not None
+    assert (beside.episode.episode_return, len(beside.episode.steps)) == (0.75, 1)
+    assert (beside.spans, sum(row.response_mask)) == ((), 0)

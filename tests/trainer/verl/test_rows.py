@@ -42,6 +42,38 @@ def rows_of_episode(updates: int = 2, **metadata: Any) -> list[Any]:  # noqa: AN
     )
 
 
+def post_processed(
+    rows: list[Any], monkeypatch: pytest.MonkeyPatch, *, validate: bool = False
+) -> dict[str, Any]:
+    """What verl's worker hands to the queue of an episode's rows."""
+    import transfer_queue
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+
+    put: dict[str, Any] = {}
+
+    async def keep(**arguments: Any) -> None:  # noqa: ANN401  whatever verl hands to the queue
+        put.update(arguments)
+
+    monkeypatch.setattr(transfer_queue, "async_kv_batch_put", keep)  # verl's door to the network
+    actor_class: Any = AgentLoopWorkerTQ
+    worker_class = actor_class.__ray_metadata__.modified_class
+    worker = worker_class.__new__(worker_class)  # its constructor wants a cluster
+    worker.processor = None
+    worker.distillation_enabled = worker.stream_teacher_with_rollout = False
+    worker.reward_loop_worker_handles = None
+    asyncio.run(
+        worker._agent_loop_postprocess(
+            rows,
+            validate,
+            uid="train-3-5",
+            session_id=3,
+            global_steps=3,
+            raw_prompt="goal",
+        )
+    )
+    return put
+
+
 def test_there_is_a_row_for_each_call_with_the_tokens_that_were_read_and_written() -> None:
     trajectory = make_trajectory(rewards=REWARDS, sample_index=3)
     rows = rows_of_episode()
@@ -128,6 +160,32 @@ def test_an_episode_without_a_trained_call_is_refused() -> None:
         )
 
 
+def test_an_episode_of_validation_without_a_trained_call_goes_through_verls_post_processing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from longhaul_trainer.verl.rows import to_rows
+
+    trajectory = make_trajectory(rewards=REWARDS)
+    nothing_trained = replace(
+        trajectory, steps=tuple(with_call(step, trained=False) for step in trajectory.steps)
+    )
+    rows = to_rows(
+        nothing_trained,
+        metadata=metadata_of(nothing_trained, group=GroupName(3, 5), retry=0),
+        training_step_of=lambda version: version,
+        form="step",
+        trains=False,
+    )
+
+    put = post_processed(rows, monkeypatch, validate=True)
+
+    assert put["partition_id"] == "val"
+    (beside,) = read_metadata(put["fields"].pop("extra_fields").tolist())
+    assert beside.episode is not None
+    assert beside.episode.episode_return == sum(REWARDS)
+    assert put["fields"]["loss_mask"].tolist() == [[0]]
+
+
 @pytest.mark.parametrize(("updates", "training_step"), [(1, 7), (2, 3), (7, 1)])
 def test_verl_gets_policy_versions_in_training_steps(updates: int, training_step: int) -> None:
     for row in rows_of_episode(updates):  # sampled by version 7, counted in optimizer steps
@@ -157,31 +215,7 @@ def test_each_step_keeps_its_reward_through_verls_post_processing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Verl gives every row of a session the last row's reward; ours travel beside it."""
-    import transfer_queue
-    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
-
-    put: dict[str, Any] = {}
-
-    async def keep(**arguments: Any) -> None:  # noqa: ANN401  whatever verl hands to the queue
-        put.update(arguments)
-
-    monkeypatch.setattr(transfer_queue, "async_kv_batch_put", keep)  # verl's door to the network
-    actor_class: Any = AgentLoopWorkerTQ
-    worker_class = actor_class.__ray_metadata__.modified_class
-    worker = worker_class.__new__(worker_class)  # its constructor wants a cluster
-    worker.processor = None
-    worker.distillation_enabled = worker.stream_teacher_with_rollout = False
-    worker.reward_loop_worker_handles = None
-    asyncio.run(
-        worker._agent_loop_postprocess(
-            rows_of_episode(),
-            False,
-            uid="train-3-5",
-            session_id=3,
-            global_steps=3,
-            raw_prompt="goal",
-        )
-    )
+    put = post_processed(rows_of_episode(), monkeypatch)
 
     keys = [RowKey.parse(key) for key in put["keys"]]
     assert keys == [RowKey("train-3-5", 3, step) for step in range(3)]

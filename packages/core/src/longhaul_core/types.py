@@ -150,7 +150,8 @@ class FailureCause(StrEnum):
     RUNNER_LOST = "runner_lost"
     """The machine that played it gave no sign of life."""
     STOPPED_EARLY = "stopped_early"
-    """Nothing broke: the training step had enough other groups, and did not wait for this one."""
+    """Nothing broke: the training step had enough other groups, and did not wait for this one; or
+    an evaluation was cancelled."""
 
 
 class TaskKey(NamedTuple):

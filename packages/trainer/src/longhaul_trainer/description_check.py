@@ -283,33 +283,34 @@ def require_chat_template(config: RunConfig) -> None:
     path = config.model.path
     if path in BUILT_IN_MODELS:
         return
+    advice = "put the tokenizer's files of a whole model into the folder"
     try:
         with attributed_to(RendererFailure, "its tokenizer cannot be loaded"):
             from longhaul_trainer.rendering.renderer import load_renderer  # imports transformers
 
-            if config.agent.is_program:
-                renderer = load_renderer(Path(path).expanduser())
-                for asked in (_A_QUESTION, *([_A_PICTURE] if renderer.reads_pictures else [])):
-                    renderer.render_chat(asked)
-                return
             prefixes = {entry.prompt.reply_prefix for entry in config.played_environments}
             renderers = {
                 prefix: load_renderer(Path(path).expanduser(), reply_prefix=prefix)
                 for prefix in prefixes
             }
+        advice = "give the folder a chat_template.jinja that takes them"
+        pictures = [_A_PICTURE] if reads_pictures(path) else []
+        if config.agent.is_program:
+            (renderer, *_) = renderers.values()
+            for asked in (_A_QUESTION, *pictures):
+                with attributed_to(RendererFailure, "its chat template refuses a question"):
+                    renderer.render_chat(asked)
+            return
+        advice += ", or change [prompt] and [memory], which compose them"
         for entry in config.played_environments:
             renderer = renderers[entry.prompt.reply_prefix]
-            prompts = [_A_PICTURE] if reads_pictures(path) else []
-            for prompt in (*prompts, *_first_prompts(entry)):
+            for prompt in (*pictures, *_first_prompts(entry)):
                 roles = ", ".join(message.role for message in prompt)
                 refused = f"its chat template refuses messages of {roles}"
                 with attributed_to(RendererFailure, refused):
                     renderer.render(prompt)
     except RendererFailure as error:
-        raise ConfigError(
-            f"model.path = {path!r}: {error}; give the folder a chat_template.jinja that takes "
-            "them, or change [prompt] and [memory], which compose them"
-        ) from error
+        raise ConfigError(f"model.path = {path!r}: {error}; {advice}") from error
 
 
 _A_QUESTION = (Message(role="user", content="Where am I?"),)

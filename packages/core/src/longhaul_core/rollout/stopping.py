@@ -27,7 +27,7 @@ async def until_stopped(playing: Coroutine[None, None, T], stop: asyncio.Event) 
             episode.cancel()
             await asyncio.wait({episode})
         if episode.cancelled():
-            raise EpisodeStopped("enough other groups of the training step were whole")
+            raise EpisodeStopped("nobody waits for it any more")
         return episode.result()
     finally:
         stopped.cancel()

@@ -133,8 +133,7 @@ def gateway(  # noqa: PLR0913  options of a command
         max_concurrent=max_concurrent,
     )
     _require_free(place)
-    asyncio.run(_serve_hosted(hosted, place=place, store=store or "longhaul.db"))
-    raise typer.Exit(ExitCode.DONE)
+    raise typer.Exit(asyncio.run(_serve_hosted(hosted, place=place, store=store or "longhaul.db")))
 
 
 def _require_free(place: Place) -> None:
@@ -183,7 +182,7 @@ def _serve_weights(config: RunConfig, name: str, *, place: Place, skip_doctor: b
     return EXIT_CODE_OF_STATUS[outcome.status]
 
 
-async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> None:
+async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> ExitCode:
     from longhaul_core.rollout import EpisodeLimits
     from longhaul_trainer.gateway.hosted import HostedModel
     from longhaul_trainer.hosted_evaluation import require_answer
@@ -203,7 +202,7 @@ async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> No
     )
     hosted = HostedModel(endpoint)
     try:
-        await _by_hand(
+        cancelled = await _by_hand(
             hosted,
             names=(endpoint.model,),
             run_id=run.run_id,
@@ -217,7 +216,8 @@ async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> No
             said=said,
             cancelled=run.until_cancelled(),
         )
-        await run.end("finished")
+        status = "cancelled" if cancelled else "finished"
+        await run.end(status, message="trainer runs cancel" if cancelled else "")
     except BaseException as error:
         await run.end("failed", message=f"{type(error).__name__}: {error}")
         raise
@@ -225,6 +225,7 @@ async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> No
         await hosted.close()
         run.close()
     said.over(run.run_id, store=store)
+    return EXIT_CODE_OF_STATUS[status]
 
 
 async def _by_hand(  # noqa: PLR0913  what its episodes are played with
@@ -237,8 +238,8 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
     place: Place,
     said: "_Said",
     cancelled: Coroutine[None, None, None] | None = None,
-) -> None:
-    """Serve until a signal, or until `cancelled` returns."""
+) -> bool:
+    """Serve until a signal, or until `cancelled` returns; whether that ended it."""
     from longhaul_trainer.gateway.episode import CallRules
     from longhaul_trainer.programs.by_hand import GatewayByHand
 
@@ -273,6 +274,7 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
     for failure in ended:
         if isinstance(failure, Exception):  # the gateway was stopped by it
             raise failure
+    return None in ended
 
 
 class _Said:

@@ -68,11 +68,11 @@ def ask_to_stop(store: str, reference: str) -> None:
     engine = open_store(store, create=False)
     run_id = find_in_store(engine, reference, store)
     request_cancel(engine, run_id=run_id)
+    with Session(engine) as session:
+        kind = get_run(session, run_id=run_id).summary.kind
     engine.dispose()
-    console_of("stdout").print(
-        f"{run_id} stops within seconds; `trainer resume` goes on from its last checkpoint.",
-        highlight=False,
-    )
+    resume = "; `trainer resume` goes on from its last checkpoint" if kind == "train" else ""
+    console_of("stdout").print(f"{run_id} stops within seconds{resume}.", highlight=False)
 
 
 def remove_by_rule(
@@ -202,9 +202,14 @@ def find_in_store(engine: Engine, reference: str, store: str) -> str:
 
 
 def folder_of(engine: Engine, run_id: str) -> RunDirectory | None:
-    """The run's folder, by its configuration in the store; None if it is not on this machine."""
+    """The run's folder, by its configuration in the store; None if it is not on this machine.
+
+    Runs that were imported, that a person played or that a gateway served have none.
+    """
     with Session(engine) as session:
         config = json.loads(get_run(session, run_id=run_id).config_json)
+    if "runs_directory" not in config:
+        return None
     folder = RunDirectory(path=Path(config["runs_directory"]) / run_id)
     return folder if folder.config_file.is_file() else None
 

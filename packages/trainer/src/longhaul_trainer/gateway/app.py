@@ -322,10 +322,12 @@ class _Routes:
             path=path or {},
             answer=answer,
             reply_id=asked.reply_id,
+            on_unread=asked.unread,
         )
         if response.status_code >= 400:
             await asked.drop_unread()
-        asked.lost |= asked.answered and request.is_gone
+        if request.is_gone:
+            asked.unread()
         begun.append(response)  # a stream asks for its reply when it is sent
         _say_overridden(response, overridden)
         return response

@@ -457,6 +457,7 @@ class OpenEpisode:
                 _require_readable(request, model.renderer, name=name)
             paid = self._pay(credit, with_call=True)
             asked.credit = credit
+        before = self._acted.get(credit.agent)
         announced, self._announced = self._announced, None
         try:
             with (
@@ -475,6 +476,8 @@ class OpenEpisode:
                 await self._keep_final_prompt(request, model, credit)
             raise
         self._failures.pop(asked.sent.fingerprint, None)
+        if paid is None and before is not None and credit.reward is not None:
+            self._refused.pop(before, None)  # a repetition of the call that paid it: it stands
         if credit.done:
             self._finish()
         return ChatReply(

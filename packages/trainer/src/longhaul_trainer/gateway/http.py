@@ -147,7 +147,7 @@ def _parsed(body: bytes) -> dict[str, object]:
     return found
 
 
-async def respond(
+async def respond(  # noqa: PLR0913  what an answer takes
     request: Incoming,
     dialect: Dialect,
     body: Mapping[str, object],
@@ -156,6 +156,7 @@ async def respond(
     answer: Answer,
     reply_id: str | None = None,
     keep_alive_seconds: float = 10.0,
+    on_unread: Callable[[], None] = lambda: None,
 ) -> Response:
     """Answer a request in its dialect, whole or as a stream.
 
@@ -173,6 +174,7 @@ async def respond(
         reply_id: Id of a stream's events, which begin before there is a reply: equal to the `id`
             of the reply that `answer` will return. None for an unguessable one.
         keep_alive_seconds: How long a stream is silent before an event that means nothing.
+        on_unread: Called where a stream ends before all of it was sent; `answer` has ended then.
     """
     read = partial(dialect.read, body, path=path)
     try:
@@ -190,6 +192,7 @@ async def respond(
             answer,
             reply_id=reply_id or secrets.token_hex(16),
             keep_alive_seconds=keep_alive_seconds,
+            on_unread=on_unread,
         )
     task = asyncio.ensure_future(answer(asked, None))
     gone = asyncio.create_task(request.until_gone())
@@ -257,6 +260,7 @@ class _EventStream(Response):
         *,
         reply_id: str,
         keep_alive_seconds: float,
+        on_unread: Callable[[], None],
     ) -> None:
         self.status_code = 200
         self.raw_headers = [*_STREAM_HEADERS, *_names(reply_id)]
@@ -265,6 +269,7 @@ class _EventStream(Response):
         self._answer = answer
         self._reply_id = reply_id
         self._keep_alive_seconds = keep_alive_seconds
+        self._on_unread = on_unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; nothing of it is left when this returns."""
@@ -272,13 +277,17 @@ class _EventStream(Response):
         task = asyncio.ensure_future(self._answer(self._request, pending.add))
         task.add_done_callback(lambda _: pending.changed.set())
         gone = asyncio.create_task(_disconnected(receive))
+        is_sent = False
         try:
             async with _Patience(pending, keep_alive_seconds=self._keep_alive_seconds) as patience:
                 gone.add_done_callback(patience.lose)
-                await self._write(task, pending, patience, scope, receive, send)
+                is_sent = await self._write(task, pending, patience, scope, receive, send)
+                is_sent &= not gone.done()  # a server drops what is sent to nobody
         finally:
             await _ended(gone)
             await _ended(task)
+            if not is_sent:
+                self._on_unread()
 
     async def _write(
         self,
@@ -288,8 +297,8 @@ class _EventStream(Response):
         scope: Scope,
         receive: Receive,
         send: Send,
-    ) -> None:
-        """Send what is written as it is written.
+    ) -> bool:
+        """Send what is written as it is written; whether all of it was sent.
 
         Raises:
             Exception: What the answer raised, other than an `ApiError`.
@@ -298,7 +307,7 @@ class _EventStream(Response):
         if task.done() and not pending.num_added and (error := _error_of(task)) is not None:
             if isinstance(error, ApiError):
                 await error_response(self._dialect, error)(scope, receive, send)
-                return
+                return True
             raise error
         stream = self._dialect.stream(self._request)
         try:
@@ -315,10 +324,11 @@ class _EventStream(Response):
                 await pending.changed.wait()
             await patience.send(send, _body(written + self._last(task, pending, stream)))
         except OSError:  # the client is gone
-            return
+            return False
         error = _error_of(task)
         if error is not None and not isinstance(error, ApiError):
             raise error
+        return True
 
     def _last(self, task: "asyncio.Future[ChatReply]", pending: _Pending, stream: Stream) -> bytes:
         """The events that end the stream."""

@@ -83,8 +83,7 @@ class ReplyWatch:
         parts, whole = self._reader.end()
         for part in parts:
             self._hand_on(part)
-        if self._held and not self._stopped:
-            self._pass(ReplyPart(text=self._held))
+        self._release()
         text, self._stop_word = self._before_stop(whole.text)
         self._whole = replace(whole, text=text)
         return self._whole
@@ -110,6 +109,7 @@ class ReplyWatch:
         if self._on_part is None:
             return
         if not self._stop or not part.text:
+            self._release()
             self._pass(part)
             return
         if self._stopped:
@@ -122,6 +122,12 @@ class ReplyWatch:
         self._held = text[len(shown) :]
         if shown:
             self._pass(ReplyPart(text=shown))
+
+    def _release(self) -> None:
+        """Hand on what was held back: what follows makes no stop word of it."""
+        if self._held and not self._stopped:
+            self._pass(ReplyPart(text=self._held))
+            self._held = ""
 
     def _pass(self, part: ReplyPart) -> None:
         if self._on_part is not None:

@@ -174,6 +174,10 @@ class Asked:
             self._task.cancel()
             await asyncio.wait({self._task})
 
+    def unread(self) -> None:
+        """Its client went away: where its reply is there, the next request like it gets it."""
+        self.lost |= self.answered
+
     async def drop_unread(self) -> None:
         """Forget it, if no reply was ever asked for: its body could not be read."""
         if self._task is None and self._kept is None:

@@ -94,3 +94,5 @@ class LeaseLog:
             raise
         except StoreError as error:  # whatever ends the run is raised for its episodes too
             logger.warning("%d leases are not in the store: %s", len(records), error)
+        except Exception:
+            logger.exception("%d leases are not in the store; later ones may be", len(records))

@@ -29,7 +29,7 @@ _MAX_OVER = 10_000
 """Of how many leases that are over the cause is kept."""
 _UNKNOWN = "this gateway does not know it"
 _NOBODY_SECONDS = 60.0
-"""After which a run says that an episode waits for a runner."""
+"""After which a run says that episodes wait for a runner, and says it again."""
 
 
 class LeaseOver(Exception):
@@ -113,16 +113,13 @@ class Leases:
         self._held: dict[str, Offer] = {}
         self._over: OrderedDict[str, str] = OrderedDict()
         """Why; empty for one whose result was taken."""
+        self._mentioned_at = float("-inf")
+        """When the log last had it that episodes wait, on the monotonic clock."""
 
     @property
     def held(self) -> Sequence[tuple[Offer, Lease]]:
         """Who plays what."""
         return [(offer, offer.lease) for offer in self._held.values() if offer.lease is not None]
-
-    @property
-    def waiting_runners(self) -> frozenset[str]:
-        """Those that wait for an episode."""
-        return frozenset(one.runner for one in self._waiting.values())
 
     @contextmanager
     def offered(self, offer: Offer) -> Generator[None]:
@@ -211,7 +208,8 @@ class Leases:
             done, _ = await asyncio.wait({offer.taken}, timeout=_NOBODY_SECONDS)
             if done:
                 return offer.taken.result()
-            if not self._held:
+            if not self._held and time.monotonic() >= self._mentioned_at + _NOBODY_SECONDS:
+                self._mentioned_at = time.monotonic()
                 logger.warning(
                     "%d episodes wait, and no runner plays any; start `trainer runner`, and look "
                     "at what it prints",

@@ -19,24 +19,6 @@ from longhaul_trainer.training.step_metadata import CallSpan
 FloatArray = npt.NDArray[np.float64]
 
 
-def in_response(
-    spans: Sequence[CallSpan], values: Sequence[FloatArray], *, num_tokens: int
-) -> FloatArray:
-    """The values of a row's response, shape `[T]`: each call's in its place, 0 in the gaps.
-
-    Args:
-        spans: Of the row's calls, in order.
-        values: For each call, one number per token of its reply.
-        num_tokens: Of the response (T).
-
-    Raises:
-        ValueError: See `put_into_response`.
-    """
-    response_T = np.zeros(num_tokens)
-    put_into_response(response_T, spans, values)
-    return response_T
-
-
 def put_into_response(
     response_T: npt.NDArray[np.floating],
     spans: Sequence[CallSpan],

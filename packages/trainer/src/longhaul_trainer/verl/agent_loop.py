@@ -210,6 +210,7 @@ class EpisodeService:
             form=run.optimizer.rows,
             max_row_tokens=run.optimizer.max_row_tokens,
             pictures=self._pictures,
+            trains=phase in ("train", "baseline"),
         )
 
     async def close(self) -> None:

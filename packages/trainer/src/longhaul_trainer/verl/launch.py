@@ -406,6 +406,8 @@ class _Launch:
 
         self.stages.enter(SERVING, training_step=0)
         asyncio.run(serve_model(serve, trainer, run_context, recorder, progress.say))
+        if progress.cancelled_by:  # a gateway takes the signal for Ctrl-C, which finishes it
+            raise KeyboardInterrupt
 
     def _explained(self, error: BaseException) -> BaseException:
         """The error, or what to do about it where it says that a disk is full."""
@@ -490,7 +492,10 @@ def next_attempt(run: RunDirectory, *, store: str) -> int:
 
 
 def keep_models(config: RunConfig, run: RunDirectory, checkpoints: CheckpointFolder) -> None:
-    """The last and the best weights as Hugging Face folders, under plain names."""
+    """The last and the best weights as Hugging Face folders, under plain names.
+
+    A folder gets its name when all of it is written: a kill leaves none that looks whole.
+    """
     written: dict[Path, Path] = {}
     for checkpoint, folder in (
         (checkpoints.latest(), run.model),
@@ -498,12 +503,15 @@ def keep_models(config: RunConfig, run: RunDirectory, checkpoints: CheckpointFol
     ):
         if checkpoint is None:
             continue
-        shutil.rmtree(folder, ignore_errors=True)
+        writing = folder.with_name(f".{folder.name}.writing")
+        for earlier in (folder, writing):
+            shutil.rmtree(earlier, ignore_errors=True)
         actor = checkpoint.folder / "actor"
         if actor in written:
-            shutil.copytree(written[actor], folder, copy_function=_link_or_copy)
+            shutil.copytree(written[actor], writing, copy_function=_link_or_copy)
         else:
-            _write_model(config, actor, folder)
+            _write_model(config, actor, writing)
+        writing.rename(folder)
         written[actor] = folder
 
 

@@ -6,7 +6,8 @@ of the calls in a row travels beside it as a `RowMetadata`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from verl.experimental.agent_loop import AgentLoopOutput
@@ -26,6 +27,7 @@ def to_rows(
     form: RowForm,
     max_row_tokens: int | None = None,
     pictures: PictureReader | None = None,
+    trains: bool = True,
 ) -> list[AgentLoopOutput]:
     """The rows of `trajectory`, in the order of their first calls; see `cut_into_rows`.
 
@@ -42,11 +44,15 @@ def to_rows(
         max_row_tokens: See there.
         pictures: Of a model that reads them: verl's worker makes patches of a row's pictures, by
             the same processor. None where the rows are of text alone.
+        trains: Whether the episode is learned from. One of validation counts though no call of it
+            is trained; it has one row without a call then, since verl carries nothing else.
 
     Raises:
-        ValueError: If no call of the episode is trained: verl has no way to carry it then.
+        ValueError: If no call of an episode that is learned from is trained.
     """
     rows = cut_into_rows(trajectory.steps, form=form, max_row_tokens=max_row_tokens)
+    if not rows and not trains:
+        return [_row_that_counts(trajectory, metadata)]
     if not rows:
         raise ValueError(
             f"no call of the episode of task {trajectory.task.task_id!r} is trained: the trainer "
@@ -77,7 +83,14 @@ def to_rows(
         for row, beside in zip(rows, beside_rows(rows, metadata), strict=True)
     ]
     if trajectory.final_prompt_tokens is not None:
-        made.append(_final_row(trajectory.final_prompt_tokens, metadata, like=made[-1]))
+        made.append(
+            _row_without_call(
+                trajectory.final_prompt_tokens,
+                trajectory,
+                beside=_beside_no_call(metadata),
+                extra_fields=made[-1].extra_fields,
+            )
+        )
     return made
 
 
@@ -100,14 +113,22 @@ def _metrics(row: Row) -> AgentLoopMetrics:
     )
 
 
-def _final_row(
-    prompt_tokens: tuple[int, ...], metadata: EpisodeMetadata, *, like: AgentLoopOutput
-) -> AgentLoopOutput:
-    """A row for the critic alone: the final observation's prompt, and no call.
+def _row_that_counts(trajectory: Trajectory, metadata: EpisodeMetadata) -> AgentLoopOutput:
+    """A row that carries what is known of an episode, and no token that anybody reads."""
+    return _row_without_call(
+        (0,),
+        trajectory,
+        beside=replace(_beside_no_call(metadata), episode=metadata),
+        extra_fields={
+            "reward_extra_info": {},
+            "min_global_steps": metadata.training_step,
+            "max_global_steps": metadata.training_step,
+        },
+    )
 
-    verl has no rows without a response, so one token stands there that nothing reads.
-    """
-    nothing = RowMetadata(
+
+def _beside_no_call(metadata: EpisodeMetadata) -> RowMetadata:
+    return RowMetadata(
         training_step=metadata.training_step,
         group_index=metadata.group_index,
         sample_index=metadata.sample_index,
@@ -115,13 +136,26 @@ def _final_row(
         spans=(),
         episode=None,
     )
+
+
+def _row_without_call(
+    prompt_tokens: tuple[int, ...],
+    trajectory: Trajectory,
+    *,
+    beside: RowMetadata,
+    extra_fields: Mapping[str, Any],
+) -> AgentLoopOutput:
+    """A row of a prompt alone, such as the final observation's, which the critic reads.
+
+    verl has no rows without a response, so one token stands there that nothing reads.
+    """
     return AgentLoopOutput(
         prompt_ids=list(prompt_tokens),
         response_ids=[prompt_tokens[-1]],
         response_mask=[0],
         response_logprobs=[0.0],
-        reward_score=like.reward_score,
-        num_turns=like.num_turns,
+        reward_score=trajectory.episode_return,
+        num_turns=len(trajectory.steps),
         metrics=AgentLoopMetrics(),
-        extra_fields=like.extra_fields | {METADATA: packed(nothing)},
+        extra_fields={**extra_fields, METADATA: packed(beside)},
     )
