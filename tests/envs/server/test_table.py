@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from local_workers import LocalBackend, in_event_loop, until
+from local_workers import LocalBackend, LocalWorker, in_event_loop, until
 from longhaul_core.environment import EnvironmentDescription, StepResult
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec
@@ -440,8 +440,28 @@ async def test_a_worker_that_holds_too_much_is_killed_though_nobody_asks_it() ->
 
 
 @in_event_loop
-async def test_a_worker_that_could_not_be_measured_for_once_is_measured_again(
+async def test_a_back_end_that_breaks_its_promise_once_is_asked_for_a_worker_again(
     monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with room() as here:
+        start = here.backend.start_worker
+
+        async def fail_once() -> LocalWorker:
+            monkeypatch.setattr(here.backend, "start_worker", start)
+            raise RuntimeError("the cluster's head is away")
+
+        monkeypatch.setattr(here.backend, "start_worker", fail_once)
+        here.backend.workers[0].kill("was killed by the test,")
+        await until(lambda: len(here.backend.workers) == 2 and here.fleet.num_workers)
+        await here.playing()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files"), RuntimeError("the head is away")]
+)
+@in_event_loop
+async def test_a_worker_that_could_not_be_measured_for_once_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async with room(memory_bytes=2**20) as here:
         session_id = await here.playing()
@@ -450,7 +470,7 @@ async def test_a_worker_that_could_not_be_measured_for_once_is_measured_again(
 
         async def failing() -> int:
             failed.set()
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise error
 
         with monkeypatch.context() as patch:
             patch.setattr(worker, "resident_bytes", failing)

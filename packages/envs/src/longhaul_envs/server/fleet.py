@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from longhaul_core.errors import ConfigError, EnvironmentFailure
+from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_envs.server.errors import Cause
 from longhaul_envs.server.hosting import (
     PREPARED,
@@ -210,7 +210,8 @@ class Fleet:
         delay = _FIRST_DELAY_SECONDS
         while True:
             try:
-                worker = await self._backend.start_worker()
+                with attributed_to(EnvironmentFailure, "start_worker"):
+                    worker = await self._backend.start_worker()
             except EnvironmentFailure as failure:
                 logger.error("a worker did not start; again in %.1f s: %s", delay, failure)
                 self._settle_start(failure)
@@ -392,9 +393,10 @@ class _Desk:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
-                held = await self._worker.resident_bytes()
-            except OSError as error:  # out of descriptors
-                logger.warning("the memory of a worker could not be measured: %s", error)
+                with attributed_to(EnvironmentFailure, "resident_bytes"):
+                    held = await self._worker.resident_bytes()
+            except EnvironmentFailure as failure:  # such as too many open files
+                logger.warning("the memory of a worker could not be measured: %s", failure)
                 continue
             if held > limit:
                 self.kill(
