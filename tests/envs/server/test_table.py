@@ -428,6 +428,19 @@ async def test_a_call_that_passes_its_deadline_costs_the_worker() -> None:
 
 
 @in_event_loop
+async def test_a_step_keeps_its_deadline_beside_resets_which_may_take_longer() -> None:
+    async with room(step_seconds=0.2) as here:
+        session_id, other = await here.playing(), here.table.create(CHAIN, owner=ME)
+        here.backend.may_answer.clear()
+        step = here.table.step(session_id, owner=ME, number=1, action="a")
+        reset = here.table.reset(other, owner=ME, task_id="chain/1", seed=1)
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(step, reset, return_exceptions=True)
+        here.backend.may_answer.set()
+    assert ["did not return within 0.2 s" in str(answer) for answer in answers] == [True, True]
+
+
+@in_event_loop
 async def test_a_worker_that_holds_too_much_is_killed_though_nobody_asks_it() -> None:
     async with room(memory_bytes=2**20) as here:
         session_id = await here.playing()

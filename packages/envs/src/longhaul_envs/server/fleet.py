@@ -341,10 +341,16 @@ class _Desk:
             self._is_scheduled = True
             self._loop.call_soon(self._send)
 
-    def _next_batch(self) -> list[_Pending]:
+    def _next_batch(self, seconds: float) -> list[_Pending]:
+        """The next calls that wait, up to one of another deadline than `seconds`."""
         batch: list[_Pending] = []
         num_characters = 0
-        while self._pending and len(batch) < _MAX_CALLS and num_characters < _MAX_CHARACTERS:
+        while (
+            self._pending
+            and self._limits.seconds_for(self._pending[0].call.verb) == seconds
+            and len(batch) < _MAX_CALLS
+            and num_characters < _MAX_CHARACTERS
+        ):
             batch.append(self._pending.popleft())
             num_characters += len(batch[-1].call.text)
         return batch
@@ -353,13 +359,13 @@ class _Desk:
         self._is_scheduled = False
         if self.lost.done():
             return
-        batch = self._running = self._next_batch()
-        longest = max(self._limits.seconds_for(pending.call.verb) for pending in batch)
+        seconds = self._limits.seconds_for(self._pending[0].call.verb)
+        batch = self._running = self._next_batch(seconds)
         self._deadline = self._loop.call_later(
-            longest + TICK_SECONDS,
+            seconds + TICK_SECONDS,
             self.kill,
             Cause.TIMEOUT,
-            f"was killed, since a call did not return within {longest:g} s,",
+            f"was killed, since a call did not return within {seconds:g} s,",
         )
         message = encode_calls([pending.call for pending in batch])
         self._worker.ask(message).add_done_callback(self._take_answer)
