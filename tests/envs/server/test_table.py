@@ -423,6 +423,9 @@ async def test_a_call_that_passes_its_deadline_costs_the_worker() -> None:
             await here.table.step(session_id, owner=ME, number=1, action="a")
         here.backend.may_answer.set()
         assert gone.value.cause == Cause.TIMEOUT
+        with pytest.raises(Gone) as again:
+            await here.table.step(session_id, owner=ME, number=1, action="a")
+        assert str(again.value) == str(gone.value)
         with pytest.raises(Gone, match="while this session waited"):
             here.table.observation(neighbour, owner=ME)
 

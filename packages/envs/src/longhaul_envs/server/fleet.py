@@ -427,8 +427,9 @@ class _Desk:
             _fail(pending, CallFailed(f"{words} before this call", self._cause))
         self._running, self._pending = [], deque()
         for place in list(self._held):
-            if place.on_lost is not None:
-                place.on_lost(CallFailed(f"{words} while this session waited", self._cause))
+            if place.on_lost is not None:  # after the calls above: a session of one has its cause
+                failure = CallFailed(f"{words} while this session waited", self._cause)
+                self._loop.call_soon(place.on_lost, failure)
 
 
 def _fail(pending: _Pending, failure: CallFailed) -> None:
