@@ -358,6 +358,22 @@ async def test_an_environment_that_shares_no_process_loses_it_with_an_error() ->
 
 
 @in_event_loop
+async def test_an_error_after_its_client_has_left_costs_that_process_as_well() -> None:
+    async with room(environment="served/Alone-v0", sessions_per_worker=1) as here:
+        session_id = await here.playing()
+        here.backend.may_answer.clear()
+        step = here.table.step(session_id, owner=ME, number=1, action="raise")
+        stepping = asyncio.create_task(step)
+        await asyncio.sleep(0)
+        here.table.close(session_id, owner=ME)
+        here.backend.may_answer.set()
+        with pytest.raises(Gone):
+            await stepping
+        await until(lambda: len(here.backend.workers) == 2 and here.fleet.num_workers)
+        await here.playing()
+
+
+@in_event_loop
 async def test_a_worker_that_is_about_to_end_takes_no_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -435,6 +435,7 @@ class SessionTable:
                 self._observer.called(session.environment_id, verb, session.used_at - began)
             failure = future.exception()
             if isinstance(failure, CallFailed):
+                session.broken = failure.cause is Cause.ENVIRONMENT_ERROR
                 self._fail(session, failure)
             elif verb is not Verb.RENDER:
                 session.shown = future.result().content
@@ -460,7 +461,6 @@ class SessionTable:
         if error.cause not in (Cause.CLOSED, Cause.DRAINED):
             logger.info("a session of %s is gone: %s", session.environment_id, error)
         session.closing = True
-        session.broken = error.cause == Cause.ENVIRONMENT_ERROR
         if self._observer is not None:
             self._observer.closed(session.environment_id, Cause(error.cause))
         self._release(session)
