@@ -309,6 +309,29 @@ async def test_a_full_server_says_so_and_takes_the_next_once_a_place_is_free() -
 
 
 @in_event_loop
+async def test_places_of_a_worker_that_is_not_there_are_not_said_to_be_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with room(sessions_per_worker=2) as here:
+        is_held, start = asyncio.Event(), here.backend.start_worker
+
+        async def start_later() -> LocalWorker:
+            await is_held.wait()
+            return await start()
+
+        monkeypatch.setattr(here.backend, "start_worker", start_later)
+        here.backend.workers[0].kill("was killed by the test,")
+        await until(lambda: not here.fleet.num_workers)
+        with pytest.raises(Unavailable, match="0 of 2 places") as no:
+            here.table.create(CHAIN, owner=ME)
+        assert no.value.cause == "full"
+        assert "the others are being started" in str(no.value)
+        is_held.set()
+        await until(lambda: here.fleet.num_workers)
+        await here.playing()
+
+
+@in_event_loop
 async def test_what_is_not_served_cannot_be_opened() -> None:
     async with room() as here:
         with pytest.raises(NotServed, match=CHAIN):

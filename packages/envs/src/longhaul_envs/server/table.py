@@ -235,9 +235,11 @@ class SessionTable:
             raise QuotaSpent(f"the client {owner.client!r} has {quota} sessions, its share")
         place = served.fleet.take()
         if place is None:
-            raise Unavailable(
-                f"all {served.fleet.num_places} places of {environment_id} are taken", "full"
-            )
+            taken, places = served.fleet.num_taken, served.fleet.num_places
+            if taken < places:
+                words = f"{taken} of {places} places of {environment_id} are taken, and the workers"
+                raise Unavailable(f"{words} of the others are being started", "full")
+            raise Unavailable(f"all {places} places of {environment_id} are taken", "full")
         session = _Session(
             id=secrets.token_urlsafe(18),
             environment_id=environment_id,
