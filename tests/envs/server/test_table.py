@@ -433,6 +433,17 @@ async def test_a_step_of_a_dialect_that_is_asked_for_twice_at_once_counts_once()
 
 
 @in_event_loop
+async def test_half_a_character_of_a_dialect_s_client_costs_no_worker() -> None:
+    async with room(step_seconds=0.5) as here:
+        neighbour = await here.playing()
+        seat = Seat(here.table, here.table.served[CHAIN], dialect="agentgym")
+        await seat.reset(a_task())
+        assert (await seat.step("\ud83d")).reward == 1 / 8  # as JSON may name one
+        here.table.observation(neighbour, owner=ME)
+        seat.leave()
+
+
+@in_event_loop
 async def test_a_lost_worker_fails_its_sessions_with_the_cause_and_is_replaced() -> None:
     async with room(num_workers=2, sessions_per_worker=2) as here:
         ids = [await here.playing() for _ in range(4)]
