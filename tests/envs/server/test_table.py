@@ -243,11 +243,11 @@ async def test_a_session_that_nobody_uses_is_closed_and_a_heartbeat_keeps_one() 
 
 @in_event_loop
 async def test_a_step_that_takes_longer_than_the_lease_keeps_its_session() -> None:
-    async with room(limits=TableLimits(lease_seconds=0.2)) as here:
+    async with room(limits=TableLimits(lease_seconds=2)) as here:
         session_id = await here.playing()
         here.backend.may_answer.clear()
         stepping = asyncio.create_task(here.table.step(session_id, owner=ME, number=1, action="a"))
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(3)
         here.backend.may_answer.set()
         assert result(await stepping).reward == 1 / 8
         here.table.observation(session_id, owner=ME)  # it is not gone
@@ -255,7 +255,7 @@ async def test_a_step_that_takes_longer_than_the_lease_keeps_its_session() -> No
 
 @in_event_loop
 async def test_an_episode_of_a_dialect_that_notices_who_left_needs_no_lease() -> None:
-    async with room(limits=TableLimits(lease_seconds=0.2)) as here:
+    async with room(limits=TableLimits(lease_seconds=2)) as here:
         holding, leased = (
             Seat(here.table, here.table.environment(CHAIN), dialect="ors", holds=holds)
             for holds in (True, False)
@@ -263,8 +263,8 @@ async def test_an_episode_of_a_dialect_that_notices_who_left_needs_no_lease() ->
         for seat in (holding, leased):
             await seat.reset(a_task())
         await until(lambda: here.fleet.num_taken == 1)
-        await asyncio.sleep(0.3)
-        with pytest.raises(Gone, match=r"0\.2 s, its lease"):
+        await asyncio.sleep(1)
+        with pytest.raises(Gone, match="2 s, its lease"):
             leased.observation()
         assert (await holding.step("a")).reward == 1 / 8
         holding.leave()
