@@ -34,8 +34,8 @@ NUM_THINGS, NUM_ERRANDS = 3, 2
 class Errand(TypedDict):
     """A task: what is where, and which things are asked for."""
 
-    told: list[list[str]]
-    """Each thing and its place, in the order in which the model is told."""
+    places: list[list[str]]
+    """Each thing and its place, in the order in which the model reads them."""
     wanted: list[str]
 
 
@@ -46,7 +46,7 @@ def tasks(split: str) -> list[Errand]:
         things = drawn.sample(THINGS[split].split(), NUM_THINGS)
         places = drawn.sample(PLACES[split].split(), NUM_THINGS)
         errand = Errand(
-            told=[list(pair) for pair in zip(things, places, strict=True)],
+            places=[list(pair) for pair in zip(things, places, strict=True)],
             wanted=drawn.sample(things, NUM_ERRANDS),
         )
         found[str(errand)] = errand
@@ -61,7 +61,7 @@ def place_in(answer: str, places: list[str]) -> str | None:
 
 async def run_errand(errand: Errand, client: openai.AsyncOpenAI, *, model: str) -> bool:
     """Ask for one thing after the other; returns whether all were brought."""
-    places = dict(errand["told"])
+    places = dict(errand["places"])
     said = " ".join(f"The {thing} is in the {place}." for thing, place in places.items())
     messages: list[Any] = []
     for thing in errand["wanted"]:

@@ -7,11 +7,14 @@ import sys
 import time
 import urllib.request
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
 from playwright.sync_api import Page, expect, sync_playwright
+
+from longhaul_core.store import EpisodeRecord, RunStarted, StoreWriter
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 START_SECONDS = 180
@@ -80,6 +83,17 @@ def browser_page(*, width: int = 1440, height: int = 1000) -> Generator[Page]:
             yield context.new_page()
         finally:
             browser.close()
+
+
+def write(url: str, *records: RunStarted | EpisodeRecord) -> None:
+    """Write into a store, in a thread: the browser's driver may hold the caller's event loop."""
+
+    def in_thread() -> None:
+        with StoreWriter(url) as writer:
+            writer.write(records)
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(in_thread).result()
 
 
 def choose(page: Page, label: str, option: str) -> None:

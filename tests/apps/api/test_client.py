@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
@@ -15,8 +16,9 @@ from apps.api.conftest import StartApi
 from apps.conftest import SampleStore
 from longhaul_api.app import create_app
 from longhaul_api.client import Client
+from longhaul_api.events.routes import SECONDS_BETWEEN_SIGNS
 from longhaul_api.settings import ApiSettings
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.exchange import EpisodeWhere
 from longhaul_core.store import RunEnded, StoreWriter, queries
 from longhaul_core.store.queries import replay
@@ -169,3 +171,66 @@ def test_a_live_run_is_followed_across_servers(tmp_path: Path, running_api: Star
     assert not follower.is_alive()
     assert episode_ids(seen) == [record.episode_id for record in records]
     assert seen[-1].status == "finished"
+
+
+CHANGES = (
+    b'id: 7\nevent: changes\ndata: {"cursor": 7, "more": false, "rows": [], "status": "running", '
+    b'"heartbeat_at": 1.0}\n\n'
+)
+END = httpx.Response(200, content=b'event: end\ndata: {"status": "finished"}\n\n')
+HELD = httpx.Response(503, json={"detail": "the store is held"})
+
+
+class Breaking(httpx.SyncByteStream):
+    """One event, a time without any, and then a connection that breaks."""
+
+    def __init__(self, *, quiet_seconds: float = 0.0) -> None:
+        self.quiet_seconds = quiet_seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield CHANGES
+        time.sleep(self.quiet_seconds)
+        raise httpx.ReadError("the connection broke")
+
+
+def followed(answers: Sequence[httpx.Response]) -> tuple[list[int], list[httpx.Request]]:
+    """The cursors that a client sees of a server with these answers, and what it asked."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return answers[len(asked) - 1]
+
+    http = httpx.Client(transport=httpx.MockTransport(answer), base_url="http://127.0.0.1")
+    with http, Client(http=http) as client:
+        return [changes.cursor for changes in client.events("run", cursor=0)], asked
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(client_module, "SECONDS_BETWEEN_TRIES", 0.0)
+    return monkeypatch
+
+
+def test_a_run_that_was_quiet_for_long_is_followed_across_a_break(
+    quick: pytest.MonkeyPatch,
+) -> None:
+    quick.setattr(client_module, "SECONDS_TO_RETURN", 0.1)
+    broken = httpx.Response(200, stream=Breaking(quiet_seconds=0.3))
+    cursors, asked = followed([broken, END])
+    assert cursors == [7]
+    assert [request.url.params["cursor"] for request in asked] == ["0", "7"]
+
+
+def test_a_store_that_is_held_for_a_moment_ends_no_follower(quick: pytest.MonkeyPatch) -> None:
+    broken = httpx.Response(200, stream=Breaking())
+    cursors, asked = followed([broken, HELD, END])
+    assert (cursors, len(asked)) == ([7], 3)
+    quick.setattr(client_module, "SECONDS_TO_RETURN", 0.0)
+    with pytest.raises(StoreError, match="the store is held"):
+        followed([httpx.Response(200, stream=Breaking()), *[HELD] * 1000])
+
+
+def test_a_connection_on_which_no_sign_of_life_comes_is_given_up() -> None:
+    _, (request,) = followed([END])
+    assert request.extensions["timeout"]["read"] > 2 * SECONDS_BETWEEN_SIGNS

@@ -27,6 +27,8 @@ def test_a_program_asks_the_store(sample: SampleStore) -> None:
     assert sample.solved.steps[0].action in found["transcript"]
     assert "1 more steps" in found["transcript"] or len(sample.solved.steps) <= 1
     assert found["missing"].isError
+    assert found["backwards"].isError
+    assert "first_step must be at least 0" in found["backwards"].content[0].text
 
 
 async def _session(sample: SampleStore) -> dict[str, Any]:
@@ -58,6 +60,10 @@ async def _session(sample: SampleStore) -> dict[str, Any]:
                 "transcript",
                 episode_id=sample.solved.summary.episode_id,
                 num_steps=max(1, steps - 1),
+            ),
+            "backwards": await session.call_tool(
+                "transcript",
+                {"episode_id": sample.solved.summary.episode_id, "first_step": -5},
             ),
             "missing": await session.call_tool("transcript", {"episode_id": "none"}),
         }

@@ -2,20 +2,24 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 from sqlalchemy.orm import Session
 
-from apps.browser import settle
+from apps.browser import running_viewer, settle, write
 from apps.conftest import SampleStore
 from apps.viewer.app_pages import column, html_of, open_page
 from longhaul_core.store import queries
-from longhaul_core.store.queries import GroupSteps, GroupSummary
+from longhaul_core.store.queries import GroupId, GroupSteps, GroupSummary
 from longhaul_core.store.session import read_only_engine
+from longhaul_core.types import StopReason
 from longhaul_viewer import links
 from longhaul_viewer.data.groups import group
 from longhaul_viewer.settings import STORE_VARIABLE
+from store_samples import make_record, make_trajectory, run_started
 
 slow = pytest.mark.slow
 EVERYTHING = 1000
@@ -182,6 +186,41 @@ def test_a_step_is_chosen_by_pointer_and_keys_and_taken_apart(
         expect(fresh.locator(".panel h3").first).to_have_text(said, use_inner_text=True)
     panel.get_by_role("link", name="Replay this step").click()
     page.wait_for_url("**/replay?*step=*")
+
+
+@slow
+def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, tmp_path: Path) -> None:
+    url = str(tmp_path / "live.db")
+    first = make_trajectory(
+        sample_index=2, rewards=(0.0, 0.0), success=False, stop_reason=StopReason.HORIZON_REACHED
+    )
+    write(url, run_started(), make_record(first))
+    address = links.group_address(GroupId("run", "train", 1, 0, 0))
+    with running_viewer(url, tmp_path / "log") as viewer:
+        page.goto(f"{viewer}/{address}")
+        rows = page.locator(".board .line:not(.ruler)")
+        rows.first.locator(".cell").nth(1).click()
+        expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
+        expect_address(page, "at=0.1")
+        write(url, make_record(make_trajectory(sample_index=1)))  # it solved the task: above it
+        expect(rows).to_have_count(2)
+        expect(rows.nth(1).locator(".name")).to_have_text("2")
+        expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
+        expect_address(page, "at=1.1")
+
+        page.locator(".node:not(.goal)").first.click()
+        state = page.locator(".panel .state")
+        said = state.inner_text()
+        expect_address(page, "state=1")
+        made = make_trajectory(sample_index=0)  # whose states are numbered first
+        halls = (
+            replace(step, observation=replace(step.observation, anchor_state=f"hall {step.index}"))
+            for step in made.steps
+        )
+        write(url, make_record(replace(made, steps=tuple(halls))))
+        expect(rows).to_have_count(3)
+        expect(state).to_have_text(said, use_inner_text=True)
+        expect_address(page, "state=4")
 
 
 @slow

@@ -17,6 +17,7 @@ from apps.viewer.app_pages import charts_of, column, html_of, open_page
 from longhaul_core.store import StoreWriter, open_store
 from longhaul_core.store.labelling import put_label
 from longhaul_core.store.records import Label, Metrics, RunEnded
+from longhaul_core.types import FailureCause
 from longhaul_viewer import links
 from longhaul_viewer.components.charts import Series
 from longhaul_viewer.data import curves as curves_data
@@ -27,6 +28,7 @@ from store_samples import (
     make_audit,
     make_credit,
     make_decisions,
+    make_failure,
     make_record,
     make_trajectory,
     run_started,
@@ -260,6 +262,22 @@ def test_failures_are_listed_by_cause(sample: SampleStore) -> None:
     assert "environment error 4" in html_of(app)
     wrong = html_of(open_page("run", run=sample.run_id, tab="failures", cause="none"))
     assert "there are environment_error" in wrong
+
+
+def test_a_cause_that_one_run_of_two_lacks_lists_those_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "causes.db")
+    causes = {"one": FailureCause.ENVIRONMENT_ERROR, "other": FailureCause.POLICY_TIMEOUT}
+    with StoreWriter(url) as writer:
+        for run_id, cause in causes.items():
+            failed = replace(make_failure(), cause=cause)
+            writer.write([run_started(run_id), make_record(failed, run_id=run_id)])
+    monkeypatch.setenv(STORE_VARIABLE, url)
+    for first, second in (("one", "other"), ("other", "one")):
+        app = open_page("run", run=[first, second], tab="failures", cause="policy_timeout")
+        assert column(app, "Cause") == ["policy timeout"]
+        assert "No episode of one failed for that cause" in html_of(app)
 
 
 def test_failures_are_read_page_by_page(

@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Dialog, Page, ViewportSize, expect
+from playwright.sync_api import Dialog, Page, Route, ViewportSize, expect
 
-from apps.browser import running_viewer
+from apps.browser import running_viewer, write
 from apps.conftest import HOSTILE, ProgramStore, SampleStore
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
 from longhaul_core.store import open_store
 from longhaul_viewer import links
-from store_samples import first_reply
+from store_samples import first_reply, make_record, make_trajectory, run_started
 
 pytestmark = pytest.mark.slow
 
@@ -362,6 +362,48 @@ def test_a_failed_episode_says_why_and_an_unknown_one_what_to_do(
     page.goto(f"{viewer}/{links.address(links.REPLAY, episode='none')}")
     expect(page.get_by_role("alert")).to_contain_text("there is no episode 'none'")
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_what_could_not_be_read_is_asked_for_again(page: Page, long_chat: str) -> None:
+    parts = re.compile("/(texts|transcript)")
+    page.route(parts, lambda route: route.abort())
+    page.goto(f"{long_chat}/{links.address(links.REPLAY, episode=EPISODE_ID, step=3)}")
+    step = page.locator(".step")
+    expect(step.get_by_role("alert")).to_contain_text("This step cannot be read")
+    page.keyboard.press("t")
+    transcript = page.locator("nav.transcript")
+    expect(transcript).to_contain_text("The server does not answer")
+    page.keyboard.press("/")
+    page.keyboard.type("east")
+    expect(page.locator(".hits")).to_have_text(re.compile("The server does not answer"))
+    page.unroute(parts)
+    step.get_by_role("button", name="Try again").click()
+    expect_step(page, 3)
+    transcript.get_by_role("button", name="Try again").click()
+    expect(transcript.locator("article")).to_have_count(50)
+
+
+def test_an_answer_that_does_not_come_ends_no_following(page: Page, tmp_path: Path) -> None:
+    url = str(tmp_path / "live.db")
+    records = [make_record(make_trajectory(sample_index=sample)) for sample in range(2)]
+    asked: list[str] = []
+
+    def lose_the_second(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 2:
+            route.abort()
+        else:
+            route.continue_()
+
+    write(url, run_started(), records[0])
+    with running_viewer(url, tmp_path / "log") as viewer:
+        page.route("**/neighbours", lose_the_second)
+        with page.expect_event("requestfailed", lambda request: "neighbours" in request.url):
+            open_replay(page, viewer, records[0].episode_id)
+            expect(page.locator(".member")).to_have_count(1)
+        write(url, records[1])
+        expect(page.locator(".member")).to_have_count(2)
+        page.unroute("**/neighbours")
 
 
 def test_a_step_is_copied_as_messages_that_were_read(page: Page, long_chat: str) -> None:

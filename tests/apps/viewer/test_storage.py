@@ -136,6 +136,20 @@ def test_a_run_that_goes_on_is_not_deleted(store: Path, tokens_only: bool) -> No
     assert "trainer runs cancel going" in html_of(open_page("storage", run="going"))
 
 
+def test_a_run_that_goes_on_keeps_no_other_from_being_deleted(
+    store: Path, sample: SampleStore
+) -> None:
+    with StoreWriter(str(store)) as writer:
+        writer.write([replace(run_started("going"), started_at=time.time())])
+    storage_data.delete(["going", sample.run_id], tokens_only=False)
+    newest = work.pieces()[0]
+    newest.future.exception(timeout=PATIENCE_SECONDS)
+    assert newest.state == "failed"
+    assert "is running: cancel it first" in newest.said
+    assert f"{sample.run_id} deleted; the space is given back" in newest.said
+    assert list(runs_of(store)) == ["going"]
+
+
 def test_a_backup_is_whole_while_a_run_writes_and_the_run_loses_nothing(store: Path) -> None:
     stop, written = threading.Event(), 0
     with StoreWriter(str(store)) as writer:

@@ -294,6 +294,25 @@ async def test_what_speaks_no_http_fails_the_steps_of_a_batch(
 
 
 @in_event_loop
+async def test_an_answer_without_a_result_for_each_fails_the_steps_of_its_batch() -> None:
+    body = b'{"results":[]}'
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}]}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        client = client_at(listening)
+        async with asyncio.timeout(10):
+            outcomes = await asyncio.gather(*two_steps(client), return_exceptions=True)
+        for outcome in outcomes:
+            assert isinstance(outcome, EnvironmentFailure)
+            assert "gave 0 results for 2 steps" in str(outcome)
+        await client.leave()
+
+
+@in_event_loop
 async def test_a_batch_that_nobody_waits_for_ends_with_the_connections() -> None:
     asked = asyncio.Event()
 

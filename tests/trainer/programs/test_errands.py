@@ -19,7 +19,7 @@ from longhaul_trainer.programs.tasks import task_source
 
 FOLDER = Path(__file__).parents[3] / "examples" / "agents"
 ERRAND = {
-    "told": [["lamp", "attic"], ["key", "barn"], ["coin", "well"]],
+    "places": [["lamp", "attic"], ["key", "barn"], ["coin", "well"]],
     "wanted": ["key", "lamp"],
 }
 
@@ -82,8 +82,8 @@ def test_splits_share_no_thing_and_no_place() -> None:
     words: dict[str, set[str]] = {}
     for split in Split:
         tasks = [json.loads(task.data) for task in listed.tasks(split)]
-        words[split] = {word for task in tasks for pair in task["told"] for word in pair}
-        assert all({*task["wanted"]} <= {thing for thing, _ in task["told"]} for task in tasks)
+        words[split] = {word for task in tasks for pair in task["places"] for word in pair}
+        assert all({*task["wanted"]} <= {thing for thing, _ in task["places"]} for task in tasks)
 
     assert not words["train"] & words["validation"]
     assert not words["test"] & (words["train"] | words["validation"])

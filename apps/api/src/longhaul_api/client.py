@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 import httpx
 from pydantic import TypeAdapter
 
+from longhaul_api.events.routes import SECONDS_BETWEEN_SIGNS
 from longhaul_api.runs.routes import RunConfiguration
 from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.exchange import EpisodeWhere, FormatName
@@ -31,7 +32,9 @@ ROWS_PER_PAGE = 200
 SECONDS_BETWEEN_TRIES = 1.0
 """To connect again."""
 SECONDS_TO_RETURN = 120.0
-"""For a server that went away while a run was followed."""
+"""For a server, or its store, that went away while a run was followed."""
+SECONDS_OF_SILENCE = 4 * SECONDS_BETWEEN_SIGNS
+"""After which a connection on which a run is followed is taken for broken."""
 ERRORS: dict[int, type[Exception]] = {
     400: ConfigError,
     401: PermissionError,
@@ -216,21 +219,27 @@ class Client:
         Raises:
             LookupError: There is no such run.
             httpx.TransportError: The server is not to be reached, for `SECONDS_TO_RETURN`.
+            StoreError: Its store cannot be read, for as long.
         """
-        heard = time.monotonic()
+        away_since: float | None = None
         while True:
             asked = _given({"run": run_id, "cursor": cursor})
             try:
-                with self._http.stream("GET", "/events", params=asked, timeout=None) as answer:
+                with self._http.stream(
+                    "GET", "/events", params=asked, timeout=SECONDS_OF_SILENCE
+                ) as answer:
                     _require(answer)
+                    away_since = None
                     for event in _server_sent(answer.iter_lines()):
                         if event.kind == "end":
                             return
                         changes = _read(queries.Changes, event.data)
-                        cursor, heard = changes.cursor, time.monotonic()
+                        cursor = changes.cursor
                         yield changes
-            except httpx.TransportError:
-                if cursor is None or time.monotonic() - heard > SECONDS_TO_RETURN:
+            except (httpx.TransportError, StoreError):
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if cursor is None or now - away_since > SECONDS_TO_RETURN:
                     raise
             time.sleep(SECONDS_BETWEEN_TRIES)
 

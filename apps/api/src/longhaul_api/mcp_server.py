@@ -51,8 +51,13 @@ def create_mcp_server(engine: Engine, sql_store: str | None) -> FastMCP:
         Args:
             episode_id: run/attempt/phase/training_step/group_index/sample_index/retry.
             first_step: 0-based.
-            num_steps: At most so many steps.
+            num_steps: At most so many steps, at least 1.
         """
+        if first_step < 0 or num_steps < 1:
+            raise ToolError(
+                "first_step must be at least 0 and num_steps at least 1, got "
+                f"{first_step} and {num_steps}"
+            )
         try:
             with store_errors("the store"), Session(engine) as session:
                 episode = queries.get_episode(session, episode_id=episode_id, tokens=False)

@@ -55,8 +55,9 @@ function dashOf(place) {
 }
 
 class Group {
-  constructor(root, data) {
+  constructor(root, data, before) {
     this.root = root;
+    this.pathname = before?.pathname ?? window.location.pathname;
     this.data = data;
     this.byId = new Map(data.episodes.map((episode, place) => [episode.id, { episode, place }]));
     this.nodes = new Map(data.nodes.map((node) => [node.number, node]));
@@ -64,6 +65,7 @@ class Group {
     data.episodes.forEach((episode) =>
       episode.steps.forEach((step) => this.stepsOf.get(step.node)?.push({ episode, step })));
     this.readAddress();
+    if (data.episodes.some(({ id }) => before?.byId.has(id))) this.goOnFrom(before.chosen);
     this.draw();
   }
 
@@ -85,10 +87,34 @@ class Group {
       if (step) this.chosen = { kind: "step", episode, step };
     } else if (edge) {
       const found = this.data.edges.find((each) => each.source === Number(edge[1]) && each.target === Number(edge[2]));
-      if (found) this.chosen = { kind: "edge", edge: found };
+      if (found) this.chosen = this.edgeChoice(found);
     } else if (state && this.nodes.has(Number(state[0]))) {
       this.chosen = { kind: "state", node: this.nodes.get(Number(state[0])) };
     }
+  }
+
+  /* What was chosen before the data changed. An episode that has come since may have moved every row,
+     and given every state another number. */
+  goOnFrom(chosen) {
+    const now = (node) => this.data.nodes.find((each) =>
+      each.anchor === node.anchor && (each.number === 0) === (node.number === 0));  // the goal has none
+    this.chosen = null;
+    if (chosen?.kind === "step") {
+      const episode = this.byId.get(chosen.episode.id)?.episode;
+      const step = episode?.steps.find((each) => each.index === chosen.step.index);
+      if (step) this.chosen = { kind: "step", episode, step };
+    } else if (chosen?.kind === "edge") {
+      const [source, target] = chosen.ends.map((end) => now(end)?.number);
+      const edge = this.data.edges.find((each) => each.source === source && each.target === target);
+      if (edge) this.chosen = this.edgeChoice(edge);
+    } else if (chosen && now(chosen.node)) {
+      this.chosen = { kind: "state", node: now(chosen.node) };
+    }
+    if (window.location.pathname === this.pathname) this.writeAddress();
+  }
+
+  edgeChoice(edge) {
+    return { kind: "edge", edge, ends: [this.nodes.get(edge.source), this.nodes.get(edge.target)] };
   }
 
   writeAddress() {
@@ -381,8 +407,8 @@ class Group {
     const group = drawing("g", {
       class: "edge", tabindex: 0, role: "button", "data-edge": `${edge.source}-${edge.target}`,
       "aria-label": `${behind.length} steps from state ${edge.source} to ${edge.target}: ${actions.join(", ")}`,
-      onclick: () => this.choose({ kind: "edge", edge }),
-      onkeydown: (event) => { if (event.key === "Enter") this.choose({ kind: "edge", edge }); },
+      onclick: () => this.choose(this.edgeChoice(edge)),
+      onkeydown: (event) => { if (event.key === "Enter") this.choose(this.edgeChoice(edge)); },
       onmouseenter: () => this.lightEdge(edge), onmouseleave: () => this.light(null),
     });
     if (this.edges === "advantage") {
@@ -641,7 +667,7 @@ export default function ({ data, parentElement }) {
   if (before?.mark === mark && before.theme === theme) return close;
   const searching = before?.group.input.getRootNode().activeElement === before?.group.input;
   before?.group.close();
-  const group = new Group(place, data);
+  const group = new Group(place, data, before?.group);
   if (before && searching) group.input.focus();
   drawn.set(place, { mark, theme, group });
   return close;

@@ -129,6 +129,7 @@ def page_data(
         "nodes": [
             {
                 "number": node.number,
+                "anchor": node.anchor_hash,
                 "text": node.text,
                 "distance": node.distance,
                 "column": places[node.number].column,

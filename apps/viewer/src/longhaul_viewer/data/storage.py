@@ -230,13 +230,23 @@ def delete(run_ids: Sequence[str], *, tokens_only: bool) -> None:
     many = named[0] if len(named) == 1 else f"{len(named)} runs"
 
     def remove() -> str:
+        gone, said = list[str](), list[str]()
         for run_id in named:
-            if tokens_only:
-                maintenance.drop_tokens(engine, run_id=run_id)
+            try:
+                if tokens_only:
+                    maintenance.drop_tokens(engine, run_id=run_id)
+                else:
+                    maintenance.delete_run(engine, run_id=run_id)
+            except (LookupError, StoreError) as error:
+                said.append(str(error.args[0]))
             else:
-                maintenance.delete_run(engine, run_id=run_id)
-        maintenance.collect_garbage(engine)
-        return f"{what}{', '.join(named)} deleted; the space is given back"
+                gone.append(run_id)
+        if gone:
+            maintenance.collect_garbage(engine)
+            said.append(f"{what}{', '.join(gone)} deleted; the space is given back")
+        if len(gone) < len(named):
+            raise StoreError("; ".join(said))
+        return said[0]
 
     work.begin(f"delete {what}{many}", remove)
 

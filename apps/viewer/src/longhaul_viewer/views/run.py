@@ -414,15 +414,18 @@ def findings(audit: curves_data.AuditDetail) -> None:
 
 def failures(run_ids: Sequence[str]) -> None:
     """What broke, and how often."""
-    for run_id in run_ids:
-        causes = curves_data.failure_causes(run_id)
+    cause = links.parameter("cause")
+    causes_of = {run_id: curves_data.failure_causes(run_id) for run_id in run_ids}
+    known = list(dict.fromkeys(name for causes in causes_of.values() for name in causes))
+    if cause is not None and known and cause not in known:
+        raise LookupError(f"the address asks for cause {cause!r}; there are {', '.join(known)}")
+    for run_id, causes in causes_of.items():
         if not causes:
             blocks.html(blocks.note(f"No episode of {run_id} failed."))
             continue
-        cause = links.parameter("cause")
         if cause is not None and cause not in causes:
-            known = ", ".join(causes)
-            raise LookupError(f"the address asks for cause {cause!r}; there are {known}")
+            blocks.html(blocks.note(f"No episode of {run_id} failed for that cause."))
+            continue
         total = sum(causes.values())
         entries = [
             Link(

@@ -235,7 +235,11 @@ class ServerClient:
         try:
             answer = await self._request("POST", f"{_V}/steps", body)
             results = _decode_batch(answer.content).results
-        except (EnvironmentFailure, msgspec.MsgspecError) as error:
+            if len(results) != len(batch):
+                raise ValueError(
+                    f"{self._address} gave {len(results)} results for {len(batch)} steps"
+                )
+        except (EnvironmentFailure, ValueError) as error:  # msgspec's errors are such
             for one in batch:
                 _settle(one, EnvironmentFailure(str(error)))
             return

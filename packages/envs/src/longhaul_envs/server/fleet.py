@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from longhaul_core.errors import ConfigError, EnvironmentFailure
+from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_envs.server.errors import Cause
 from longhaul_envs.server.hosting import (
     PREPARED,
@@ -210,7 +210,8 @@ class Fleet:
         delay = _FIRST_DELAY_SECONDS
         while True:
             try:
-                worker = await self._backend.start_worker()
+                with attributed_to(EnvironmentFailure, "start_worker"):
+                    worker = await self._backend.start_worker()
             except EnvironmentFailure as failure:
                 logger.error("a worker did not start; again in %.1f s: %s", delay, failure)
                 self._settle_start(failure)
@@ -340,10 +341,16 @@ class _Desk:
             self._is_scheduled = True
             self._loop.call_soon(self._send)
 
-    def _next_batch(self) -> list[_Pending]:
+    def _next_batch(self, seconds: float) -> list[_Pending]:
+        """The next calls that wait, up to one of another deadline than `seconds`."""
         batch: list[_Pending] = []
         num_characters = 0
-        while self._pending and len(batch) < _MAX_CALLS and num_characters < _MAX_CHARACTERS:
+        while (
+            self._pending
+            and self._limits.seconds_for(self._pending[0].call.verb) == seconds
+            and len(batch) < _MAX_CALLS
+            and num_characters < _MAX_CHARACTERS
+        ):
             batch.append(self._pending.popleft())
             num_characters += len(batch[-1].call.text)
         return batch
@@ -352,13 +359,13 @@ class _Desk:
         self._is_scheduled = False
         if self.lost.done():
             return
-        batch = self._running = self._next_batch()
-        longest = max(self._limits.seconds_for(pending.call.verb) for pending in batch)
+        seconds = self._limits.seconds_for(self._pending[0].call.verb)
+        batch = self._running = self._next_batch(seconds)
         self._deadline = self._loop.call_later(
-            longest + TICK_SECONDS,
+            seconds + TICK_SECONDS,
             self.kill,
             Cause.TIMEOUT,
-            f"was killed, since a call did not return within {longest:g} s,",
+            f"was killed, since a call did not return within {seconds:g} s,",
         )
         message = encode_calls([pending.call for pending in batch])
         self._worker.ask(message).add_done_callback(self._take_answer)
@@ -392,9 +399,10 @@ class _Desk:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
-                held = await self._worker.resident_bytes()
-            except OSError as error:  # out of descriptors
-                logger.warning("the memory of a worker could not be measured: %s", error)
+                with attributed_to(EnvironmentFailure, "resident_bytes"):
+                    held = await self._worker.resident_bytes()
+            except EnvironmentFailure as failure:  # such as too many open files
+                logger.warning("the memory of a worker could not be measured: %s", failure)
                 continue
             if held > limit:
                 self.kill(
@@ -419,8 +427,9 @@ class _Desk:
             _fail(pending, CallFailed(f"{words} before this call", self._cause))
         self._running, self._pending = [], deque()
         for place in list(self._held):
-            if place.on_lost is not None:
-                place.on_lost(CallFailed(f"{words} while this session waited", self._cause))
+            if place.on_lost is not None:  # after the calls above: a session of one has its cause
+                failure = CallFailed(f"{words} while this session waited", self._cause)
+                self._loop.call_soon(place.on_lost, failure)
 
 
 def _fail(pending: _Pending, failure: CallFailed) -> None:

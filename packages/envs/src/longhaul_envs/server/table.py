@@ -235,9 +235,11 @@ class SessionTable:
             raise QuotaSpent(f"the client {owner.client!r} has {quota} sessions, its share")
         place = served.fleet.take()
         if place is None:
-            raise Unavailable(
-                f"all {served.fleet.num_places} places of {environment_id} are taken", "full"
-            )
+            taken, places = served.fleet.num_taken, served.fleet.num_places
+            if taken < places:
+                words = f"{taken} of {places} places of {environment_id} are taken, and the workers"
+                raise Unavailable(f"{words} of the others are being started", "full")
+            raise Unavailable(f"all {places} places of {environment_id} are taken", "full")
         session = _Session(
             id=secrets.token_urlsafe(18),
             environment_id=environment_id,
@@ -435,6 +437,7 @@ class SessionTable:
                 self._observer.called(session.environment_id, verb, session.used_at - began)
             failure = future.exception()
             if isinstance(failure, CallFailed):
+                session.broken = failure.cause is Cause.ENVIRONMENT_ERROR
                 self._fail(session, failure)
             elif verb is not Verb.RENDER:
                 session.shown = future.result().content
@@ -460,7 +463,6 @@ class SessionTable:
         if error.cause not in (Cause.CLOSED, Cause.DRAINED):
             logger.info("a session of %s is gone: %s", session.environment_id, error)
         session.closing = True
-        session.broken = error.cause == Cause.ENVIRONMENT_ERROR
         if self._observer is not None:
             self._observer.closed(session.environment_id, Cause(error.cause))
         self._release(session)

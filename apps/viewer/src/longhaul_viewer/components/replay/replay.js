@@ -165,7 +165,10 @@ class Episode {
   }
 
   async transcript() {
-    this.read ??= read(`${this.base}/transcript`)
+    this.read ??= read(`${this.base}/transcript`).catch((error) => {
+      this.read = null // it is asked for again
+      throw error
+    })
     return this.read
   }
 
@@ -519,13 +522,24 @@ class Replay {
 
   /** Everything else, from here outwards, while the page is already used. */
   async loadAll(episode) {
+    const here = this.state.step
+    await this.look()
     try {
-      const here = this.state.step
-      await this.need(episode, here)
       for (let at = here; at < episode.numSteps && episode === this.episode; at += FAR_STEPS) await episode.load(at, at + FAR_STEPS)
       for (let at = here; at > 0 && episode === this.episode; at -= FAR_STEPS) await episode.load(at - FAR_STEPS, at)
     } catch {
       // What is looked at is asked for again, and says what is wrong.
+    }
+  }
+
+  /** The texts of the step that is looked at, or what is wrong with them. */
+  async look() {
+    const { episode } = this
+    const { step } = this.state
+    try {
+      await this.need(episode, step)
+    } catch (error) {
+      if (episode === this.episode && step === this.state.step && !this.closed) this.stepTrouble(error)
     }
   }
 
@@ -550,18 +564,24 @@ class Replay {
     clearTimeout(this.followTimer)
     const { episode } = this
     const { summary, trained_training_step } = episode.outline
+    const following = (this.following = Symbol(episode.id))
+    const isOver = () => following !== this.following || !this.episode || this.closed
+    let pause = FOLLOW_MS
     try {
       const run = await read(`${episode.api}/runs/${encodeURIComponent(summary.run_id)}`)
-      const goesOn = run.summary.status === "running"
-      if (episode !== this.episode || this.closed || !goesOn) return
-      this.followTimer = setTimeout(async () => {
-        if (episode !== this.episode || this.closed) return
-        if (!document.hidden) await this.refresh(episode, trained_training_step == null && summary.episode_advantage == null)
-        this.follow()
-      }, FOLLOW_MS)
+      if (run.summary.status !== "running") return
     } catch {
-      this.followTimer = setTimeout(() => this.closed || episode !== this.episode || this.follow(), 4 * FOLLOW_MS)
+      pause = 4 * FOLLOW_MS
     }
+    if (isOver()) return
+    this.followTimer = setTimeout(async () => {
+      try {
+        if (!document.hidden) await this.refresh(episode, trained_training_step == null && summary.episode_advantage == null)
+      } catch {
+        // It is asked for again.
+      }
+      if (!isOver()) this.follow()
+    }, pause)
   }
 
   async refresh(episode, uncredited) {
@@ -594,7 +614,7 @@ class Replay {
     if (next === this.state.step && call === this.state.call) return
     Object.assign(this.state, { step: next, call })
     this.drawStep()
-    this.need(this.episode, next).catch((error) => this.stepTrouble(error))
+    this.look()
     if (!this.addressTimer) this.addressTimer = setTimeout(() => this.writeAddress(), ADDRESS_MS)
   }
 
@@ -896,7 +916,8 @@ class Replay {
   }
 
   stepTrouble(error) {
-    this.stepPane.replaceChildren(h("div", { class: "trouble", role: "alert" }, h("b", {}, "This step cannot be read."), h("p", {}, error.message)))
+    this.stepPane.replaceChildren(h("div", { class: "trouble", role: "alert" }, h("b", {}, "This step cannot be read."), h("p", {}, error.message),
+      h("button", { class: "plain", onclick: () => { this.drawStep(); this.look() } }, "Try again")))
   }
 
   keepInSight(tick) {
@@ -1301,7 +1322,10 @@ class Replay {
       this.transcriptPane.replaceChildren(...steps.map((step) => this.transcriptStep(step)))
       this.markTranscript()
     } catch (error) {
-      this.transcriptPane.replaceChildren(h("p", { class: "note" }, error.message))
+      if (episode !== this.episode) return
+      delete this.transcriptPane.dataset.of
+      this.transcriptPane.replaceChildren(h("p", { class: "note" }, error.message),
+        h("button", { class: "plain", onclick: () => this.drawTranscript() }, "Try again"))
     }
   }
 
@@ -1339,8 +1363,15 @@ class Replay {
 
   async find(wanted) {
     this.wanted = wanted
-    const steps = await this.episode.transcript()
-    if (this.wanted !== wanted) return
+    const { episode } = this
+    const says = (text) => (this.controls.querySelector(".hits").textContent = text)
+    let steps
+    try {
+      steps = await episode.transcript()
+    } catch (error) {
+      return says(error.message)
+    }
+    if (this.wanted !== wanted || episode !== this.episode) return
     const needle = wanted.toLowerCase()
     const has = (text) => text != null && text.toLowerCase().includes(needle)
     this.matches = needle ? steps.filter((step) =>
@@ -1348,7 +1379,7 @@ class Replay {
     ).map((step) => step.step_index) : null
     this.stepButtons.forEach((button, step) => button.classList.toggle("match", Boolean(this.matches?.includes(step))))
     this.markTranscript()
-    this.controls.querySelector(".hits").textContent = this.hits()
+    says(this.hits())
   }
 
   hits() {

@@ -3,6 +3,7 @@
 import msgspec
 
 from longhaul_core.environment import StepResult
+from longhaul_core.text import well_formed
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.server.errors import Conflict, Gone, NotServed
 from longhaul_envs.server.table import Owner, Served, SessionTable
@@ -57,7 +58,7 @@ class Seat:
         return _OBSERVATION.decode(answer)
 
     async def step(self, action: str) -> StepResult:
-        """Make the next step.
+        """Make the next step. Half of a surrogate pair in `action` becomes U+FFFD.
 
         Raises:
             Refused: There is no episode, it has ended, or the environment failed.
@@ -65,7 +66,9 @@ class Seat:
         session, number = self._session, self.num_steps + 1
         if session is None:
             raise Conflict("there is no episode; reset it first")
-        answer = await self._table.step(session, owner=self._owner, number=number, action=action)
+        answer = await self._table.step(
+            session, owner=self._owner, number=number, action=well_formed(action)
+        )
         result = _STEP_RESULT.decode(answer)
         # A step that was asked for twice at once, or left meanwhile, is not counted again.
         if session == self._session and number > self.num_steps:
