@@ -20,6 +20,7 @@ from longhaul_trainer.programs.result import Result, printed_result, result_of
         ),
         ('{"reward": 1}\nbye\n', Result(reward=1.0)),
         ('{"reward": 1}\r\n{"reward": 2, "episode": 7}\r\n', Result(reward=2.0)),
+        ('50 %\r{"reward": 1, "said": "one\u2028two"}\n', Result(reward=1.0)),
         ('7\n{"loss": 3}\n{"reward": 1}\n8 tests\n', Result(reward=1.0)),
     ],
 )

@@ -7,6 +7,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -63,7 +64,8 @@ def printed_result(printed: str) -> Result | None:
     Raises:
         ValueError: It is one, and its values are no rewards.
     """
-    lines = [line for line in printed.splitlines() if line.strip()]
+    # Not splitlines: it cuts at U+2028 too, which a text within a result may hold.
+    lines = [line for line in re.split(r"[\r\n]", printed) if line.strip()]
     for place, line in enumerate(reversed(lines)):
         if (found := _parsed(line, is_last=place == 0)) is not None:
             return result_of(found)
