@@ -39,6 +39,7 @@ TOGETHER = {
     "core/store": "postgresql",
     "core/sql_box": "postgresql",
     "apps": "apps",  # one sample store
+    "envs/server": "environment server",  # one Ray at a time
 }
 """Folders whose tests run in one process, and the name of their group."""
 

@@ -43,6 +43,7 @@ class LeaseLog:
     def start(self, leases: Leases) -> None:
         """Write, until `close`."""
         self._writing = asyncio.create_task(self._write(leases))
+        self._writing.add_done_callback(_report_defect)
 
     def note(self, offer: Offer, lease: Lease, outcome: LeaseOutcome | None) -> None:
         """See `leases.OnChange`."""
@@ -94,5 +95,8 @@ class LeaseLog:
             raise
         except StoreError as error:  # whatever ends the run is raised for its episodes too
             logger.warning("%d leases are not in the store: %s", len(records), error)
-        except Exception:
-            logger.exception("%d leases are not in the store; later ones may be", len(records))
+
+
+def _report_defect(writing: asyncio.Task[None]) -> None:
+    if not writing.cancelled() and (error := writing.exception()) is not None:
+        logger.error("leases are no longer recorded", exc_info=error)
