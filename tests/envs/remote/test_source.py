@@ -5,7 +5,7 @@ import json
 import os
 import random
 import threading
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -283,14 +283,7 @@ async def test_what_speaks_no_http_fails_the_steps_of_a_batch(
         writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
         writer.close()
 
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as listening:
-        client = client_at(listening)
-        async with asyncio.timeout(10):
-            outcomes = await asyncio.gather(*two_steps(client), return_exceptions=True)
-        for outcome in outcomes:
-            assert isinstance(outcome, EnvironmentFailure)
-            assert "could not be reached for 0.1 s" in str(outcome)
-        await client.leave()
+    await assert_two_steps_fail_of(greet, "could not be reached for 0.1 s")
 
 
 @in_event_loop
@@ -302,13 +295,20 @@ async def test_an_answer_without_a_result_for_each_fails_the_steps_of_its_batch(
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+    await assert_two_steps_fail_of(answer, "gave 0 results for 2 steps")
+
+
+async def assert_two_steps_fail_of(
+    server: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], reason: str
+) -> None:
+    """Both steps of a batch that `server` answers fail within seconds, for that reason."""
+    async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
         client = client_at(listening)
         async with asyncio.timeout(10):
             outcomes = await asyncio.gather(*two_steps(client), return_exceptions=True)
         for outcome in outcomes:
             assert isinstance(outcome, EnvironmentFailure)
-            assert "gave 0 results for 2 steps" in str(outcome)
+            assert reason in str(outcome)
         await client.leave()
 
 
