@@ -188,13 +188,13 @@ def opened(gateway: Gateway, responder: Responder) -> tuple[EpisodeSession, Open
 
 async def serve_gateway(engine_address: str, *, is_local: bool) -> None:
     """Open an episode for each line that is read; close it when its program reports its end."""
+    chat = renderer()
     spare_what_is_loaded()  # as an agent loop does
     gateway = Gateway()
     await gateway.start()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         policy = LocalPolicy() if is_local else EnginePolicy(engine_address, session)
         paced = PacedPolicy()
-        chat = renderer()
         kinds = {
             "whole": Responder(policy=policy, renderer=chat, max_reply_tokens=400),
             "paced": Responder(policy=paced, renderer=chat, max_reply_tokens=400),

@@ -4,10 +4,11 @@
 
 uv run python benchmarks/rendering.py
 
-A conversation of 4,000 tokens with one tool is rendered from nothing and gone on from; a reply of
-300 tokens with a thought and a tool call is read token by token, and the whole text is decoded at
-each token, as a reader does that keeps nothing. The tokenizer is SmolLM2's, with tool tags and a
-Qwen3-like template of the tests.
+A conversation of 4,000 tokens with one tool is rendered from nothing and gone on from; as long a
+text is made into tokens as prompts are, and by transformers; a reply of 300 tokens with a thought
+and a tool call is read token by token, and the whole text is decoded at each token, as a reader
+does that keeps nothing. The tokenizer is SmolLM2's, with tool tags and a Qwen3-like template of
+the tests.
 """
 
 import copy
@@ -21,6 +22,7 @@ from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
 from longhaul_core.types import Call, Message, SampledTokens, Tool
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.rendering.encoding import TextEncoder
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -65,6 +67,16 @@ def main() -> None:
     print(f"prompt of {len(prompt):,} tokens, then a reply of {len(reply)} and a tool's result")
     print(f"  rendered from nothing {anew * 1e3:8.2f} ms")
     print(f"  gone on from          {extended * 1e3:8.2f} ms   {extended / anew:.3f} of that")
+
+    encode = TextEncoder(tokenizer)
+    assert encode.uses_fastokens, "the benchmark compares two programs"
+    text = WORDS * (HISTORY_TOKENS // 20)
+    assert encode(text) == tokenizer.encode(text, add_special_tokens=False)
+    fast = seconds(lambda: encode(text)) / len(encode(text))
+    slow = seconds(lambda: tokenizer.encode(text, add_special_tokens=False)) / len(encode(text))
+    print(f"a text of {len(encode(text)):,} tokens")
+    print(f"  as prompts are made     {fast * 1e6:7.2f} us a token")
+    print(f"  by transformers         {slow * 1e6:7.2f} us, {slow / fast:.1f} times that")
 
     def read() -> None:
         reading = renderer.reader(tools=(TOOL,))

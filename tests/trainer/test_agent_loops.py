@@ -162,15 +162,18 @@ def test_the_smallest_limit_of_a_mixture_is_named_with_its_environment() -> None
 
 
 def test_a_collection_passes_by_what_was_loaded_and_collects_what_comes_later() -> None:
-    loaded = _Ring()
+    loaded, before = _Ring(), gc.get_threshold()
     spare_what_is_loaded()
     try:
+        assert gc.get_threshold()[0] > before[0]
+        assert gc.get_threshold()[1:] == before[1:]
         assert not any(each is loaded for each in gc.get_objects())
         later = weakref.ref(_Ring())
         gc.collect()
         assert later() is None
     finally:
         gc.unfreeze()
+        gc.set_threshold(*before)
     assert any(each is loaded for each in gc.get_objects())
 
 

@@ -31,6 +31,11 @@ __all__ = [
 ]
 
 
+_NEW_OBJECTS = 10_000
+"""Between two collections of young objects. Python's own number is 700: a collection for every one
+or two calls of a program, through the token ids of their prompts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLoop:
     """Which of a run's agent loops a process is."""
@@ -153,7 +158,9 @@ def spare_what_is_loaded() -> None:
     """Keep the garbage collector from what this process holds now: modules, for the most part.
 
     With verl, vLLM and torch loaded a full collection takes hundreds of milliseconds, in which the
-    process plays no episode and answers no program.
+    process plays no episode and answers no program. Young objects are looked through less often
+    than Python does by itself: most are prompts and requests, which are gone before they are seen.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])

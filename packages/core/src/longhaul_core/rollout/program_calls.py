@@ -24,7 +24,7 @@ __all__ = [
     "require_tokens",
 ]
 
-MOST_INLINE_CHARACTERS = 2_000
+MOST_INLINE_CHARACTERS = 10_000
 """What is made into tokens on the event loop, in less than a millisecond; more in a thread."""
 
 T = TypeVar("T")

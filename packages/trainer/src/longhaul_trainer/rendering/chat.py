@@ -15,10 +15,9 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any, cast
 
-from transformers import TokenizersBackend
-
 from longhaul_core.errors import RendererFailure, attributed_to
 from longhaul_core.types import Message, Part, Picture, Tool, ToolCall
+from longhaul_trainer.rendering.encoding import TextEncoder
 from longhaul_trainer.rendering.reading import Reading, begin_reading
 from longhaul_trainer.rendering.syntax import (
     HERMES,
@@ -65,6 +64,7 @@ class ChatTemplate:
                 left out.
         """
         self._tokenizer = tokenizer
+        self._encode = TextEncoder(tokenizer)
         self._shows_pictures = shows_pictures
         self._beginnings: dict[tuple[bool, bool], Beginning] = {}
         self._ends: dict[tuple[bool, bool], str] = {}
@@ -173,20 +173,7 @@ class ChatTemplate:
 
     def tokens(self, text: str) -> list[int]:
         """Tokens of a text that the template wrote."""
-        rust = self._rust
-        if rust is None or rust.truncation is not None or rust.padding is not None:
-            return self._tokenizer.encode(text, add_special_tokens=False)
-        # as `encode` does, without where each token stands in the text and what it fills up
-        return rust.encode_batch_fast([text], add_special_tokens=False)[0].ids
-
-    @cached_property
-    def _rust(self) -> Tokenizer:
-        """What `encode` of a fast tokenizer calls; None for one that has an `encode` of its own."""
-        if not isinstance(self._tokenizer, TokenizersBackend):
-            return None
-        kinds = takewhile(lambda kind: kind is not TokenizersBackend, type(self._tokenizer).mro())
-        has_own = any({"encode", "_encode_plus"} & vars(kind).keys() for kind in kinds)
-        return None if has_own else cast("Any", self._tokenizer).backend_tokenizer
+        return self._encode(text)
 
     @cached_property
     def begun_thought(self) -> str:

@@ -81,12 +81,10 @@ class ChatTemplateRenderer:
             if added is None:
                 break
             known = (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
-            new = self._tokenizer.encode(added, add_special_tokens=False)
+            new = self._template.tokens(added)
             shown = pictures_of(messages[len(call.messages) + 1 :])
             return (*known, *self._with_pictures(new, shown), *prefix)
-        tokens = self._tokenizer.apply_chat_template(
-            self._chat(messages), add_generation_prompt=True, tokenize=True, return_dict=False
-        )
+        tokens = self._template.tokens(self._text(messages))
         return (*self._with_pictures(tokens, pictures_of(messages)), *prefix)
 
     def _with_pictures(self, tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
