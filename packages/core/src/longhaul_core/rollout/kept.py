@@ -48,10 +48,10 @@ class KeptCall:
         """The call as it was."""
         if self.tokens is None:
             return self.bare
-        tokens = self.tokens.tolist()  # `tuple` makes each number by a call
+        place = self._num_prompt_tokens
         sampled = SampledTokens(
-            prompt_tokens=tuple(tokens[: self._num_prompt_tokens]),
-            action_tokens=tuple(tokens[self._num_prompt_tokens :]),
+            prompt_tokens=tuple(self.tokens[:place].tolist()),
+            action_tokens=tuple(self.tokens[place:].tolist()),
             behavior_logprobs=tuple(self._logprobs),
             policy_version=self._policy_version,
         )
