@@ -335,7 +335,7 @@ def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
     page: Page, long_chat: str, programs: str, program: ProgramStore
 ) -> None:
     open_replay(page, long_chat, EPISODE_ID, step=1)
-    expect(page.locator(".board .cell")).to_have_count(20)
+    expect(page.locator(".observed .square")).to_have_count(20)
     open_replay(page, programs, program.episode_id, step=0)
     room, *_ = program.pictures
     for place in (".thumb img", ".step .pictures img"):
