@@ -16,6 +16,7 @@ const FAR_STEPS = 32 // fetched at a time afterwards
 const ADDRESS_MS = 120 // browsers limit how often an address may change
 const SELECTION_MS = 600
 const FOLLOW_MS = 4000
+const MOST_LIT = 5000 // places of the words that are looked for, lit at once
 const FOLDED_LINES = 4 // of a message that changed: longer kept runs are folded
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32]
 const COLOURS = ["probability", "gap", "entropy", "advantage", "mask"]
@@ -171,11 +172,12 @@ class Episode {
 /** Tokens as spans. Spans are built chunk by chunk as they come into sight: until then a chunk is
  *  one text of the same size, so that scrolling and the browser's search work over the whole. */
 class TokenView {
-  constructor({ ids, texts, sizes, runs, describe, paint, onPick, tall }) {
+  constructor({ ids, texts, sizes, runs, describe, paint, onPick, onBuilt, tall }) {
     this.tokens = { ids, texts, sizes }
     this.describe = describe
     this.paint = paint
     this.onPick = onPick
+    this.onBuilt = onBuilt
     this.element = h("div", { class: "tokens" + (tall ? " tall" : ""), dir: "auto", tabindex: tall ? "0" : null })
     this.chunks = []
     let span = 0
@@ -228,6 +230,7 @@ class TokenView {
         return span
       }),
     )
+    this.onBuilt()
   }
 
   repaint(paint) {
@@ -258,6 +261,10 @@ class TokenView {
     next.scrollIntoView({ block: "nearest" })
   }
 }
+
+/** What each word of a search is found by, and each "phrase". */
+const sought = (wanted) => [...wanted.matchAll(/"([^"]+)"|[^\s"]+/g)].map((match) =>
+  new RegExp((match[1] ?? match[0]).replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"), "giu"))
 
 /** Class of a value between thresholds, so many on either side. */
 const level = (value, thresholds) => thresholds.filter((threshold) => value >= threshold).length
@@ -303,6 +310,7 @@ class Replay {
     this.page = h("div", { class: "replay" })
     root.append(this.page)
     this.episodes = new Map()
+    this.wanted = ""
     this.playing = null
     this.speed = 1
     this.waiting = false
@@ -327,6 +335,7 @@ class Replay {
       prompt: among("prompt", PROMPTS),
       colour: query.get("colours") === "drift" ? "gap" : among("colour", COLOURS),
       raw: query.get("observation") === "raw",
+      search: query.get("search") ?? "",
       transcript: query.has("transcript") ? query.get("transcript") === "1" : innerWidth >= 1500,
     }
   }
@@ -342,6 +351,7 @@ class Replay {
     set("colour", colour === COLOURS[0] ? null : colour)
     set("colours", null)
     set("observation", raw ? "raw" : null)
+    set("search", this.wanted.trim() ? this.wanted : null)
     set("transcript", this.chosenTranscript == null ? query.get("transcript") : this.chosenTranscript ? 1 : 0)
     return `${location.pathname}?${query}`
   }
@@ -353,6 +363,11 @@ class Replay {
     if (push) history.pushState(history.state, "", this.addressNow())
     else history.replaceState(history.state, "", this.addressNow())
     this.tell()
+  }
+
+  /** Many changes in a moment are one of the address. */
+  writeSoon() {
+    if (!this.addressTimer) this.addressTimer = setTimeout(() => this.writeAddress(), ADDRESS_MS)
   }
 
   /** Python learns where the reader has stopped. */
@@ -378,6 +393,8 @@ class Replay {
 
   close() {
     this.closed = true
+    cancelAnimationFrame(this.lighting)
+    globalThis.CSS?.highlights?.delete("found")
     this.onHide()
     document.removeEventListener("keydown", this.onKey)
     window.removeEventListener("popstate", this.onBack)
@@ -417,6 +434,8 @@ class Replay {
   /** Show what the address names. */
   async open() {
     this.state = this.fromAddress()
+    this.wanted = this.state.search
+    const toMatch = !new URLSearchParams(location.search).has("step")
     this.stop()
     const id = this.state.episode
     if (!id) return this.trouble("The address names no episode.", "Open one from the list of episodes.")
@@ -431,7 +450,7 @@ class Replay {
       this.keep(episode)
       this.episode = episode
       this.state.step = Math.min(this.state.step, Math.max(0, episode.numSteps - 1))
-      this.draw()
+      this.draw({ toMatch })
       this.tell()
       this.follow()
       this.loadAll(episode)
@@ -542,7 +561,7 @@ class Replay {
     Object.assign(this.state, { step: next, call })
     this.drawStep()
     this.look()
-    if (!this.addressTimer) this.addressTimer = setTimeout(() => this.writeAddress(), ADDRESS_MS)
+    this.writeSoon()
   }
 
   jump(step) {
@@ -634,7 +653,7 @@ class Replay {
 
   // ------------------------------------------------ drawing: the frame
 
-  draw() {
+  draw({ toMatch = false } = {}) {
     const { outline } = this.episode
     this.matches = null
     this.strip = h("div", { class: "strip", role: "listbox", "aria-label": "Steps" })
@@ -656,6 +675,7 @@ class Replay {
     this.drawControls()
     this.drawStep()
     this.drawTranscript()
+    this.find(this.wanted, { toMatch })
   }
 
   header({ summary, environment_version, calls, task_data }) {
@@ -797,7 +817,7 @@ class Replay {
         summary.failed && jump("where it failed", last)),
       h("div", { class: "buttons right" },
         h("span", { class: "search" },
-          h("input", { type: "search", placeholder: "Search /", "aria-label": "Search the episode", value: this.wanted ?? "", oninput: (event) => this.find(event.target.value), onkeydown: (event) => this.searchKey(event) }),
+          h("input", { type: "search", placeholder: "Search /", "aria-label": "Search the episode", value: this.wanted, oninput: (event) => this.find(event.target.value), onkeydown: (event) => this.searchKey(event) }),
           h("i", { class: "hits", role: "status" }, this.hits())),
         h("button", { class: "toggle", "aria-pressed": String(this.state.transcript), title: "Transcript (t)", onclick: () => { this.toggleTranscript(); this.drawControls() } }, "Transcript"),
         button("?", "Keys (?)", () => this.help())),
@@ -840,6 +860,7 @@ class Replay {
     this.factsPane.replaceChildren(...this.facts(texts))
     for (const box of this.stepPane.querySelectorAll(".newest-last")) box.scrollTop = box.scrollHeight
     this.markTranscript()
+    this.light()
   }
 
   stepTrouble(error) {
@@ -1002,6 +1023,7 @@ class Replay {
         tall: true,
         describe: (token, size) => prompt.ids.slice(token, token + size).map((id, place) => [["token", id], ["place", token + place], ["text", quoted(prompt.texts, prompt.sizes, token)]]),
         onPick: (tokens) => says.replaceChildren(...inspected(tokens)),
+        onBuilt: () => this.light(),
       })
       view.element.classList.add("newest-last")
       box.replaceChildren(view.element, says)
@@ -1055,6 +1077,7 @@ class Replay {
     const inspector = h("output", { class: "inspector", "aria-live": "polite" }, "Point at a token, tap it, or go through them with [ and ].")
     this.tokenView = new TokenView({
       ...tokens,
+      onBuilt: () => this.light(),
       paint: (token, size) => {
         if (nothing) return ""
         const values = Array.from({ length: size }, (_, place) => valueOf(token + place))
@@ -1248,6 +1271,7 @@ class Replay {
       if (episode !== this.episode) return
       this.transcriptPane.replaceChildren(...steps.map((step) => this.transcriptStep(step)))
       this.markTranscript()
+      this.light()
     } catch (error) {
       if (episode !== this.episode) return
       delete this.transcriptPane.dataset.of
@@ -1288,25 +1312,40 @@ class Replay {
     input?.select()
   }
 
-  async find(wanted) {
+  /** Mark the steps that have all the words, here or in their prompt; `toMatch`: go to the first. */
+  async find(wanted, { toMatch = false } = {}) {
+    if (wanted !== this.wanted) this.writeSoon()
     this.wanted = wanted
     const { episode } = this
+    const from = this.state.step
+    const parts = sought(wanted)
     const says = (text) => (this.controls.querySelector(".hits").textContent = text)
-    let steps
+    let steps = []
     try {
-      steps = await episode.transcript()
+      if (parts.length) steps = await episode.transcript()
     } catch (error) {
       return says(error.message)
     }
     if (this.wanted !== wanted || episode !== this.episode) return
-    const needle = wanted.toLowerCase()
-    const has = (text) => text != null && text.toLowerCase().includes(needle)
-    this.matches = needle ? steps.filter((step) =>
-      has(step.observation) || has(step.action) || step.calls.some((call) => has(call.reply) || call.messages.some((message) => has(textOf(message)))),
-    ).map((step) => step.step_index) : null
+    const said = (step) => [step.observation, step.action, ...step.calls.flatMap((call) => [call.reply, ...call.messages.map(textOf)])]
+    const has = (step, part) => said(step).some((text) => text != null && text.search(part) >= 0)
+    this.matches = parts.length ? steps.filter((step) => parts.every((part) => has(step, part))).map((step) => step.step_index) : null
     this.stepButtons.forEach((button, step) => button.classList.toggle("match", Boolean(this.matches?.includes(step))))
     this.markTranscript()
+    this.light()
     says(this.hits())
+    if (toMatch && this.matches?.length && from === this.state.step && !this.matches.includes(from)) this.go(this.matches[0])
+  }
+
+  /** Light the words that are looked for, wherever they are drawn; no element changes for it. */
+  light() {
+    if (!globalThis.CSS?.highlights) return
+    cancelAnimationFrame(this.lighting)
+    this.lighting = requestAnimationFrame(() => {
+      const parts = sought(this.wanted)
+      const ranges = parts.length ? [this.stepPane, this.transcriptPane].flatMap((pane) => blocksOf(pane).flatMap((block) => placesIn(block, parts))) : []
+      CSS.highlights.set("found", new Highlight(...ranges.slice(0, MOST_LIT)))
+    })
   }
 
   hits() {
@@ -1339,6 +1378,37 @@ class Replay {
     this.dialog = null
     return Boolean(was)
   }
+}
+
+/** Texts that are read as one, as the tokens of a reply are: the text nodes of each block. */
+function blocksOf(pane) {
+  const blocks = new Map()
+  const walker = document.createTreeWalker(pane, NodeFilter.SHOW_TEXT)
+  while (walker.nextNode()) {
+    const node = walker.currentNode
+    if (node.parentElement.matches(".newline")) continue
+    const block = node.parentElement.closest("div, pre, p, summary, header, article, section, td, th")
+    if (!blocks.has(block)) blocks.set(block, [])
+    blocks.get(block).push(node)
+  }
+  return [...blocks.values()]
+}
+
+/** Where the text of these nodes has one of the parts. */
+function placesIn(nodes, parts) {
+  const text = nodes.map((node) => node.data).join("")
+  const ends = []
+  for (const node of nodes) ends.push((ends.at(-1) ?? 0) + node.length)
+  const at = (offset, opens) => {
+    const place = ends.findIndex((end) => (opens ? offset < end : offset <= end))
+    return [nodes[place], offset - (ends[place - 1] ?? 0)]
+  }
+  return parts.flatMap((part) => [...text.matchAll(part)].map((match) => {
+    const range = new Range()
+    range.setStart(...at(match.index, true))
+    range.setEnd(...at(match.index + match[0].length, false))
+    return range
+  }))
 }
 
 /** The text of the span that a token is in, so that blanks and line ends can be seen. */
