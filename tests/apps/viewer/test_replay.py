@@ -111,7 +111,7 @@ def test_every_key_moves_what_it_says(page: Page, long_chat: str) -> None:
 
 LIT = """() => [...CSS.highlights.get("found")].map((range) => [
     range.toString(),
-    range.startContainer.parentElement.closest(".tokens, .observed, .transcript, .message")?.className ?? "",
+    range.startContainer.parentElement.closest(".tokens")?.className ?? "",
     range.startContainer === range.endContainer,
 ])"""  # what is lit, where, and whether it is in one text node
 
