@@ -96,6 +96,7 @@ def test_the_screenshots_of_the_documentation_can_be_taken(
         env=os.environ | {"PYTHONPATH": str(SCREENSHOTS.parents[1])},
     )
     pictures = {picture.name: picture.read_bytes() for picture in tmp_path.iterdir()}
-    pages = ("runs", "run", "episodes", "groups", "group", "replay", "compare", "sql", "storage")
+    lists = {"runs", "run", "episodes", "groups", "group", "compare"}
+    pages = lists | {"replay", "side_by_side", "sql", "storage"}
     assert set(pictures) == {f"{page}.png" for page in pages}
     assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())

@@ -47,6 +47,10 @@ function number(value, signed = false) {
   return (signed && shown > 0 ? "+" : "") + String(shown).replace("-", "−");
 }
 
+function many(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
 function colourOf(place) {
   return EPISODE_COLOURS[place % EPISODE_COLOURS.length];
 }
@@ -241,7 +245,7 @@ class Group {
       cell.classList.toggle("match", found);
       if (found) this.found.push(each);
     }
-    this.hits.textContent = wanted ? `${this.found.length} ${this.found.length === 1 ? "step" : "steps"}` : "";
+    this.hits.textContent = wanted ? many(this.found.length, "step") : "";
   }
 
   searchKey(event) {
@@ -255,7 +259,7 @@ class Group {
       const next = event.shiftKey ? this.found[(at < 0 ? 0 : at) - 1] ?? this.found[length - 1] : this.found[(at + 1) % length];
       this.choose({ kind: "step", episode: next.episode, step: next.step });
       next.cell.scrollIntoView({ block: "nearest", inline: "nearest" });
-      this.hits.textContent = `${this.found.indexOf(next) + 1} of ${length} ${length === 1 ? "step" : "steps"}`;
+      this.hits.textContent = `${this.found.indexOf(next) + 1} of ${many(length, "step")}`;
     }
   }
 
@@ -470,7 +474,7 @@ class Group {
     const classes = ["node", goal ? "goal" : "", node.starts ? "start" : "", !goal && node.ends ? "end" : ""].join(" ");
     const group = drawing("g", {
       class: classes, tabindex: 0, role: "button", "data-state": node.number,
-      "aria-label": goal ? `the goal, reached by ${node.ends} episodes` : `state ${node.number}, ${node.steps} steps`,
+      "aria-label": goal ? `the goal, reached by ${many(node.ends, "episode")}` : `state ${node.number}, ${many(node.steps, "step")}`,
       onclick: () => this.choose({ kind: "state", node }),
       onkeydown: (event) => { if (event.key === "Enter") this.choose({ kind: "state", node }); },
       onmouseenter: () => this.light(node.number), onmouseleave: () => this.light(null),
@@ -478,7 +482,7 @@ class Group {
     group.append(drawing("circle", { class: "dot", cx: this.x(node), cy: this.y(node), r: radius }));
     if (goal) group.append(drawing("text", { x: this.x(node), y: this.y(node) + 4, "text-anchor": "middle", style: "fill:white;font-size:12px" }, "★"));
     else if (node.steps > 1) group.append(drawing("text", { x: this.x(node), y: this.y(node) + 4, "text-anchor": "middle", style: "font-size:10px" }, String(node.steps)));
-    group.append(drawing("title", {}, goal ? `reached by ${node.ends} episodes` : (node.text ?? `state ${node.number}`).slice(0, 300)));
+    group.append(drawing("title", {}, goal ? `reached by ${many(node.ends, "episode")}` : (node.text ?? `state ${node.number}`).slice(0, 300)));
     return group;
   }
 
@@ -580,7 +584,7 @@ class Group {
     const step = ended ? null : texts.steps.find((each) => each.step_index === index);
     const shown = step ? step.observation : texts.final_observation;
     column.append(...[
-      ended && h("p", {}, h("b", {}, `Over after ${episode.steps.length} ${episode.steps.length === 1 ? "step" : "steps"}: ${episode.outcome}`)),
+      ended && h("p", {}, h("b", {}, `Over after ${many(episode.steps.length, "step")}: ${episode.outcome}`)),
       step?.pictures.length > 0 && h("div", { class: "pictures" }, step.pictures.map((each) =>
         h("img", { src: `${this.data.api}/media/${each.content_hash}`, alt: "picture of the observation" }))),
       shown != null ? observed(shown) : h("p", { class: "muted" }, ended ? "No last observation is stored." : "Its text was removed from the store."),
@@ -631,7 +635,7 @@ class Group {
     const before = this.nodes.get(step.node);
     const after = this.nodes.get(this.nextNode(episode, step));
     if (before && after && before.distance !== null)
-      parts.push(element("p", { class: "muted" }, `${before.distance} steps from success before it, ` +
+      parts.push(element("p", { class: "muted" }, `${many(before.distance, "step")} from success before it, ` +
         (after.distance === null ? "and no way there was found after it" : `${after.distance} after it`)));
     if (credit) rows.push(["episode part", credit.episode, true], ["step part", credit.step, true], [`advantage by ${this.estimator.name}`, credit.advantage, true]);
     parts.push(facts(rows));
@@ -645,14 +649,14 @@ class Group {
 
   statePanel(node, here = null) {
     if (node.number === 0)
-      return [element("h3", {}, "Goal"), element("p", {}, `${node.ends} episodes reached it.`)];
+      return [element("h3", {}, "Goal"), element("p", {}, `${many(node.ends, "episode")} reached it.`)];
     const steps = this.stepsOf.get(node.number);
     const returns = steps.map(({ step }) => step.togo).filter((value) => value !== null);
     const mean = returns.length ? returns.reduce((sum, value) => sum + value, 0) / returns.length : null;
-    const distance = node.distance === null ? "no way to success was found from it" : `${node.distance} steps from success`;
+    const distance = node.distance === null ? "no way to success was found from it" : `${many(node.distance, "step")} from success`;
     return [
       element("h3", {}, `State ${node.number}`),
-      element("p", { class: "muted" }, `${node.steps} steps of ${node.episodes} episodes; ${distance}` +
+      element("p", { class: "muted" }, `${many(node.steps, "step")} of ${many(node.episodes, "episode")}; ${distance}` +
         (mean === null ? "" : `; mean return-to-go ${number(mean)}`)),
       element("div", { class: "state", dir: "auto" }, node.text ?? "Its text was removed from the store."),
       this.table(steps, here),
