@@ -4,8 +4,9 @@
 
 Run it from the `tests` folder's parent with `PYTHONPATH=tests`; writes `runs.png`, `run.png`,
 `episodes.png`, `groups.png`, `group.png`, `replay.png`, `compare.png` (first and last result of the
-run), `sql.png` and `storage.png` into FOLDER, and of the demo `play.png`. STORE is `demo` for the
-viewer's own. Needs /usr/bin/chromium, or another one named by $CHROMIUM.
+run), `side_by_side.png` (its first task, one that flipped if any did), `sql.png` and `storage.png`
+into FOLDER, and of the demo `play.png`. STORE is `demo` for the viewer's own. Needs
+/usr/bin/chromium, or another one named by $CHROMIUM.
 """
 
 import json
@@ -26,7 +27,7 @@ def take(store: str, run_id: str, episode_id: str, folder: Path, *, step: int = 
     pages = {
         "runs": links.address(links.RUNS),
         "run": links.address(links.RUN, run=run_id),
-        "episodes": links.address(links.EPISODES, run=run_id),
+        "episodes": links.address(links.EPISODES, run=run_id, sort="invalid actions"),
         "group": links.address(
             links.GROUP,
             run=run_id,
@@ -56,9 +57,21 @@ def take(store: str, run_id: str, episode_id: str, folder: Path, *, step: int = 
                 picture = folder / f"{name}.png"
                 page.screenshot(path=picture)
                 written.append(picture)
+            page.goto(f"{address}/{links.address(links.COMPARE, a=a, b=b, show='all')}")
+            written.append(side_by_side(page, folder / "side_by_side.png"))
             if store == "demo":  # another one would keep the episode
                 written.append(play(page, address, folder / "play.png"))
     return written
+
+
+def side_by_side(page: Page, picture: Path) -> Path:
+    """From the comparison that is open to the episodes of its first task."""
+    settle(page)
+    page.locator("tr.link a").first.click()
+    page.locator(".pair article").first.wait_for()
+    settle(page)
+    page.screenshot(path=picture)
+    return picture
 
 
 def play(page: Page, address: str, picture: Path) -> Path:

@@ -20,7 +20,13 @@ def test_a_program_asks_the_store(sample: SampleStore) -> None:
     assert found["parameters"] == {"run", "training_step", "most"}
     assert found["required"] == ["run", "training_step"]
     assert json.loads(found["sql"])["rows"] == [[sample.run_id]]
+    assert found["says"] == "The run. Its id, the beginning of just one, or `last`."
     assert json.loads(found["worst"])["columns"][0] == "episode_id"
+    assert json.loads(found["last"]) == json.loads(found["worst"])
+    assert found["unknown"].isError
+    assert (
+        f"no run 'none' in the store; it holds {sample.run_id}" in found["unknown"].content[0].text
+    )
     assert found["refused"].isError
     assert "DELETE is not allowed" in found["refused"].content[0].text
     assert "advantage double precision" in found["schema"]
@@ -51,9 +57,12 @@ async def _session(sample: SampleStore) -> dict[str, Any]:
             "tools": set(tools),
             "read_only": all(t.annotations and t.annotations.readOnlyHint for t in tools.values()),
             "parameters": set(tools["best_steps"].inputSchema["properties"]),
+            "says": tools["best_steps"].inputSchema["properties"]["run"]["description"],
             "required": tools["best_steps"].inputSchema["required"],
             "sql": await text("sql", statement="SELECT run_id FROM run_summary"),
             "worst": await text("worst_episodes", run=sample.run_id),
+            "last": await text("worst_episodes", run="last"),
+            "unknown": await session.call_tool("worst_episodes", {"run": "none"}),
             "refused": await session.call_tool("sql", {"statement": "DELETE FROM runs"}),
             "schema": await text("schema", relation="step_detail"),
             "transcript": await text(

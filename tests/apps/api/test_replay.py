@@ -1,5 +1,6 @@
 """The routes of one episode's parts: what they give, and when they give nothing again."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,17 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+import longhaul_api
+import longhaul_core
 from apps.long_episode import EPISODE_ID, write_long_store
 from longhaul_api.app import create_app
+from longhaul_api.replay.answers import code_version
 from longhaul_api.settings import ApiSettings
 from longhaul_core.store import Label, StoreWriter
 from longhaul_core.store.session import read_only_engine
 from store_samples import make_record, make_trajectory, run_started
 
+API, CORE = (Path(package.__path__[0]) for package in (longhaul_api, longhaul_core))
 PARTS = ("outline", "texts", "changes", "transcript", "steps/2", "steps/2/calls/0/tokens")
 
 
@@ -100,6 +105,25 @@ def test_a_credited_episode_is_not_sent_twice(client: TestClient, store: str, pa
     with StoreWriter(store) as writer:
         writer.write([label])
     assert client.get(address, headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_what_another_release_answered_is_sent_anew(client: TestClient, tmp_path: Path) -> None:
+    address = f"/episodes/{EPISODE_ID}/texts"
+    tag = client.get(address).headers["etag"]
+    episode, code = tag.strip('"').split("-")
+    assert code == code_version((API, CORE))
+    for earlier in (episode, f"{episode}-{'0' * len(code)}"):
+        answer = client.get(address, headers={"If-None-Match": f'"{earlier}"'})
+        assert answer.status_code == 200
+
+    copied = tmp_path / "core"
+    shutil.copytree(CORE, copied)
+    assert code_version((API, copied)) == code
+    changed = copied / "store" / "queries" / "replay" / "texts.py"
+    changed.write_bytes(changed.read_bytes() + b"\n")
+    later = tmp_path / "later"
+    copied.rename(later)
+    assert code_version((API, later)) != code
 
 
 def test_an_episode_without_credit_has_the_tag_of_its_content_alone(

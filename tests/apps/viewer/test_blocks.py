@@ -8,6 +8,7 @@ from longhaul_viewer.components.blocks import (
     Badge,
     Fact,
     Link,
+    alert,
     badges,
     facts,
     label,
@@ -22,6 +23,7 @@ HOSTILE = "<script>alert('x')</script>\" onclick=\"y"
 BLOCKS: dict[str, Callable[[], str]] = {
     "label": lambda: label(HOSTILE, HOSTILE),
     "badges": lambda: badges([Badge(HOSTILE)]),
+    "alert": lambda: alert(f"{HOSTILE} `{HOSTILE}`"),
     "text_block": lambda: text_block(HOSTILE),
     "facts": lambda: facts([Fact(HOSTILE, HOSTILE, explanation=HOSTILE)]),
     "trail": lambda: trail([Link(HOSTILE), Link(HOSTILE, HOSTILE)]),
@@ -34,6 +36,10 @@ def test_hostile_text_stays_text(name: str) -> None:
     assert "<script" not in block
     assert '" onclick=' not in block
     assert "&lt;script&gt;" in block
+
+
+def test_a_command_in_an_error_is_set_as_one() -> None:
+    assert "(<code>trainer evaluate</code> plays" in alert("(`trainer evaluate` plays")
 
 
 def test_numbers_have_a_true_minus_and_unknown_ones_a_dash() -> None:

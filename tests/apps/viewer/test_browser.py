@@ -39,6 +39,28 @@ def test_the_trail_leads_to_the_group_and_back_to_the_run(
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
 
 
+@pytest.mark.parametrize("last", [1, 3])
+def test_the_ends_of_a_scale_stand_below_the_first_and_the_last_bar(
+    page: Page, viewer: str, sample: SampleStore, last: int
+) -> None:
+    page.set_viewport_size({"width": 1920, "height": 1000})
+    address = links.address(
+        links.EPISODES, run=sample.run_id, phase="train", from_step=1, to_step=last
+    )
+    page.goto(f"{viewer}/{address}")
+    settle(page)
+    steps = page.locator(".histogram").filter(has_text="Training step")
+    bars, ends = steps.locator(".bars a"), steps.locator(".ends span")
+    expect(bars).to_have_count(last)
+    expect(ends).to_have_text(["1"] if last == 1 else ["1", str(last)])
+    for end, bar in ((ends.first, bars.first), (ends.last, bars.last)):
+        label, column = end.bounding_box(), bar.bounding_box()
+        assert label is not None
+        assert column is not None
+        assert column["x"] - 1 <= label["x"]
+        assert label["x"] + label["width"] <= column["x"] + column["width"] + 1
+
+
 def test_the_viewer_asks_no_other_machine(page: Page, viewer: str, sample: SampleStore) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -74,6 +96,7 @@ def test_the_screenshots_of_the_documentation_can_be_taken(
         env=os.environ | {"PYTHONPATH": str(SCREENSHOTS.parents[1])},
     )
     pictures = {picture.name: picture.read_bytes() for picture in tmp_path.iterdir()}
-    pages = ("runs", "run", "episodes", "groups", "group", "replay", "compare", "sql", "storage")
+    lists = {"runs", "run", "episodes", "groups", "group", "compare"}
+    pages = lists | {"replay", "side_by_side", "sql", "storage"}
     assert set(pictures) == {f"{page}.png" for page in pages}
     assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())

@@ -412,3 +412,45 @@ def test_a_flipped_task_is_seen_side_by_side(page: Page, viewer: str, sample: Sa
     assert at[1] != at[2]  # where they part, they do not do the same
     page.locator(".panel tr.chosen a").first.click()
     page.wait_for_url(f"**/replay?*step={at[0]}")
+
+
+@slow
+def test_two_episodes_are_replayed_beside_each_other(
+    page: Page, viewer: str, sample: SampleStore, session: Session
+) -> None:
+    first_result, last_result = (queries.Checkpoint(sample.run_id, step) for step in (0, 12))
+    found = queries.compare(session, a=first_result, b=last_result)
+    flipped = next(task for task in found.tasks if task.a_success != task.b_success)
+    ids = (flipped.a_episode_ids[0], flipped.b_episode_ids[0])
+    episodes = [queries.get_episode(session, episode_id=each, tokens=False) for each in ids]
+    page.goto(f"{viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
+    settle(page)
+    sides = page.locator(".pair article")
+    shown = page.locator(".pair")
+
+    def expect_step(index: int) -> None:
+        expect(shown).to_have_attribute("data-step", str(index))
+        for side, episode in zip(sides.all(), episodes, strict=True):
+            if index >= len(episode.steps):
+                expect(side).to_contain_text(f"Over after {len(episode.steps)} step")
+                continue
+            step = episode.steps[index]
+            assert step.observation is not None
+            assert step.calls[-1].reply is not None
+            for line in step.observation.splitlines():
+                expect(side.locator(".observed")).to_contain_text(line)
+            expect(side.locator(".wrote").last).to_have_text(step.calls[-1].reply)
+            expect(side.locator(".did")).to_contain_text(step.action)
+
+    expect(sides).to_have_count(2)
+    first = int(shown.get_attribute("data-step") or "-1")
+    last = max(len(episode.steps) for episode in episodes) - 1
+    assert 0 <= first < last
+    assert len({len(episode.steps) for episode in episodes}) == 2  # one is over before the other
+    for index in range(first, last + 1):
+        expect_step(index)
+        page.keyboard.press("l")
+    expect_step(last)  # there is none after it
+    with fresh_page(page) as fresh:
+        fresh.goto(page.url)
+        expect(fresh.locator(".pair")).to_have_attribute("data-step", str(last))

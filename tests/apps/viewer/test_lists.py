@@ -407,6 +407,23 @@ def test_the_sql_beside_a_list_finds_what_the_list_shows(
     assert len(rows) == episodes_data.count(wanted)
 
 
+def test_a_list_by_words_says_what_cannot_be_found_yet_and_leads_to_the_words(
+    sample: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    not_yet = "not in the index yet"
+    page = html_of(open_page("episodes", run=sample.run_id, text="inventory"))
+    assert f"steps of the store are {not_yet}" in page
+    assert not_yet not in html_of(open_page("episodes", run=sample.run_id))
+
+    url = str(shutil.copy(sample.url, tmp_path / "indexed.db"))
+    monkeypatch.setenv(STORE_VARIABLE, url)
+    index(url)
+    page = html_of(open_page("episodes", run=sample.run_id, text="inventory"))
+    assert not_yet not in page
+    leads = [parse_qs(unescape(query)) for query in re.findall(r'href="replay\?([^"]+)"', page)]
+    assert {tuple(query["search"]) for query in leads} == {("inventory",)}
+
+
 def index(url: str) -> None:
     from longhaul_core.store import maintenance
 

@@ -43,6 +43,13 @@ def open_replay(page: Page, viewer: str, episode_id: str, **query: str | int) ->
     expect_step(page, int(query.get("step", 0)), episode_id=episode_id)
 
 
+def other_browser(page: Page) -> Page:
+    """A page that knows nothing of what was looked at before."""
+    browser = page.context.browser
+    assert browser is not None
+    return browser.new_page()
+
+
 def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:
     drawn = page.locator(".replay")
     expect(drawn).to_have_attribute("data-drawn", f"{episode_id}#{step}")
@@ -100,6 +107,45 @@ def test_every_key_moves_what_it_says(page: Page, long_chat: str) -> None:
     page.keyboard.press(" ")
     expect_step(page, 49)
     expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+
+
+LIT = """() => [...CSS.highlights.get("found")].map((range) => [
+    range.toString(),
+    range.startContainer.parentElement.closest(".tokens")?.className ?? "",
+    range.startContainer === range.endContainer,
+])"""  # what is lit, where, and whether it is in one text node
+
+
+def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
+    page: Page, long_chat: str
+) -> None:
+    word = SCRIPTS.split()[1]
+    page.goto(f"{long_chat}/{links.address(links.REPLAY, episode=EPISODE_ID, search=word)}")
+    expect_step(page, 2)  # the first that has it: the address names no step
+    expect(page.get_by_role("searchbox")).to_have_value(word)
+    expect(page.locator(".hits")).to_have_text("1 step")
+    page.wait_for_function(f"() => ({LIT})().length > 0")
+    lit = page.evaluate(LIT)
+    assert {text for text, _, _ in lit} == {word}
+    assert any("tokens" in where and not alone for _, where, alone in lit)  # across two spans
+
+    page.keyboard.press("/")
+    page.keyboard.type('31: "oom 31" ROOM')  # all of them, in any order; "as they stand"
+    expect(page.locator(".hits")).to_have_text("1 step")
+    page.keyboard.press("Enter")
+    expect_step(page, 31)
+    page.wait_for_function(f"() => ({LIT})().some(([text]) => text === 'Room')")
+    expect_address(page, "search=31%3A+%22oom+31%22+ROOM", "step=31")
+    with other_browser(page) as other:
+        other.goto(page.url)
+        expect_step(other, 31)
+        expect(other.locator(".tick.match")).to_have_count(1)
+
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Delete")
+    page.wait_for_function(f"() => ({LIT})().length === 0")
+    expect(page).not_to_have_url(re.compile("search="))
+    expect_step(page, 31)
 
 
 @pytest.fixture(scope="module")
@@ -218,9 +264,7 @@ def test_a_link_opens_on_what_was_looked_at_in_another_browser(
     page.locator(".choice button >> text=raw").click()
     expect_address(page, "call=2", "prompt=messages", "observation=raw")
     address = page.url
-    browser = page.context.browser
-    assert browser is not None
-    with browser.new_page() as other:
+    with other_browser(page) as other:
         other.goto(address)
         expect_step(other, 0, episode_id=program.episode_id)
         tab = other.get_by_role("tab", name="remember")
@@ -335,7 +379,7 @@ def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
     page: Page, long_chat: str, programs: str, program: ProgramStore
 ) -> None:
     open_replay(page, long_chat, EPISODE_ID, step=1)
-    expect(page.locator(".board .cell")).to_have_count(20)
+    expect(page.locator(".observed .square")).to_have_count(20)
     open_replay(page, programs, program.episode_id, step=0)
     room, *_ = program.pictures
     for place in (".thumb img", ".step .pictures img"):

@@ -1,6 +1,5 @@
 """Each question of the cookbook, on both databases, against a computation over the records."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
@@ -15,7 +14,9 @@ from core.sql_box.varied_store import ACTIONS, World, act
 from longhaul_core.errors import QueryError
 from longhaul_core.sql_box.box import run_query
 from longhaul_core.sql_box.cookbook import Question, question, questions
+from longhaul_core.sql_box.cookbook.asking import ask_question
 from longhaul_core.sql_box.cookbook.guide import with_questions
+from longhaul_core.sql_box.limits import QueryLimits
 from longhaul_core.store import EpisodeRecord
 from longhaul_core.store.packing import content_hash
 from longhaul_core.types import FailedEpisode, FinishReason, StopReason, Task, Trajectory
@@ -510,11 +511,10 @@ def unread_calls(world: World, run: str) -> Answer:
 
 
 def observations_with(world: World, run: str, words: str) -> Answer:
-    pattern = ".*".join(re.escape(part) for part in words.lower().split("%"))
     rows = [
         (one.episode_id, step.index, one.training_step, step.observation.text, step.action)
         for one, step in world.steps(run)
-        if re.search(pattern, step.observation.text.lower())
+        if words.lower() in step.observation.text.lower()
     ]
     return rows, lambda row: -row[2]
 
@@ -554,7 +554,7 @@ ASKED: dict[str, tuple[Callable[..., Answer], dict[str, str | int], dict[str, st
     "horizon_hits": (horizon_hits, RUN, {}),
     "action_diversity": (action_diversity, RUN, {}),
     "unread_calls": (unread_calls, RUN, {}),
-    "observations_with": (observations_with, RUN | {"words": "kitchen with 5% light"}, {}),
+    "observations_with": (observations_with, RUN | {"words": "kitchen with 5% less"}, {}),
     "metric_of_two_runs": (
         metric_of_two_runs,
         RUN | {"other": "second"},
@@ -578,6 +578,42 @@ def test_a_question_answers_what_the_records_say(box: Box, name: str) -> None:
     assert sorted(map(comparable, found.rows)) == sorted(map(comparable, expected))
     keys = [rounded(order(row)) for row in found.rows]
     assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize("words", ["kitchen with 5_ less", "kitchen%less", "5! less", "a_hall"])
+def test_no_letter_of_the_words_stands_for_another(box: Box, words: str) -> None:
+    asked = question("observations_with")
+    assert ask_question(box.url, asked, RUN | {"words": "a hall"}, limits=QueryLimits()).rows
+    assert ask_question(box.url, asked, RUN | {"words": words}, limits=QueryLimits()).rows == ()
+
+
+def test_a_run_is_named_as_people_name_it(box: Box) -> None:
+    asked = question("worst_episodes")
+    by_id = {
+        run: ask_question(box.url, asked, {"run": run}, limits=QueryLimits()).rows
+        for run in ("first", "second")
+    }
+    assert by_id["first"] != by_id["second"]
+    for said, run in (("fir", "first"), ("last", "second")):
+        found = ask_question(box.url, asked, {"run": said}, limits=QueryLimits()).rows
+        assert found == by_id[run]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"run": "third"}, "no run 'third' in the store; it holds second, first"),
+        ({"run": "first", "other": "nope"}, "no run 'nope'"),
+        ({"run": "third", "other": "first", "metric": "a", "more": 1}, "no parameter 'more'"),
+    ],
+)
+def test_a_run_that_is_not_there_is_said(
+    box: Box, values: dict[str, str | int], message: str
+) -> None:
+    name = "metric_of_two_runs" if "other" in values else "worst_episodes"
+    given = {"metric": "a"} | values if "other" in values else values
+    with pytest.raises(QueryError, match=message):
+        ask_question(box.url, question(name), given, limits=QueryLimits())
 
 
 def comparable(row: Row) -> str:

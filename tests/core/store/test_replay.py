@@ -1,6 +1,9 @@
 """One episode part by part: equal to the whole of it, on SQLite and on PostgreSQL."""
 
 import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,6 +17,8 @@ from longhaul_core.store import Label, StoreWriter, open_store, queries
 from longhaul_core.store.queries import PromptMessage, replay
 from longhaul_core.store.queries.replay import LineChange, MessageChange, ReplyReader
 from longhaul_core.store.queries.replay.tokens import join_tokens
+from longhaul_core.types import Message, Observation, Step
+from steps import one_call_step
 from store_samples import (
     make_credit,
     make_decisions,
@@ -243,6 +248,42 @@ def test_the_transcript_has_each_message_once_and_every_reply(
         for each in left_out
     )
     assert bool(left_out) == (len(steps) == 6)  # the long chat alone repeats replies
+
+
+def test_a_transcript_of_a_full_memory_costs_little_more_than_its_texts(
+    writer: StoreWriter, session: Session
+) -> None:
+    said: list[Message] = []
+    steps: list[Step] = []
+    for index in range(400):
+        said.append(Message(role="user", content=f"room {index}"))
+        steps.append(
+            one_call_step(
+                index,
+                Observation(text=f"room {index}"),
+                messages=tuple(said),
+                reply=f"go {index}",
+                prompt_tokens=(1,),
+                action_tokens=(1,),
+                behavior_logprobs=(-0.1,),
+            )
+        )
+        said.append(Message(role="assistant", content=f"I say: go {index}"))
+    record = make_record(replace(make_trajectory(), steps=tuple(steps), horizon=len(steps)))
+    writer.write([run_started(), record])
+
+    def seconds(ask: Callable[[], object]) -> float:
+        began = time.process_time()
+        ask()
+        return time.process_time() - began
+
+    asked = {"episode_id": record.episode_id}
+    texts = min(
+        seconds(lambda: replay.step_texts(session, **asked, first=0, stop=len(steps), tokens=False))
+        for _ in range(3)
+    )
+    whole = min(seconds(lambda: replay.episode_transcript(session, **asked)) for _ in range(3))
+    assert whole < 5 * texts  # nearly 20 times, if each prompt asks anew
 
 
 def test_a_credited_episode_has_a_version_that_only_changes_with_it(

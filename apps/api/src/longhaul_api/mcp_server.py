@@ -7,16 +7,19 @@ question of the cookbook under its own name. None writes.
 import inspect
 import json
 from collections.abc import Callable
+from typing import Annotated
 
 from mcp.server.fastmcp import FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import ToolAnnotations
+from pydantic import Field
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import LonghaulError
 from longhaul_core.sql_box.box import QueryResult, run_query
 from longhaul_core.sql_box.cookbook import Question, questions
+from longhaul_core.sql_box.cookbook.asking import ask_question
 from longhaul_core.sql_box.files import json_cell
 from longhaul_core.sql_box.limits import QueryLimits
 from longhaul_core.sql_box.relations import relations
@@ -84,7 +87,7 @@ def create_mcp_server(engine: Engine, sql_store: str | None) -> FastMCP:
             statement: SQL that both SQLite and PostgreSQL may be asked; it can only read.
             rows: At most so many, up to 10,000.
         """
-        return _answered(sql_store, statement, rows)
+        return _answered(lambda limits: run_query(sql_store, statement, limits=limits), rows)
 
     server.add_tool(schema, annotations=READS)
     server.add_tool(sql, annotations=READS)
@@ -142,33 +145,28 @@ def schema_as_text(name: str | None) -> str:
 def _tool(each: Question, store: str) -> Callable[..., str]:
     """A function whose signature is the question's parameters, which the protocol shows."""
 
-    def ask(**values: str | int) -> str:
-        try:
-            statement = each.filled(values)
-        except LonghaulError as error:
-            raise ToolError(str(error)) from error
-        return _answered(store, statement, MOST_ROWS)
+    def answer(**values: str | int) -> str:
+        return _answered(lambda limits: ask_question(store, each, values, limits=limits), MOST_ROWS)
 
-    ask.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    answer.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
                 one.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                annotation=one.type,
+                annotation=Annotated[one.type, Field(description=one.explained)],
                 default=inspect.Parameter.empty if one.default is None else one.type(one.default),
             )
             for one in each.parameters
         ],
         return_annotation=str,
     )
-    ask.__name__ = each.name
-    return ask
+    answer.__name__ = each.name
+    return answer
 
 
-def _answered(store: str, statement: str, rows: int) -> str:
+def _answered(asked: Callable[[QueryLimits], QueryResult], rows: int) -> str:
     try:
-        limits = QueryLimits(rows=max(1, min(rows, 10_000)), num_bytes=2**20)
-        return _as_json(run_query(store, statement, limits=limits))
+        return _as_json(asked(QueryLimits(rows=max(1, min(rows, 10_000)), num_bytes=2**20)))
     except LonghaulError as error:
         raise ToolError(str(error)) from error
 

@@ -13,18 +13,19 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Self
 
-from longhaul_core.errors import ConfigError, MachineError
+from longhaul_core.errors import MachineError
 from longhaul_core.evaluation import success_rate_over_tasks
+from longhaul_core.run_names import pick_run
 from longhaul_trainer.config import RunConfig, load_config
 
-__all__ = ["PanelScore", "RunDirectory", "RunOutcome", "pick_run", "write_atomically"]
+__all__ = ["PanelScore", "RunDirectory", "RunOutcome", "write_atomically"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,32 +240,3 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-
-
-def pick_run(reference: str, run_ids: Sequence[str], *, place: str) -> str:
-    """The run that a person names: its id, the beginning of just one, or `last`.
-
-    Args:
-        reference: What was typed.
-        run_ids: Of all there are, oldest first.
-        place: Where they are, for messages.
-
-    Raises:
-        ConfigError: If there is no such run, or more than one; it lists what there is.
-    """
-    matches = [run_id for run_id in run_ids if run_id.startswith(reference)]
-    if reference in run_ids:
-        matches = [reference]
-    elif reference == "last":
-        matches = list(run_ids[-1:])
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise ConfigError(f"{reference!r} begins {len(matches)} runs: {_list(matches)}; name one")
-    there = f"it holds {_list(run_ids)}" if run_ids else "it holds no run"
-    raise ConfigError(f"no run {reference!r} in {place}; {there}")
-
-
-def _list(run_ids: Sequence[str]) -> str:
-    newest = list(reversed(run_ids))
-    return ", ".join(newest[:5]) + (f" and {len(newest) - 5} more" if len(newest) > 5 else "")

@@ -1,11 +1,14 @@
 """Answers of the replay: JSON written once, and not sent again to whoever has it.
 
 Credit is the last thing that training writes of an episode. From then on an answer has an ETag,
-made of what may still change it (a roll back, retention, pruning, a label).
+made of what may still change it: a roll back, retention, pruning, a label, and the code that
+answers, since a browser keeps what another release gave it.
 """
 
+import hashlib
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -13,10 +16,12 @@ from fastapi import Request, Response
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
+import longhaul_api
+import longhaul_core
 from longhaul_api.dependencies import Store
 from longhaul_core.store.queries import replay
 
-__all__ = ["NOT_MODIFIED", "answered"]
+__all__ = ["NOT_MODIFIED", "answered", "code_version"]
 
 _HEADERS = {"Cache-Control": "private, no-cache"}
 """To be kept by a browser, and asked about each time."""
@@ -26,6 +31,7 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 }
 
 
+_PACKAGES = tuple(Path(package.__path__[0]) for package in (longhaul_api, longhaul_core))
 _building = Lock()
 """One adapter at a time: pydantic parses docstrings, and ast.parse of 3.11 fails in two threads."""
 
@@ -57,7 +63,7 @@ def answered(
         version = replay.outline_version(session, episode_id=episode_id)
         headers = dict(_HEADERS)
         if version is not None:
-            headers["ETag"] = f'"{version}"'
+            headers["ETag"] = f'"{version}-{code_version(_PACKAGES)}"'
             if headers["ETag"] in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers=headers)
         found = read(session)
@@ -65,6 +71,17 @@ def answered(
         adapter = _adapter(_Kind(kind))
     body = adapter.dump_json(found)
     return Response(body, media_type="application/json", headers=headers)
+
+
+@cache
+def code_version(packages: tuple[Path, ...]) -> str:
+    """A name for the Python code of these folders: another one for each change of it."""
+    digest = hashlib.blake2b(digest_size=8)
+    for package in packages:
+        for file in sorted(package.rglob("*.py")):
+            for part in (file.relative_to(package).as_posix().encode(), file.read_bytes()):
+                digest.update(f"{len(part)}:".encode() + part)
+    return digest.hexdigest()
 
 
 @cache

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from longhaul_core.errors import StoreError
 from longhaul_core.sql_box.box import QueryResult, run_query
 from longhaul_core.sql_box.cookbook import Question, question, questions
+from longhaul_core.sql_box.cookbook.asking import ask_question
 from longhaul_core.sql_box.files import json_cell
 from longhaul_core.sql_box.limits import QueryLimits
 from longhaul_core.sql_box.relations import Relation, relations
@@ -107,8 +108,8 @@ def ask_cookbook(
     except ValueError as error:
         raise LookupError(str(error)) from error
     pairs = (one.partition("=") for one in parameters)
-    sql = asked.filled({key: value for key, _, value in pairs})
-    return answer_of(run_query(_store(request), sql, limits=QueryLimits(rows=rows)))
+    values = {key: value for key, _, value in pairs}
+    return answer_of(ask_question(_store(request), asked, values, limits=QueryLimits(rows=rows)))
 
 
 def answer_of(result: QueryResult) -> Answer:
@@ -146,7 +147,7 @@ def _shown(each: Question) -> CookbookQuestion:
                 name=one.name,
                 type="integer" if one.type is int else "text",
                 default=one.default,
-                description=one.description,
+                description=one.explained,
             )
             for one in each.parameters
         ],

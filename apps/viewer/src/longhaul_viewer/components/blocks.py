@@ -107,8 +107,11 @@ def note(text: str) -> str:
 
 
 def alert(text: str) -> str:
-    """What went wrong. Streamlit's own boxes read Markdown, which text from outside may hold."""
-    return f'<div class="alert" dir="auto">{escape(text)}</div>'
+    """What went wrong; words between backticks are a command or a setting.
+
+    Streamlit's own boxes read Markdown, which text from outside may hold.
+    """
+    return f'<div class="alert" dir="auto">{_with_code(text)}</div>'
 
 
 class Alarmed(Protocol):
@@ -134,7 +137,7 @@ def alarms(subject: str, found: Sequence[Alarmed]) -> str:
 
 
 def _with_code(text: str) -> str:
-    """Text of ours, in which words between backticks are a command or a setting."""
+    """Text, escaped, in which words between backticks are a command or a setting."""
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
 

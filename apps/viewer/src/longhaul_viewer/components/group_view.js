@@ -8,6 +8,7 @@ const DASHES = ["", "7 3", "2 3"];
 const SVG = "http://www.w3.org/2000/svg";
 const COLUMN = 32, ROW = 28, MARGIN = 30;
 const NARROWEST = 12, WIDEST = 64;
+const CHUNK_STEPS = 8;  // of an episode, read at once where two stand beside each other
 const MOVES = { ArrowLeft: [0, -1], h: [0, -1], ArrowRight: [0, 1], l: [0, 1],
   ArrowUp: [-1, 0], k: [-1, 0], ArrowDown: [1, 0], j: [1, 0] };
 const KEYS = [
@@ -44,6 +45,10 @@ function number(value, signed = false) {
   if (value === null || value === undefined) return "–";
   const shown = Number(value.toPrecision(3));
   return (signed && shown > 0 ? "+" : "") + String(shown).replace("-", "−");
+}
+
+function many(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
 function colourOf(place) {
@@ -184,6 +189,7 @@ class Group {
     this.cells = new Map();
     this.main.replaceChildren(this.board());
     if (this.data.nodes.length) this.main.append(this.graph());
+    if (this.data.api) this.main.append(this.pair = element("section", { class: "pair", "aria-live": "polite" }));
     this.fit();
     this.show();
     this.mark();
@@ -239,7 +245,7 @@ class Group {
       cell.classList.toggle("match", found);
       if (found) this.found.push(each);
     }
-    this.hits.textContent = wanted ? `${this.found.length} ${this.found.length === 1 ? "step" : "steps"}` : "";
+    this.hits.textContent = wanted ? many(this.found.length, "step") : "";
   }
 
   searchKey(event) {
@@ -253,7 +259,7 @@ class Group {
       const next = event.shiftKey ? this.found[(at < 0 ? 0 : at) - 1] ?? this.found[length - 1] : this.found[(at + 1) % length];
       this.choose({ kind: "step", episode: next.episode, step: next.step });
       next.cell.scrollIntoView({ block: "nearest", inline: "nearest" });
-      this.hits.textContent = `${this.found.indexOf(next) + 1} of ${length} ${length === 1 ? "step" : "steps"}`;
+      this.hits.textContent = `${this.found.indexOf(next) + 1} of ${many(length, "step")}`;
     }
   }
 
@@ -345,11 +351,14 @@ class Group {
     const chosen = this.chosen?.kind === "step" ? this.chosen : null;
     if ((!down && !right) || (!chosen && event.key.startsWith("Arrow") && down)) return;
     event.preventDefault();
-    const place = chosen ? this.byId.get(chosen.episode.id).place + down : 0;
+    let place = chosen ? this.byId.get(chosen.episode.id).place + down : 0;
+    const at = chosen?.step.index ?? (this.data.api ? this.stepBeside() : -1);
+    // Of two that stand beside each other one may be over.
+    const goesOn = (row) => this.data.episodes[row]?.steps.length > at + 1;
+    if (this.data.api && right > 0 && !goesOn(place) && goesOn(1 - place)) place = 1 - place;
     const episode = this.data.episodes[place];
     if (!episode?.steps.length) return;
-    const to = chosen ? Math.min(episode.steps.length - 1, Math.max(0, chosen.step.index + right)) : 0;
-    const found = this.cells.get(`${place}.${to}`);
+    const found = this.cells.get(`${place}.${Math.min(episode.steps.length - 1, Math.max(0, at + right))}`);
     this.choose({ kind: "step", episode, step: found.step });
     found.cell.focus();
   }
@@ -465,7 +474,7 @@ class Group {
     const classes = ["node", goal ? "goal" : "", node.starts ? "start" : "", !goal && node.ends ? "end" : ""].join(" ");
     const group = drawing("g", {
       class: classes, tabindex: 0, role: "button", "data-state": node.number,
-      "aria-label": goal ? `the goal, reached by ${node.ends} episodes` : `state ${node.number}, ${node.steps} steps`,
+      "aria-label": goal ? `the goal, reached by ${many(node.ends, "episode")}` : `state ${node.number}, ${many(node.steps, "step")}`,
       onclick: () => this.choose({ kind: "state", node }),
       onkeydown: (event) => { if (event.key === "Enter") this.choose({ kind: "state", node }); },
       onmouseenter: () => this.light(node.number), onmouseleave: () => this.light(null),
@@ -473,7 +482,7 @@ class Group {
     group.append(drawing("circle", { class: "dot", cx: this.x(node), cy: this.y(node), r: radius }));
     if (goal) group.append(drawing("text", { x: this.x(node), y: this.y(node) + 4, "text-anchor": "middle", style: "fill:white;font-size:12px" }, "★"));
     else if (node.steps > 1) group.append(drawing("text", { x: this.x(node), y: this.y(node) + 4, "text-anchor": "middle", style: "font-size:10px" }, String(node.steps)));
-    group.append(drawing("title", {}, goal ? `reached by ${node.ends} episodes` : (node.text ?? `state ${node.number}`).slice(0, 300)));
+    group.append(drawing("title", {}, goal ? `reached by ${many(node.ends, "episode")}` : (node.text ?? `state ${node.number}`).slice(0, 300)));
     return group;
   }
 
@@ -517,7 +526,8 @@ class Group {
       for (const edge of this.svg.querySelectorAll(".edge")) edge.classList.toggle("chosen", edge.dataset.edge === name);
     }
     const drawn = { step: () => this.stepPanel(), state: () => this.statePanel(chosen.node), edge: () => this.edgePanel() };
-    this.panel.replaceChildren(...(chosen ? [this.closing(), ...drawn[chosen.kind]()] : this.emptyPanel()));
+    this.panel.replaceChildren(...(this.data.api ? this.sides() : chosen ? [this.closing(), ...drawn[chosen.kind]()] : this.emptyPanel()));
+    if (this.data.api) this.showBeside();
   }
 
   closing() {
@@ -533,7 +543,7 @@ class Group {
       step ? element("a", { href: step.address }, step.action + (step.valid ? "" : " ×")) : "–");
     const rows = [];
     for (let index = from; index < to; index += 1)
-      rows.push(element("tr", { class: index === this.data.parting ? "chosen" : "" },
+      rows.push(element("tr", { class: index === this.stepBeside() ? "chosen" : "" },
         element("td", { class: "number" }, String(index)), cell(one.steps[index]), cell(other.steps[index])));
     return [
       element("h3", {}, "What each did"),
@@ -543,8 +553,66 @@ class Group {
     ];
   }
 
+  /* The step of both that is looked at: the chosen one, else that at which they part. */
+  stepBeside() {
+    return this.chosen?.kind === "step" ? this.chosen.step.index : (this.data.parting ?? 0);
+  }
+
+  /* What both of two episodes were shown, wrote and did at one step. */
+  async showBeside() {
+    const index = this.stepBeside();
+    const showing = (this.showing = Symbol(index));
+    const waiting = setTimeout(() => showing === this.showing && this.pair.classList.add("waiting"), 150);
+    const columns = await Promise.all(this.data.episodes.map((episode) => this.side(episode, index)));
+    clearTimeout(waiting);
+    if (showing !== this.showing) return;
+    this.pair.classList.remove("waiting");
+    this.pair.dataset.step = index;
+    this.pair.replaceChildren(...columns);
+  }
+
+  async side(episode, index) {
+    const ended = index >= episode.steps.length;
+    const column = h("article", { "aria-label": `episode ${episode.name}` }, h("h3", {}, `${episode.name}, step ${index}`));
+    let texts;
+    try {
+      texts = await this.texts(episode, Math.min(index, episode.steps.length - 1));
+    } catch (error) {
+      column.append(h("p", { role: "alert" }, error.message), h("button", { class: "again", onclick: () => this.showBeside() }, "Try again"));
+      return column;
+    }
+    const step = ended ? null : texts.steps.find((each) => each.step_index === index);
+    const shown = step ? step.observation : texts.final_observation;
+    column.append(...[
+      ended && h("p", {}, h("b", {}, `Over after ${many(episode.steps.length, "step")}: ${episode.outcome}`)),
+      step?.pictures.length > 0 && h("div", { class: "pictures" }, step.pictures.map((each) =>
+        h("img", { src: `${this.data.api}/media/${each.content_hash}`, alt: "picture of the observation" }))),
+      shown != null ? observed(shown) : h("p", { class: "muted" }, ended ? "No last observation is stored." : "Its text was removed from the store."),
+      ...(step?.calls ?? []).map((call) => h("div", { class: "wrote", dir: "auto" }, call.reply ?? "(removed)",
+        call.tool_calls.map((each) => h("div", {}, h("b", {}, each.name), " ", each.arguments)))),
+      step && this.did(episode.steps[index]),
+    ].filter(Boolean));
+    return column;
+  }
+
+  did(step) {
+    return h("p", { class: `did ${step.valid ? "" : "invalid"}` }, h("b", { dir: "auto" }, step.action || "(empty)"), step.valid ? "" : " × invalid",
+      h("span", { class: "muted" }, ` reward ${number(step.reward, true)} · `), h("a", { href: step.address }, "Replay this step ›"));
+  }
+
+  /* The texts of a step and of those near it, each read once. */
+  async texts(episode, index) {
+    const from = Math.max(0, index - (index % CHUNK_STEPS));
+    const address = `${this.data.api}/episodes/${episode.id.split("/").map(encodeURIComponent).join("/")}/texts?from=${from}&to=${from + CHUNK_STEPS}`;
+    this.known ??= new Map();
+    if (!this.known.has(address)) {
+      this.known.set(address, read(address));
+      this.known.get(address).catch(() => this.known.delete(address));
+    }
+    return this.known.get(address);
+  }
+
   emptyPanel() {
-    if (!this.data.estimators.length && this.data.episodes.length === 2) return this.sides();
     return [
       element("h3", {}, "Why these advantages"),
       element("p", { class: "muted" }, "Choose a step: its advantage is taken apart here, beside the steps that the group took in the same state. " +
@@ -567,7 +635,7 @@ class Group {
     const before = this.nodes.get(step.node);
     const after = this.nodes.get(this.nextNode(episode, step));
     if (before && after && before.distance !== null)
-      parts.push(element("p", { class: "muted" }, `${before.distance} steps from success before it, ` +
+      parts.push(element("p", { class: "muted" }, `${many(before.distance, "step")} from success before it, ` +
         (after.distance === null ? "and no way there was found after it" : `${after.distance} after it`)));
     if (credit) rows.push(["episode part", credit.episode, true], ["step part", credit.step, true], [`advantage by ${this.estimator.name}`, credit.advantage, true]);
     parts.push(facts(rows));
@@ -581,14 +649,14 @@ class Group {
 
   statePanel(node, here = null) {
     if (node.number === 0)
-      return [element("h3", {}, "Goal"), element("p", {}, `${node.ends} episodes reached it.`)];
+      return [element("h3", {}, "Goal"), element("p", {}, `${many(node.ends, "episode")} reached it.`)];
     const steps = this.stepsOf.get(node.number);
     const returns = steps.map(({ step }) => step.togo).filter((value) => value !== null);
     const mean = returns.length ? returns.reduce((sum, value) => sum + value, 0) / returns.length : null;
-    const distance = node.distance === null ? "no way to success was found from it" : `${node.distance} steps from success`;
+    const distance = node.distance === null ? "no way to success was found from it" : `${many(node.distance, "step")} from success`;
     return [
       element("h3", {}, `State ${node.number}`),
-      element("p", { class: "muted" }, `${node.steps} steps of ${node.episodes} episodes; ${distance}` +
+      element("p", { class: "muted" }, `${many(node.steps, "step")} of ${many(node.episodes, "episode")}; ${distance}` +
         (mean === null ? "" : `; mean return-to-go ${number(mean)}`)),
       element("div", { class: "state", dir: "auto" }, node.text ?? "Its text was removed from the store."),
       this.table(steps, here),

@@ -1,7 +1,8 @@
 """The episodes of a group above each other, and their states as a graph.
 
 One component of ours draws both, and what belongs to the state, step or edge that the reader looks
-at. It keeps what is chosen in the address (`estimator`, `edges`, `state`, `edge`, `at`).
+at. It keeps what is chosen in the address (`estimator`, `edges`, `state`, `edge`, `at`). Two
+episodes that are compared are also shown step by step beside each other, read from the API.
 """
 
 from collections.abc import Mapping
@@ -10,21 +11,25 @@ from typing import Any
 
 from streamlit.components.v2 import component
 
+from longhaul_viewer.server import API_PATH
+
 __all__ = ["group_view"]
 
-_HERE = Path(__file__)
+_FOLDER = Path(__file__).parent
+_FILES = (_FOLDER / "observed", _FOLDER / "group_view")
 _COMPONENT = component(
     "longhaul_group",
-    js=_HERE.with_suffix(".js").read_text(encoding="utf-8"),
-    css=_HERE.with_suffix(".css").read_text(encoding="utf-8"),
+    js="".join(file.with_suffix(".js").read_text("utf-8") for file in _FILES),
+    css="".join(file.with_suffix(".css").read_text("utf-8") for file in _FILES),
 )
 
 
-def group_view(data: Mapping[str, Any], *, key: str) -> None:
+def group_view(data: Mapping[str, Any], *, key: str, beside: bool = False) -> None:
     """Draw a group.
 
     Args:
         data: From `longhaul_viewer.data.groups`.
         key: Of the group; another one begins anew.
+        beside: Whether to show what its episodes, two of them, saw and wrote at one step.
     """
-    _COMPONENT(key=f"group-{key}", data=dict(data))
+    _COMPONENT(key=f"group-{key}", data={**data, "api": API_PATH if beside else None})

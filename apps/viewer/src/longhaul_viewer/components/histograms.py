@@ -28,14 +28,12 @@ def histogram(
         _bar(bar, address, most) for bar, address in zip(bars, addresses, strict=True)
     )
     clear = f'<a target="_self" href="{escape(every)}">all</a>' if every else ""
-    ends = (
-        f"<span>{number(bars[0].least)}</span><span>{number(bars[-1].most)}</span>"
-        if bars
-        else "<span>no episode has a value</span>"
-    )
+    values = dict.fromkeys((number(bars[0].least), number(bars[-1].most))) if bars else ()
+    ends = "".join(f"<span>{value}</span>" for value in values or ("no episode has a value",))
     return (
         f'<div class="histogram"><div class="head"><span>{escape(title)}</span>{clear}</div>'
-        f'<div class="bars">{columns}</div><div class="ends">{ends}</div></div>'
+        f'<div class="plot" style="--bars:{len(bars) or 100}"><div class="bars">{columns}</div>'
+        f'<div class="ends">{ends}</div></div></div>'
     )
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "labels",
     "outcome",
     "sample_name",
+    "waiting_for_index",
 ]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -134,6 +135,12 @@ def bars(wanted: EpisodeQuery, column: HistogramColumn) -> list[HistogramBar]:
     """A histogram of the episodes that match; counted once for each commit of the run."""
     every = wanted._replace(sort="", descending=True)
     return _bars(store_url(), every, column, commit(wanted.run_id))
+
+
+def waiting_for_index() -> int:
+    """How many steps of the store are not in the text index yet."""
+    with reading() as session:
+        return queries.search_progress(session).num_waiting
 
 
 def environments(run_id: str) -> list[str]:

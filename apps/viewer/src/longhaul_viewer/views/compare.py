@@ -276,14 +276,14 @@ def percent(share: float | None) -> str:
 
 
 def side_by_side(left: str, right: str) -> None:
-    """Two episodes of one task above each other, with where they part."""
+    """Two episodes of one task: where they part, and step by step what each saw and wrote."""
     drawn = groups.compared_episodes([left, right], ["A", "B"])
     back = links.address(links.COMPARE, a=links.parameter("a"), b=links.parameter("b"))
     blocks.html(
         blocks.trail([Link("Runs", links.RUNS), Link("Compare", back), Link("side by side")]),
         blocks.title(drawn["goal"]),
     )
-    group_view(drawn, key=f"{left}|{right}")
+    group_view(drawn, key=f"{left}|{right}", beside=True)
 
 
 page()

@@ -79,12 +79,25 @@ def live_part(wanted: episodes_data.EpisodeQuery) -> None:
         blocks.keys({"solved": histograms.SOLVED, "not solved, or failed": histograms.OTHER}),
         blocks.note(f"{total:,} {'episode' if total == 1 else 'episodes'}"),
         blocks.chips(active(), every=links.address(links.EPISODES, run=wanted.run_id)),
+        blocks.note(behind()) if wanted.text else "",
     )
     if not found.rows:
         blocks.html(blocks.note(nothing(wanted)))
         return
     blocks.html(
         episode_table(wanted, found.rows), blocks.neighbours(links.EPISODES, found.next_key)
+    )
+
+
+def behind() -> str:
+    """How much text cannot be found yet; nothing if all of it can."""
+    waiting = episodes_data.waiting_for_index()
+    if not waiting:
+        return ""
+    steps = "1 step of the store is" if waiting == 1 else f"{waiting:,} steps of the store are"
+    return (
+        f"The text of {steps} not in the index yet, and is not found: a run indexes its own while "
+        "it plays, Storage › Index text what is left."
     )
 
 
@@ -184,7 +197,9 @@ def episode_table(wanted: episodes_data.EpisodeQuery, found: Sequence[EpisodeSum
             sortable(column, heads[column.title], wanted) if column.title in heads else column
             for column in columns
         ],
-        addresses=[links.address(links.REPLAY, episode=row.episode_id) for row in found],
+        addresses=[
+            links.address(links.REPLAY, episode=row.episode_id, search=wanted.text) for row in found
+        ],
     )
 
 

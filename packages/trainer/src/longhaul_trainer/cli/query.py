@@ -53,16 +53,24 @@ def query(  # noqa: PLR0913 - each is an option that people type
 ) -> None:
     """Ask the store one SELECT: nothing is written. See docs/guides/sql.md."""
     from longhaul_core.sql_box.box import run_query
+    from longhaul_core.sql_box.cookbook import question
+    from longhaul_core.sql_box.cookbook.asking import ask_question
 
     if cookbook == "list":
         _show_cookbook()
         return
-    statement = _statement(sql, cookbook=cookbook, parameters=param or [], saved=saved)
+    _require_one(sql, cookbook=cookbook, saved=saved)
     wanted = _format(form, output)
     if for_spreadsheets and wanted != "csv":
         raise ConfigError(f"--for-spreadsheets is about csv, and the format is {wanted}")
     limits = QueryLimits(rows=rows, seconds=seconds, num_bytes=256 * MIB, memory_bytes=2048 * MIB)
-    result = run_query(store or DEFAULT_STORE, statement, limits=limits)
+    place = store or DEFAULT_STORE
+    if cookbook is not None:
+        result = ask_question(place, question(cookbook), _values(param or []), limits=limits)
+    elif param:
+        raise ConfigError("--param is for a question of the cookbook: name it by --cookbook")
+    else:
+        result = run_query(place, _statement(sql, saved=saved), limits=limits)
     if wanted == "table":
         text = _table(result.columns, result.rows)
         if output is None:
@@ -94,12 +102,7 @@ def query(  # noqa: PLR0913 - each is an option that people type
         )
 
 
-def _statement(
-    sql: str | None, *, cookbook: str | None, parameters: list[str], saved: str | None
-) -> str:
-    from longhaul_core.sql_box.cookbook import question
-    from longhaul_core.sql_box.saved import load_query
-
+def _require_one(sql: str | None, *, cookbook: str | None, saved: str | None) -> None:
     given = [
         name
         for name, value in (("SQL", sql), ("--cookbook", cookbook), ("--saved", saved))
@@ -107,14 +110,19 @@ def _statement(
     ]
     if len(given) > 1:
         raise ConfigError(f"one statement at a time: {' and '.join(given)} were given")
-    if cookbook is not None:
-        pairs = [one.partition("=") for one in parameters]
-        wrong = [one for one, (_, sign, _) in zip(parameters, pairs, strict=True) if not sign]
-        if wrong:
-            raise ConfigError(f"a parameter is NAME=VALUE, got {wrong[0]!r}")
-        return question(cookbook).filled({name: value for name, _, value in pairs})
-    if parameters:
-        raise ConfigError("--param is for a question of the cookbook: name it by --cookbook")
+
+
+def _values(parameters: list[str]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in parameters]
+    wrong = [one for one, (_, sign, _) in zip(parameters, pairs, strict=True) if not sign]
+    if wrong:
+        raise ConfigError(f"a parameter is NAME=VALUE, got {wrong[0]!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def _statement(sql: str | None, *, saved: str | None) -> str:
+    from longhaul_core.sql_box.saved import load_query
+
     if saved is not None:
         return load_query(saved).sql
     if sql not in {None, "-"}:

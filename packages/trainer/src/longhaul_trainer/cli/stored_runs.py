@@ -21,6 +21,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.run_names import pick_run
 from longhaul_core.store.copies import archive_run, back_up, copy_run, opened_archive
 from longhaul_core.store.maintenance import (
     PruneRule,
@@ -41,7 +42,7 @@ from longhaul_core.store.queries import (
 )
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_trainer.cli.arguments import console_of
-from longhaul_trainer.run_directory import RunDirectory, pick_run
+from longhaul_trainer.run_directory import RunDirectory
 
 UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_RUNS = 1_000_000

@@ -16,11 +16,12 @@ from longhaul_viewer.server import API_PATH
 __all__ = ["Selection", "replay"]
 
 _FOLDER = Path(__file__).parent
+_FILES = (_FOLDER.parent / "observed", _FOLDER / "replay")
 _COMPONENT = component(
     "longhaul_replay",
     html="<div></div>",
-    css=(_FOLDER / "replay.css").read_text(encoding="utf-8"),
-    js=(_FOLDER / "replay.js").read_text(encoding="utf-8"),
+    css="".join(file.with_suffix(".css").read_text("utf-8") for file in _FILES),
+    js="".join(file.with_suffix(".js").read_text("utf-8") for file in _FILES),
 )
 
 

@@ -5,6 +5,9 @@
  *   Episode     what has been fetched of an episode, each part once
  *   TokenView   tokens as spans, built only where they are looked at
  *   Replay      the page: state in the address, keys, drawing
+ *
+ * `observed.js` stands before it in the browser: elements, answers of the API, and observations as a
+ * person sees them.
  */
 
 const CHUNK_TOKENS = 256 // of a token view, built at once when it comes into sight
@@ -13,6 +16,7 @@ const FAR_STEPS = 32 // fetched at a time afterwards
 const ADDRESS_MS = 120 // browsers limit how often an address may change
 const SELECTION_MS = 600
 const FOLLOW_MS = 4000
+const MOST_LIT = 5000 // places of the words that are looked for, lit at once
 const FOLDED_LINES = 4 // of a message that changed: longer kept runs are folded
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32]
 const COLOURS = ["probability", "gap", "entropy", "advantage", "mask"]
@@ -35,20 +39,6 @@ const HELP = [
 ]
 
 // ---------------------------------------------------------------- elements and words
-
-/** An element; children are elements or texts, which are never read as markup. */
-function h(tag, props, ...children) {
-  const element = document.createElement(tag)
-  for (const [name, value] of Object.entries(props || {})) {
-    if (value == null || value === false) continue
-    if (name.startsWith("on")) element[name.toLowerCase()] = value
-    else if (name === "class") element.className = value
-    else if (name === "style") element.style.cssText = value
-    else element.setAttribute(name, value === true ? "" : value)
-  }
-  element.append(...children.flat(3).filter((child) => child != null && child !== false))
-  return element
-}
 
 const number = (value, digits = 3) =>
   value == null ? "–" : String(Number(value.toFixed(digits))).replace("-", "−")
@@ -177,28 +167,17 @@ class Episode {
   }
 }
 
-async function read(from) {
-  let answer
-  try {
-    answer = await fetch(from, { headers: { Accept: "application/json" } })
-  } catch {
-    throw new Error("The server does not answer. Is the viewer still running?")
-  }
-  if (answer.ok) return answer.json()
-  const problem = await answer.json().catch(() => null)
-  throw new Error(problem?.detail ?? `The server answered ${answer.status} for ${from}.`)
-}
-
 // ---------------------------------------------------------------- tokens
 
 /** Tokens as spans. Spans are built chunk by chunk as they come into sight: until then a chunk is
  *  one text of the same size, so that scrolling and the browser's search work over the whole. */
 class TokenView {
-  constructor({ ids, texts, sizes, runs, describe, paint, onPick, tall }) {
+  constructor({ ids, texts, sizes, runs, describe, paint, onPick, onBuilt, tall }) {
     this.tokens = { ids, texts, sizes }
     this.describe = describe
     this.paint = paint
     this.onPick = onPick
+    this.onBuilt = onBuilt
     this.element = h("div", { class: "tokens" + (tall ? " tall" : ""), dir: "auto", tabindex: tall ? "0" : null })
     this.chunks = []
     let span = 0
@@ -251,6 +230,7 @@ class TokenView {
         return span
       }),
     )
+    this.onBuilt()
   }
 
   repaint(paint) {
@@ -281,6 +261,10 @@ class TokenView {
     next.scrollIntoView({ block: "nearest" })
   }
 }
+
+/** What each word of a search is found by, and each "phrase". */
+const sought = (wanted) => [...wanted.matchAll(/"([^"]+)"|[^\s"]+/g)].map((match) =>
+  new RegExp((match[1] ?? match[0]).replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"), "giu"))
 
 /** Class of a value between thresholds, so many on either side. */
 const level = (value, thresholds) => thresholds.filter((threshold) => value >= threshold).length
@@ -317,56 +301,6 @@ const SCALES = {
   mask: { title: "Whether it was in the loss", thresholds: [0.5], labels: ["not in the loss", "in the loss"], prefix: "m", worst: Math.min },
 }
 
-// ---------------------------------------------------------------- observations
-
-const CELLS = {
-  "#": "wall", "@": "me", P: "me", A: "me", $: "box", X: "box", ".": "target", O: "target", G: "target",
-  "*": "done", "√": "done", "+": "done", _: "floor", " ": "floor", "-": "floor",
-}
-
-/** The observation as a person would see it: boards as boards, pages as trees, the rest as prose. */
-function observed(text) {
-  const block = h("div", { class: "observed", dir: "auto" })
-  const lines = text.split("\n")
-  let place = 0
-  while (place < lines.length) {
-    const stop = boardEnd(lines, place)
-    if (stop - place >= 3) {
-      block.append(board(lines.slice(place, stop)))
-      place = stop
-    } else block.append(line(lines[place++]))
-  }
-  return block
-}
-
-/** Line after the board that begins here; the same line if none does. */
-function boardEnd(lines, first) {
-  const cells = (line) => (/^\S( \S)+$/.test(line) ? line.split(" ") : /^[#@$.*+_=|%√-]{3,}$/.test(line) ? [...line] : null)
-  const width = cells(lines[first])?.length
-  let stop = first
-  while (width && stop < lines.length && cells(lines[stop])?.length === width) stop++
-  return stop
-}
-
-function board(lines) {
-  const rows = lines.map((row) => (row.includes(" ") ? row.split(" ") : [...row]))
-  return h(
-    "div",
-    { class: "board", style: `--columns:${rows[0].length}`, role: "img", "aria-label": lines.join("\n") },
-    rows.map((row) => row.map((cell) => h("span", { class: `cell ${CELLS[cell] ?? ""}` }, cell))),
-  )
-}
-
-function line(text) {
-  const node = /^(\t*)\[(\w+)\] (\S+)(.*)$/.exec(text) // of a page's accessibility tree
-  if (node) {
-    return h("div", { class: "node", style: `--depth:${node[1].length}` }, h("b", {}, node[2]), " ", h("i", {}, node[3]), node[4])
-  }
-  const labelled = /^([A-Z][\w ]{0,28}:)( .*)?$/.exec(text)
-  if (labelled) return h("div", {}, h("b", {}, labelled[1]), labelled[2] ?? "")
-  return h("div", {}, text || "\u00a0")
-}
-
 // ---------------------------------------------------------------- the page
 
 class Replay {
@@ -376,6 +310,7 @@ class Replay {
     this.page = h("div", { class: "replay" })
     root.append(this.page)
     this.episodes = new Map()
+    this.wanted = ""
     this.playing = null
     this.speed = 1
     this.waiting = false
@@ -400,6 +335,7 @@ class Replay {
       prompt: among("prompt", PROMPTS),
       colour: query.get("colours") === "drift" ? "gap" : among("colour", COLOURS),
       raw: query.get("observation") === "raw",
+      search: query.get("search") ?? "",
       transcript: query.has("transcript") ? query.get("transcript") === "1" : innerWidth >= 1500,
     }
   }
@@ -415,6 +351,7 @@ class Replay {
     set("colour", colour === COLOURS[0] ? null : colour)
     set("colours", null)
     set("observation", raw ? "raw" : null)
+    set("search", this.wanted.trim() ? this.wanted : null)
     set("transcript", this.chosenTranscript == null ? query.get("transcript") : this.chosenTranscript ? 1 : 0)
     return `${location.pathname}?${query}`
   }
@@ -426,6 +363,11 @@ class Replay {
     if (push) history.pushState(history.state, "", this.addressNow())
     else history.replaceState(history.state, "", this.addressNow())
     this.tell()
+  }
+
+  /** Many changes in a moment are one of the address. */
+  writeSoon() {
+    if (!this.addressTimer) this.addressTimer = setTimeout(() => this.writeAddress(), ADDRESS_MS)
   }
 
   /** Python learns where the reader has stopped. */
@@ -451,6 +393,8 @@ class Replay {
 
   close() {
     this.closed = true
+    cancelAnimationFrame(this.lighting)
+    globalThis.CSS?.highlights?.delete("found")
     this.onHide()
     document.removeEventListener("keydown", this.onKey)
     window.removeEventListener("popstate", this.onBack)
@@ -490,6 +434,8 @@ class Replay {
   /** Show what the address names. */
   async open() {
     this.state = this.fromAddress()
+    this.wanted = this.state.search
+    const toMatch = !new URLSearchParams(location.search).has("step")
     this.stop()
     const id = this.state.episode
     if (!id) return this.trouble("The address names no episode.", "Open one from the list of episodes.")
@@ -504,7 +450,7 @@ class Replay {
       this.keep(episode)
       this.episode = episode
       this.state.step = Math.min(this.state.step, Math.max(0, episode.numSteps - 1))
-      this.draw()
+      this.draw({ toMatch })
       this.tell()
       this.follow()
       this.loadAll(episode)
@@ -615,7 +561,7 @@ class Replay {
     Object.assign(this.state, { step: next, call })
     this.drawStep()
     this.look()
-    if (!this.addressTimer) this.addressTimer = setTimeout(() => this.writeAddress(), ADDRESS_MS)
+    this.writeSoon()
   }
 
   jump(step) {
@@ -707,7 +653,7 @@ class Replay {
 
   // ------------------------------------------------ drawing: the frame
 
-  draw() {
+  draw({ toMatch = false } = {}) {
     const { outline } = this.episode
     this.matches = null
     this.strip = h("div", { class: "strip", role: "listbox", "aria-label": "Steps" })
@@ -729,6 +675,7 @@ class Replay {
     this.drawControls()
     this.drawStep()
     this.drawTranscript()
+    this.find(this.wanted, { toMatch })
   }
 
   header({ summary, environment_version, calls, task_data }) {
@@ -870,7 +817,7 @@ class Replay {
         summary.failed && jump("where it failed", last)),
       h("div", { class: "buttons right" },
         h("span", { class: "search" },
-          h("input", { type: "search", placeholder: "Search /", "aria-label": "Search the episode", value: this.wanted ?? "", oninput: (event) => this.find(event.target.value), onkeydown: (event) => this.searchKey(event) }),
+          h("input", { type: "search", placeholder: "Search /", "aria-label": "Search the episode", value: this.wanted, oninput: (event) => this.find(event.target.value), onkeydown: (event) => this.searchKey(event) }),
           h("i", { class: "hits", role: "status" }, this.hits())),
         h("button", { class: "toggle", "aria-pressed": String(this.state.transcript), title: "Transcript (t)", onclick: () => { this.toggleTranscript(); this.drawControls() } }, "Transcript"),
         button("?", "Keys (?)", () => this.help())),
@@ -913,6 +860,7 @@ class Replay {
     this.factsPane.replaceChildren(...this.facts(texts))
     for (const box of this.stepPane.querySelectorAll(".newest-last")) box.scrollTop = box.scrollHeight
     this.markTranscript()
+    this.light()
   }
 
   stepTrouble(error) {
@@ -1075,6 +1023,7 @@ class Replay {
         tall: true,
         describe: (token, size) => prompt.ids.slice(token, token + size).map((id, place) => [["token", id], ["place", token + place], ["text", quoted(prompt.texts, prompt.sizes, token)]]),
         onPick: (tokens) => says.replaceChildren(...inspected(tokens)),
+        onBuilt: () => this.light(),
       })
       view.element.classList.add("newest-last")
       box.replaceChildren(view.element, says)
@@ -1128,6 +1077,7 @@ class Replay {
     const inspector = h("output", { class: "inspector", "aria-live": "polite" }, "Point at a token, tap it, or go through them with [ and ].")
     this.tokenView = new TokenView({
       ...tokens,
+      onBuilt: () => this.light(),
       paint: (token, size) => {
         if (nothing) return ""
         const values = Array.from({ length: size }, (_, place) => valueOf(token + place))
@@ -1321,6 +1271,7 @@ class Replay {
       if (episode !== this.episode) return
       this.transcriptPane.replaceChildren(...steps.map((step) => this.transcriptStep(step)))
       this.markTranscript()
+      this.light()
     } catch (error) {
       if (episode !== this.episode) return
       delete this.transcriptPane.dataset.of
@@ -1361,25 +1312,40 @@ class Replay {
     input?.select()
   }
 
-  async find(wanted) {
+  /** Mark the steps that have all the words, here or in their prompt; `toMatch`: go to the first. */
+  async find(wanted, { toMatch = false } = {}) {
+    if (wanted !== this.wanted) this.writeSoon()
     this.wanted = wanted
     const { episode } = this
+    const from = this.state.step
+    const parts = sought(wanted)
     const says = (text) => (this.controls.querySelector(".hits").textContent = text)
-    let steps
+    let steps = []
     try {
-      steps = await episode.transcript()
+      if (parts.length) steps = await episode.transcript()
     } catch (error) {
       return says(error.message)
     }
     if (this.wanted !== wanted || episode !== this.episode) return
-    const needle = wanted.toLowerCase()
-    const has = (text) => text != null && text.toLowerCase().includes(needle)
-    this.matches = needle ? steps.filter((step) =>
-      has(step.observation) || has(step.action) || step.calls.some((call) => has(call.reply) || call.messages.some((message) => has(textOf(message)))),
-    ).map((step) => step.step_index) : null
+    const said = (step) => [step.observation, step.action, ...step.calls.flatMap((call) => [call.reply, ...call.messages.map(textOf)])]
+    const has = (step, part) => said(step).some((text) => text != null && text.search(part) >= 0)
+    this.matches = parts.length ? steps.filter((step) => parts.every((part) => has(step, part))).map((step) => step.step_index) : null
     this.stepButtons.forEach((button, step) => button.classList.toggle("match", Boolean(this.matches?.includes(step))))
     this.markTranscript()
+    this.light()
     says(this.hits())
+    if (toMatch && this.matches?.length && from === this.state.step && !this.matches.includes(from)) this.go(this.matches[0])
+  }
+
+  /** Light the words that are looked for, wherever they are drawn; no element changes for it. */
+  light() {
+    if (!globalThis.CSS?.highlights) return
+    cancelAnimationFrame(this.lighting)
+    this.lighting = requestAnimationFrame(() => {
+      const parts = sought(this.wanted)
+      const ranges = parts.length ? [this.stepPane, this.transcriptPane].flatMap((pane) => blocksOf(pane).flatMap((block) => placesIn(block, parts))) : []
+      CSS.highlights.set("found", new Highlight(...ranges.slice(0, MOST_LIT)))
+    })
   }
 
   hits() {
@@ -1412,6 +1378,37 @@ class Replay {
     this.dialog = null
     return Boolean(was)
   }
+}
+
+/** Texts that are read as one, as the tokens of a reply are: the text nodes of each block. */
+function blocksOf(pane) {
+  const blocks = new Map()
+  const walker = document.createTreeWalker(pane, NodeFilter.SHOW_TEXT)
+  while (walker.nextNode()) {
+    const node = walker.currentNode
+    if (node.parentElement.matches(".newline")) continue
+    const block = node.parentElement.closest("div, pre, p, summary, header, article, section, td, th")
+    if (!blocks.has(block)) blocks.set(block, [])
+    blocks.get(block).push(node)
+  }
+  return [...blocks.values()]
+}
+
+/** Where the text of these nodes has one of the parts. */
+function placesIn(nodes, parts) {
+  const text = nodes.map((node) => node.data).join("")
+  const ends = []
+  for (const node of nodes) ends.push((ends.at(-1) ?? 0) + node.length)
+  const at = (offset, opens) => {
+    const place = ends.findIndex((end) => (opens ? offset < end : offset <= end))
+    return [nodes[place], offset - (ends[place - 1] ?? 0)]
+  }
+  return parts.flatMap((part) => [...text.matchAll(part)].map((match) => {
+    const range = new Range()
+    range.setStart(...at(match.index, true))
+    range.setEnd(...at(match.index + match[0].length, false))
+    return range
+  }))
 }
 
 /** The text of the span that a token is in, so that blanks and line ends can be seen. */

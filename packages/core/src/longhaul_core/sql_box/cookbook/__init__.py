@@ -1,8 +1,8 @@
 """Questions that people ask of a store, each one SELECT for both databases.
 
 Each is a file of this folder: `-- ` lines with the question, notes, and its parameters as
-`-- :name type = default  what it is`, then the statement, in which a parameter is `:name`, as
-`sqlite3` has it.
+`-- :name type = default  what it is` (a type is `text`, `integer` or `run`), then the statement, in
+which a parameter is `:name`, as `sqlite3` has it. `asking.py` answers one.
 """
 
 import re
@@ -16,7 +16,7 @@ from longhaul_core.errors import QueryError
 __all__ = ["Parameter", "Question", "question", "questions"]
 
 _PARAMETER = re.compile(
-    r"-- :(?P<name>\w+) (?P<type>text|integer)(?: = (?P<default>\S+))?  (?P<description>.+)"
+    r"-- :(?P<name>\w+) (?P<type>text|integer|run)(?: = (?P<default>\S+))?  (?P<description>.+)"
 )
 _PLACE = re.compile(r"(?<![:\w]):(\w+)")
 ORDER = (
@@ -58,6 +58,14 @@ class Parameter:
     default: str | None
     """None: it must be given."""
     description: str
+    is_run: bool
+    """It names a run of the store."""
+
+    @property
+    def explained(self) -> str:
+        """What it is, and how it is said."""
+        said = " Its id, the beginning of just one, or `last`." if self.is_run else ""
+        return f"{self.description}{said}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,7 @@ class Question:
     """The statement, with `:name` where a parameter stands."""
 
     def filled(self, values: Mapping[str, str | int]) -> str:
-        """The statement with its parameters as literals.
+        """The statement with its parameters as literals; a run by its whole id.
 
         Args:
             values: By name. Those with a default may be left out.
@@ -133,6 +141,7 @@ def _read(name: str) -> Question:
                 type=int if match["type"] == "integer" else str,
                 default=match["default"],
                 description=match["description"],
+                is_run=match["type"] == "run",
             )
             for _, match in found
             if match is not None

@@ -1,6 +1,6 @@
 -- Do actions become all alike?
 -- Distinct actions over steps, and the share of the most frequent one.
--- :run text  The run.
+-- :run run  The run.
 WITH used AS (
     SELECT training_step, action, count(*) AS times
     FROM step_detail

@@ -1,6 +1,6 @@
 -- How often does a limit cut a reply?
 -- A reply that is cut mostly holds no action.
--- :run text  The run.
+-- :run run  The run.
 SELECT training_step, purpose, count(*) AS num_calls,
        sum(CASE WHEN finish_reason = 'length' THEN 1 ELSE 0 END) AS num_cut,
        CAST(avg(CASE WHEN finish_reason = 'length' THEN 1.0 ELSE 0.0 END) AS double precision) AS cut_share,

@@ -1,5 +1,5 @@
 -- When was each task solved for the first time?
--- :run text  The run.
+-- :run run  The run.
 -- :phase text = train  train, validation or test.
 SELECT environment, task_id, goal, min(training_step) AS training_step, count(*) AS num_solved,
        min(episode_id) AS episode_id

@@ -1,7 +1,7 @@
 -- Which tasks flipped between two checkpoints?
 -- Of a fixed panel: tasks whose share of solved episodes is another one at the later training step. The first
 -- lines are those that got worse.
--- :run text  The run.
+-- :run run  The run.
 -- :before integer  Training step of the earlier evaluation.
 -- :after integer  Training step of the later one.
 -- :phase text = validation  validation or test.

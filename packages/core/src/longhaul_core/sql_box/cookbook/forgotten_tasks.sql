@@ -1,6 +1,6 @@
 -- Which tasks were solved once and are not solved any more?
 -- Solved at an earlier evaluation, and by no episode of the newest one.
--- :run text  The run.
+-- :run run  The run.
 -- :phase text = validation  validation or test.
 WITH newest AS (
     SELECT max(training_step) AS training_step FROM episode_summary WHERE run_id = :run AND phase = :phase

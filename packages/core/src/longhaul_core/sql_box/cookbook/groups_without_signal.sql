@@ -1,7 +1,7 @@
 -- Which groups gave no signal?
 -- Those whose every advantage is zero, and those that were discarded for it. Equal returns do not imply it: credit is
 -- computed from shaped rewards, and some estimators compare steps.
--- :run text  The run.
+-- :run run  The run.
 SELECT e.training_step, e.group_index, e.environment, e.task_id,
        count(DISTINCT e.episode_id) AS num_episodes,
        min(e.episode_return) AS lowest_return, max(e.episode_return) AS highest_return,

@@ -1,6 +1,6 @@
 -- Which actions are refused most often?
 -- The share is of all times that this action was given.
--- :run text  The run.
+-- :run run  The run.
 -- :most integer = 20  How many actions.
 SELECT action, sum(CASE WHEN action_valid THEN 0 ELSE 1 END) AS num_invalid, count(*) AS num_given,
        CAST(avg(CASE WHEN action_valid THEN 0.0 ELSE 1.0 END) AS double precision) AS invalid_share,

@@ -1,7 +1,7 @@
 -- Which tokens have the largest gap between sampler and learner?
 -- policy_logprob - behavior_logprob, of the tokens of one training step. A gap of some hundredths is rounding; a large
 -- one is a sampler with other weights or another prompt than the learner.
--- :run text  The run.
+-- :run run  The run.
 -- :training_step integer  The training step that played the episodes.
 -- :most integer = 20  How many tokens.
 WITH largest AS (

@@ -1,6 +1,6 @@
 -- Do episodes do worse where the memory had to drop something?
 -- dropped_exchanges counts what was left out of a prompt to make it fit.
--- :run text  The run.
+-- :run run  The run.
 WITH per_episode AS (
     SELECT e.id, e.success, e.episode_return, e.num_steps, max(c.dropped_exchanges) AS most_dropped
     FROM episodes e

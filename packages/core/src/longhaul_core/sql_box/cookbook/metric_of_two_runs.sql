@@ -1,7 +1,7 @@
 -- How does a metric differ between two runs?
 -- At the training steps that both have.
--- :run text  A run.
--- :other text  Another run.
+-- :run run  A run.
+-- :other run  Another run.
 -- :metric text  Its name, as in the run's curves.
 SELECT a.training_step, a.value, b.value AS other_value, b.value - a.value AS difference
 FROM metrics a

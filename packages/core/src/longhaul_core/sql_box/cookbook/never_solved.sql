@@ -1,6 +1,6 @@
 -- Which tasks were never solved?
 -- The best return says how close it came.
--- :run text  The run.
+-- :run run  The run.
 -- :times integer = 4  Played so often, at least.
 SELECT environment, task_id, goal, count(*) AS num_episodes, max(episode_return) AS best_return,
        sum(CASE WHEN truncated THEN 1 ELSE 0 END) AS num_truncated, max(training_step) AS last_training_step

@@ -1,6 +1,6 @@
 -- Do prompts grow with the step's number?
 -- They need not: the memory decides what a prompt shows.
--- :run text  The run.
+-- :run run  The run.
 SELECT s.step_index, count(*) AS num_calls,
        CAST(avg(c.num_prompt_tokens * 1.0) AS double precision) AS mean_prompt_tokens,
        max(c.num_prompt_tokens) AS most_prompt_tokens,

@@ -1,6 +1,6 @@
 -- In which episodes did the model repeat an action?
 -- The same action in steps that follow each other; the step is the first of them.
--- :run text  The run.
+-- :run run  The run.
 -- :times integer = 3  How often in a row, at least.
 WITH numbered AS (
     SELECT episode_id, step_index, action,

@@ -1,6 +1,6 @@
 -- Which states did episodes of a group share, and what did their actions earn there?
 -- GiGPO compares the steps of a group that were taken in one state.
--- :run text  The run.
+-- :run run  The run.
 -- :training_step integer  The training step that played them.
 SELECT group_index, anchor_hash, count(*) AS num_steps, count(DISTINCT episode_id) AS num_episodes,
        count(DISTINCT action) AS num_actions, min(step_advantage) AS lowest_advantage,

@@ -1,5 +1,5 @@
 -- Which steps took longest, and on what?
--- :run text  The run.
+-- :run run  The run.
 -- :most integer = 20  How many.
 WITH timed AS (
     SELECT episode_id, step_index, training_step, environment, queue_seconds, generate_seconds, environment_seconds,

@@ -1,7 +1,7 @@
 -- Which tasks does one run solve that another does not?
 -- Both at their newest evaluation, over the tasks that both were asked.
--- :run text  A run.
--- :other text  Another run.
+-- :run run  A run.
+-- :other run  Another run.
 -- :phase text = validation  validation or test.
 WITH newest AS (
     SELECT run_id, max(training_step) AS training_step FROM episode_summary

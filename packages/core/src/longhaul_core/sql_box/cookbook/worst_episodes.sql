@@ -1,6 +1,6 @@
 -- Which episodes of the last training step went worst, and why?
 -- Those that broke come first, then the lowest returns.
--- :run text  The run.
+-- :run run  The run.
 -- :most integer = 20  How many.
 SELECT episode_id, environment, task_id, episode_return, stop_reason, failure_cause, failure_message,
        num_steps, horizon, num_invalid_actions

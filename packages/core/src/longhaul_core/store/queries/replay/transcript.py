@@ -98,15 +98,18 @@ class _NewMessages:
 
     def __init__(self, texts: EpisodeTexts) -> None:
         self._messages = texts.messages
-        self._shown: set[PromptMessage] = set()
+        self._known: set[PromptMessage] = set()
+        """Looked at before: a full memory shows each in every prompt from then on."""
         self._replies: set[str] = set()
 
     def of(self, call: CallTexts) -> Iterator[PromptMessage]:
         """What its prompt has that was neither read nor written before."""
         for number in call.prompt:
             message = self._messages[number]
-            if message not in self._shown and not self._repeats_a_reply(message):
-                self._shown.add(message)
+            if message in self._known:
+                continue
+            self._known.add(message)
+            if not self._repeats_a_reply(message):
                 yield message
         if call.reply is not None:
             self._replies.add(call.reply)
