@@ -266,6 +266,21 @@ def test_the_runs_temperature_is_in_force_and_the_reply_says_so(stage: Stage, st
     stage.played(program, policy)
 
 
+def test_a_longest_reply_beyond_the_runs_is_the_runs_and_the_reply_says_so(stage: Stage) -> None:
+    policy = StreamingScriptedPolicy()
+
+    async def program(one: Played) -> None:
+        longer = await one.chat("hi", max_tokens=100_000)
+        shorter = await one.chat("ho", max_tokens=1)
+
+        longest = policy.samplings[0].max_tokens
+        assert longer.headers[OVERRIDDEN_HEADER] == f"max_tokens={longest}"
+        assert OVERRIDDEN_HEADER not in shorter.headers
+        assert longest < 100_000
+
+    stage.played(program, policy)
+
+
 def test_a_tool_that_is_demanded_is_offered_and_the_reply_says_so(stage: Stage) -> None:
     tool = {"type": "function", "function": {"name": "move", "parameters": {"type": "object"}}}
     policy = StreamingScriptedPolicy()

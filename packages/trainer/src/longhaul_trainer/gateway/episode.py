@@ -241,6 +241,8 @@ class OpenEpisode:
         if not isinstance(model, Responder):
             return {}
         wishes = {name: WISHES[name] for name in request.altered if name in WISHES}
+        if request.max_tokens is not None and request.max_tokens > model.max_reply_tokens:
+            wishes["max_tokens"] = str(model.max_reply_tokens)
         if not self._decides(request, model):
             return wishes
         asked = (("temperature", request.temperature), ("top_p", request.top_p))
