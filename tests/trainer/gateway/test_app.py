@@ -342,10 +342,8 @@ def test_a_reply_of_a_response_is_named_by_the_ids_of_its_items(stage: Stage, st
             ]
             response = events[-1]["response"] if stream else said.json()
             (item,) = response["output"]
-            before += [
-                {"type": "item_reference", "id": item["id"]},
-                {"role": "user", "content": f"Turn {turn}"},
-            ]
+            before.append({"type": "item_reference", "id": item["id"]})
+            before.append({"role": "user", "content": f"Turn {turn}"})
         steps = one.end().steps
         assert {step.calls[0].continuation for step in steps[1:]} == {Continuation.EXACT}
         lost = await one.http.post(
