@@ -572,7 +572,9 @@ def test_one_step_more_than_the_horizon_is_a_400_and_truncates(stage: Stage) -> 
         await one.chat("a")
         refused = await one.chat("b")
         assert refused.status_code == 400
-        assert "1 steps" in refused.json()["error"]["message"]
+        error = refused.json()["error"]
+        assert "1 steps" in error["message"]
+        assert error["code"] == "episode_limit_reached", "a shorter history would not help"
         assert isinstance(one.episode.limit, HorizonReached)
 
     stage.played(program, horizon=1)
@@ -583,7 +585,11 @@ def test_a_prompt_that_is_too_long_truncates_unless_the_program_shortens_it(stag
         refused = await one.chat("x" * 200)
         assert refused.status_code == 400
         assert refused.json()["error"]["code"] == "context_length_exceeded"
+        assert "send a shorter one, or the episode ends" in refused.json()["error"]["message"]
         assert isinstance(one.episode.limit, TokensSpent)
+        body = {"model": "auto", "max_tokens": 9, "messages": messages("x" * 200)}
+        other = await one.http.post("/v1/messages", json=body)
+        assert other.json()["error"]["message"].startswith("prompt is too long: ")
 
         assert (await one.chat("short")).status_code == 200
         assert one.episode.limit is None
