@@ -13,13 +13,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from longhaul_core.policy import ReplyPart
-from longhaul_core.types import FinishReason, Message, ToolCall
+from longhaul_core.types import FinishReason, ToolCall
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
 from longhaul_trainer.gateway.dialects.google_generate import GoogleGenerate
 from longhaul_trainer.gateway.dialects.models import list_models
 from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
 from longhaul_trainer.gateway.dialects.openai_completions import OpenAICompletions
-from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses
+from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses, ResponseHistory
 from longhaul_trainer.gateway.exchange import (
     ApiError,
     ChatReply,
@@ -112,7 +112,7 @@ class ScriptedGateway:
         self.cancelled = threading.Event()
         self.keep_alive_seconds = 10.0
         self.max_bytes = 1_000_000
-        self.history: dict[str, tuple[Message, ...]] = {}
+        self.history = ResponseHistory()
         chat, completions = OpenAIChat(), OpenAICompletions()
         responses, messages = OpenAIResponses(self.history), AnthropicMessages()
         self.app = Starlette(

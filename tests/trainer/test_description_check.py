@@ -1,5 +1,6 @@
 """Tests for `longhaul_trainer.description_check`, on real model folders."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -141,6 +142,21 @@ def test_a_model_that_cannot_be_read_is_told_by_its_setting(model: Path) -> None
 
     with pytest.raises(ConfigError, match=r"critic\.path = .* cannot be read"):
         require_named(run_with(algorithm={"name": "gae"}, critic={"path": str(model)}))
+
+
+def test_calls_that_are_longer_than_what_the_model_reads_are_refused(model: Path) -> None:
+    file = model / "config.json"
+    shape = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**shape, "max_position_embeddings": 600}), encoding="utf-8")
+    named: dict[str, object] = {"path": str(model)}
+
+    fits = run_with(model=named, rollout={"max_prompt_tokens": 592, "max_reply_tokens": 8})
+    longer = run_with(model=named, rollout={"max_prompt_tokens": 592, "max_reply_tokens": 9})
+
+    assert problems_of(fits) == []
+    (problem,) = problems_of(longer)
+    assert "592 + 9 = 601 is more than model.path" in problem
+    assert "reads, 600" in problem
 
 
 def test_a_model_without_a_chat_template_is_refused_by_name(model: Path) -> None:

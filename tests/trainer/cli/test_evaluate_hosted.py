@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from fakes import ScriptedPolicy
 from hosted_endpoint import Crafter, Hosted, hosted_by_gateway
+from longhaul_core.errors import GroupError
 from longhaul_core.store.queries import RunSummary, list_runs
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.cli.main import app
@@ -91,6 +92,7 @@ def test_a_hosted_model_plays_an_environment_and_its_episodes_are_stored(
     assert done.exit_code == 0, done.output
     assert "100.0%" in done.output
     (run,) = runs_in(folder)
+    assert f"{run.num_episodes} episodes and {run.num_steps} steps stored\n" in done.output
     assert (run.kind, run.status) == ("evaluate", "finished")
     assert run.num_episodes == NUM_TASKS
     calls = calls_in(folder)
@@ -142,16 +144,62 @@ async def agent(task: dict[str, object], endpoint: Endpoint) -> float:
     return float(said.choices[0].message.content is not None)
 
 
-def test_a_hosted_model_answers_a_program(hosted: Hosted, folder: Path) -> None:
+num_moods = 0
+
+
+async def moody_agent(task: dict[str, object], endpoint: Endpoint) -> float:
+    """Fails the first time."""
+    global num_moods
+    num_moods += 1
+    if num_moods == 1:
+        raise RuntimeError("not today")
+    return await agent(task, endpoint)
+
+
+async def broken_agent(task: dict[str, object], endpoint: Endpoint) -> float:
+    raise RuntimeError("never")
+
+
+def program_tasks(folder: Path, *, function: str) -> None:
+    """Three tasks of a function in this module."""
     (folder / "tasks.jsonl").write_text(
         "".join(f'{{"question": "{n}"}}\n' for n in range(60)), encoding="utf-8"
     )
     (folder / "run.toml").write_text(
         "num_training_steps = 1\ntasks_per_training_step = 2\n[tasks]\nsource = 'tasks.jsonl'\n"
-        "[agent]\nkind = 'function'\nfunction = 'trainer.cli.test_evaluate_hosted:agent'\n"
+        f"[agent]\nkind = 'function'\nfunction = 'trainer.cli.test_evaluate_hosted:{function}'\n"
         "[validation]\nnum_tasks = 3\ntest_num_tasks = 3\n",
         encoding="utf-8",
     )
+
+
+def test_episodes_that_failed_are_told_beside_those_that_count(
+    hosted: Hosted, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "num_moods", 0)
+    program_tasks(folder, function="moody_agent")
+
+    done = evaluated(hosted, "rollout.concurrent_episodes=1")
+
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "3 episodes and 3 steps stored, and 1 episodes that failed" in said
+
+
+def test_an_evaluation_of_which_every_episode_failed_says_by_what(
+    hosted: Hosted, folder: Path
+) -> None:
+    program_tasks(folder, function="broken_agent")
+
+    done = evaluated(hosted)
+
+    assert isinstance(done.exception, GroupError)
+    assert "The newest failure is program_error: " in str(done.exception)
+    assert str(done.exception).endswith("RuntimeError: never")
+
+
+def test_a_hosted_model_answers_a_program(hosted: Hosted, folder: Path) -> None:
+    program_tasks(folder, function="agent")
 
     done = evaluated(hosted, "--price-prompt", "1", "--price-reply", "1")
 

@@ -27,6 +27,7 @@ from longhaul_trainer.cli import gateway
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.cli.stored_runs import ask_to_stop
+from longhaul_trainer.config import RunConfig, load_default_config
 from longhaul_trainer.gateway.hosted import Endpoint
 
 
@@ -270,6 +271,49 @@ def test_an_agent_is_tried_by_hand_on_weights_of_ours(tmp_path: Path) -> None:
     assert [reply for reply, _ in calls] == read
     assert all(num_tokens == 6 for _, num_tokens in calls)
     assert num_pieces > 0
+
+
+class _Served(Exception):
+    """Stands in for the minutes in which the weights would be loaded."""
+
+
+def described_for(*given: str, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """What would be served."""
+    found: list[RunConfig] = []
+
+    def served(config: RunConfig, *_: object, **__: object) -> None:
+        found.append(config)
+        raise _Served
+
+    monkeypatch.setattr(gateway, "_serve_weights", served)
+    answer = CliRunner().invoke(app, ["gateway", "--checkpoint", *given, "--port", "0"])
+    assert isinstance(answer.exception, _Served), answer.output
+    return found[0]
+
+
+def test_a_model_that_no_run_describes_reads_and_writes_as_much_as_agents_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = described_for("smollm2", monkeypatch=monkeypatch).rollout
+    small = described_for("tiny", monkeypatch=monkeypatch).rollout
+    asked = described_for("smollm2", "rollout.max_reply_tokens=7", monkeypatch=monkeypatch).rollout
+    run = described_for("smollm2", "--config", "default", monkeypatch=monkeypatch).rollout
+
+    assert (large.max_prompt_tokens, large.max_reply_tokens) == (7168, 1024)
+    assert (small.max_prompt_tokens, small.max_reply_tokens) == (3072, 1024)
+    assert (asked.max_prompt_tokens, asked.max_reply_tokens) == (7168, 7)
+    assert run == load_default_config().rollout
+
+
+def test_calls_that_no_learner_reads_may_be_longer_than_its_micro_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = load_default_config()
+    longer = ("rollout.max_prompt_tokens=5000", "--config", "default")
+    served = described_for("smollm2", *longer, monkeypatch=monkeypatch)
+
+    assert run.optimizer.micro_batch_tokens < 5000
+    assert served.optimizer.micro_batch_tokens == 5000 + run.rollout.max_reply_tokens
 
 
 @pytest.mark.parametrize(

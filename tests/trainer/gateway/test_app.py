@@ -1,6 +1,7 @@
 """Who is let in, and what each route answers, over HTTP."""
 
 import asyncio
+import json
 
 import httpx
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from fakes import StreamingScriptedPolicy
 from gateways import Played, Stage, client_of, messages, open_episode, plain_client, played, said
 from longhaul_core.policy import Completion, Prompt, Sampling
+from longhaul_core.types import Continuation
 from longhaul_trainer.gateway.episode import CallRules
 from longhaul_trainer.gateway.openapi import OPERATIONS, Operation
 from longhaul_trainer.gateway.settings import GatewaySettings
@@ -309,6 +311,49 @@ def test_the_episodes_reward_is_the_last_one_posted_and_is_paid_by_nobody_here(
         assert one.end().steps[0].reward == 0.0
 
     stage.played(program)
+
+
+def test_a_reward_is_posted_as_a_program_would_print_it(stage: Stage) -> None:
+    async def program(one: Played) -> None:
+        await one.chat("a")
+        said = await one.http.post("/longhaul/reward", json={"reward": 0.5, "success": False})
+
+        assert said.json() == {"value": 0.5, "success": False}
+        assert one.episode.reported.reward == 0.5
+
+    stage.played(program)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reply_of_a_response_is_named_by_the_ids_of_its_items(stage: Stage, stream: bool) -> None:
+    """As Vercel's AI SDK does, which sends no item twice."""
+
+    async def program(one: Played) -> None:
+        before: list[dict[str, object]] = [{"role": "user", "content": "One"}]
+        for turn in range(70):  # more than the responses that can be gone on from
+            said = await one.http.post(
+                "/v1/responses", json={"model": "auto", "input": before, "stream": stream}
+            )
+            assert said.status_code == 200, said.text
+            events = [
+                json.loads(line.removeprefix("data: "))
+                for line in said.text.splitlines()
+                if line.startswith("data: ")
+            ]
+            response = events[-1]["response"] if stream else said.json()
+            (item,) = response["output"]
+            before.append({"type": "item_reference", "id": item["id"]})
+            before.append({"role": "user", "content": f"Turn {turn}"})
+        steps = one.end().steps
+        assert {step.calls[0].continuation for step in steps[1:]} == {Continuation.EXACT}
+        lost = await one.http.post(
+            "/v1/responses",
+            json={"model": "auto", "input": [{"type": "item_reference", "id": "msg_none_0"}]},
+        )
+        assert lost.status_code == 404
+        assert "no item of that id" in lost.json()["error"]["message"]
+
+    stage.played(program, horizon=80)
 
 
 def test_a_program_that_reports_its_end_is_done_and_calls_nothing_more(stage: Stage) -> None:

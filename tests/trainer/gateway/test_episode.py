@@ -266,6 +266,21 @@ def test_the_runs_temperature_is_in_force_and_the_reply_says_so(stage: Stage, st
     stage.played(program, policy)
 
 
+def test_a_longest_reply_beyond_the_runs_is_the_runs_and_the_reply_says_so(stage: Stage) -> None:
+    policy = StreamingScriptedPolicy()
+
+    async def program(one: Played) -> None:
+        longer = await one.chat("hi", max_tokens=100_000)
+        shorter = await one.chat("ho", max_tokens=1)
+
+        longest = policy.samplings[0].max_tokens
+        assert longer.headers[OVERRIDDEN_HEADER] == f"max_tokens={longest}"
+        assert OVERRIDDEN_HEADER not in shorter.headers
+        assert longest < 100_000
+
+    stage.played(program, policy)
+
+
 def test_a_tool_that_is_demanded_is_offered_and_the_reply_says_so(stage: Stage) -> None:
     tool = {"type": "function", "function": {"name": "move", "parameters": {"type": "object"}}}
     policy = StreamingScriptedPolicy()
@@ -557,7 +572,9 @@ def test_one_step_more_than_the_horizon_is_a_400_and_truncates(stage: Stage) -> 
         await one.chat("a")
         refused = await one.chat("b")
         assert refused.status_code == 400
-        assert "1 steps" in refused.json()["error"]["message"]
+        error = refused.json()["error"]
+        assert "1 steps" in error["message"]
+        assert error["code"] == "episode_limit_reached", "a shorter history would not help"
         assert isinstance(one.episode.limit, HorizonReached)
 
     stage.played(program, horizon=1)
@@ -568,7 +585,11 @@ def test_a_prompt_that_is_too_long_truncates_unless_the_program_shortens_it(stag
         refused = await one.chat("x" * 200)
         assert refused.status_code == 400
         assert refused.json()["error"]["code"] == "context_length_exceeded"
+        assert "send a shorter one, or the episode ends" in refused.json()["error"]["message"]
         assert isinstance(one.episode.limit, TokensSpent)
+        body = {"model": "auto", "max_tokens": 9, "messages": messages("x" * 200)}
+        other = await one.http.post("/v1/messages", json=body)
+        assert other.json()["error"]["message"].startswith("prompt is too long: ")
 
         assert (await one.chat("short")).status_code == 200
         assert one.episode.limit is None

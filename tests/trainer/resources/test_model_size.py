@@ -19,6 +19,7 @@ def test_parameters_are_counted_from_the_headers_of_the_files(tmp_path: Path) ->
     assert size.num_parameters == 10 * 20 + 7 + 1
     assert (size.vocabulary_size, size.num_layers, size.hidden_size) == (321, 2, 512)
     assert not size.tied
+    assert size.context_tokens is None
 
 
 def test_the_sizes_of_the_built_in_models_are_those_of_their_files() -> None:

@@ -76,6 +76,8 @@ def problems_of(
         of_model = _problems(lambda: require_model(config.model.path, setting="model.path"))
         problems += of_model
         problems += [] if of_model else _problems(lambda: require_target_modules(config))
+        if not of_model and sure_of("rollout"):
+            problems += _problems(lambda: require_context(config))
         problems += _problems(lambda: require_picture_reading(config, trains=trains))
         if not of_model and is_playable and sure_of("prompt", "memory", "actions", "environments"):
             problems += _problems(lambda: require_chat_template(config))
@@ -198,6 +200,23 @@ def require_model(path: str, *, setting: str) -> None:
         return
     prepare_model(path, setting=setting)
     model_size(path, setting=setting)
+
+
+def require_context(config: RunConfig) -> None:
+    """Refuse calls that are longer than what the model reads: verl refuses to start its engine.
+
+    Raises:
+        ConfigError: With both lengths.
+    """
+    rollout, context = config.rollout, model_size(config.model.path).context_tokens
+    longest_call = rollout.max_prompt_tokens + rollout.max_reply_tokens
+    if context is not None and longest_call > context:
+        raise ConfigError(
+            "rollout.max_prompt_tokens + rollout.max_reply_tokens = "
+            f"{rollout.max_prompt_tokens} + {rollout.max_reply_tokens} = {longest_call} is more "
+            f"than model.path = {config.model.path!r} reads, {context} (its "
+            "max_position_embeddings); lower one of them"
+        )
 
 
 def require_picture_reading(config: RunConfig, *, trains: bool) -> None:

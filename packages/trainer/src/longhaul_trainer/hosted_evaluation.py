@@ -40,6 +40,7 @@ from longhaul_trainer.players import EnvironmentPlayer, Player, limits_of
 from longhaul_trainer.programs.player import ProgramPlayer
 from longhaul_trainer.run_directory import PanelScore, RunDirectory, RunOutcome
 from longhaul_trainer.stored_run import StoredRun
+from longhaul_trainer.training.newest_failure import with_newest_failure
 
 __all__ = ["Spent", "for_hosted", "require_answer", "run_hosted_evaluation"]
 
@@ -183,7 +184,8 @@ class _Evaluation:
         self._results: list[tuple[int, str, float, bool]] = []
         """Of each episode that ended: place of its task, environment, return, success."""
         self._num_steps = 0
-        self._num_stored = 0
+        self._num_ended = 0
+        self._num_failed = 0
         self._stop = asyncio.Event()
         self._cancelled_by = ""
 
@@ -201,8 +203,11 @@ class _Evaluation:
             if self._results:
                 await store.write(self._scores())
             elif not cancelled:
-                raise GroupError(
+                every = (
                     f"every episode failed; see the failures of run {self._run.run_id} in the store"
+                )
+                raise with_newest_failure(
+                    GroupError(every), store=self._config.store, run_id=self._run.run_id
                 )
             status = "cancelled" if cancelled else "finished"
             await store.end(status, message=self._cancelled_by)
@@ -218,8 +223,9 @@ class _Evaluation:
             run_id=self._run.run_id,
             status=status,
             num_training_steps=0,
-            num_episodes=self._num_stored,
+            num_episodes=self._num_ended,
             num_steps=self._num_steps,
+            num_failed_episodes=self._num_failed,
             duration_seconds=time.time() - began,
             after=PanelScore.of((n, value, won) for n, _, value, won in self._results)
             if self._results
@@ -321,8 +327,11 @@ class _Evaluation:
     def _stored_in(self, store: StoredRun) -> Callable[[EpisodeResult], Awaitable[None]]:
         async def write(result: EpisodeResult) -> None:
             self._spent.add(result.outcome)
-            self._num_stored += 1
-            self._num_steps += len(result.outcome.steps)
+            if isinstance(result.outcome, Trajectory):
+                self._num_ended += 1
+                self._num_steps += len(result.outcome.steps)
+            else:
+                self._num_failed += 1
             record = EpisodeRecord(
                 run_id=store.run_id,
                 attempt=0,

@@ -80,6 +80,8 @@ class RunOutcome:
     """In the store for this run."""
     num_steps: int
     """In the store for this run."""
+    num_failed_episodes: int
+    """In the store for this run, beside `num_episodes`."""
     duration_seconds: float
     before: PanelScore | None = None
     """On the panel, with the starting weights."""

@@ -35,7 +35,7 @@ SCRIPTS = {
     "json": Script(choices=[[ReplyPart(text='{"city": '), ReplyPart(text='"Paris"}')]]),
     "whole": Script(choices=[[*THOUGHTS, *TEXT, *CALLS]], hands_on=False),
     "broken_call": Script(choices=[BROKEN_CALL], finish_reason=FinishReason.TOOL_CALLS),
-    "refused": Script(choices=[[]], error=ApiError("limit_reached", "8 calls of 8 are made")),
+    "refused": Script(choices=[[]], error=ApiError("episode_limit", "8 calls of 8 are made")),
     "fails": Script(choices=[TEXT], error=ApiError("upstream", "the endpoint is away")),
     "crashes": Script(choices=[TEXT], error=RuntimeError("secret")),
     "aborted": Script(choices=[TEXT], finish_reason=FinishReason.ABORTED),

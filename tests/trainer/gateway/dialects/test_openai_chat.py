@@ -316,7 +316,7 @@ def test_errors_before_the_first_piece_have_their_status(client: openai.OpenAI) 
             client.chat.completions.create(
                 model="refused", messages=[{"role": "user", "content": "Hi"}], stream=stream
             )
-        assert caught.value.code == "context_length_exceeded"
+        assert caught.value.code == "episode_limit_reached"
 
 
 def test_errors_in_the_midst_of_a_stream_reach_the_program(client: openai.OpenAI) -> None:

@@ -153,7 +153,7 @@ def test_items_of_one_reply_become_the_message_that_they_were(
 def test_a_response_goes_on_from_the_one_that_it_names(
     address: str, gateway: ScriptedGateway, stream: bool
 ) -> None:
-    gateway.history.clear()
+    gateway.history.conversations.clear()
     body: dict[str, object] = {"model": "everything", "input": "Hi", "instructions": "Be brief."}
     answer = httpx.post(f"{address}/v1/responses", json={**body, "stream": stream})
     named = (
@@ -182,7 +182,7 @@ def test_a_response_goes_on_from_the_one_that_it_names(
 def test_a_response_that_was_not_stored_cannot_be_named(
     client: openai.OpenAI, gateway: ScriptedGateway
 ) -> None:
-    gateway.history.clear()
+    gateway.history.conversations.clear()
     first = client.responses.create(model="text", input="Hi", store=False)
 
     with pytest.raises(openai.NotFoundError, match="no response of that id"):
@@ -194,6 +194,30 @@ def test_without_a_history_every_item_must_be_sent() -> None:
         OpenAIResponses().read(
             {"model": "text", "input": "Hi", "previous_response_id": "resp_1"}, path={}
         )
+    with pytest.raises(ApiError, match="send the items themselves"):
+        OpenAIResponses().read(
+            {"model": "text", "input": [{"type": "item_reference", "id": "msg_1_0"}]}, path={}
+        )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_items_of_a_reply_are_named_instead_of_sent_again(
+    address: str, gateway: ScriptedGateway, stream: bool
+) -> None:
+    body: dict[str, object] = {"model": "everything", "input": "Hi", "stream": stream}
+    answer = httpx.post(f"{address}/v1/responses", json=body)
+    response = (
+        json.loads(read_events(answer.content)[-1].data)["response"] if stream else answer.json()
+    )
+    items: list[dict[str, object]] = [
+        {"role": "user", "content": "Hi"},
+        *({"type": "item_reference", "id": item["id"]} for item in response["output"]),
+        {"type": "function_call_output", "call_id": "call_a", "output": "Rain"},
+    ]
+    named = httpx.post(f"{address}/v1/responses", json={"model": "text", "input": items})
+
+    assert named.status_code == 200, named.text
+    assert gateway.last.messages[1] == REPLIED
 
 
 def test_everything_that_the_client_sends_is_read(
@@ -268,7 +292,7 @@ def test_errors_in_the_midst_of_a_stream_reach_the_program(client: openai.OpenAI
         ({"conversation": "conv_1"}, "conversation"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"include": ["message.output_text.logprobs"]}, "include[0]"),

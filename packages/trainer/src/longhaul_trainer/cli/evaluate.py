@@ -1,6 +1,7 @@
 """`trainer evaluate`: how good are these weights on tasks that no training has seen?"""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from longhaul_trainer.gateway.hosted import Endpoint
 
 Weights = Literal["best", "final"]
+_NO_MICRO_BATCHES = sys.maxsize
 
 
 def evaluate(  # noqa: PLR0913  options of a command
@@ -176,9 +178,7 @@ def with_weights(
     Raises:
         ConfigError: Everything that is wrong with it.
     """
-    from longhaul_trainer.models.prepare import BUILT_IN_MODELS
-
-    if target in BUILT_IN_MODELS or (Path(target) / "tokenizer_config.json").is_file():
+    if is_model(target):
         if weights is not None:
             raise ConfigError(f"--weights chooses among a run's weights, and {target} is a model")
         config = to_be_played(read_description(description, None), overrides, source=description)
@@ -187,6 +187,13 @@ def with_weights(
     config = to_be_played(run.load_config(), overrides, source=run.run_id)
     name = Path(config.model.path).name
     return with_model(config, str(weights_of(run, weights))), name
+
+
+def is_model(target: str) -> bool:
+    """Whether it is a model's built-in name or Hugging Face folder, and no run."""
+    from longhaul_trainer.models.prepare import BUILT_IN_MODELS
+
+    return target in BUILT_IN_MODELS or (Path(target) / "tokenizer_config.json").is_file()
 
 
 def described_tasks(words: Sequence[str], *, description: str, runs_directory: Path) -> RunConfig:
@@ -270,8 +277,18 @@ def to_be_played(trained: RunConfig, overrides: Sequence[str] | None, *, source:
     Raises:
         ConfigError: Everything that is wrong with the overrides.
     """
-    fixed = trained.model_copy(update={"horizon_schedule": HorizonScheduleConfig()})
-    return parse_config(fixed.to_toml(), overrides or (), source=source)
+    # No learner cuts rows into micro-batches, so the calls may be longer than the run's rows.
+    uncut = trained.optimizer.model_copy(update={"micro_batch_tokens": _NO_MICRO_BATCHES})
+    fixed = trained.model_copy(
+        update={"horizon_schedule": HorizonScheduleConfig(), "optimizer": uncut}
+    )
+    played = parse_config(fixed.to_toml(), overrides or (), source=source)
+    if played.optimizer.micro_batch_tokens != _NO_MICRO_BATCHES:
+        return played
+    longest_call = played.rollout.max_prompt_tokens + played.rollout.max_reply_tokens
+    tokens = max(longest_call, trained.optimizer.micro_batch_tokens)
+    optimizer = played.optimizer.model_copy(update={"micro_batch_tokens": tokens})
+    return played.model_copy(update={"optimizer": optimizer})
 
 
 def with_model(config: RunConfig, path: str) -> RunConfig:

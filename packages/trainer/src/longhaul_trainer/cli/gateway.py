@@ -32,10 +32,10 @@ from longhaul_trainer.cli.endpoint import (
     PriceReply,
     endpoint_given,
 )
-from longhaul_trainer.cli.evaluate import Weights, with_weights
+from longhaul_trainer.cli.evaluate import Weights, is_model, with_weights
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, check_machine, serving
-from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config import RolloutConfig, RunConfig
 from longhaul_trainer.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 LONGEST_PROMPT = 1_000_000
 """Tokens: no bound of ours, since a hosted model has its own."""
+
+
+LONGEST_CALL, LONGEST_REPLY = 8192, 1024
+"""Tokens of a prompt with its reply, and of a reply, of a model that no run describes."""
 
 
 class Place(NamedTuple):
@@ -73,8 +77,13 @@ def gateway(  # noqa: PLR0913  options of a command
         Weights | None, typer.Option(help="Of a run; the best if it kept them, else the final.")
     ] = None,
     description: Annotated[
-        str, typer.Option("--config", help="For a model folder: the run whose settings it has.")
-    ] = DEFAULT_RUN,
+        str | None,
+        typer.Option(
+            "--config",
+            help="For a model folder: the run whose settings it has.",
+            show_default=f"default, with calls of up to {LONGEST_CALL} tokens",
+        ),
+    ] = None,
     endpoint: EndpointUrl = None,
     model: ModelName = None,
     api: Api = "openai",
@@ -105,11 +114,13 @@ def gateway(  # noqa: PLR0913  options of a command
         for option, value in given.items():
             if value is not None:
                 raise ConfigError(f"{option} is for a hosted model, and --checkpoint for one of us")
+        if description is None and is_model(checkpoint):
+            overrides = [*_calls_of_an_agent(checkpoint), *(overrides or ())]
         config, name = with_weights(
             checkpoint,
             overrides,
             weights=weights,
-            description=description,
+            description=description or DEFAULT_RUN,
             runs_directory=runs_directory,
         )
         if store is not None:
@@ -134,6 +145,23 @@ def gateway(  # noqa: PLR0913  options of a command
     )
     _require_free(place)
     raise typer.Exit(asyncio.run(_serve_hosted(hosted, place=place, store=store or "longhaul.db")))
+
+
+def _calls_of_an_agent(model: str) -> list[str]:
+    """Settings by which prompts and replies are as long as agents' are, where the model reads them.
+
+    Args:
+        model: A built-in name, or a Hugging Face folder.
+    """
+    from longhaul_trainer.resources.model_size import model_size
+
+    context = model_size(model, setting="--checkpoint").context_tokens or LONGEST_CALL
+    longest_call = min(context, LONGEST_CALL)
+    reply = min(LONGEST_REPLY, longest_call // 4)
+    return [
+        f"rollout.max_prompt_tokens={longest_call - reply}",
+        f"rollout.max_reply_tokens={reply}",
+    ]
 
 
 def _require_free(place: Place) -> None:
@@ -174,7 +202,7 @@ def _serve_weights(config: RunConfig, name: str, *, place: Place, skip_doctor: b
                 close_deadline_seconds=1.0,
             ),
             place=place,
-            said=_Said(served.say),
+            said=_Said(served.say, config.rollout),
         )
 
     with run.locked():
@@ -280,13 +308,20 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
 class _Said:
     """What is printed: lines that a shell may read, and comments for people."""
 
-    def __init__(self, line: Callable[[str], None]) -> None:
+    def __init__(self, line: Callable[[str], None], rollout: RolloutConfig | None = None) -> None:
+        """What is printed by `line`; with the limits of a call where they are ours."""
         self._line = line
+        self._rollout = rollout
         self._num_stored = 0
 
     def begun(self, run_id: str, *, key: str) -> None:
         self._line(f"# {run_id}; Ctrl-C ends. Another episode: POST /episodes with this key:")
         self._line(f"export LONGHAUL_GATEWAY_KEY={shlex.quote(key)}")
+        if (rollout := self._rollout) is not None:
+            self._line(
+                f"# longest prompt: {rollout.max_prompt_tokens} tokens (rollout.max_prompt_tokens);"
+                f" longest reply: {rollout.max_reply_tokens} (rollout.max_reply_tokens)"
+            )
 
     def opened(self, number: int, environ: Mapping[str, str]) -> None:
         self._line(f"# episode {number} is open: let your agent have these")

@@ -247,9 +247,11 @@ def show_outcome(
     if outcome.message:
         console.print(outcome.message, markup=False)
     minutes, seconds = divmod(round(outcome.duration_seconds), 60)
+    num_failed = outcome.num_failed_episodes
+    failed = f", and {num_failed:,} episodes that failed" if num_failed else ""
     console.print(
         f"{outcome.num_training_steps} training steps in {minutes} min {seconds} s; "
-        f"{outcome.num_episodes:,} episodes and {outcome.num_steps:,} steps stored",
+        f"{outcome.num_episodes:,} episodes and {outcome.num_steps:,} steps stored{failed}",
         highlight=False,
     )
     console.print(f"[dim]folder[/]  {run.path}", highlight=False)

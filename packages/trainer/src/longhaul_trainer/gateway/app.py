@@ -23,7 +23,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from longhaul_core.types import Message as Chat
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
 from longhaul_trainer.gateway.dialects.credit import credit_report
 from longhaul_trainer.gateway.dialects.fields import Fields
@@ -31,7 +30,7 @@ from longhaul_trainer.gateway.dialects.google_generate import GoogleGenerate
 from longhaul_trainer.gateway.dialects.models import find_model, list_models
 from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
 from longhaul_trainer.gateway.dialects.openai_completions import OpenAICompletions
-from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses
+from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses, ResponseHistory
 from longhaul_trainer.gateway.doors import Doors
 from longhaul_trainer.gateway.episode import OpenEpisode
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Dialect
@@ -45,8 +44,6 @@ __all__ = ["OVERRIDDEN_HEADER", "Lobby", "create_app", "holds_key"]
 
 OVERRIDDEN_HEADER = "Longhaul-Overridden"
 """Of a reply: what the client named of its sampling and the run decides, with what is in force."""
-_MAX_RESPONSES = 64
-"""Of how many responses of an episode a `previous_response_id` is known."""
 _OURS = "openai_chat"
 """Whose errors our own routes have."""
 
@@ -110,18 +107,9 @@ class _Guest:
 
     def __init__(self, episode: OpenEpisode) -> None:
         self.episode = episode
-        responses = OpenAIResponses(_Newest())
+        responses = OpenAIResponses(ResponseHistory())
         self.dialects = {**_DIALECTS, "openai_responses": responses}
         self.opened_at = int(time.time())
-
-
-class _Newest(dict[str, tuple[Chat, ...]]):
-    """The newest entries: each holds a whole conversation."""
-
-    def __setitem__(self, key: str, value: tuple[Chat, ...]) -> None:
-        super().__setitem__(key, value)
-        if len(self) > _MAX_RESPONSES:
-            del self[next(iter(self))]
 
 
 def create_app(
@@ -374,8 +362,10 @@ class _Routes:
     async def reward(self, name: str, request: Incoming) -> Response:
         episode, body = await self._told(request)
         fields = Fields(body)
-        fields.known(("value", "success"))
+        fields.known(("reward", "value", "success"))
         value = fields.number("value", at_least=-1e30, at_most=1e30)
+        if value is None:  # as in what a program prints
+            value = fields.number("reward", at_least=-1e30, at_most=1e30)
         episode.report_reward(value, success=fields.flag("success"))
         return JSONResponse({"value": episode.reported.reward, "success": episode.reported.success})
 

@@ -241,6 +241,8 @@ class OpenEpisode:
         if not isinstance(model, Responder):
             return {}
         wishes = {name: WISHES[name] for name in request.altered if name in WISHES}
+        if request.max_tokens is not None and request.max_tokens > model.max_reply_tokens:
+            wishes["max_tokens"] = str(model.max_reply_tokens)
         if not self._decides(request, model):
             return wishes
         asked = (("temperature", request.temperature), ("top_p", request.top_p))
@@ -724,15 +726,19 @@ class OpenEpisode:
             self._limit = limit
             if isinstance(limit, HorizonReached):
                 self._over.set()
+                raise ApiError(
+                    "episode_limit", f"{limit}; the episode ends here, and counts as truncated"
+                ) from limit
             raise ApiError(
-                "limit_reached", f"{limit}; the episode ends here, and counts as truncated"
+                "prompt_too_long",
+                f"{limit}; send a shorter one, or the episode ends here, and counts as truncated",
             ) from limit
         except RendererFailure as failure:
             raise ApiError("invalid_request", str(failure), parameter="messages") from failure
         except EnvironmentFailure as failure:  # what is new in the prompt is too long to be kept
             self._limit = TokensSpent(str(failure))
             raise ApiError(
-                "limit_reached",
+                "prompt_too_long",
                 f"{failure}; shorten it (or raise environment.max_observation_characters), or the "
                 "episode ends here, and counts as truncated",
                 parameter="messages",

@@ -183,6 +183,12 @@ _SCHEMAS: dict[str, Schema] = {
     "Credit": _CREDIT,
     "Reward": _object(
         (),
+        reward={
+            "type": ["number", "null"],
+            "minimum": -1e30,
+            "maximum": 1e30,
+            "description": "Another name of `value`, as in what a program prints.",
+        },
         value={"type": ["number", "null"], "minimum": -1e30, "maximum": 1e30},
         success={"type": ["boolean", "null"]},
     ),

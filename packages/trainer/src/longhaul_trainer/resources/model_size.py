@@ -25,6 +25,8 @@ class ModelSize:
     """Numbers in the keys of a token in a layer; as many in the values."""
     tied: bool
     """Whether the output shares its matrix with the embedding."""
+    context_tokens: int | None = None
+    """Longest prompt with its reply; None where the model does not say."""
     linear_widths: Mapping[str, int] = field(default_factory=dict[str, int])
     """Inputs and outputs of the layers' matrices, summed by the matrix's name (`q_proj`): what a
     rank of an adapter costs there."""
@@ -66,6 +68,7 @@ _TINY = ModelSize(
     mlp_width=128,
     key_value_width=32,
     tied=True,
+    context_tokens=4_096,
     linear_widths={
         **dict.fromkeys(("q_proj", "o_proj"), 256),
         **dict.fromkeys(("k_proj", "v_proj"), 192),
@@ -82,6 +85,7 @@ BUILT_IN_SIZES = {
         mlp_width=1_536,
         key_value_width=192,
         tied=True,
+        context_tokens=8_192,
         linear_widths={
             **dict.fromkeys(("q_proj", "o_proj"), 34_560),
             **dict.fromkeys(("k_proj", "v_proj"), 23_040),
@@ -154,6 +158,9 @@ def _size_of(config: Mapping[str, object], shapes: list[tuple[str, list[int]]]) 
         mlp_width=number("intermediate_size", 4 * hidden),
         key_value_width=key_value_heads * number("head_dim", hidden // heads),
         tied=bool(config.get("tie_word_embeddings", False)),
+        context_tokens=None
+        if config.get("max_position_embeddings") is None
+        else number("max_position_embeddings"),
         linear_widths=widths,
     )
 

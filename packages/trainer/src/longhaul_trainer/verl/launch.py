@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.errors import ConfigError, MachineError, StoreError
+from longhaul_core.errors import ConfigError, GroupError, MachineError, StoreError
 from longhaul_core.store.queries import get_run, newest_attempt
 from longhaul_core.store.records import PanelTasks, RunEnded, RunStarted
 from longhaul_core.store.session import open_store, read_only_engine
@@ -34,6 +34,7 @@ from longhaul_trainer.full_disk import as_full_disk
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 from longhaul_trainer.training.checkpoints import Checkpoint, CheckpointFolder
+from longhaul_trainer.training.newest_failure import with_newest_failure
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.progress import RunProgress
@@ -250,7 +251,7 @@ class _Launch:
                     raise failure from None
                 status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
             except BaseException as error:
-                failure = self._explained(error)
+                failure = self._explained(error, recorder)
                 message = f"{type(failure).__name__}: {failure}"
                 if failure is not error:
                     raise failure from error
@@ -409,8 +410,11 @@ class _Launch:
         if progress.cancelled_by:  # a gateway takes the signal for Ctrl-C, which finishes it
             raise KeyboardInterrupt
 
-    def _explained(self, error: BaseException) -> BaseException:
-        """The error, or what to do about it where it says that a disk is full."""
+    def _explained(self, error: BaseException, recorder: RunRecorder) -> BaseException:
+        """The error, or what to do about it where a disk is full or all episodes failed."""
+        if isinstance(error, GroupError):
+            recorder.flush()
+            return with_newest_failure(error, store=self.config.store, run_id=self.run.run_id)
         explained = as_full_disk(
             error, run=self.run, config=self.config, doing=self.stages.stage.name
         )
@@ -467,6 +471,7 @@ class _Launch:
             num_training_steps=stored.num_training_steps_done,
             num_episodes=stored.num_episodes,
             num_steps=stored.num_steps,
+            num_failed_episodes=stored.num_failed_episodes,
             duration_seconds=time.time() - self.started_at,
             before=before,
             after=after,

@@ -1,13 +1,13 @@
 """OpenAI's responses: a prompt of items, a reply of items, a stream of numbered events."""
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Part, ToolCall
 from longhaul_trainer.gateway.dialects.events import COMMENT, event
-from longhaul_trainer.gateway.dialects.fields import Fields, refusal
+from longhaul_trainer.gateway.dialects.fields import Fields, refusal, shown
 from longhaul_trainer.gateway.dialects.openai_chat import content_of
 from longhaul_trainer.gateway.dialects.openai_errors import openai_error
 from longhaul_trainer.gateway.dialects.openai_tools import chosen_tools, read_tools
@@ -29,9 +29,30 @@ from longhaul_trainer.gateway.exchange import (
 
 __all__ = ["OpenAIResponses", "ResponseHistory", "ResponsesRequest"]
 
-ResponseHistory = MutableMapping[str, tuple[Message, ...]]
-"""Conversation up to and with each response, by its id; instructions are left out, as a later
-request gives its own."""
+_MAX_RESPONSES = 64
+"""Of how many responses a `previous_response_id` is known: each holds a whole conversation."""
+
+
+class ResponseHistory:
+    """What later requests of an episode may name: its newest responses, and every item of one."""
+
+    def __init__(self) -> None:
+        """There is none."""
+        self.conversations: dict[str, tuple[Message, ...]] = {}
+        """Up to and with each response, by its id; instructions are left out, as a later request
+        gives its own."""
+        self.items: dict[str, Mapping[str, object]] = {}
+        """As they were written, by id."""
+
+    def keep(
+        self, id: str, conversation: tuple[Message, ...], items: Sequence[Mapping[str, object]]
+    ) -> None:
+        """Add a response."""
+        self.conversations[id] = conversation
+        if len(self.conversations) > _MAX_RESPONSES:
+            del self.conversations[next(iter(self.conversations))]
+        self.items |= {str(item["id"]): item for item in items}
+
 
 _ECHOED = (
     "instructions",
@@ -107,7 +128,7 @@ class OpenAIResponses:
 
         Args:
             history: Filled with each answer that the client does not forbid to store, and read for
-                `previous_response_id`. None refuses that field.
+                `previous_response_id` and items of type `item_reference`. None refuses both.
         """
         self._history = history
 
@@ -128,7 +149,7 @@ class OpenAIResponses:
             messages=(
                 *([Message(role="system", content=instructions)] if instructions else []),
                 *self._earlier(fields),
-                *_input_messages(fields),
+                *_input_messages(fields, self._item),
             ),
             tools=tools,
             max_tokens=fields.integer("max_output_tokens", at_least=1, at_most=LARGEST),
@@ -141,11 +162,11 @@ class OpenAIResponses:
     def whole(self, reply: ChatReply, request: ChatRequest) -> dict[str, object]:
         """The body of an answer that is not streamed."""
         choice = reply.choices[0]
-        self.keep(reply.id, choice, request)
         output = [
             item.written("".join(item.pieces), status=_status(choice))
             for item in _items(reply.id, choice)
         ]
+        self.keep(reply.id, choice, request, output)
         return _response(
             reply.id,
             reply.created,
@@ -163,8 +184,14 @@ class OpenAIResponses:
         """The body of an error."""
         return {"error": openai_error(error)}
 
-    def keep(self, id: str, choice: Choice, request: ChatRequest) -> None:
-        """Let later requests go on from a response."""
+    def keep(
+        self,
+        id: str,
+        choice: Choice,
+        request: ChatRequest,
+        items: Sequence[Mapping[str, object]],
+    ) -> None:
+        """Let later requests go on from a response, and name its items."""
         if self._history is None or not isinstance(request, ResponsesRequest) or not request.stores:
             return
         before = request.messages[1:] if request.has_instructions else request.messages
@@ -174,7 +201,7 @@ class OpenAIResponses:
             tool_calls=choice.tool_calls,
             reasoning=choice.reasoning,
         )
-        self._history[f"resp_{id}"] = (*before, said)
+        self._history.keep(f"resp_{id}", (*before, said), items)
 
     def _earlier(self, body: Fields) -> tuple[Message, ...]:
         previous = body.text("previous_response_id")
@@ -184,14 +211,28 @@ class OpenAIResponses:
             raise refusal(
                 "previous_response_id", previous, "null: send all items", kind="unsupported"
             )
-        if previous not in self._history:
+        if previous not in self._history.conversations:
             raise ApiError(
                 "not_found",
                 f"previous_response_id is {previous!r}: this episode has no response of that id "
                 "(`store` was false, or it is another episode's). Send all items instead",
                 parameter="previous_response_id",
             )
-        return self._history[previous]
+        return self._history.conversations[previous]
+
+    def _item(self, reference: Fields) -> Fields:
+        """The item that one of type `item_reference` names."""
+        id, place = reference.needed_text("id"), reference.place("id")
+        if self._history is None:
+            raise refusal(place, id, "no id: send the items themselves", kind="unsupported")
+        if id not in self._history.items:
+            raise ApiError(
+                "not_found",
+                f"{place} is {shown(id)}: this episode has no item of that id (`store` was false, "
+                "or it is another episode's). Send the item itself instead",
+                parameter=place,
+            )
+        return Fields(self._history.items[id], place=reference.here)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -277,7 +318,7 @@ class _ResponseStream:
             written += self._turn_to("message")
         status = _status(choice)
         written += self._close(status)
-        self._dialect.keep(self._id, choice, self._request)
+        self._dialect.keep(self._id, choice, self._request, self._done)
         return written + self._event(
             f"response.{status}", response=self._response(status, usage=reply.usage)
         )
@@ -485,8 +526,13 @@ class _Turn:
         return [message]
 
 
-def _input_messages(body: Fields) -> list[Message]:
-    """Messages of the field `input`: items of one reply become one message."""
+def _input_messages(body: Fields, named: Callable[[Fields], Fields]) -> list[Message]:
+    """Messages of the field `input`: items of one reply become one message.
+
+    Args:
+        body: The request.
+        named: The item that an `item_reference` stands for.
+    """
     given = body.get("input")
     if isinstance(given, str) and given:
         return [Message(role="user", content=given)]
@@ -494,7 +540,9 @@ def _input_messages(body: Fields) -> list[Message]:
     if not items:
         raise refusal("input", given, "text or a list of items, not empty")
     messages, turn = list[Message](), _Turn()
-    for item in items:
+    for given_item in items:
+        is_name = given_item.get("type") == "item_reference"
+        item = named(given_item) if is_name else given_item
         kind = item.get("type") or "message"
         role = item.get("role")
         if kind == "reasoning":
@@ -530,7 +578,7 @@ def _other_message(item: Fields, kind: object) -> Message:
         raise refusal(
             item.place("type"),
             kind,
-            "'message', 'reasoning', 'function_call' or 'function_call_output'",
+            "'message', 'reasoning', 'function_call', 'function_call_output' or 'item_reference'",
             kind="unsupported",
         )
     role = item.choice("role", ("user", "assistant", "system", "developer"))
