@@ -2,7 +2,8 @@
 
 The child kills itself inside a statement's hook, so the moments are exact: after the
 episodes are inserted but not their steps, between steps and contents, in the middle of
-credit, and right before and after the commit.
+credit, and right before and after the commit. What the writer gives to psycopg itself has
+the hook there: rows that are copied into PostgreSQL, and updates that nobody has answered yet.
 
 The loss of power cannot be had in a test. Its opposite can: a disk that refuses to sync the
 write-ahead log must be noticed by `flush`, or it did not sync it.
@@ -27,6 +28,7 @@ TESTS = Path(__file__).parents[2]
 
 CHILD = """
 import os, signal, sys
+from contextlib import contextmanager
 from sqlalchemy import Engine, event
 from longhaul_core.store import StoreWriter
 from store_samples import make_credit, make_decisions, make_training_step, run_started
@@ -37,8 +39,25 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def die_after(connection, cursor, statement, *_):
-    if statement.startswith(moment):
+    if statement.replace("COPY", "INSERT INTO").startswith(moment):
         die()
+
+def hook_psycopg():
+    import psycopg
+    copy, execute = psycopg.Cursor.copy, psycopg.Connection.execute
+
+    @contextmanager
+    def copy_and_die(cursor, statement, *given, **more):
+        with copy(cursor, statement, *given, **more) as copied:
+            yield copied
+        die_after(None, cursor, statement.decode())
+
+    def execute_and_die(connection, statement, *given, **more):
+        result = execute(connection, statement, *given, **more)
+        die_after(connection, result, statement.decode())
+        return result
+
+    psycopg.Cursor.copy, psycopg.Connection.execute = copy_and_die, execute_and_die
 
 def batch(training_step):
     episodes = make_training_step(training_step)
@@ -52,6 +71,8 @@ if moment == "before commit":
     event.listen(Engine, "commit", die)
 elif moment != "after commit":
     event.listen(Engine, "after_cursor_execute", die_after)
+    if "://" in store:
+        hook_psycopg()
 writer.write(batch(3))
 die()
 """

@@ -32,8 +32,10 @@ from longhaul_core.store import (
     RunEnded,
     StoreWriter,
     TokenPieces,
+    open_store,
     queries,
 )
+from longhaul_core.store.addresses import is_temporary
 from longhaul_core.store.packing import content_hash, unpack_logprobs
 from longhaul_core.store.queries import StoredPicture
 from longhaul_core.store.rows import task_hash
@@ -243,6 +245,54 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     assert episode.summary.trained
     assert episode.summary.episode_advantage == -0.5
     assert episode.summary.optimizer_step_index == 1
+
+
+@pytest.mark.parametrize("name", ['say "NULL"', "a\\", "{a,b}", "NULL", "\U0001f600\n\t"])
+def test_credit_reaches_its_episode_whatever_signs_texts_are_of(
+    writer: StoreWriter, session: Session, name: str
+) -> None:
+    record = make_record(make_trajectory(), run_id=name)
+    made = make_credit(record)
+    credit = replace(
+        made,
+        advantages=(1e-300, 2.0**0.5, *made.advantages[2:]),
+        calls=tuple(replace(call, split_reason=name) for call in made.calls),
+    )
+
+    writer.write([run_started(name), record, credit])
+
+    episode = queries.get_episode(session, episode_id=record.episode_id)
+    assert [step.advantage for step in episode.steps] == list(credit.advantages)
+    assert {call.split_reason for step in episode.steps for call in step.calls} == {name}
+
+
+@pytest.mark.parametrize(
+    ("table", "condition"),
+    [
+        ("calls", "call_index < 0"),  # copied
+        ("calls", "advantage IS NULL"),  # set from arrays
+        ("call_tokens", "policy_logprobs IS NULL"),  # likewise, and sent with others
+    ],
+)
+def test_what_postgresql_refuses_of_many_rows_is_an_error_of_the_store(
+    empty_postgresql: str, table: str, condition: str
+) -> None:
+    record = make_record(make_trajectory())
+    with StoreWriter(empty_postgresql) as writer:
+        writer.write([run_started()])
+        engine = open_store(empty_postgresql)
+        with engine.begin() as connection:
+            connection.execute(text(f"ALTER TABLE {table} ADD CONSTRAINT odd CHECK ({condition})"))
+
+        with pytest.raises(StoreError, match='constraint "odd"') as refused:
+            writer.write([record, make_credit(record)])
+
+        assert not is_temporary(refused.value)
+        with engine.begin() as connection:
+            assert connection.scalar(text("SELECT count(*) FROM episodes")) == 0
+            connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT odd"))
+        engine.dispose()
+        writer.write([record, make_credit(record)])  # the connection is as good as before
 
 
 def test_each_token_has_its_numbers_in_sql(writer: StoreWriter, session: Session) -> None:

@@ -37,7 +37,13 @@ from longhaul_core.store.rows import Row
 from longhaul_core.store.token_stream import Stream, TokenWriter
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lineages
-from longhaul_core.store.writing.statements import insert, insert_new, update_all
+from longhaul_core.store.writing.statements import (
+    insert,
+    insert_all,
+    insert_new,
+    sent_together,
+    update_all,
+)
 from longhaul_core.types import (
     Call,
     FailedEpisode,
@@ -146,9 +152,7 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
         (CallRow, calls),
         (CallTokensRow, tokens),
     ):
-        if new:
-            require_storable(model, new)
-            connection.execute(insert(connection, model), new)
+        insert_all(connection, model, new)
 
 
 def _tool_numbers(steps: Sequence[Step]) -> dict[tuple[Tool, ...], int]:
@@ -363,11 +367,12 @@ def write_credit(
         )
     _note_signals(connection, credits)
     one_step = {"episode_id": "of_episode", "step_index": "of_step"}
-    update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
-    update_all(connection, StepRow, steps, where=one_step)
     one_call = one_step | {"call_index": "of_call"}
-    update_all(connection, CallRow, calls, where=one_call)
-    update_all(connection, CallTokensRow, tokens, where=one_call)
+    with sent_together(connection):
+        update_all(connection, EpisodeRow, episodes, where={"id": "of_episode"})
+        update_all(connection, StepRow, steps, where=one_step)
+        update_all(connection, CallRow, calls, where=one_call)
+        update_all(connection, CallTokensRow, tokens, where=one_call)
 
 
 def _note_signals(connection: Connection, credits: Mapping[str, EpisodeCredit]) -> None:
@@ -418,7 +423,6 @@ CallKey = tuple[str, int, int]
 def _require_calls(connection: Connection, calls: set[CallKey]) -> None:
     """Check that calls are in the store; only an index is read."""
     episode_ids = sorted({key for key, _, _ in calls})
-    lengths = episode_lengths(connection, episode_ids)
     there: set[CallKey] = set()
     for start in range(0, len(episode_ids), 500):
         chunk = episode_ids[start : start + 500]
@@ -431,6 +435,7 @@ def _require_calls(connection: Connection, calls: set[CallKey]) -> None:
             )
         }
     for key, step_index, call_index in sorted(calls - there):
+        lengths = episode_lengths(connection, [key])
         if key not in lengths:
             raise StoreError(f"training of an episode that is not in the store: {key}")
         raise StoreError(
