@@ -1,7 +1,7 @@
 """How fast the API answers over a big store, and what readers cost the writer.
 
     uv run python benchmarks/viewer.py --folder DIR [--episodes 100000] [--steps-per-episode 10]
-        [--postgresql] [--calls 40]
+        [--postgresql] [--calls 40] [--nice 15]
 
 The store is generated into the folder through `StoreWriter`, and indexed; a call goes on where the
 one before was interrupted, and writes nothing once the store has so many episodes. With
@@ -41,6 +41,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.orm import Session
 from viewer_store import EVERYWHERE, MIDDLING, RARE, RUN_ID, SMALL_RUN_ID, StoreShape, records
 
+from longhaul_api.main import NICENESS
 from longhaul_core.store import (
     EpisodeRecord,
     Record,
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100_000)
     parser.add_argument("--steps-per-episode", type=int, default=10)
     parser.add_argument("--calls", type=int, default=40, help="of each question")
+    parser.add_argument("--nice", type=int, default=NICENESS, help="the API's, as its own option")
     parser.add_argument("--postgresql", action="store_true", help="a server of its own")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
@@ -84,8 +86,8 @@ def main() -> None:
             copy_runs(folder / "store.db", store)
         generate(store, shape)
         describe(store)
-        measure_questions(store, folder, calls=arguments.calls)
-        measure_writer(store)
+        measure_questions(store, folder, calls=arguments.calls, nice=arguments.nice)
+        measure_writer(store, nice=arguments.nice)
 
 
 @contextmanager
@@ -177,12 +179,13 @@ def describe(store: str) -> None:
 
 
 @contextmanager
-def api(store: str) -> Generator[str]:
-    """The address of a server over the store, in a process of its own."""
+def api(store: str, *, nice: int) -> Generator[str]:
+    """The address of a server over the store, in a process of its own with this niceness."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as output:
             command = [sys.executable, "-m", "longhaul_api.main", "--store", store, "--port", "0"]
+            command += ["--nice", str(nice)]
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
             yield address_in(log, process)
@@ -203,12 +206,12 @@ def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
     raise SystemExit(f"the API did not start: {log.read_text(encoding='utf-8')[-2000:]}")
 
 
-def measure_questions(store: str, folder: Path, *, calls: int) -> None:
+def measure_questions(store: str, folder: Path, *, calls: int, nice: int) -> None:
     """Print the time of each question, the first answer apart, and of 200 requests at once."""
     lines: list[str] = []
     asked = questions(store)
     forget_pages(folder)
-    with api(store) as address, httpx.Client(base_url=address, timeout=120) as client:
+    with api(store, nice=nice) as address, httpx.Client(base_url=address, timeout=120) as client:
         for name, addresses in asked.items():
             times: list[float] = []
             num_bytes = 0
@@ -337,15 +340,15 @@ async def ask_at_once(address: str, addresses: Sequence[str]) -> None:
     console.print(f"{len(addresses)} requests at once: {said} in {wall:.1f} s")
 
 
-def measure_writer(store: str) -> None:
-    """Print the writer's rate alone, and while ten readers page through the list of episodes."""
+def measure_writer(store: str, *, nice: int) -> None:
+    """Print the rates of a writer and of ten who page through the list, each alone and both."""
     run_id = f"viewer-writing-{time.time():.0f}"
     made = records(StoreShape(num_episodes=1_000_000, steps_per_episode=10), seed=1)
     started, *batches = [
         [replace(record, run_id=run_id) for record in batch] for batch in islice(made, 401)
     ]
     half = len(batches) // 2
-    with StoreWriter(store) as writer, api(store) as address:
+    with StoreWriter(store) as writer, api(store, nice=nice) as address:
         writer.write(started)
         alone = rate(writer, batches[:half])
         console.print(f"writer alone: {alone:,.0f} steps/s")
@@ -355,16 +358,18 @@ def measure_writer(store: str) -> None:
         readers.start()
         while num_pages.value < READERS and readers.is_alive():
             time.sleep(0.01)
-        already = num_pages.value
+        alone_pages = pages_per_second(num_pages)
+        already, begin = num_pages.value, time.perf_counter()
         beside = rate(writer, batches[half:])
-        read = num_pages.value - already
+        beside_pages = (num_pages.value - already) / (time.perf_counter() - begin)
         stop.set()
         readers.join()
         if readers.exitcode != 0:
             raise SystemExit("a reader was answered an error")
         console.print(
             f"writer beside {READERS} readers: {beside:,.0f} steps/s, {beside / alone:.2f} of it "
-            f"alone; they read {read:,} pages of 100 episodes meanwhile"
+            f"alone; they read {beside_pages:,.0f} pages of 100 episodes/s, "
+            f"{beside_pages / alone_pages:.2f} of the {alone_pages:,.0f} alone (niceness {nice})"
         )
         seconds = [visible_seconds(writer, address, run_id, number) for number in range(20)]
         console.print(
@@ -388,6 +393,13 @@ def rate(writer: StoreWriter, batches: Sequence[Sequence[Record]]) -> float:
     for batch in batches:
         writer.write(batch)
     return num_steps / (time.perf_counter() - begin)
+
+
+def pages_per_second(num_pages: "Synchronized[int]") -> float:
+    """What the readers read in the next five seconds."""
+    already, begin = num_pages.value, time.perf_counter()
+    time.sleep(5)
+    return (num_pages.value - already) / (time.perf_counter() - begin)
 
 
 def read_pages(address: str, stop: Event, num_pages: "Synchronized[int]") -> None:

@@ -72,6 +72,33 @@ def test_it_serves_until_it_is_interrupted(sample: SampleStore) -> None:
     assert "a-token-of" not in errors
 
 
+@pytest.mark.parametrize(("options", "niceness"), [((), 15), (("--nice", "3"), 3)])
+def test_its_threads_stand_back_for_other_programs(
+    sample: SampleStore, options: tuple[str, ...], niceness: int
+) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "longhaul_api.main", "--store", sample.url]
+    process = subprocess.Popen([*command, "--port", str(port), *options], stderr=subprocess.PIPE)
+    try:
+        assert fetch(port, token=None)[0] == 200  # so that there is a thread that answers
+        expected = os.getpriority(os.PRIO_PROCESS, 0) + niceness
+        loop, *workers = sorted(
+            int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()
+        )
+        assert os.getpriority(os.PRIO_PROCESS, loop) == expected
+        assert os.getpriority(os.PRIO_PROCESS, workers[-1]) == expected
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+
+
+def test_a_niceness_that_puts_it_first_is_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--nice", "-5"])
+    assert "--nice" in capfd.readouterr().err
+
+
 def fetch(port: int, *, token: str | None) -> tuple[int, object]:
     """Status and JSON of `/runs`; waits for a server that is starting."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/runs")

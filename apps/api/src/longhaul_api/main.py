@@ -18,10 +18,13 @@ from longhaul_core.errors import ConfigError, LonghaulError, MachineError, Store
 from longhaul_core.sql_box.stores import sql_store
 from longhaul_core.store.session import read_only_engine
 
-__all__ = ["main"]
+__all__ = ["NICENESS", "main"]
 
 EXIT_CODES: dict[type[LonghaulError], int] = {ConfigError: 2, MachineError: 3, StoreError: 4}
 
+NICENESS = 15
+"""What runs on the same machine comes first: readers wait a little longer, and a training run that
+writes the store does not wait for them."""
 SECONDS_TO_END = 2
 """For answers that are being sent when Ctrl-C comes."""
 SECONDS_IDLE = 75
@@ -52,11 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from longhaul_api.mcp_server import create_mcp_server
 
             engine = read_only_engine(options.store)
+            os.nice(options.nice)
             create_mcp_server(engine, sql_store(options.store)).run("stdio")
             return 0
         app = create_app(read_only_engine(options.store), settings)
         with _bound_socket(settings) as listener:
             address, port = listener.getsockname()[:2]
+            os.nice(options.nice)  # threads and processes of answers, which come later, inherit it
             sys.stderr.write(f"Longhaul API on http://{_bracketed(address)}:{port}\n")
             config = uvicorn.Config(
                 app,
@@ -89,6 +94,15 @@ def _parser() -> argparse.ArgumentParser:
         "--mcp",
         action="store_true",
         help="speak the Model Context Protocol on standard input and output, instead of HTTP",
+    )
+    parser.add_argument(
+        "--nice",
+        type=int,
+        choices=range(20),
+        default=NICENESS,
+        metavar="N",
+        help="how far it stands back for other programs of this machine, such as a run that writes "
+        f"the store: a niceness from 0, not at all, to 19 ({NICENESS})",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="0 takes any free one (8000)")
