@@ -11,7 +11,7 @@ for each row costs either side more than the row does.
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -32,9 +32,6 @@ from sqlalchemy.types import TypeEngine
 from longhaul_core.store.models import Base
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.limits import require_storable
-
-if TYPE_CHECKING:  # an optional package
-    from psycopg import Connection as PsycopgConnection
 
 __all__ = ["insert", "insert_all", "insert_new", "sent_together", "update_all"]
 
@@ -172,21 +169,18 @@ def sent_together(connection: Connection) -> Generator[None]:
 
 
 @contextmanager
-def _psycopg(connection: Connection) -> Generator["PsycopgConnection"]:
-    """The driver's own connection, whose errors are raised as SQLAlchemy raises them.
+def _psycopg(connection: Connection) -> Generator[Any]:
+    """The connection of psycopg, which core does not import; its errors come as SQLAlchemy's.
 
     Raises:
         DBAPIError: The database refused.
     """
-    from psycopg import Connection, Error
-
-    psycopg = connection.connection.dbapi_connection
-    assert isinstance(psycopg, Connection)
+    dialect = connection.dialect
+    refused = dialect.loaded_dbapi.Error
     try:
-        yield psycopg
-    except Error as error:
-        dialect = connection.dialect
-        raise DBAPIError.instance(None, None, error, Error, dialect=dialect) from error
+        yield connection.connection.dbapi_connection
+    except refused as error:
+        raise DBAPIError.instance(None, None, error, refused, dialect=dialect) from error
 
 
 def _array(values: Iterable[str | float | bytes | None]) -> str:
