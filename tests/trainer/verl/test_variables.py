@@ -22,18 +22,6 @@ except importlib.metadata.PackageNotFoundError:
 heavy = [name for name in ("ray", "verl", "vllm", "torch") if name in sys.modules]
 print(json.dumps({"changed": changed, "vllm": found, "heavy": heavy}))
 """
-QUESTION = """
-import sys
-from pathlib import Path
-from longhaul_trainer.verl.variables import prepare_environment
-prepare_environment("gpu", scratch=Path(sys.argv[1]))
-import ray
-try:
-    ray.get_actor("of a run that is over")
-except ray.exceptions.RaySystemError as error:
-    print(error)
-print("begun" if ray.is_initialized() else "not begun")
-"""
 CHILD = "import importlib.metadata; print(importlib.metadata.version('vllm'))"
 
 
@@ -121,15 +109,3 @@ print(json.dumps([sorted(changed), worker_variables(sys.argv[1])]))
 
         assert set(variables) == {*changed, "VLLM_LOGGING_LEVEL"}
         assert variables["VLLM_LOGGING_LEVEL"] == "DEBUG"
-
-
-def test_what_asks_ray_before_or_after_a_run_starts_none(tmp_path: Path) -> None:
-    said = subprocess.run(
-        [sys.executable, "-c", QUESTION, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-    assert said.stdout.endswith("not begun\n"), said.stdout + said.stderr

@@ -248,7 +248,7 @@ class _Launch:
                 if self.serve is not None:
                     self._serve(self.serve, trainer, run_context, recorder, progress)
                 else:
-                    self._train(trainer)
+                    self._train(trainer, stack)
                 status = "finished"
             except KeyboardInterrupt:
                 if progress.deadline_missed:
@@ -392,11 +392,13 @@ class _Launch:
         finally:
             transfer_queue.close()
 
-    def _train(self, trainer: LonghaulTrainer) -> None:
+    def _train(self, trainer: LonghaulTrainer, stack: ExitStack) -> None:
         from longhaul_trainer.verl.manager import create_agent_loops
 
         self.stages.enter("starting the agent loops", training_step=self.first_step)
         agent_loops = create_agent_loops(trainer, self.config, device=self.device)
+        # An episode that outlives a cancelled run's Ray would start another one by its next call.
+        stack.callback(agent_loops.stop)
         if self.evaluates or self.first_step < self.config.num_training_steps:
             trainer.fit(agent_loops)
             if self.config.trainer.mode != "sync":

@@ -19,8 +19,6 @@ ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_DEDUP_LOGS": "0",
-    # An episode that still asks something when its run has ended would start another Ray.
-    "RAY_ENABLE_AUTO_CONNECT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TRANSFER_QUEUE_ENABLE": "1",
     "TOKENIZERS_PARALLELISM": "true",
