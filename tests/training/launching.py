@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longhaul_core.processes import descendants
 from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 
 ROOT = Path(__file__).parents[2]
@@ -115,6 +116,13 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(60)
+
+
+def terminate_all(process: subprocess.Popen[str]) -> None:
+    """SIGTERM to a program and to everything below it, and to the program once more."""
+    for pid in (*descendants(process.pid), process.pid, process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def wait_until(

@@ -3,7 +3,9 @@
 import os
 import resource
 import sqlite3
+import threading
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -199,6 +201,27 @@ def test_a_connection_that_is_lost_is_so_for_a_while(postgresql_engine: Engine) 
     assert is_temporary(unreachable.value)
     with write_transaction(postgresql_engine) as connection:
         connection.execute(text("SELECT 1"))  # on a connection of its own
+
+
+def test_two_transactions_that_wait_for_each_other_pass(postgresql_engine: Engine) -> None:
+    meeting = threading.Barrier(2)
+
+    def lock_both(first: int, second: int) -> StoreError | None:
+        try:
+            with write_transaction(postgresql_engine) as connection:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({first})"))
+                meeting.wait(30)
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({second})"))
+        except StoreError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(2) as threads:
+        ended = list(threads.map(lock_both, (1, 2), (2, 1)))
+
+    (error,) = [each for each in ended if each is not None]
+    assert "deadlock" in str(error)
+    assert is_temporary(error)
 
 
 def test_what_a_store_refuses_it_refuses_later_too(store: str, tmp_path: Path) -> None:

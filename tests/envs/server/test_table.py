@@ -326,8 +326,10 @@ async def test_places_of_a_worker_that_is_not_there_are_not_said_to_be_taken(
             here.table.create(CHAIN, owner=ME)
         assert no.value.cause == "full"
         assert "the others are being started" in str(no.value)
+        assert here.table.status == "starting"
         is_held.set()
         await until(lambda: here.fleet.num_workers)
+        assert here.table.status == "ready"
         await here.playing()
 
 

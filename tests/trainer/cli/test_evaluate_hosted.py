@@ -243,9 +243,35 @@ def test_options_of_hosted_models_need_an_endpoint() -> None:
     assert "--model is for a hosted model" in str(done.exception)
 
 
+def test_an_agent_that_runners_play_is_refused_before_the_endpoint_is_asked(
+    hosted: Hosted, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGHAUL_RUNNER_TOKEN", "a token of some length, as runners have it")
+    (folder / "tasks.jsonl").write_text(
+        "".join(f'{{"question": "{n}"}}\n' for n in range(60)), encoding="utf-8"
+    )
+    (folder / "run.toml").write_text(
+        "num_training_steps = 1\ntasks_per_training_step = 2\n[tasks]\nsource = 'tasks.jsonl'\n"
+        "[agent]\nkind = 'remote'\n[validation]\nnum_tasks = 3\ntest_num_tasks = 3\n",
+        encoding="utf-8",
+    )
+
+    done = evaluated(hosted, "--endpoint", "http://127.0.0.1:9/v1")
+
+    assert type(done.exception).__name__ == "ConfigError"
+    assert 'agent.kind = "remote": runners play it' in str(done.exception)
+
+
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_played_and_starts_no_training_stack(
-    hosted: Hosted, crafter: Crafter, folder: Path
+@pytest.mark.parametrize(
+    ("signals", "by"),
+    [
+        pytest.param([signal.SIGINT], "Ctrl-C", id="Ctrl-C"),
+        pytest.param([signal.SIGTERM, signal.SIGTERM], "SIGTERM", id="as timeout sends it"),
+    ],
+)
+def test_a_signal_keeps_what_was_played_and_no_training_stack_was_started(
+    hosted: Hosted, crafter: Crafter, folder: Path, signals: list[signal.Signals], by: str
 ) -> None:
     loads = (
         "import sys\nfrom longhaul_trainer.cli.main import main\ntry:\n    main()\nfinally:\n"
@@ -264,13 +290,15 @@ def test_ctrl_c_keeps_what_was_played_and_starts_no_training_stack(
             if len(crafter.prompts) > before + 6:
                 break
             signal.sigtimedwait([], 0.1)
-        process.send_signal(signal.SIGINT)
+        for number in signals:
+            process.send_signal(number)
         output, _ = process.communicate(timeout=60)
     finally:
         crafter.waits = 0.0
 
     assert process.returncode == 130, output
     assert "LOADED []" in output
+    assert f"cancelled by {by}" in output
     (run,) = runs_in(folder)
     assert run.status == "cancelled"
     assert calls_in(folder)

@@ -1,7 +1,11 @@
-"""Tests for `longhaul_trainer.verl.progress`: the watch over a run, when its store is away."""
+"""Tests for `longhaul_trainer.verl.progress`: the watch over a run, and what ends it."""
 
+import os
+import pty
+import signal
 import time
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,10 +30,21 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def _ray(cpu_run: None) -> Generator[None]:
     with ray_here():
         yield
+
+
+def short_stages() -> RunConfig:
+    """A run whose weight sync may take a tenth of a second."""
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": 2,
+            "tasks_per_training_step": 2,
+            "trainer": {"stage_limit_seconds": {"weight_sync": 0.1}},
+        }
+    )
 
 
 def silent_seconds(engine: Engine) -> float:
@@ -37,6 +52,7 @@ def silent_seconds(engine: Engine) -> float:
         return liveness(session, run_id="run", now=time.time()).silent_seconds
 
 
+@pytest.mark.usefixtures("_ray")
 def test_the_watch_goes_on_after_a_sign_of_life_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,15 +80,8 @@ def test_a_stage_that_outlasts_its_own_limit_ends_the_run_with_the_setting_that_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
-    config = RunConfig.model_validate(
-        {
-            "num_training_steps": 2,
-            "tasks_per_training_step": 2,
-            "trainer": {"stage_limit_seconds": {"weight_sync": 0.1}},
-        }
-    )
     stages = StageClock()
-    with RunProgress(stages, config=config, log_folder=tmp_path) as progress:
+    with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
         stages.enter("checkpoint", training_step=3)
         time.sleep(0.3)  # longer than another stage's limit
         assert not progress.deadline_missed
@@ -84,3 +93,82 @@ def test_a_stage_that_outlasts_its_own_limit_ends_the_run_with_the_setting_that_
         "stage 'weight sync' of training step 3 took longer than 0.1 s"
     )
     assert progress.deadline_missed.endswith("raise trainer.stage_limit_seconds.weight_sync")
+
+
+def test_sigterm_cancels_a_run_and_a_second_one_changes_nothing(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with RunProgress(StageClock(), config=short_stages(), log_folder=tmp_path) as progress:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert progress.cancelled_by == "SIGTERM"
+        assert progress.terminated
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_hinders_no_run_that_is_ending_but_a_stage_that_takes_too_long_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
+    stages = StageClock()
+    with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
+        progress.look_away()
+        signal.raise_signal(signal.SIGTERM)
+        assert progress.terminated
+        with pytest.raises(KeyboardInterrupt):
+            stages.enter("weight sync", training_step=1)
+            wait_for(lambda: False)
+    assert progress.deadline_missed
+
+
+def test_the_watch_interrupts_a_run_in_the_background_of_a_script_where_sigint_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
+    stages = StageClock()
+    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
+            with pytest.raises(KeyboardInterrupt):
+                stages.enter("weight sync", training_step=1)
+                wait_for(lambda: False)
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert not progress.terminated
+
+
+@contextmanager
+def standard_output(kind: str) -> Generator[int]:
+    """The other end of a terminal or pipe that standard output is while the block runs."""
+    saved = os.dup(1)
+    ours, theirs = pty.openpty() if kind == "terminal" else os.pipe()
+    os.dup2(theirs, 1)
+    os.close(theirs)
+    try:
+        yield ours
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+@pytest.mark.parametrize("kind", ["terminal", "pipe"])
+def test_where_nobody_reads_any_more_what_a_run_prints_the_run_goes_on(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
+    stages = StageClock()
+    with (
+        standard_output(kind) as ours,
+        RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress,
+    ):
+        progress.say("a line of a gateway")
+        assert b"gateway" in os.read(ours, 4096)
+        os.close(ours)
+        progress.say("another line")
+        stages.warn(1, "all is well")
+        with pytest.raises(KeyboardInterrupt):
+            stages.enter("weight sync", training_step=1)
+            wait_for(lambda: False)
+    assert progress.deadline_missed
+    assert caplog.text.count("what the run prints is lost from here on") == 1

@@ -1,20 +1,26 @@
-"""Tests for `longhaul_trainer.verl.run_recorder`: a store that is held, and one that refuses."""
+"""Tests for `longhaul_trainer.verl.run_recorder`: a store that refuses, and a lost writer."""
 
 import asyncio
+import os
+import signal
 import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import ray
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.queries import count_episodes
-from longhaul_core.store.records import Record
+from longhaul_core.store.records import Record, RunEnded
 from longhaul_core.store.session import read_only_engine
+from longhaul_trainer import store_patience
 from longhaul_trainer.verl import run_recorder as recorder_module
-from longhaul_trainer.verl.run_recorder import RunRecorder, WriterStatus, _Writer
+from longhaul_trainer.verl.run_recorder import RunRecorder, WriterLost, WriterStatus, _Writer
 from store_samples import make_decisions, make_training_step, run_started
 from trainer.verl.local_ray import held, ray_here, recorder_of, refusing, wait_for
 
@@ -43,13 +49,26 @@ def num_removed(path: Path) -> int:
     return number
 
 
+def ended(status: Literal["finished", "cancelled"]) -> RunEnded:
+    return RunEnded(run_id="run", attempt=0, status=status, message="", ended_at=time.time())
+
+
+def end_of_run(path: Path) -> tuple[str, str]:
+    """How the store says that the run's only attempt ended, and why."""
+    engine = read_only_engine(path)
+    with engine.connect() as connection:
+        status, message = connection.execute(text("SELECT status, message FROM attempts")).one()
+    engine.dispose()
+    return status, message
+
+
 class TestWriter:
     """The writer in this process, on a store whose lock it waits for 50 ms instead of 30 s."""
 
     @pytest.fixture
     def path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr("longhaul_core.store.session.LOCK_WAIT_SECONDS", 0.05)
-        monkeypatch.setattr(recorder_module, "FIRST_PAUSE_SECONDS", 0.05)
+        monkeypatch.setattr(store_patience, "FIRST_PAUSE_SECONDS", 0.05)
         return tmp_path / "store.db"
 
     @pytest.fixture
@@ -81,7 +100,7 @@ class TestWriter:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(recorder_module, "LONGEST_AWAY_SECONDS", 0.3)
+        monkeypatch.setattr(store_patience, "LONGEST_AWAY_SECONDS", 0.3)
         with held(path):
             with pytest.raises(StoreError, match="locked"):
                 writer.write(make_training_step(1))
@@ -172,6 +191,67 @@ class TestRunRecorder:
         answer = self.answer(recorder)
         assert answer is not None
         assert recorder.processor_seconds == answer.processor_seconds > 0
+
+    @pytest.fixture
+    def alone(self, path: Path) -> RunRecorder:
+        """A recorder that nobody closes: its writer is to be lost."""
+        recorder = RunRecorder.start(str(path), name=path.as_posix(), run_id="run", attempt=0)
+        recorder.write([run_started()])
+        return recorder
+
+    def test_the_end_of_a_run_is_stored_though_the_writers_process_is_gone(
+        self, path: Path, alone: RunRecorder
+    ) -> None:
+        alone.put(make_training_step(1))
+        alone.settle()
+        ray.kill(alone._actor)
+
+        alone.end(ended("finished"), store=str(path))
+
+        assert end_of_run(path) == ("finished", "")
+
+    def test_a_run_that_lost_records_with_its_writer_did_not_finish(
+        self, path: Path, alone: RunRecorder
+    ) -> None:
+        with held(path):
+            alone.put(make_training_step(1))
+            ray.kill(alone._actor)
+        with pytest.raises(WriterLost, match="is gone"):
+            alone.end(ended("finished"), store=str(path))
+
+        status, message = end_of_run(path)
+        assert status == "failed"
+        assert "the process that writes the store is gone" in message
+
+    def test_a_run_that_was_cancelled_is_stored_so_whatever_was_lost(
+        self, path: Path, alone: RunRecorder
+    ) -> None:
+        with held(path):
+            alone.put(make_training_step(1))
+            ray.kill(alone._actor)
+        alone.end(ended("cancelled"), store=str(path))
+
+        assert end_of_run(path) == ("cancelled", "")
+
+    def test_a_writer_that_does_not_answer_holds_up_no_end_that_is_in_a_hurry(
+        self, path: Path, alone: RunRecorder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recorder_module, "HURRIED_SECONDS", 0.5)
+
+        def process(_: object) -> int:
+            return os.getpid()
+
+        writer: int = ray.get(alone._actor.__ray_call__.remote(process))
+        os.kill(writer, signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            alone.put(make_training_step(1))
+            alone.end(ended("cancelled"), store=str(path), hurry=True)
+        finally:
+            os.kill(writer, signal.SIGKILL)
+
+        assert end_of_run(path) == ("cancelled", "")
+        assert time.monotonic() - began < 20
 
     def test_what_was_put_is_on_its_way_until_it_is_settled(
         self, path: Path, recorder: RunRecorder

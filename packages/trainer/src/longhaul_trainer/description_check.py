@@ -147,8 +147,12 @@ def require_named(config: RunConfig, *, trains: bool = True) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def require_player(config: RunConfig) -> None:
+def require_player(config: RunConfig, *, with_runners: bool = True) -> None:
     """Refuse a run whose environments, or whose program, grader or tasks, are not there.
+
+    Args:
+        config: The run.
+        with_runners: Whether runners on other machines may play it.
 
     Raises:
         ConfigError: All of it at once.
@@ -157,7 +161,7 @@ def require_player(config: RunConfig) -> None:
         require_environments(config)
         return
     problems = [
-        *_problems(lambda: _require_program(config)),
+        *_problems(lambda: _require_program(config, with_runners=with_runners)),
         *_problems(lambda: grader_of(config)),
         *_problems(lambda: upstreams_of(config)),
         *_problems(lambda: descriptions_of(config)),
@@ -166,8 +170,8 @@ def require_player(config: RunConfig) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def _require_program(config: RunConfig) -> None:
-    if config.agent.kind == "remote":
+def _require_program(config: RunConfig, *, with_runners: bool) -> None:
+    if config.agent.kind == "remote" and with_runners:
         token_of(config)  # what plays is on the runners' machines
     else:
         program_of(config).check()

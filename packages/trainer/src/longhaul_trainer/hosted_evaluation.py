@@ -152,8 +152,8 @@ def run_hosted_evaluation(
         console: For the progress.
 
     Returns:
-        How it ended: finished, or cancelled by Ctrl-C or from another terminal, with what was
-        played until then.
+        How it ended: finished, or cancelled by Ctrl-C, SIGTERM or from another terminal, with what
+        was played until then.
 
     Raises:
         ConfigError: The panel cannot be had as the run describes it.
@@ -195,22 +195,23 @@ class _Evaluation:
         model = HostedModel(self._endpoint)
         player: Player | None = None
         try:
-            await self._begin(store)
-            player = await asyncio.to_thread(self._player, model, max_reply_tokens)
             with self._stopped_by_signal():
+                await self._begin(store)
+                player = await asyncio.to_thread(self._player, model, max_reply_tokens)
                 await self._episodes(player, store, console)
-            cancelled = self._stop.is_set()
-            if self._results:
-                await store.write(self._scores())
-            elif not cancelled:
-                every = (
-                    f"every episode failed; see the failures of run {self._run.run_id} in the store"
-                )
-                raise with_newest_failure(
-                    GroupError(every), store=self._config.store, run_id=self._run.run_id
-                )
-            status = "cancelled" if cancelled else "finished"
-            await store.end(status, message=self._cancelled_by)
+                cancelled = self._stop.is_set()
+                if self._results:
+                    await store.write(self._scores())
+                elif not cancelled:
+                    every = (
+                        f"every episode failed; see the failures of run {self._run.run_id} in the "
+                        "store"
+                    )
+                    raise with_newest_failure(
+                        GroupError(every), store=self._config.store, run_id=self._run.run_id
+                    )
+                status = "cancelled" if cancelled else "finished"
+                await store.end(status, message=self._cancelled_by)
         except BaseException as error:
             await store.end("failed", message=f"{type(error).__name__}: {error}")
             raise
@@ -390,18 +391,24 @@ class _Evaluation:
 
     @contextmanager
     def _stopped_by_signal(self) -> Generator[None]:
-        """Ctrl-C lets what was played be stored; a second one ends the process as usual."""
+        """Ctrl-C and SIGTERM let what was played be stored.
+
+        A second Ctrl-C ends the process as usual; a second SIGTERM, such as GNU `timeout` sends,
+        changes nothing.
+        """
         loop = asyncio.get_running_loop()
 
-        def first() -> None:
+        def interrupted() -> None:
             loop.remove_signal_handler(signal.SIGINT)
             self._cancel("Ctrl-C")
 
-        loop.add_signal_handler(signal.SIGINT, first)
+        loop.add_signal_handler(signal.SIGINT, interrupted)
+        loop.add_signal_handler(signal.SIGTERM, self._cancel, "SIGTERM")
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
 
 
 class _NotBegun(Exception):

@@ -6,22 +6,29 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
+from longhaul_core.errors import StoreError
 from longhaul_core.store.maintenance import cancel_requested
 from longhaul_core.store.records import Heartbeat, Record, RunEnded, RunStarted
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.store.writer import StoreWriter
+from longhaul_trainer.store_patience import StorePatience
 
 __all__ = ["StoredRun"]
+
+ResultT = TypeVar("ResultT")
 
 BEAT_SECONDS = 5.0
 """Between two signs of life."""
 
 
 class StoredRun:
-    """Writes the records of one run, which nothing resumes, one batch after the other."""
+    """Writes the records of one run, which nothing resumes, one batch after the other.
+
+    Where another program holds the store, or its server is away, it tries again for minutes.
+    """
 
     def __init__(self, store: str, *, run_id: str) -> None:
         """Open the store, creating or upgrading it.
@@ -32,6 +39,7 @@ class StoredRun:
         self._writer = StoreWriter(store)
         self._reader = read_only_engine(store)
         self._turn = asyncio.Lock()
+        self._patience = StorePatience()
         self.run_id = run_id
 
     async def start(self, *, name: str, config_json: str, provenance_json: str) -> None:
@@ -59,8 +67,7 @@ class StoredRun:
         Raises:
             StoreError: The store refused.
         """
-        async with self._turn:
-            await asyncio.to_thread(self._writer.write, records)
+        await self._tried(lambda: self._writer.write(records))
 
     async def until_cancelled(self) -> None:
         """Give signs of life; return when the run is cancelled from another terminal.
@@ -68,7 +75,7 @@ class StoredRun:
         Raises:
             StoreError: The store refused.
         """
-        while not await asyncio.to_thread(cancel_requested, self._reader, run_id=self.run_id):
+        while not await self._tried(lambda: cancel_requested(self._reader, run_id=self.run_id)):
             await self.write([Heartbeat(run_id=self.run_id, attempt=0, at=time.time())])
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -84,7 +91,20 @@ class StoredRun:
             run_id=self.run_id, attempt=0, status=status, message=message, ended_at=time.time()
         )
         await self.write([ended])
-        await asyncio.to_thread(self._writer.flush)
+        await self._tried(self._writer.flush)
+
+    async def _tried(self, action: Callable[[], ResultT]) -> ResultT:
+        """The result of `action`, which is done over and over while the store is held or away."""
+        async with self._turn:
+            while True:
+                began = time.monotonic()
+                try:
+                    result = await asyncio.to_thread(action)
+                except StoreError as error:
+                    await asyncio.sleep(self._patience.pause_after(error, began=began))
+                else:
+                    self._patience.took()
+                    return result
 
     def close(self) -> None:
         """Release the store."""

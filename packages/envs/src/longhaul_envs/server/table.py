@@ -184,10 +184,15 @@ class SessionTable:
 
     @property
     def status(self) -> str:
-        """`ready`, `starting` or `draining`."""
+        """`ready`, `starting` or `draining`.
+
+        An environment all of whose workers are lost, until the first of others is there, is
+        starting again.
+        """
         if self._draining:
             return "draining"
-        ready = all(one.fleet.ready for one in self.served.values())
+        fleets = [one.fleet for one in self.served.values()]
+        ready = all(fleet.ready and fleet.num_workers > 0 for fleet in fleets)
         return "ready" if ready else "starting"
 
     def environment(self, environment_id: str) -> Served:

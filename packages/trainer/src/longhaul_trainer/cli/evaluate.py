@@ -237,7 +237,7 @@ def evaluate_hosted(
         update={"name": split.value, "runs_directory": str(folder), "trackers": ()}
     ).with_absolute_paths(Path.cwd())
     config, had_prefix = for_hosted(config, name=endpoint.model)
-    require_player(config)
+    require_player(config, with_runners=False)
     asyncio.run(require_answer(endpoint, temperature=config.validation.temperature))
     if had_prefix:
         console_of("stderr").print(

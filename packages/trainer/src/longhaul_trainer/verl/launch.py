@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import socket
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
     TrainerFactory = Callable[[DictConfig, TrainingContext], LonghaulTrainer]
 
+logger = logging.getLogger(__name__)
+
 Ending = Literal["finished", "cancelled", "failed"]
 
 
@@ -69,7 +72,7 @@ def run_training(
         make_trainer: Replaces the trainer, for tests that plant a fault.
 
     Returns:
-        How it ended: finished, or cancelled by Ctrl-C or from another terminal.
+        How it ended: finished, or cancelled by Ctrl-C, SIGTERM or from another terminal.
 
     Raises:
         ConfigError: If the run's checkpoints are no place to go on from. A run that wrote no
@@ -217,6 +220,7 @@ class _Launch:
                     files=self._files_of_nodes(model),
                 )
             )
+            progress.hear_sigterm()  # Ray has a handler of its own
             run_context = self._run_context()
             context_file = run_context.write(scratch)  # the attempt's number is taken from here on
             recorder = RunRecorder.start(
@@ -238,11 +242,14 @@ class _Launch:
                 trainer = self._make_trainer(
                     make_trainer, (run_context, context_file), model, tasks, (recorder, trackers)
                 )
-                with self._initialised(trainer):
-                    if self.serve is not None:
-                        self._serve(self.serve, trainer, run_context, recorder, progress)
-                    else:
-                        self._train(trainer)
+                # It ends after the run's end is stored: without Ray that takes its time.
+                stack.enter_context(self._transfer_queue(trainer))
+                self.stages.enter("loading the model", training_step=self.first_step)
+                trainer.init()
+                if self.serve is not None:
+                    self._serve(self.serve, trainer, run_context, recorder, progress)
+                else:
+                    self._train(trainer, stack)
                 status = "finished"
             except KeyboardInterrupt:
                 if progress.deadline_missed:
@@ -251,14 +258,19 @@ class _Launch:
                     raise failure from None
                 status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
             except BaseException as error:
-                failure = self._explained(error, recorder)
-                message = f"{type(failure).__name__}: {failure}"
-                if failure is not error:
-                    raise failure from error
-                raise
+                if progress.terminated:  # Ray's processes had the signal too
+                    logger.warning("ended by SIGTERM, and by what followed", exc_info=True)
+                    status, message = "cancelled", progress.cancelled_by
+                else:
+                    failure = self._explained(error, recorder)
+                    message = f"{type(failure).__name__}: {failure}"
+                    if failure is not error:
+                        raise failure from error
+                    raise
             finally:
                 progress.look_away()
-                self._wind_up(recorder, run_context, trackers, RunEnding(status, message, failure))
+                ending = RunEnding(status, message, failure)
+                self._wind_up(recorder, run_context, trackers, ending, hurry=progress.terminated)
         keep_models(self.config, self.run, self.checkpoints)
         return self._outcome(trainer, status, message)
 
@@ -371,23 +383,23 @@ class _Launch:
         return prepare_model(self.config.critic.path, setting="critic.path")
 
     @contextmanager
-    def _initialised(self, trainer: LonghaulTrainer) -> Generator[None]:
-        """Have learner and engines hold the weights while the block runs."""
+    def _transfer_queue(self, trainer: LonghaulTrainer) -> Generator[None]:
+        """What rows travel by, while the block runs."""
         import transfer_queue
 
         transfer_queue.init(trainer.config.transfer_queue)
         try:
-            self.stages.enter("loading the model", training_step=self.first_step)
-            trainer.init()
             yield
         finally:
             transfer_queue.close()
 
-    def _train(self, trainer: LonghaulTrainer) -> None:
+    def _train(self, trainer: LonghaulTrainer, stack: ExitStack) -> None:
         from longhaul_trainer.verl.manager import create_agent_loops
 
         self.stages.enter("starting the agent loops", training_step=self.first_step)
         agent_loops = create_agent_loops(trainer, self.config, device=self.device)
+        # An episode that outlives a cancelled run's Ray would start another one by its next call.
+        stack.callback(agent_loops.stop)
         if self.evaluates or self.first_step < self.config.num_training_steps:
             trainer.fit(agent_loops)
             if self.config.trainer.mode != "sync":
@@ -406,7 +418,10 @@ class _Launch:
         from longhaul_trainer.verl.serving import serve_model
 
         self.stages.enter(SERVING, training_step=0)
-        asyncio.run(serve_model(serve, trainer, run_context, recorder, progress.say))
+        try:
+            asyncio.run(serve_model(serve, trainer, run_context, recorder, progress.say))
+        finally:
+            progress.hear_sigterm()  # a gateway has handlers of its own
         if progress.cancelled_by:  # a gateway takes the signal for Ctrl-C, which finishes it
             raise KeyboardInterrupt
 
@@ -429,33 +444,25 @@ class _Launch:
         run_context: RunContext,
         trackers: Trackers | None,
         ending: RunEnding,
+        *,
+        hurry: bool,
     ) -> None:
         """Tell store and trackers how it ended; what hinders that hides no earlier failure."""
+        ended = RunEnded(
+            run_id=run_context.run_id,
+            attempt=run_context.attempt,
+            status=ending.status,
+            message=ending.message,
+            ended_at=time.time(),
+        )
         try:
-            self._end(recorder, run_context, ending.status, ending.message)
+            recorder.end(ended, store=self.config.store, hurry=hurry)
             if trackers is not None:
                 trackers.finish(ending.status)
         except (StoreError, OSError) as error:
             if ending.failure is None:
                 raise
             ending.failure.add_note(f"What was then lost: {error}")
-
-    def _end(
-        self, recorder: RunRecorder, run_context: RunContext, status: Ending, message: str
-    ) -> None:
-        """Write how it ended, and wait until the store has it."""
-        recorder.put(
-            [
-                RunEnded(
-                    run_id=run_context.run_id,
-                    attempt=run_context.attempt,
-                    status=status,
-                    message=message,
-                    ended_at=time.time(),
-                )
-            ]
-        )
-        recorder.close()
 
     def _outcome(self, trainer: LonghaulTrainer | None, status: Ending, message: str) -> RunOutcome:
         with Session(read_only_engine(self.config.store)) as session:

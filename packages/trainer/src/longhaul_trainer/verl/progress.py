@@ -4,21 +4,23 @@ verl, vLLM and Ray print a great deal, from many processes. While a run goes on,
 process's standard output and error are the file `logs/processes.log` in the run's folder,
 and the terminal belongs to the display. The same thread that draws watches for a request
 to cancel and for stages that outlast their limit: verl waits without a word when one of
-its processes has died.
+its processes has died. SIGTERM cancels a run, as Ctrl-C does.
 """
 
 from __future__ import annotations
 
 import _thread
+import io
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from rich.console import Console, Group
@@ -49,12 +51,17 @@ class RunProgress:
         """Who cancelled, if it was not Ctrl-C."""
         self.deadline_missed = ""
         """Which stage outlasted its limit."""
+        self.terminated = False
+        """Whether SIGTERM came; Ray's processes may have had it too."""
         self._stages = stages
         self._config = config
         self._log = log_folder / "processes.log"
         self._stack = ExitStack()
         self._ended = threading.Event()
         self._recorder: RunRecorder | None = None
+        self._is_interrupting = False
+        """Whether the next signal is the watch's own."""
+        self._is_ending = False
         self._counts: EpisodeCounts | None = None
         self._asked = 0.0
         self._line = ""
@@ -84,6 +91,8 @@ class RunProgress:
                 redirect_stderr=False,
             )
             self._live = self._stack.enter_context(live)
+        self._stack.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        self.hear_sigterm()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
         self._thread.start()
         return self
@@ -102,13 +111,40 @@ class RunProgress:
         """Read the counts of episodes from `recorder`, and keep the run's heartbeat through it."""
         self._recorder = recorder
 
+    def hear_sigterm(self) -> None:
+        """Have SIGTERM cancel the run; a second one changes nothing.
+
+        To be called again once Ray is there: its own handler would abort this process after three
+        seconds, and GNU `timeout` sends the signal twice.
+        """
+        self._is_interrupting = False
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        own, self._is_interrupting = self._is_interrupting, False
+        if not own:
+            again, self.terminated = self.terminated, True
+            self.cancelled_by = self.cancelled_by or "SIGTERM"
+            if again or self._is_ending:
+                return
+        raise KeyboardInterrupt
+
+    def _interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the main thread, of a run in the background of a script too.
+
+        There the shell has SIGINT ignored.
+        """
+        self._is_interrupting = True
+        _thread.interrupt_main(signal.SIGTERM)
+
     def say(self, line: str) -> None:
         """Print a line as it is, where the display is."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def look_away(self) -> None:
-        """Ask the recorder nothing any more: it is about to end."""
+        """Ask the recorder nothing any more: it is about to end, and no SIGTERM hinders it."""
         self._recorder = None
+        self._is_ending = True
 
     def _watch(self) -> None:
         while not self._ended.wait(REDRAW_SECONDS):
@@ -126,7 +162,7 @@ class RunProgress:
                 f"{limit:g} s; a process of verl, vLLM or Ray has probably died: see {self._log}"
                 + (f"; if all were at work, raise {setting}" if setting else "")
             )
-            _thread.interrupt_main()
+            self._interrupt()
 
     def _ask(self) -> None:
         recorder = self._recorder
@@ -139,7 +175,7 @@ class RunProgress:
         self._counts = status.counts
         if status.cancel_requested and not self.cancelled_by:
             self.cancelled_by = "cancelled by `trainer runs cancel`"
-            _thread.interrupt_main()
+            self._interrupt()
 
     def _finished(self, training_step: int, metrics: Mapping[str, float]) -> None:
         """A training step is over: remember its line, and warn of what looks like a collapse."""
@@ -195,12 +231,41 @@ class RunProgress:
         return f"  about {left / 60:.0f} min left"
 
 
+class _Terminal(io.TextIOWrapper):
+    """A terminal or pipe that may be closed while the run goes on; what comes then is lost."""
+
+    is_gone = False
+
+    def write(self, text: str, /) -> int:
+        with self._while_it_is_there():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._while_it_is_there():
+            super().flush()
+
+    @contextmanager
+    def _while_it_is_there(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self.is_gone:
+                self.is_gone = True
+                logger.warning("what the run prints is lost from here on: %s", error)
+
+
 @contextmanager
 def _terminal() -> Generator[TextIO]:
     """The terminal that standard output is now, kept open under another descriptor."""
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as terminal:
+    binary = os.fdopen(os.dup(1), "wb")
+    terminal = _Terminal(binary, encoding="utf-8", line_buffering=True)
+    try:
         yield terminal
+    finally:
+        with suppress(OSError):  # of a terminal that is gone
+            terminal.close()
 
 
 @contextmanager

@@ -13,24 +13,28 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import is_temporary
 from longhaul_core.store.maintenance import cancel_requested, index_text
-from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record
+from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record, RunEnded
 from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Trajectory
+from longhaul_trainer.store_patience import StorePatience
 
 logger = logging.getLogger(__name__)
+
+HURRIED_SECONDS = 4.0
+"""How long each of a few questions to the writer may take after a SIGTERM."""
 
 Pending = ray.ObjectRef[Any]
 """A result of the writer that has not arrived yet."""
@@ -42,15 +46,9 @@ INDEXED_STEPS, LAST_INDEXED_STEPS = 2_000, 20_000
 """Whose text is made findable at each sign of life, and at most at the end: a tenth of a second's
 work for a writer that is done with its records, and a second's or two."""
 
-LONGEST_AWAY_SECONDS = 480.0
-"""How long the writer tries again where another program holds the store, or its server is away.
-Deleting runs, `VACUUM` and a restart of the server take minutes. Ranks of an update wait ten
-minutes for one that waits here; the last try comes before that, so the run ends with the store's
-error."""
 
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 30.0
-"""Between two tries; each pause is twice the one before, up to the longest."""
+class WriterLost(StoreError):
+    """The process that writes the store is gone, or does not answer; records may be lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +89,7 @@ class _Writer:
         self._attempt = attempt
         self._engine = read_only_engine(store)
         self._counts = EpisodeCounts(phase="", training_step=-1)
-        self._away_since: float | None = None
-        """When the store was first found held or away, since it last took something."""
+        self._patience = StorePatience()
 
     def write(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -146,29 +143,20 @@ class _Writer:
         self._keep_trying(self._writer.flush)
 
     def _keep_trying(self, action: Callable[[], None]) -> None:
-        """Do `action`, over and over while the store is held or away: twice is as good as once.
+        """Do `action`, over and over while the store is held or away.
 
         Raises:
-            StoreError: The store refused, or has been away for `LONGEST_AWAY_SECONDS`.
+            StoreError: See `StorePatience.pause_after`.
         """
-        pause = FIRST_PAUSE_SECONDS
         while True:
             began = time.monotonic()
             try:
                 action()
             except StoreError as error:
-                if not is_temporary(error):
-                    raise
-                self._away_since = began if self._away_since is None else self._away_since
-                away = time.monotonic() - self._away_since
-                if away > LONGEST_AWAY_SECONDS:
-                    raise
-                logger.warning("no record was taken for %.0f s, trying again: %s", away, error)
+                time.sleep(self._patience.pause_after(error, began=began))
             else:
-                self._away_since = None
+                self._patience.took()
                 return
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def close(self) -> None:
         self._retention.begin_anew()
@@ -276,15 +264,15 @@ class RunRecorder:
             self._pending.append(self._actor.write.remote(list(records)))
         _raise_failures(done)
 
-    def settle(self) -> None:
+    def settle(self, *, within_seconds: float | None = None) -> None:
         """Wait until everything that this process has `put` is committed.
 
         Raises:
-            StoreError: If the writer failed on any of it.
+            StoreError: If the writer failed on any of it, or was not done within that time.
         """
         with self._lock:
             pending, self._pending = self._pending, []
-        _raise_failures(pending)
+        _raise_failures(pending, within_seconds=within_seconds)
 
     def write(self, records: Sequence[Record]) -> None:
         """Hand over records and wait until they are committed.
@@ -323,14 +311,14 @@ class RunRecorder:
             self._pending.append(self._actor.keep_whole.remote(after))
         _raise_failures(done)
 
-    def flush(self) -> None:
+    def flush(self, *, within_seconds: float | None = None) -> None:
         """Wait until what this process has `put` is committed, and would survive a loss of power.
 
         Raises:
-            StoreError: If the writer failed.
+            StoreError: If the writer failed, or was not done within twice that time.
         """
-        self.settle()
-        _raise_failures([self._actor.flush.remote()])
+        self.settle(within_seconds=within_seconds)
+        _raise_failures([self._actor.flush.remote()], within_seconds=within_seconds)
 
     def alive(self) -> WriterStatus | None:
         """Write the run's heartbeat, and return the writer's status.
@@ -358,11 +346,62 @@ class RunRecorder:
         self.processor_seconds = status.processor_seconds
         return status
 
-    def close(self) -> None:
-        """Flush and end the writer's process."""
-        self.flush()
-        ray.get(self._actor.close.remote())
+    def end(self, ended: RunEnded, *, store: str, hurry: bool = False) -> None:
+        """Write how the run ended, and end the writer's process.
+
+        This process writes it where that one is gone, as after a SIGTERM to both.
+
+        Args:
+            ended: A run that lost records did not finish, and is stored as failed.
+            store: What the writer was started with.
+            hurry: Wait for the writer for seconds alone: who sent SIGTERM may send SIGKILL soon.
+
+        Raises:
+            StoreError: If the writer failed on earlier records, or if it is gone with records of a
+                run that would have finished.
+        """
+        limit = HURRIED_SECONDS if hurry else None
+        lost: WriterLost | None = None
+        try:
+            self.settle(within_seconds=limit)
+        except WriterLost as error:
+            lost = error
+            if ended.status == "finished":
+                ended = replace(ended, status="failed", message=str(error))
+        try:
+            if lost is None:
+                self.put([ended])
+                self.close(within_seconds=limit)
+                return
+        except WriterLost as error:
+            logger.warning("the end of the run is written by its own process: %s", error)
+        write_here(store, [ended])
+        if lost is not None and ended.status == "failed":
+            raise lost
+
+    def close(self, *, within_seconds: float | None = None) -> None:
+        """Flush and end the writer's process.
+
+        Raises:
+            StoreError: If the writer failed, or was not done within a few times `within_seconds`.
+        """
+        self.flush(within_seconds=within_seconds)
+        _raise_failures([self._actor.close.remote()], within_seconds=within_seconds)
         ray.kill(self._actor)
+
+
+def write_here(store: str, records: Sequence[Record]) -> None:
+    """Commit records from this process, where the writer's is gone.
+
+    Raises:
+        StoreError: The store refused.
+    """
+    writer = StoreWriter(store)
+    try:
+        writer.write(records)
+        writer.flush()
+    finally:
+        writer.close()
 
 
 def _settled(pending: list[Pending]) -> tuple[list[Pending], list[Pending]]:
@@ -371,9 +410,9 @@ def _settled(pending: list[Pending]) -> tuple[list[Pending], list[Pending]]:
     return ray.wait(pending, num_returns=len(pending), timeout=0)
 
 
-def _raise_failures(settled: Sequence[Pending]) -> None:
+def _raise_failures(settled: Sequence[Pending], *, within_seconds: float | None = None) -> None:
     with _failures_by_name():
-        ray.get(list(settled))
+        ray.get(list(settled), timeout=within_seconds)
 
 
 @contextmanager
@@ -383,5 +422,5 @@ def _failures_by_name() -> Generator[None]:
         yield
     except RayTaskError as error:
         raise error.as_instanceof_cause() from None
-    except RayActorError as error:
-        raise StoreError(f"the process that writes the store is gone: {error}") from error
+    except RayError as error:  # of the actor's death, of all of Ray, or that it takes too long
+        raise WriterLost(f"the process that writes the store is gone: {error}") from error

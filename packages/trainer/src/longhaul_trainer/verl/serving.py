@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,10 +14,12 @@ from longhaul_trainer.players import temperature_of
 from longhaul_trainer.rendering.pictures import picture_reader
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.verl.agent_loop import TokenTexts, responder_of
-from longhaul_trainer.verl.run_recorder import RunRecorder
+from longhaul_trainer.verl.run_recorder import RunRecorder, WriterLost, write_here
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+logger = logging.getLogger(__name__)
 
 Serve = Callable[["ServedModel"], Coroutine[None, None, None]]
 """Answers for as long as somebody wants; runs on an event loop of its own."""
@@ -62,6 +66,11 @@ async def serve_model(
     texts = TokenTexts(trainer.tokenizer, run_id=run_context.run_id)
 
     async def store(record: EpisodeRecord) -> None:
-        await recorder.commit([*await texts.new_in(record.outcome), record])
+        records = [*await texts.new_in(record.outcome), record]
+        try:
+            await recorder.commit(records)
+        except WriterLost as error:  # by the SIGTERM that stops the gateway
+            logger.warning("an episode is written by the gateway's own process: %s", error)
+            await asyncio.to_thread(write_here, run.store, records)
 
     await serve(ServedModel(responder=responder, run_id=run_context.run_id, store=store, say=say))
