@@ -9,6 +9,8 @@ share of them that does not change (docs/decisions/0020-shares-of-agent-loops.md
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,9 +33,12 @@ __all__ = [
 ]
 
 
+COLLECTION_SECONDS = 2.0
+"""Between two looks at young objects."""
 _NEW_OBJECTS = 10_000
-"""Between two collections of young objects. Python's own number is 700: a collection for every one
-or two calls of a program, through the token ids of their prompts."""
+"""Fewer are left to the next look."""
+_TOO_MANY_OBJECTS = 1_000_000
+"""At which Python collects by itself, e.g. in a forked process, which has no thread for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,12 +160,30 @@ def least_workers(run: RunConfig) -> str:
 
 
 def spare_what_is_loaded() -> None:
-    """Keep the garbage collector from what this process holds now: modules, for the most part.
+    """Keep the garbage collector from what this process holds now, and from its busy moments.
 
     With verl, vLLM and torch loaded a full collection takes hundreds of milliseconds, in which the
-    process plays no episode and answers no program. Young objects are looked through less often
-    than Python does by itself: most are prompts and requests, which are gone before they are seen.
+    process plays no episode and answers no program.
+
+    Python collects young objects when many were made: so in the midst of 64 requests at once, and
+    each time through the token ids of their prompts. From now on a thread does it by the clock,
+    which knows nothing of requests; most of what these made is gone by then without it.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(_TOO_MANY_OBJECTS, *gc.get_threshold()[1:])
+    if not any(thread.name == _COLLECTOR for thread in threading.enumerate()):
+        threading.Thread(target=_collect_by_the_clock, name=_COLLECTOR, daemon=True).start()
+
+
+_COLLECTOR = "garbage collector"
+
+
+def _collect_by_the_clock() -> None:
+    """Collect each generation as often, in relation to the younger one, as Python does."""
+    while True:
+        time.sleep(COLLECTION_SECONDS)
+        young, middle, old = gc.get_count()
+        _, more, most = gc.get_threshold()
+        if young >= _NEW_OBJECTS:
+            gc.collect(2 if old >= most else 1 if middle >= more else 0)
