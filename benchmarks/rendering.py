@@ -59,11 +59,11 @@ def main() -> None:
             policy_version=0,
         ),
     )
-    longer = renderer.extend(call, (RESULT,), tools=(TOOL,))
+    longer = renderer.added(call, (RESULT,), tools=(TOOL,))
     assert longer is not None, "the benchmark's conversation must go on"
 
     anew = seconds(lambda: renderer.render_chat((*history, RESULT), tools=(TOOL,)))
-    extended = seconds(lambda: renderer.extend(call, (RESULT,), tools=(TOOL,)))
+    extended = seconds(lambda: renderer.added(call, (RESULT,), tools=(TOOL,)))
     print(f"prompt of {len(prompt):,} tokens, then a reply of {len(reply)} and a tool's result")
     print(f"  rendered from nothing {anew * 1e3:8.2f} ms")
     print(f"  gone on from          {extended * 1e3:8.2f} ms   {extended / anew:.3f} of that")

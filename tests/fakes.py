@@ -97,17 +97,16 @@ class ByteChatRenderer(ByteRenderer):
     def token_bytes(self, tokens: Sequence[int]) -> tuple[bytes, ...]:
         return tuple(bytes([token]) for token in tokens)
 
-    def extend(
+    def added(
         self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
     ) -> tuple[int, ...] | None:
         assert call.sampled is not None, "only a call with tokens can be gone on from"
         has_thought = "<think>" in self.decode(call.sampled.action_tokens)
         if self._forgets_thoughts and has_thought and any(m.role == "user" for m in messages):
             return None
-        known = (*call.sampled.prompt_tokens, *call.sampled.action_tokens)
-        end = () if known[-1] == self.END else (self.END,)
+        end = () if call.sampled.action_tokens[-1] == self.END else (self.END,)
         written = [self._written(one, forgets=False) for one in messages]
-        return (*known, *end, *("".join(written) + "\x02assistant: ").encode())
+        return (*end, *("".join(written) + "\x02assistant: ").encode())
 
     def reader(
         self, *, tools: Sequence[Tool] = (), salt: str = "", after_result: bool = False

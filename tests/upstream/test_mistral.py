@@ -7,7 +7,15 @@ from mistral_common.tokens.tokenizers.base import TokenizerVersion
 from chat_templates import tokenizer_like
 from longhaul_core.types import Message
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
-from trainer.rendering.conversations import ASKED, MOVE, call_of, sampled, tool_call, tool_result
+from trainer.rendering.conversations import (
+    ASKED,
+    MOVE,
+    call_of,
+    gone_on,
+    sampled,
+    tool_call,
+    tool_result,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +70,11 @@ def test_calls_are_written_read_and_gone_on_from(
     reading.feed(sampled(tokenizer, f"{reply}</s>"))
     (read,) = reading.end()[1].tool_calls
     call = call_of(renderer, sampled(tokenizer, f"{reply}</s>"))
-    gone_on = renderer.extend(call, (result,), tools=(MOVE,))
+    longer = gone_on(renderer, call, (result,), tools=(MOVE,))
 
     assert written.endswith(f"{reply}</s>")
     assert (read.name, read.arguments) == ("move", '{"where": "north"}')
     assert call.sampled is not None
-    assert gone_on is not None
+    assert longer is not None
     num_known = len(call.sampled.prompt_tokens) + len(call.sampled.action_tokens)
-    assert tokenizer.decode(list(gone_on[num_known:])) == added
+    assert tokenizer.decode(list(longer[num_known:])) == added

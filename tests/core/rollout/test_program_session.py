@@ -205,11 +205,11 @@ def test_small_prompts_are_rendered_here_and_large_ones_in_a_thread() -> None:
             threads.append(threading.current_thread() is threading.main_thread())
             return super().render_chat(messages, tools=tools)
 
-        def extend(
+        def added(
             self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
         ) -> tuple[int, ...] | None:
             threads.append(threading.current_thread() is threading.main_thread())
-            return super().extend(call, messages, tools=tools)
+            return super().added(call, messages, tools=tools)
 
     session = session_of(renderer=Telling(), max_prompt_tokens=100_000)
     long = user("x" * 20_000)

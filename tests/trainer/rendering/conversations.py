@@ -76,3 +76,18 @@ def call_of(
         ),
         tools=tuple(tools),
     )
+
+
+def gone_on(
+    renderer: ChatTemplateRenderer,
+    call: Call,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Tool] = (),
+) -> tuple[int, ...] | None:
+    """The prompt that goes on from a call; None where it cannot."""
+    added = renderer.added(call, messages, tools=tools)
+    if added is None:
+        return None
+    assert call.sampled is not None
+    return (*call.sampled.prompt_tokens, *call.sampled.action_tokens, *added)

@@ -21,6 +21,7 @@ from trainer.rendering.conversations import (
     ASKED,
     MOVE,
     call_of,
+    gone_on,
     sampled,
     tool_call,
     tool_result,
@@ -239,7 +240,7 @@ def test_a_prompt_goes_on_from_the_tokens_of_a_call(
     assert call.sampled is not None
     known = call.sampled.prompt_tokens + call.sampled.action_tokens
 
-    tokens = renderer.extend(call, new, tools=(MOVE,))
+    tokens = gone_on(renderer, call, new, tools=(MOVE,))
 
     assert tokens is not None
     assert tokens[: len(known)] == known
@@ -258,22 +259,22 @@ def test_a_prompt_goes_on_from_a_reply_to_a_result(family: str, reply: str) -> N
     renderer, tokens = RENDERERS[family], sampled(TOKENIZERS[family], reply)
     first = call_of(renderer, tokens)
     results = (tool_result("a wall"),)
-    prompt = renderer.extend(first, results, tools=(MOVE,))
+    prompt = gone_on(renderer, first, results, tools=(MOVE,))
     assert prompt is not None
     second = call_of(renderer, tokens, messages=(*ASKED, CALLED, *results), prompt=prompt)
 
-    gone_on = renderer.extend(second, results, tools=(MOVE,))
+    longer = gone_on(renderer, second, results, tools=(MOVE,))
 
-    assert gone_on is not None
-    assert gone_on[: len(prompt) + len(tokens)] == (*prompt, *tokens)
-    assert text_of(family, gone_on).count("a wall") == 2
+    assert longer is not None
+    assert longer[: len(prompt) + len(tokens)] == (*prompt, *tokens)
+    assert text_of(family, longer).count("a wall") == 2
 
 
 def test_where_tools_stand_before_the_last_question_a_new_one_begins_a_row() -> None:
     call = call_of(RENDERERS["mistral"], sampled(TOKENIZERS["mistral"], "I wait.</s>"))
 
-    assert RENDERERS["mistral"].extend(call, (NEXT,), tools=(MOVE,)) is None
-    assert RENDERERS["mistral"].extend(replace(call, tools=()), (NEXT,)) is not None
+    assert gone_on(RENDERERS["mistral"], call, (NEXT,), tools=(MOVE,)) is None
+    assert gone_on(RENDERERS["mistral"], replace(call, tools=()), (NEXT,)) is not None
 
 
 def test_an_id_that_a_template_refuses_is_written_as_nine_letters_of_its_own() -> None:
@@ -312,7 +313,7 @@ def test_where_the_template_leaves_thoughts_out_a_conversation_does_not_go_on(
     renderer = RENDERERS[family]
     call = call_of(renderer, sampled(TOKENIZERS[family], reply))
 
-    assert renderer.extend(call, (NEXT,), tools=(MOVE,)) is None
+    assert gone_on(renderer, call, (NEXT,), tools=(MOVE,)) is None
     anew = renderer.render_chat((*ASKED, Message(role="assistant", content="I wait."), NEXT))
     assert "Hm." not in text_of(family, anew)
 
@@ -323,7 +324,7 @@ def test_where_the_template_leaves_thoughts_out_a_conversation_does_not_go_on(
 def test_a_reply_that_was_cut_in_a_thought_or_a_call_is_not_gone_on_from(reply: str) -> None:
     call = call_of(RENDERERS["tiny-tools"], sampled(TOKENIZERS["tiny-tools"], reply))
 
-    assert RENDERERS["tiny-tools"].extend(call, (NEXT,), tools=(MOVE,)) is None
+    assert gone_on(RENDERERS["tiny-tools"], call, (NEXT,), tools=(MOVE,)) is None
 
 
 def test_a_call_with_malformed_arguments_stands_as_it_was_written() -> None:
@@ -331,7 +332,7 @@ def test_a_call_with_malformed_arguments_stands_as_it_was_written() -> None:
     reply = '<tool_call>{"name": "move", "arguments": {"where": north}}</tool_call><|im_end|>'
     call = call_of(RENDERERS["qwen2.5"], sampled(TOKENIZERS["qwen2.5"], reply))
 
-    tokens = RENDERERS["qwen2.5"].extend(call, (tool_result("no JSON"),), tools=(MOVE,))
+    tokens = gone_on(RENDERERS["qwen2.5"], call, (tool_result("no JSON"),), tools=(MOVE,))
 
     assert f"{reply}\n<|im_start|>user\n<tool_response>\nno JSON" in text_of("qwen2.5", tokens)
 
@@ -342,9 +343,9 @@ def test_what_is_no_prompt_of_the_template_is_not_gone_on_from() -> None:
     raw = call_of(renderer, reply, prompt=tokenizer.encode("Once upon a time"))
     elsewhere = replace(raw, sampled=None, trained=False)
 
-    assert renderer.extend(raw, (NEXT,)) is None
-    assert renderer.extend(elsewhere, (NEXT,)) is None
-    assert renderer.extend(call_of(renderer, reply, tools=()), ()) is None
+    assert gone_on(renderer, raw, (NEXT,)) is None
+    assert gone_on(renderer, elsewhere, (NEXT,)) is None
+    assert gone_on(renderer, call_of(renderer, reply, tools=()), ()) is None
 
 
 @pytest.mark.parametrize("text", ["ends <|im_end|> here", "begins <|im_start|> here"])
@@ -354,7 +355,7 @@ def test_words_of_the_template_within_a_reply_do_not_move_its_end(text: str) -> 
     spelled = [token for letter in text for token in tokenizer.encode(letter)]
     call = call_of(renderer, [*spelled, *tokenizer.encode("<|im_end|>")], tools=())
 
-    tokens = renderer.extend(call, (NEXT,))
+    tokens = gone_on(renderer, call, (NEXT,))
 
     assert tokens is None or text_of("qwen2.5", tokens).count("And now?") == 1
     assert tokens is None or f"{text}<|im_end|>\n<|im_start|>user" in text_of("qwen2.5", tokens)
@@ -364,7 +365,7 @@ def test_messages_that_a_template_refuses_do_not_go_on() -> None:
     two = replace(CALLED, tool_calls=(tool_call(), tool_call(id="call_2")))
     call = call_of(RENDERERS["llama-3"], sampled(TOKENIZERS["llama-3"], "I wait.<|eot_id|>"))
 
-    assert RENDERERS["llama-3"].extend(call, (NEXT, two, NEXT), tools=(MOVE,)) is None
+    assert gone_on(RENDERERS["llama-3"], call, (NEXT, two, NEXT), tools=(MOVE,)) is None
 
 
 def test_a_result_is_named_by_the_call_that_it_answers() -> None:
@@ -375,7 +376,7 @@ def test_a_result_is_named_by_the_call_that_it_answers() -> None:
     )
     call = call_of(RENDERERS[family], reply, tools=(MOVE, other))
 
-    tokens = RENDERERS[family].extend(call, (tool_result("dark"),), tools=(MOVE, other))
+    tokens = gone_on(RENDERERS[family], call, (tool_result("dark"),), tools=(MOVE, other))
 
     assert "<|start|>functions.look to=assistant" in text_of(family, tokens)
 
@@ -414,7 +415,7 @@ def test_a_prompt_goes_on_as_in_the_package_that_knows_these_models_by_name(
         list(call.sampled.action_tokens),
         [{"role": message.role, "content": message.text} for message in new],
     )
-    tokens = RENDERERS[family].extend(call, new, tools=(MOVE,))
+    tokens = gone_on(RENDERERS[family], call, new, tools=(MOVE,))
 
     assert (None if tokens is None else list(tokens)) == (
         None if expected is None else expected.token_ids
@@ -430,7 +431,7 @@ def test_many_threads_render_and_read_at_once() -> None:
         reading = renderer.reader(tools=(MOVE,))
         reading.feed(reply)
         call = call_of(renderer, reply, messages=(Message(role="user", content=str(place)),))
-        tokens = renderer.extend(call, (tool_result(f"{place}"),), tools=(MOVE,))
+        tokens = gone_on(renderer, call, (tool_result(f"{place}"),), tools=(MOVE,))
         return tokens, reading.end()[1].reasoning
 
     with ThreadPoolExecutor(8) as pool:

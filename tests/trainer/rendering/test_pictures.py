@@ -17,6 +17,7 @@ from longhaul_trainer.rendering.pictures import PictureReader, load_picture_read
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer, load_renderer
 from pictures import png
+from trainer.rendering.conversations import gone_on
 
 RED = Picture.of(png("red", width=160, height=96))
 BLUE = Picture.of(png("blue", width=500, height=310))
@@ -156,7 +157,7 @@ def test_a_conversation_goes_on_from_the_tokens_of_a_prompt_with_pictures(
 
     assert tokens[: len(prompt) + len(reply)] == (*prompt, *reply)
     assert tokens == renderer.render(messages)
-    assert renderer.extend(call, messages[2:]) == tokens
+    assert gone_on(renderer, call, messages[2:]) == tokens
     reader.require_places(tokens, messages)
 
 

@@ -8,6 +8,7 @@ from typing import Protocol, Self, TypeGuard, TypeVar, runtime_checkable
 from longhaul_core.types import Call, FinishReason, Message, Sampling, Tool, ToolCall
 
 __all__ = [
+    "PROMPT_END",
     "ChatRenderer",
     "Completion",
     "HostedPolicy",
@@ -25,6 +26,9 @@ __all__ = [
     "offers",
     "with_thoughts",
 ]
+
+PROMPT_END = 256
+"""Tokens: more than a template writes between a conversation's last word and the reply."""
 
 T = TypeVar("T")
 
@@ -252,21 +256,22 @@ class ChatRenderer(Renderer, Protocol):
         """
         ...
 
-    def extend(
+    def added(
         self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
     ) -> tuple[int, ...] | None:
-        """Tokens of a prompt that goes on from a call: its own as they were, then what is new.
+        """What a prompt that goes on from a call has after the call's own tokens.
 
         Nothing of the call is tokenised again, so this costs what the new messages cost.
 
         Args:
-            call: With its tokens; the tools were the same.
+            call: With the tokens of its reply, and at least the last `PROMPT_END` of its prompt;
+                the tools were the same.
             messages: What came after its reply, at least one.
             tools: What the reply may ask for.
 
         Returns:
-            The tokens, or None where the template would not have the call's prompt and reply stand
-            as they were before these messages.
+            The tokens, the reply's end first where the reply has none; or None where the template
+            would not have the call's prompt and reply stand as they were before these messages.
         """
         ...
 

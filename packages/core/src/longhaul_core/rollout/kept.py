@@ -7,6 +7,7 @@ for long, each with the whole prompt of each of its calls.
 from array import array
 from dataclasses import replace
 
+from longhaul_core.policy import PROMPT_END
 from longhaul_core.types import Call, SampledTokens
 
 __all__ = ["LARGEST_TOKEN", "KeptCall", "packed_tokens"]
@@ -46,11 +47,31 @@ class KeptCall:
 
     def whole(self) -> Call:
         """The call as it was."""
+        return self._with_prompt_from(0)
+
+    def without_prompt(self) -> Call:
+        """The call with the last `PROMPT_END` tokens of its prompt: who has it writes what follows.
+
+        To unpack 4,000 tokens takes as long as to render 20 new words.
+        """
+        return self._with_prompt_from(max(0, self._num_prompt_tokens - PROMPT_END))
+
+    def followed_by(self, added: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens of its prompt and its reply, and then these.
+
+        Raises:
+            ValueError: Nobody knows its tokens.
+        """
+        if self.tokens is None:
+            raise ValueError("a call without tokens cannot be gone on from")
+        return tuple((self.tokens + packed_tokens(added)).tolist())
+
+    def _with_prompt_from(self, first: int) -> Call:
         if self.tokens is None:
             return self.bare
         place = self._num_prompt_tokens
         sampled = SampledTokens(
-            prompt_tokens=tuple(self.tokens[:place].tolist()),
+            prompt_tokens=tuple(self.tokens[first:place].tolist()),
             action_tokens=tuple(self.tokens[place:].tolist()),
             behavior_logprobs=tuple(self._logprobs),
             policy_version=self._policy_version,

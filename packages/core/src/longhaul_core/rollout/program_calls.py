@@ -64,12 +64,14 @@ async def prompt_of(turn: Turn, renderer: Renderer, *, tree: ConversationTree) -
         raise TypeError(f"a {type(renderer).__name__} renders no conversations of programs")
     tokens = None
     if turn.base is not None:
-        extended = partial(
-            renderer.extend, turn.base.whole(), turn.new_messages, tools=prompt.tools
+        new = partial(
+            renderer.added, turn.base.without_prompt(), turn.new_messages, tools=prompt.tools
         )
-        tokens = await _inline_or_not(extended, num_characters=_length(turn.new_messages))
-        if tokens is None:
+        added = await _inline_or_not(new, num_characters=_length(turn.new_messages))
+        if added is None:
             tree.fork(turn)
+        else:
+            tokens = turn.base.followed_by(added)
     if tokens is None:
         whole = partial(renderer.render_chat, prompt.messages, tools=prompt.tools)
         tools = sum(len(tool.description) + len(tool.parameters) for tool in prompt.tools)

@@ -156,10 +156,10 @@ class ChatTemplateRenderer:
         tokens = self._template.tokens(self._template.text(messages, tools=tools))
         return tuple(self._with_pictures(tokens, pictures_of(messages)))
 
-    def extend(
+    def added(
         self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
     ) -> tuple[int, ...] | None:
-        """See `ChatRenderer.extend`.
+        """See `ChatRenderer.added`.
 
         The template writes the reply and what is new after one short question. Where it writes the
         reply as the model did, what it writes after the reply's end token is what is new. Where it
@@ -189,7 +189,7 @@ class ChatTemplateRenderer:
             return None
         end, *written = self._template.tokens(text)
         added = self._with_pictures(written, pictures_of(messages))
-        return (*prompt, *action, *(() if action[-1:] == (end,) else (end,)), *added)
+        return (*(() if action[-1:] == (end,) else (end,)), *added)
 
     def reader(
         self, *, tools: Sequence[Tool] = (), salt: str = "", after_result: bool = False
