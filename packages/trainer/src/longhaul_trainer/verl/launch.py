@@ -172,6 +172,22 @@ class RunEnding(NamedTuple):
     """What is raised of it."""
 
 
+@contextmanager
+def _as_sigterm(progress: RunProgress) -> Generator[None]:
+    """Take whatever fails after a SIGTERM, which Ray's processes may have had too, for its end.
+
+    Raises:
+        KeyboardInterrupt: Something failed after it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if progress.terminated and not isinstance(error, KeyboardInterrupt):
+            logger.warning("ended by SIGTERM, and by what followed", exc_info=True)
+            raise KeyboardInterrupt from error
+        raise
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launch:
     """One attempt at a run."""
@@ -238,19 +254,24 @@ class _Launch:
             trackers: Trackers | None = None
             failure: BaseException | None = None
             try:
-                trackers = self._start_trackers(run_context)
-                trainer = self._make_trainer(
-                    make_trainer, (run_context, context_file), model, tasks, (recorder, trackers)
-                )
-                # It ends after the run's end is stored: without Ray that takes its time.
-                stack.enter_context(self._transfer_queue(trainer))
-                self.stages.enter("loading the model", training_step=self.first_step)
-                trainer.init()
-                if self.serve is not None:
-                    self._serve(self.serve, trainer, run_context, recorder, progress)
-                else:
-                    self._train(trainer, stack)
-                status = "finished"
+                with _as_sigterm(progress):
+                    trackers = self._start_trackers(run_context)
+                    trainer = self._make_trainer(
+                        make_trainer,
+                        (run_context, context_file),
+                        model,
+                        tasks,
+                        (recorder, trackers),
+                    )
+                    # It ends after the run's end is stored: without Ray that takes its time.
+                    stack.enter_context(self._transfer_queue(trainer))
+                    self.stages.enter("loading the model", training_step=self.first_step)
+                    trainer.init()
+                    if self.serve is not None:
+                        self._serve(self.serve, trainer, run_context, recorder, progress)
+                    else:
+                        self._train(trainer, stack)
+                    status = "finished"
             except KeyboardInterrupt:
                 if progress.deadline_missed:
                     message = progress.deadline_missed
@@ -258,15 +279,11 @@ class _Launch:
                     raise failure from None
                 status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
             except BaseException as error:
-                if progress.terminated:  # Ray's processes had the signal too
-                    logger.warning("ended by SIGTERM, and by what followed", exc_info=True)
-                    status, message = "cancelled", progress.cancelled_by
-                else:
-                    failure = self._explained(error, recorder)
-                    message = f"{type(failure).__name__}: {failure}"
-                    if failure is not error:
-                        raise failure from error
-                    raise
+                failure = self._explained(error, recorder)
+                message = f"{type(failure).__name__}: {failure}"
+                if failure is not error:
+                    raise failure from error
+                raise
             finally:
                 progress.look_away()
                 ending = RunEnding(status, message, failure)
