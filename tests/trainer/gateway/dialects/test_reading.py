@@ -13,7 +13,7 @@ from longhaul_trainer.gateway.dialects.credit import credit_of, credit_report
 from longhaul_trainer.gateway.dialects.google_generate import GoogleGenerate
 from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
 from longhaul_trainer.gateway.dialects.openai_completions import OpenAICompletions
-from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses
+from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses, ResponseHistory
 from longhaul_trainer.gateway.dialects.pictures import picture_of_base64, picture_of_url
 from longhaul_trainer.gateway.exchange import ApiError, ChatRequest, CreditReport, Dialect
 
@@ -63,7 +63,7 @@ def bodies() -> Mapping[str, tuple[Dialect, Mapping[str, object]]]:
             {"model": "m", "prompt": [[1, 2]], "max_tokens": 5, "n": 2, "stop": "a", "logprobs": 1},
         ),
         "responses": (
-            OpenAIResponses({}),
+            OpenAIResponses(ResponseHistory()),
             {
                 "model": "m",
                 "instructions": "x",
