@@ -183,7 +183,8 @@ def test_episodes_that_failed_are_told_beside_those_that_count(
 
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
-    assert "3 episodes and 3 steps stored, and 1 episodes that failed" in said
+    assert "3 episodes and 3 steps stored, and 1 episode that failed" in said
+    assert "training step" not in said
 
 
 def test_an_evaluation_of_which_every_episode_failed_says_by_what(

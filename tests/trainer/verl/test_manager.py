@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,12 @@ def manager_of(worker: type[Any]) -> Any:  # noqa: ANN401  verl is imported by t
         return create(config=DictConfig(config), llm_client=None, at_once=AT_ONCE)
 
 
+def leave_mark() -> None:
+    """Show in the folder `MARKS`, if there is one, that this process ended what played in it."""
+    if marks := os.environ.get("MARKS"):
+        Path(marks, str(os.getpid())).touch()
+
+
 def worker_without_model() -> type[Any]:
     """An agent loop whose episodes last until they are stopped; it has no model to load."""
     from longhaul_trainer.verl import agent_loop, manager
@@ -48,7 +55,10 @@ def worker_without_model() -> type[Any]:
             self._given: list[tuple[str, int]] = []
             self._in_flight = EpisodesInFlight()
             services: Any = agent_loop._services
-            services["run"] = SimpleNamespace(in_flight=self._in_flight)
+            services["run"] = SimpleNamespace(in_flight=self._in_flight, close=self._close)
+            self.closed = asyncio.Event()
+            self.closes = asyncio.Event()
+            self.closes.set()
 
         async def generate_sequences(self, batch: Any) -> None:  # noqa: ANN401
             step = int(batch["global_steps"])
@@ -63,6 +73,11 @@ def worker_without_model() -> type[Any]:
             with self._in_flight.playing(group) as stop:
                 await stop.wait()
                 self._in_flight.note(group, stopped)
+
+        async def _close(self) -> None:
+            await self.closes.wait()
+            self.closed.set()
+            leave_mark()
 
         async def given(self) -> tuple[AgentLoop, int, list[tuple[str, int]]]:
             return agent_loop.this_process(), os.getpid(), self._given
@@ -167,3 +182,49 @@ def test_the_death_of_an_agent_loop_is_an_error_that_names_it(loops: Any) -> Non
         loops.require_alive()
     with pytest.raises(LonghaulError, match=named):
         loops.generate_sequences(prompts(["a"]))
+
+
+def test_a_worker_ends_its_episodes_and_then_what_plays_them() -> None:
+    async def ended() -> None:
+        worker = worker_without_model()()
+        await worker.generate_sequences(prompts(["a", "b"]))
+        playing = list(worker.background_tasks)
+
+        await worker.close(within_seconds=30)
+
+        assert [task.cancelled() for task in playing] == [True, True]
+        assert worker.closed.is_set()
+        await worker.close(within_seconds=30)  # as a run does that ends and is then torn down
+
+    asyncio.run(ended())
+
+
+def test_what_does_not_end_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    async def hung() -> None:
+        worker = worker_without_model()()
+        worker.closes.clear()
+
+        await worker.close(within_seconds=0.1)
+
+        assert not worker.closed.is_set()
+
+    asyncio.run(hung())
+
+    assert "did not end within 0.1 s" in caplog.text
+
+
+def test_stopped_loops_end_what_plays_in_their_processes(
+    cpu_run: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setenv("MARKS", str(tmp_path))
+    with ray_here():
+        loops = manager_of(worker_without_model())
+        pids = [pid for _, pid, _ in given_to(loops)]
+
+        loops.stop()
+
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, pids))
+        assert len(ray.wait(loops._lives, num_returns=2, timeout=30)[0]) == 2
+        loops.stop()

@@ -144,7 +144,7 @@ def resume(
     with run.locked():
         config = run.load_config()
         check_machine(config, skip=skip_doctor)
-        outcome = carry_out(config, run, training(resume=True))
+        outcome = carry_out(config, run, training(resume=True), trains=True)
     say_goodbye(outcome, run)
 
 
@@ -158,7 +158,7 @@ def start_run(config: RunConfig, *, skip_doctor: bool) -> None:
     check_machine(config, skip=skip_doctor)
     run = RunDirectory.create(config)
     with run.locked():
-        outcome = carry_out(config, run, training(resume=False))
+        outcome = carry_out(config, run, training(resume=False), trains=True)
     say_goodbye(outcome, run)
 
 
@@ -200,7 +200,12 @@ def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None
 
 
 def carry_out(
-    config: RunConfig, run: RunDirectory, work: Work, *, hosted: bool = False
+    config: RunConfig,
+    run: RunDirectory,
+    work: Work,
+    *,
+    trains: bool = False,
+    hosted: bool = False,
 ) -> RunOutcome:
     """Do the work in a folder that this process holds, and show how it ended.
 
@@ -208,6 +213,7 @@ def carry_out(
         config: The run.
         run: Its folder.
         work: What is done.
+        trains: It is a training, whose training steps are counted.
         hosted: The model is another server's, and has no weights here.
     """
     console = console_of("stdout")
@@ -221,12 +227,17 @@ def carry_out(
         run.write_provenance(provenance.to_json())
         outcome = work(config, run)
         logger.info("%s", outcome.status)
-    show_outcome(outcome, run, config, console)
+    show_outcome(outcome, run, config, console, trains=trains)
     return outcome
 
 
 def show_outcome(
-    outcome: RunOutcome, run: RunDirectory, config: RunConfig, console: Console
+    outcome: RunOutcome,
+    run: RunDirectory,
+    config: RunConfig,
+    console: Console,
+    *,
+    trains: bool,
 ) -> None:
     """The small table that a run ends with: scores before and after, what is stored, where."""
     scores = {"before": outcome.before, "after": outcome.after}
@@ -247,13 +258,18 @@ def show_outcome(
     if outcome.message:
         console.print(outcome.message, markup=False)
     minutes, seconds = divmod(round(outcome.duration_seconds), 60)
+    done = f"{_counted(outcome.num_training_steps, 'training step')} in " if trains else ""
     num_failed = outcome.num_failed_episodes
-    failed = f", and {num_failed:,} episodes that failed" if num_failed else ""
+    failed = f", and {_counted(num_failed, 'episode')} that failed" if num_failed else ""
     console.print(
-        f"{outcome.num_training_steps} training steps in {minutes} min {seconds} s; "
-        f"{outcome.num_episodes:,} episodes and {outcome.num_steps:,} steps stored{failed}",
+        f"{done}{minutes} min {seconds} s; {_counted(outcome.num_episodes, 'episode')} and "
+        f"{_counted(outcome.num_steps, 'step')} stored{failed}",
         highlight=False,
     )
     console.print(f"[dim]folder[/]  {run.path}", highlight=False)
     console.print(f"[dim]store[/]   {config.store}", highlight=False)
     console.print(f"[dim]look[/]    uv run viewer --store {config.store}", highlight=False)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -347,6 +347,12 @@ def stop_groups(groups: Sequence[str]) -> dict[str, Stopped]:
     }
 
 
+async def close_services() -> None:
+    """End what plays in this process: worker processes of environments, or a gateway."""
+    while _services:
+        await _services.popitem()[1].close()
+
+
 class EpisodeAgentLoop:
     """What verl instantiates for each session; `run` plays the session's episode."""
 

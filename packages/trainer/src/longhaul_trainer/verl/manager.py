@@ -33,12 +33,15 @@ from longhaul_trainer.agent_loops import (
 )
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.training.stopping import Stopped
-from longhaul_trainer.verl.agent_loop import become, stop_groups
+from longhaul_trainer.verl.agent_loop import become, close_services, stop_groups
 
 logger = logging.getLogger(__name__)
 
 DEATH_SECONDS = 10.0
 """How long Ray may take to notice the death of an actor that left a call without an answer."""
+
+CLOSE_SECONDS, LONGEST_CLOSE_SECONDS = 10.0, 50.0
+"""How long what plays may take to end: in a process that then ends all the same, and in ours."""
 
 _actor_class: Any = AgentLoopWorkerTQ
 _WorkerTQ: Any = _actor_class.__ray_metadata__.modified_class
@@ -68,6 +71,19 @@ class StoppableWorker(_WorkerTQ):
     async def stop_groups(self, groups: Sequence[str]) -> dict[str, Stopped]:
         """See `longhaul_trainer.verl.agent_loop.stop_groups`."""
         return stop_groups(groups)
+
+    async def close(self, *, within_seconds: float) -> None:
+        """Give up the episodes that are still being played, and end what plays them."""
+        tasks = list(self.background_tasks)
+        for task in tasks:
+            task.cancel()
+        try:
+            async with asyncio.timeout(within_seconds):
+                if tasks:
+                    await asyncio.wait(tasks)
+                await close_services()
+        except TimeoutError:
+            logger.warning("what plays episodes did not end within %g s", within_seconds)
 
 
 class StoppableAgentLoopManager(AgentLoopManagerTQ):
@@ -140,6 +156,10 @@ class StoppableAgentLoopManager(AgentLoopManagerTQ):
 
     def stop(self) -> None:
         """End the workers, and with them the episodes that are still being played."""
+        closing = [
+            worker.close.remote(within_seconds=CLOSE_SECONDS) for worker in self.agent_loop_workers
+        ]
+        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
         for worker in self.agent_loop_workers:
             ray.kill(worker)
 
@@ -196,15 +216,8 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
 
     def stop(self) -> None:
         """Give up the episodes that are still being played, within a minute."""
-
-        async def cancel() -> None:
-            tasks = list(self._worker.background_tasks)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks, timeout=50)
-
-        asyncio.run_coroutine_threadsafe(cancel(), self._loop).result(60)
+        closing = self._worker.close(within_seconds=LONGEST_CLOSE_SECONDS)
+        asyncio.run_coroutine_threadsafe(closing, self._loop).result(60)
 
 
 AgentLoops = StoppableAgentLoopManager | InProcessAgentLoopManager
