@@ -173,6 +173,41 @@ def test_a_driver_that_is_too_old_for_torch_is_refused_by_its_number(
     assert doctor.check_driver(on_cpu, (H200,)).status is Status.GOOD
 
 
+def test_a_run_on_gpus_needs_a_compiler_and_the_headers_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs, headers = tmp_path / "programs", tmp_path / "headers"
+    for folder in (programs, headers):
+        folder.mkdir()
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(programs))
+
+    def included(_: str) -> str:
+        return str(headers)
+
+    monkeypatch.setattr("sysconfig.get_path", included)
+
+    def finding_with(**resources: object) -> Finding:
+        return doctor.check_compiler(a_run(tmp_path, resources=resources), (H200,))
+
+    none = finding_with(device="gpu")
+    assert none.status is Status.BAD
+    assert none.found.startswith("neither gcc nor clang")
+    assert finding_with(device="gpu", ray_address="auto").status is Status.WARNING
+    assert finding_with(device="cpu").status is Status.GOOD
+
+    clang = programs / "clang"
+    clang.touch(mode=0o755)
+    no_header = finding_with(device="gpu")
+    assert no_header.status is Status.BAD
+    assert no_header.found.startswith(f"{clang}, and no {headers / 'Python.h'}")
+
+    (headers / "Python.h").touch()
+    assert finding_with(device="gpu").found == f"{clang}, with Python's headers"
+    monkeypatch.setenv("CC", "/opt/cc")
+    assert finding_with(device="gpu").found == "/opt/cc, with Python's headers"
+
+
 def test_settings_of_verl_that_cannot_be_are_told_in_place_of_what_follows_from_them(
     tmp_path: Path,
 ) -> None:
@@ -363,4 +398,4 @@ def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path
 
     assert found["model"] is Status.BAD
     assert found["store"] is Status.GOOD
-    assert len(found) == 16
+    assert len(found) == 17

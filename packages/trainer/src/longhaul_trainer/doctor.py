@@ -12,6 +12,7 @@ import re
 import resource
 import shutil
 import socket
+import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def examine(config: RunConfig, *, trains: bool = True) -> list[Finding]:
         lambda: check_packages(config, gpus),
         lambda: check_gpus(config, gpus),
         lambda: check_driver(config, gpus),
+        lambda: check_compiler(config, gpus),
         lambda: check_attention(config, gpus),
         lambda: check_weight_transfer(config, gpus),
         lambda: check_cluster(config),
@@ -408,6 +410,37 @@ def check_driver(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
         advice=f"update NVIDIA's driver to {least} or newer; where CUDA's forward compatibility "
         "package takes its place, start with --skip-doctor",
     )
+
+
+def check_compiler(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """A C compiler and Python's headers, where a run on GPUs compiles what calls its kernels.
+
+    vLLM and torch.compile write kernels in Triton, which builds a module of C for this Python when
+    the first of them is loaded (`triton.runtime.build`). It takes `CC`, gcc or clang.
+    """
+    name = "compiler"
+    if wanted_device(config, num_gpus=len(gpus)) == "cpu":
+        return Finding(name=name, status=Status.GOOD, found="none is needed")
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    on_cluster = config.resources.ray_address is not None  # the GPUs may all be other machines'
+    lacking = Status.WARNING if on_cluster else Status.BAD
+    if compiler is None:
+        return Finding(
+            name=name,
+            status=lacking,
+            found="neither gcc nor clang nor CC, by which Triton compiles while a run starts",
+            advice="install one on every machine with GPUs, such as by `apt-get install gcc`",
+        )
+    if not header.is_file():
+        return Finding(
+            name=name,
+            status=lacking,
+            found=f"{compiler}, and no {header}, which Triton includes while a run starts",
+            advice="install Python's headers (`apt-get install python3-dev`), or take a Python of "
+            "uv's, which has them",
+        )
+    return Finding(name=name, status=Status.GOOD, found=f"{compiler}, with Python's headers")
 
 
 def check_attention(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
