@@ -12,6 +12,7 @@ from longhaul_trainer.resources.step_time import (
     USED_BYTES,
     USED_FLOPS,
     StepTime,
+    attended_tokens,
     known_gpu,
     operations_of_a_token,
     passes_of_an_update,
@@ -71,10 +72,18 @@ def test_learning_is_two_operations_a_parameter_a_token_and_a_pass() -> None:
     composed = compose(run, "gpu")
 
     assert passes_of_an_update(composed) == 6  # old, reference, forward, twice backward, again
-    of_a_token = operations_of_a_token(ROUND, row_tokens=2500, passes=6)
-    assert of_a_token == 6 * (2 * 1000 * MIB + 2 * 2 * 512 * 2500)
+    of_a_token = operations_of_a_token(ROUND, attended_tokens=8192, passes=6)
+    assert of_a_token == 6 * (2 * 1000 * MIB + 4 * 2 * 512 * 8192)
     expected = 16_000_000 * of_a_token / (989e12 * USED_FLOPS[1])
     assert time_of(run).learn_seconds[1] == pytest.approx(expected)
+
+
+def test_sdpa_computes_all_pairs_of_a_micro_batch_and_flash_attention_those_of_a_row() -> None:
+    flash = {"actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2"}
+    sdpa, skips = (compose(a_run(**SECTIONS, verl=verl), "gpu") for verl in ({}, flash))
+
+    assert attended_tokens(sdpa, 2500) == 8192
+    assert attended_tokens(skips, 2500) == 1250
 
 
 def test_an_adapter_s_base_gets_no_gradient() -> None:

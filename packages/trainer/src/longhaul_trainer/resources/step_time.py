@@ -175,15 +175,29 @@ def tokens_of(run: RunConfig, *, steps: float, length: float) -> Tokens:
     )
 
 
-def operations_of_a_token(size: ModelSize, *, row_tokens: float, passes: float) -> float:
+def operations_of_a_token(size: ModelSize, *, attended_tokens: float, passes: float) -> float:
     """Operations that `passes` forward passes take for one token of a row.
 
-    Two for each parameter that it is multiplied with; and two for each number of the hidden size,
-    each layer and each token of the row, since attention multiplies each token with half of them,
-    twice.
+    Two for each parameter that it is multiplied with; and four for each number of the hidden size,
+    each layer and each token that attention multiplies it with: once for their weights, and once
+    with them.
+
+    Args:
+        size: Of the model.
+        attended_tokens: With how many tokens attention multiplies one, on average.
+        passes: See `passes_of_an_update`.
     """
-    attention = 2 * size.num_layers * size.hidden_size * row_tokens
+    attention = 4 * size.num_layers * size.hidden_size * attended_tokens
     return passes * (2 * size.multiplied_parameters + attention)
+
+
+def attended_tokens(composed: Composed, row_tokens: float) -> float:
+    """With how many tokens the learner's attention multiplies one, on average.
+
+    FlashAttention takes those before it in its row, half of them on average. SDPA takes all of
+    the micro-batch, and leaves out by a mask what it then has computed.
+    """
+    return composed.micro_batch_tokens if composed.masked_attention else row_tokens / 2
 
 
 def passes_of_an_update(composed: Composed) -> float:
@@ -205,13 +219,13 @@ def _learn_seconds(
     end: End,
 ) -> float:
     (size, critic), (tokens, share) = models, end
-    row_tokens = tokens.prompt + tokens.reply
+    attended = attended_tokens(composed, tokens.prompt + tokens.reply)
     operations = operations_of_a_token(
-        size, row_tokens=row_tokens, passes=passes_of_an_update(composed)
+        size, attended_tokens=attended, passes=passes_of_an_update(composed)
     )
     if critic is not None:
         passes = 4 + (1 if composed.critic_checkpointing else 0)  # its values, and an update
-        operations += operations_of_a_token(critic, row_tokens=row_tokens, passes=passes)
+        operations += operations_of_a_token(critic, attended_tokens=attended, passes=passes)
     return tokens.learned * operations / (composed.num_workers * _flops(composed, speed) * share)
 
 
@@ -225,7 +239,7 @@ def _play_seconds(
     """
     tokens, share = end
     gpus = composed.num_engine_workers or composed.num_workers
-    reading = tokens.read * operations_of_a_token(size, row_tokens=tokens.prompt, passes=1)
+    reading = tokens.read * operations_of_a_token(size, attended_tokens=tokens.prompt / 2, passes=1)
     reading /= gpus * _flops(composed, speed) * share
     at_once = min(
         (run.tasks_per_training_step + run.sampling.extra_tasks) * episodes_of_a_group(run),
