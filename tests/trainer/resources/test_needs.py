@@ -58,12 +58,12 @@ def needs_of_recipe(files: Sequence[Path], folder: Path) -> tuple[RunConfig, Nee
     return run, needs_of(run, device=device)
 
 
-def gigpo(folder: Path) -> tuple[RunConfig, Needs]:
+def gigpo(folder: Path, **sections: object) -> tuple[RunConfig, Needs]:
     model = {
         "path": str(write_headers(folder / "model", QWEN2_5["1.5B"])),
         "gradient_checkpointing": True,
     }
-    run = a_run(**GIGPO, model=model)
+    run = a_run(**GIGPO, **sections, model=model)
     return run, needs_of(run, device="gpu")
 
 
@@ -94,7 +94,8 @@ def test_one_gpu_with_eight_processors_is_enough_for_the_recipe_of_one_gpu(tmp_p
 
 
 def test_a_training_step_of_gigpo_s_sizes_takes_minutes(tmp_path: Path) -> None:
-    _, needs = gigpo(tmp_path)
+    flash = {"actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2"}
+    _, needs = gigpo(tmp_path, verl=flash)
 
     # 3,840 rows of 900 tokens, twelve operations a parameter, at 40 % of 4 x 989 TFLOP/s
     assert needs.time is not None
@@ -102,6 +103,18 @@ def test_a_training_step_of_gigpo_s_sizes_takes_minutes(tmp_path: Path) -> None:
     by_hand = 3840 * 900 * 12 * 1.543714304e9 / (4 * 0.4 * 989e12)
     assert by_hand == pytest.approx(40, rel=0.02)
     assert needs.time.learn_seconds[0] == pytest.approx(by_hand, rel=0.05)
+
+
+def test_without_flash_attention_large_micro_batches_cost_more_than_the_model(
+    tmp_path: Path,
+) -> None:
+    _, needs = gigpo(tmp_path)
+
+    # six passes; 28 layers of width 1,536, four operations for each of 32,768 tokens
+    attention = 3840 * 900 * 6 * 4 * 28 * 1536 * 32768 / (4 * 0.4 * 989e12)
+    assert attention == pytest.approx(74, rel=0.02)
+    assert needs.time is not None
+    assert needs.time.learn_seconds[0] == pytest.approx(40 + attention, rel=0.05)
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_summed() -> None:
