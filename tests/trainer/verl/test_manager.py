@@ -37,17 +37,18 @@ def manager_of(worker: type[Any]) -> Any:  # noqa: ANN401  verl is imported by t
         return create(config=DictConfig(config), llm_client=None, at_once=AT_ONCE)
 
 
-def leave_mark() -> None:
-    """Show in the folder `MARKS`, if there is one, that this process ended what played in it."""
-    if marks := os.environ.get("MARKS"):
-        Path(marks, str(os.getpid())).touch()
+def worker_without_model(marks: Path | None = None) -> type[Any]:
+    """An agent loop whose episodes last until they are stopped; it has no model to load.
 
-
-def worker_without_model() -> type[Any]:
-    """An agent loop whose episodes last until they are stopped; it has no model to load."""
+    What plays there leaves a file in `marks` when it is closed, named by its process.
+    """
     from longhaul_trainer.verl import agent_loop, manager
 
     stopped = replace(make_failure(), cause=FailureCause.STOPPED_EARLY)
+
+    def leave_mark() -> None:  # in here, since an actor cannot import this file
+        if marks is not None:
+            (marks / str(os.getpid())).touch()
 
     class WithoutModel(manager.StoppableWorker):
         def __init__(self, *others: object) -> None:
@@ -213,18 +214,15 @@ def test_what_does_not_end_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> 
     assert "did not end within 0.1 s" in caplog.text
 
 
-def test_stopped_loops_end_what_plays_in_their_processes(
-    cpu_run: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("loops")
+def test_stopped_loops_end_what_plays_in_their_processes(tmp_path: Path) -> None:
     import ray
 
-    monkeypatch.setenv("MARKS", str(tmp_path))
-    with ray_here():
-        loops = manager_of(worker_without_model())
-        pids = [pid for _, pid, _ in given_to(loops)]
+    others = manager_of(worker_without_model(tmp_path))
+    pids = [pid for _, pid, _ in given_to(others)]
 
-        loops.stop()
+    others.stop()
 
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, pids))
-        assert len(ray.wait(loops._lives, num_returns=2, timeout=30)[0]) == 2
-        loops.stop()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, pids))
+    assert len(ray.wait(others._lives, num_returns=2, timeout=30)[0]) == 2
+    others.stop()
