@@ -193,7 +193,7 @@ def test_a_prompt_that_is_long_in_the_rendering_costs_no_other_episode_its_deadl
         render: Any = tokenizer.apply_chat_template
 
         def slow_at_first(*arguments: object, **options: object) -> object:
-            if options["tokenize"] and not first_is_rendered.is_set():
+            if not first_is_rendered.is_set():
                 loop.call_soon_threadsafe(first_is_rendered.set)
                 assert other_has_ended.wait(timeout=10), "the other episode waits too"
             return render(*arguments, **options)
@@ -201,7 +201,7 @@ def test_a_prompt_that_is_long_in_the_rendering_costs_no_other_episode_its_deadl
         service = service_of(recorder, tokenizer, run=run)
         tokenizer.apply_chat_template = slow_at_first
         slow = begin(service)
-        await first_is_rendered.wait()
+        await asyncio.wait_for(first_is_rendered.wait(), timeout=60)
         num_rows = len(await begin(service, sample_index=1))
         slow_had_ended = slow.done()
         other_has_ended.set()
