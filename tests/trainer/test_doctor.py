@@ -204,8 +204,12 @@ def test_a_run_on_gpus_needs_a_compiler_and_the_headers_of_python(
 
     (headers / "Python.h").touch()
     assert finding_with(device="gpu").found == f"{clang}, with Python's headers"
-    monkeypatch.setenv("CC", "/opt/cc")
-    assert finding_with(device="gpu").found == "/opt/cc, with Python's headers"
+    monkeypatch.setenv("CC", str(clang))
+    assert finding_with(device="gpu").found == f"{clang}, with Python's headers"
+    for gone in ("/opt/cc-of-long-ago", ""):
+        monkeypatch.setenv("CC", gone)
+        assert finding_with(device="gpu").status is Status.BAD
+        assert repr(gone) in finding_with(device="gpu").found
 
 
 def test_settings_of_verl_that_cannot_be_are_told_in_place_of_what_follows_from_them(

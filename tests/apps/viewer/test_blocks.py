@@ -40,6 +40,9 @@ def test_hostile_text_stays_text(name: str) -> None:
 
 def test_a_command_in_an_error_is_set_as_one() -> None:
     assert "(<code>trainer evaluate</code> plays" in alert("(`trainer evaluate` plays")
+    unclosed = alert('unrecognized token: "`run_id FROM x"')
+    assert "`run_id FROM x" in unclosed
+    assert "<code>" not in unclosed
 
 
 def test_numbers_have_a_true_minus_and_unknown_ones_a_dash() -> None:

@@ -61,6 +61,10 @@ class GroupError(LonghaulError, ValueError):
     """A group carries no usable comparison, e.g. fewer than two trajectories."""
 
 
+class AllFailedError(GroupError):
+    """Every episode that was to be learned from, or scored, failed."""
+
+
 class ComparisonError(LonghaulError, ValueError):
     """Two results cannot be compared, e.g. since they are of different panels."""
 

@@ -421,10 +421,18 @@ def check_compiler(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
     name = "compiler"
     if wanted_device(config, num_gpus=len(gpus)) == "cpu":
         return Finding(name=name, status=Status.GOOD, found="none is needed")
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    given = os.environ.get("CC")
+    compiler = (shutil.which("gcc") or shutil.which("clang")) if given is None else given
     header = Path(sysconfig.get_path("include"), "Python.h")
     on_cluster = config.resources.ray_address is not None  # the GPUs may all be other machines'
     lacking = Status.WARNING if on_cluster else Status.BAD
+    if given is not None and shutil.which(given) is None:
+        return Finding(
+            name=name,
+            status=lacking,
+            found=f"CC = {given!r}, by which Triton compiles at the start, is no program",
+            advice="name one that is, or unset CC, so that gcc or clang is taken",
+        )
     if compiler is None:
         return Finding(
             name=name,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from longhaul_core.errors import ConfigError, GroupError
+from longhaul_core.errors import AllFailedError, ConfigError
 from longhaul_core.policy import NoTokens
 from longhaul_core.rollout import (
     EpisodeOutcome,
@@ -157,7 +157,7 @@ def run_hosted_evaluation(
 
     Raises:
         ConfigError: The panel cannot be had as the run describes it.
-        GroupError: Every episode failed.
+        AllFailedError: Every episode failed.
         StoreError: The store refused.
     """
     evaluation = _Evaluation(config, run, split=split, endpoint=endpoint, spent=spent)
@@ -208,7 +208,7 @@ class _Evaluation:
                         "store"
                     )
                     raise with_newest_failure(
-                        GroupError(every), store=self._config.store, run_id=self._run.run_id
+                        AllFailedError(every), store=self._config.store, run_id=self._run.run_id
                     )
                 status = "cancelled" if cancelled else "finished"
                 await store.end(status, message=self._cancelled_by)

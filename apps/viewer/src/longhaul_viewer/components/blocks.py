@@ -4,6 +4,7 @@ Streamlit cleans HTML once more before it shows it; the escaping here is what we
 on. Links are relative addresses from `links.address`.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Literal, NamedTuple, Protocol
@@ -137,9 +138,11 @@ def alarms(subject: str, found: Sequence[Alarmed]) -> str:
 
 
 def _with_code(text: str) -> str:
-    """Text, escaped, in which words between backticks are a command or a setting."""
-    parts = escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+    """Text, escaped, in which words between backticks are a command or a setting.
+
+    A backtick without another one in its line stands as it is, as in a database's message.
+    """
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text))
 
 
 def keys(colors: Mapping[str, str]) -> str:

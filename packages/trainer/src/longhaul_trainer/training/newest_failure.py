@@ -2,7 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.errors import GroupError
+from longhaul_core.errors import AllFailedError
 from longhaul_core.store.queries import failures
 from longhaul_core.store.session import read_only_engine
 
@@ -12,11 +12,11 @@ BEGINNING, END = 200, 1000
 """Characters of a long message: what failed, and how a program's output ends."""
 
 
-def with_newest_failure(error: GroupError, *, store: str, run_id: str) -> GroupError:
+def with_newest_failure(error: AllFailedError, *, store: str, run_id: str) -> AllFailedError:
     """The error, with the cause and the message of the run's newest failed episode.
 
     Args:
-        error: What ends the run, such as that no episode of a task is left.
+        error: What ends the run.
         store: SQLite file or PostgreSQL URL.
         run_id: Whose episodes; where none has failed, the error is returned as it is.
     """
@@ -31,4 +31,4 @@ def with_newest_failure(error: GroupError, *, store: str, run_id: str) -> GroupE
     message = rows[0].message.strip()
     if len(message) > BEGINNING + END:
         message = f"{message[:BEGINNING]}\n…\n{message[-END:]}"
-    return GroupError(f"{error}. The newest failure is {rows[0].cause}: {message}")
+    return AllFailedError(f"{error}. The newest failure is {rows[0].cause}: {message}")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.errors import ConfigError, GroupError, MachineError, StoreError
+from longhaul_core.errors import AllFailedError, ConfigError, MachineError, StoreError
 from longhaul_core.store.queries import get_run, newest_attempt
 from longhaul_core.store.records import PanelTasks, RunEnded, RunStarted
 from longhaul_core.store.session import open_store, read_only_engine
@@ -444,7 +444,7 @@ class _Launch:
 
     def _explained(self, error: BaseException, recorder: RunRecorder) -> BaseException:
         """The error, or what to do about it where a disk is full or all episodes failed."""
-        if isinstance(error, GroupError):
+        if isinstance(error, AllFailedError):
             recorder.flush()
             return with_newest_failure(error, store=self.config.store, run_id=self.run.run_id)
         explained = as_full_disk(

@@ -366,6 +366,7 @@ class RunRecorder:
             self.settle(within_seconds=limit)
         except WriterLost as error:
             lost = error
+            logger.warning("records of the run's last seconds may be lost: %s", error)
             if ended.status == "finished":
                 ended = replace(ended, status="failed", message=str(error))
         try:

@@ -43,7 +43,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
-from longhaul_core.errors import GroupError, LonghaulError
+from longhaul_core.errors import AllFailedError, LonghaulError
 from longhaul_core.horizons import HorizonState
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split, Task
@@ -290,14 +290,14 @@ class LonghaulTrainer(PPOTrainer):
         """One training step. If no group has enough episodes that did not fail, the run ends.
 
         Raises:
-            GroupError: The batch has no row to train on.
+            AllFailedError: The batch has no row to train on.
         """
         try:
             return super().step(metrics, timing_raw)
         except RuntimeError as error:
             if "no materializable trajectories" not in str(error):
                 raise
-            raise GroupError(self._all_failed()) from error
+            raise AllFailedError(self._all_failed()) from error
 
     def _all_failed(self) -> str:
         return all_failed(
@@ -337,7 +337,7 @@ class LonghaulTrainer(PPOTrainer):
         step = step.with_reported(self.replay_buffer.reported(step.episodes))
         refuse_hook_errors(step.played)
         if not step.selection.episodes:
-            raise GroupError(self._all_failed())
+            raise AllFailedError(self._all_failed())
         if step.unread:
             tq.kv_clear(keys=list(step.unread), partition_id=PARTITION)
         parts = {
@@ -719,7 +719,7 @@ class LonghaulTrainer(PPOTrainer):
             global_steps=self.global_steps, partition_id="val", batch_size=len(batch)
         )
         if not rows.keys:
-            raise GroupError(
+            raise AllFailedError(
                 f"validation at training step {self.global_steps}: every episode failed; "
                 f"see the failures of run {self._context.run_context.run_id} in the store"
             )

@@ -10,7 +10,7 @@ from longhaul_core.sql_box.limits import QueryLimits
 
 __all__ = ["ask_question"]
 
-_RUNS = "SELECT run_id FROM run_summary ORDER BY started, run_id"
+_RUNS = "SELECT id FROM runs ORDER BY started_at, id"
 _MOST_RUNS = 100_000
 
 
