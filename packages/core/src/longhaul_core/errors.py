@@ -4,6 +4,7 @@
     ├── ConfigError            the run cannot start as described     fix the config
     ├── MachineError           the machine cannot carry the run      see `trainer doctor`
     ├── GroupError             a group cannot be trained on          drop the group
+    │   └── AllFailedError         … since every episode failed      see why they failed
     ├── ComparisonError        two results have no common tasks      compare others
     ├── StoreError             the store refused a read or a write   stop the run
     ├── FormatError            a file is not as its format says      mend the file
