@@ -7,11 +7,9 @@ do: it pages through the list of a run, opens what it finds, and looks at its cu
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 
 import pytest
 from sqlalchemy.orm import Session
@@ -47,6 +45,8 @@ with StoreWriter(store) as writer:
         )
         writer.write([measured, Heartbeat(run_id=run_id, attempt=0, at=float(training_step))])
         writer.flush()
+        if training_step == 1:
+            sys.stdin.readline()  # until each viewer has looked once
     writer.write([RunEnded(run_id=run_id, attempt=0, status="finished", message="", ended_at=9e9)])
 """
 
@@ -59,14 +59,19 @@ def test_two_runs_and_ten_viewers_on_one_file_lose_nothing(
     open_store(store).dispose()
     server = running_api(store)
     over = Event()
+    all_have_looked = Barrier(VIEWERS + 1)
     with ThreadPoolExecutor(VIEWERS) as pool:
         viewers = [
-            pool.submit(look, server.address, RUNS[n % 2], over.is_set) for n in range(VIEWERS)
+            pool.submit(look, server.address, RUNS[n % 2], all_have_looked, over)
+            for n in range(VIEWERS)
         ]
         writers = [writing(store, run_id) for run_id in RUNS]
+        all_have_looked.wait(timeout=300)
+        for writer in writers:
+            print(file=writer.stdin, flush=True)
         said = [writer.communicate(timeout=300)[0] for writer in writers]
         over.set()
-        seen = [viewer.result(timeout=60) for viewer in viewers]
+        seen = [viewer.result(timeout=300) for viewer in viewers]
 
     assert [(each.returncode, text) for each, text in zip(writers, said, strict=True)] == [
         (0, "")
@@ -92,9 +97,8 @@ def test_two_runs_and_ten_viewers_on_one_file_lose_nothing(
             )
             assert queries.violations(session, run_id=run_id) == []
     engine.dispose()
-    for number, found in enumerate(seen):
-        assert found["episodes"] == EPISODES, f"viewer {number}"  # the last look saw all
-        assert found["looks"] > 1
+    for number, (at_first, at_last) in enumerate(seen):
+        assert 0 < at_first < at_last == EPISODES, f"viewer {number}"
 
 
 def writing(store: str, run_id: str) -> subprocess.Popen[str]:
@@ -102,22 +106,26 @@ def writing(store: str, run_id: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, store, run_id, str(TRAINING_STEPS)],
         env=os.environ | {"PYTHONPATH": str(TESTS)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
 
-def look(address: str, run_id: str, over: Callable[[], bool]) -> Counter[str]:
-    """Look at a run again and again until it is over, and then once more; any error is raised."""
-    found: Counter[str] = Counter()
-    before: set[str] = set()
+def look(address: str, run_id: str, all_have_looked: Barrier, over: Event) -> tuple[int, int]:
+    """Look at a run again and again until it is over, and then once more; any error is raised.
+
+    Returns how many episodes the first look and the last one saw.
+    """
     with Client(address) as client:
-        while run_id not in [run.run_id for run in client.runs()]:
-            assert not over()
+        while run_id not in [run.run_id for run in client.runs()] or not client.curve(run_id):
+            assert not over.is_set()
+        before: set[str] = set()
+        at_first = 0
         last = False
         while not last:
-            last = over()
+            last = over.is_set()
             rows = list(client.episodes(run_id, where=EpisodeWhere(phase="train")))
             ids = {row.episode_id for row in rows}
             assert len(ids) == len(rows)
@@ -127,6 +135,7 @@ def look(address: str, run_id: str, over: Callable[[], bool]) -> Counter[str]:
                 assert len(client.episode(row.episode_id, tokens=True).steps) == row.num_steps
             assert sum(group.num_episodes for group in client.groups(run_id)) >= len(rows)
             assert sum(point.num_episodes for point in client.curve(run_id)) >= len(rows)
-            found["looks"] += 1
-        found["episodes"] = len(before)
-    return found
+            if not at_first:
+                at_first = len(rows)
+                all_have_looked.wait(timeout=300)
+    return at_first, len(before)
