@@ -319,6 +319,9 @@ def test_a_reward_is_posted_as_a_program_would_print_it(stage: Stage) -> None:
         said = await one.http.post("/longhaul/reward", json={"reward": 0.5, "success": False})
 
         assert said.json() == {"value": 0.5, "success": False}
+        twice = await one.http.post("/longhaul/reward", json={"reward": 1.0, "value": 0.25})
+        assert twice.status_code == 400
+        assert "value is 0.25 and reward, another name of it, is 1" in twice.text
         assert one.episode.reported.reward == 0.5
 
     stage.played(program)

@@ -364,8 +364,14 @@ class _Routes:
         fields = Fields(body)
         fields.known(("reward", "value", "success"))
         value = fields.number("value", at_least=-1e30, at_most=1e30)
-        if value is None:  # as in what a program prints
-            value = fields.number("reward", at_least=-1e30, at_most=1e30)
+        printed = fields.number("reward", at_least=-1e30, at_most=1e30)
+        if value is not None and printed is not None and value != printed:
+            raise ApiError(
+                "invalid_request",
+                f"value is {value:g} and reward, another name of it, is {printed:g}; send one",
+                parameter="reward",
+            )
+        value = printed if value is None else value
         episode.report_reward(value, success=fields.flag("success"))
         return JSONResponse({"value": episode.reported.reward, "success": episode.reported.success})
 
