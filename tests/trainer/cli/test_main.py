@@ -180,6 +180,22 @@ def test_checking_needs_no_training_stack(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_command_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
+    with subprocess.Popen(
+        [*command, "check", "default"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, errors = process.communicate()
+
+    assert (process.returncode, errors) == (0, "")
+
+
 def test_a_wrong_description_exits_with_2_and_no_traceback(tmp_path: Path) -> None:
     done = trainer_process("check", "default", "rollout.group_size=0", "horizon=0", folder=tmp_path)
 

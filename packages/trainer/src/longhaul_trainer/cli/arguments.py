@@ -1,5 +1,6 @@
 """Arguments that several commands share, so that they mean and read the same everywhere."""
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,7 +47,17 @@ SkipDoctor = Annotated[
 ]
 
 
+class _Console(Console):
+    """Prints for as long as somebody reads: a run that was piped into `head` goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nobody, self.file.fileno())  # Python flushes it once more when it ends
+        os.close(nobody)
+
+
 @cache
 def console_of(stream: Literal["stdout", "stderr"]) -> Console:
     """The console of a standard stream; results go to `stdout`, everything else to `stderr`."""
-    return Console(stderr=stream == "stderr")
+    return _Console(stderr=stream == "stderr")
