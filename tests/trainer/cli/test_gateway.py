@@ -4,9 +4,11 @@ import asyncio
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -38,13 +40,18 @@ def hosted() -> Iterator[Hosted]:
         yield one
 
 
+MAIN = "from longhaul_trainer.cli.main import main; main()"
+WAITS_SHORTLY = "from longhaul_core.store import session; session.LOCK_WAIT_SECONDS = 0.1"
+"""For a store that is held; the program tries again all the same."""
+
+
 class Standing:
     """A gateway that stands in a process of its own."""
 
-    def __init__(self, *given: str, folder: Path, key: str = "") -> None:
+    def __init__(self, *given: str, folder: Path, key: str = "", first: str = "") -> None:
         given = ("gateway", *given, "--port", "0", "--store", str(folder / "by_hand.db"))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()", *given],
+            [sys.executable, "-c", f"{first}\n{MAIN}", *given],
             stdout=subprocess.PIPE,
             text=True,
             cwd=folder,
@@ -53,11 +60,11 @@ class Standing:
         self.read: list[str] = []
 
     @classmethod
-    def before(cls, hosted: Hosted, folder: Path) -> "Standing":
+    def before(cls, hosted: Hosted, folder: Path, *, first: str = "") -> "Standing":
         """In front of a hosted model."""
         given = ["--endpoint", hosted.openai, "--model", "auto", "--key-variable", "HOSTED_KEY"]
         given += ["--price-prompt", "1", "--price-reply", "1"]
-        return cls(*given, folder=folder, key=hosted.key)
+        return cls(*given, folder=folder, key=hosted.key, first=first)
 
     def lines_until(self, word: str) -> list[str]:
         """Lines that it prints next, up to one with the word."""
@@ -143,6 +150,26 @@ def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
     assert len(costs) == 2
     assert all(costs)
     assert hosted.key.encode() not in (tmp_path / "by_hand.db").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_a_gateway_whose_store_is_held(hosted: Hosted, tmp_path: Path) -> None:
+    standing = Standing.before(hosted, tmp_path, first=WAITS_SHORTLY)
+    try:
+        assert ask(standing.environ()) == "north"
+        with closing(sqlite3.connect(tmp_path / "by_hand.db", isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            standing.process.send_signal(signal.SIGINT)
+            standing.lines_until("another Ctrl-C")
+            with pytest.raises(subprocess.TimeoutExpired):  # it waits for the store
+                standing.process.wait(1)
+            standing.process.send_signal(signal.SIGINT)
+            standing.process.communicate(timeout=120)
+    finally:
+        standing.process.kill()
+        standing.process.wait()
+
+    assert standing.process.returncode == ExitCode.CANCELLED
 
 
 def test_a_store_that_takes_no_sign_of_life_is_what_the_gateway_ends_by() -> None:

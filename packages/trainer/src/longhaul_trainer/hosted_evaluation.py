@@ -32,6 +32,7 @@ from longhaul_core.tasks import Panel
 from longhaul_core.types import Message, Split, Trajectory
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.ending_signals import ending_signals
 from longhaul_trainer.environments import descriptions_of, task_panel
 from longhaul_trainer.gateway.exchange import ApiError, ChatRequest
 from longhaul_trainer.gateway.hosted import Endpoint, HostedModel
@@ -152,8 +153,8 @@ def run_hosted_evaluation(
         console: For the progress.
 
     Returns:
-        How it ended: finished, or cancelled by Ctrl-C, SIGTERM or from another terminal, with what
-        was played until then.
+        How it ended: finished, or cancelled by Ctrl-C, SIGTERM, SIGHUP or from another terminal,
+        with what was played until then.
 
     Raises:
         ConfigError: The panel cannot be had as the run describes it.
@@ -195,26 +196,24 @@ class _Evaluation:
         model = HostedModel(self._endpoint)
         player: Player | None = None
         try:
-            with self._stopped_by_signal():
-                await self._begin(store)
-                player = await asyncio.to_thread(self._player, model, max_reply_tokens)
-                await self._episodes(player, store, console)
-                cancelled = self._stop.is_set()
-                if self._results:
-                    await store.write(self._scores())
-                elif not cancelled:
-                    every = (
-                        f"every episode failed; see the failures of run {self._run.run_id} in the "
-                        "store"
-                    )
-                    raise with_newest_failure(
-                        AllFailedError(every), store=self._config.store, run_id=self._run.run_id
-                    )
-                status = "cancelled" if cancelled else "finished"
-                await store.end(status, message=self._cancelled_by)
-        except BaseException as error:
-            await store.end("failed", message=f"{type(error).__name__}: {error}")
-            raise
+            async with store.recording_failure():
+                with self._stopped_by_signal():
+                    await self._begin(store)
+                    player = await asyncio.to_thread(self._player, model, max_reply_tokens)
+                    await self._episodes(player, store, console)
+                    cancelled = self._stop.is_set()
+                    if self._results:
+                        await store.write(self._scores())
+                    elif not cancelled:
+                        every = (
+                            "every episode failed; see the failures of run "
+                            f"{self._run.run_id} in the store"
+                        )
+                        raise with_newest_failure(
+                            AllFailedError(every), store=self._config.store, run_id=self._run.run_id
+                        )
+                    status = "cancelled" if cancelled else "finished"
+                    await store.end(status, message=self._cancelled_by)
         finally:
             if player is not None:
                 await player.close()
@@ -391,7 +390,7 @@ class _Evaluation:
 
     @contextmanager
     def _stopped_by_signal(self) -> Generator[None]:
-        """Ctrl-C and SIGTERM let what was played be stored.
+        """Ctrl-C, SIGTERM and SIGHUP let what was played be stored.
 
         A second Ctrl-C ends the process as usual; a second SIGTERM, such as GNU `timeout` sends,
         changes nothing.
@@ -403,11 +402,13 @@ class _Evaluation:
             self._cancel("Ctrl-C")
 
         loop.add_signal_handler(signal.SIGINT, interrupted)
-        loop.add_signal_handler(signal.SIGTERM, self._cancel, "SIGTERM")
+        others = ending_signals()
+        for number in others:
+            loop.add_signal_handler(number, self._cancel, number.name)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, *others):
                 loop.remove_signal_handler(number)
 
 

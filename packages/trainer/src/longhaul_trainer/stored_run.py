@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
 from longhaul_core.errors import StoreError
@@ -17,6 +20,8 @@ from longhaul_core.store.writer import StoreWriter
 from longhaul_trainer.store_patience import StorePatience
 
 __all__ = ["StoredRun"]
+
+logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
@@ -39,7 +44,10 @@ class StoredRun:
         self._writer = StoreWriter(store)
         self._reader = read_only_engine(store)
         self._turn = asyncio.Lock()
+        self._writing = threading.Lock()
+        """Held in a thread that writes; it goes on where whoever waits for it is cancelled."""
         self._patience = StorePatience()
+        self._is_patient = True
         self.run_id = run_id
 
     async def start(self, *, name: str, config_json: str, provenance_json: str) -> None:
@@ -93,14 +101,40 @@ class StoredRun:
         await self.write([ended])
         await self._tried(self._writer.flush)
 
+    @asynccontextmanager
+    async def recording_failure(self) -> AsyncGenerator[None]:
+        """Have the run end as failed where the block raises.
+
+        Cancelled, as by a second Ctrl-C, it ends as cancelled, and the store is tried once.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._is_patient = False
+            try:
+                await self.end("cancelled", message="Ctrl-C")
+            except StoreError as error:
+                logger.warning("the store does not have how the run ended: %s", error)
+            raise
+        except BaseException as error:
+            await self.end("failed", message=f"{type(error).__name__}: {error}")
+            raise
+
     async def _tried(self, action: Callable[[], ResultT]) -> ResultT:
         """The result of `action`, which is done over and over while the store is held or away."""
+
+        def alone() -> ResultT:
+            with self._writing:
+                return action()
+
         async with self._turn:
             while True:
                 began = time.monotonic()
                 try:
-                    result = await asyncio.to_thread(action)
+                    result = await asyncio.to_thread(alone)
                 except StoreError as error:
+                    if not self._is_patient:
+                        raise
                     await asyncio.sleep(self._patience.pause_after(error, began=began))
                 else:
                     self._patience.took()

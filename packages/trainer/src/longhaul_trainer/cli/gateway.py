@@ -36,6 +36,7 @@ from longhaul_trainer.cli.evaluate import Weights, is_model, with_weights
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, check_machine, serving
 from longhaul_trainer.config import RolloutConfig, RunConfig
+from longhaul_trainer.ending_signals import ending_signals
 from longhaul_trainer.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -230,25 +231,23 @@ async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> Ex
     )
     hosted = HostedModel(endpoint)
     try:
-        cancelled = await _by_hand(
-            hosted,
-            names=(endpoint.model,),
-            run_id=run.run_id,
-            store=lambda record: run.write([record]),
-            limits=EpisodeLimits(
-                horizon=place.max_steps,
-                max_prompt_tokens=LONGEST_PROMPT,
-                close_deadline_seconds=1.0,
-            ),
-            place=place,
-            said=said,
-            cancelled=run.until_cancelled(),
-        )
-        status = "cancelled" if cancelled else "finished"
-        await run.end(status, message="trainer runs cancel" if cancelled else "")
-    except BaseException as error:
-        await run.end("failed", message=f"{type(error).__name__}: {error}")
-        raise
+        async with run.recording_failure():
+            cancelled = await _by_hand(
+                hosted,
+                names=(endpoint.model,),
+                run_id=run.run_id,
+                store=lambda record: run.write([record]),
+                limits=EpisodeLimits(
+                    horizon=place.max_steps,
+                    max_prompt_tokens=LONGEST_PROMPT,
+                    close_deadline_seconds=1.0,
+                ),
+                place=place,
+                said=said,
+                cancelled=run.until_cancelled(),
+            )
+            status = "cancelled" if cancelled else "finished"
+            await run.end(status, message="trainer runs cancel" if cancelled else "")
     finally:
         await hosted.close()
         run.close()
@@ -267,7 +266,10 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
     said: "_Said",
     cancelled: Coroutine[None, None, None] | None = None,
 ) -> bool:
-    """Serve until a signal, or until `cancelled` returns; whether that ended it."""
+    """Serve until a signal, or until `cancelled` returns; whether that ended it.
+
+    A second Ctrl-C ends the process as usual, also where the store is held.
+    """
     from longhaul_trainer.gateway.episode import CallRules
     from longhaul_trainer.programs.by_hand import GatewayByHand
 
@@ -284,7 +286,15 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
         on_end=said.ended,
     )
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+
+    def interrupted() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        by_hand.stop()
+        said.ending()
+
+    others = ending_signals()
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    for number in others:
         loop.add_signal_handler(number, by_hand.stop)
     watching: list[asyncio.Task[None]] = []
     if cancelled is not None:
@@ -297,7 +307,7 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
         for task in watching:
             task.cancel()
         ended = await asyncio.gather(*watching, return_exceptions=True)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, *others):
             loop.remove_signal_handler(number)
     for failure in ended:
         if isinstance(failure, Exception):  # the gateway was stopped by it
@@ -322,6 +332,11 @@ class _Said:
                 f"# longest prompt: {rollout.max_prompt_tokens} tokens (rollout.max_prompt_tokens);"
                 f" longest reply: {rollout.max_reply_tokens} (rollout.max_reply_tokens)"
             )
+
+    def ending(self) -> None:
+        self._line(
+            "# ending; another Ctrl-C ends at once, without what the store has not taken yet"
+        )
 
     def opened(self, number: int, environ: Mapping[str, str]) -> None:
         self._line(f"# episode {number} is open: let your agent have these")
