@@ -1,9 +1,12 @@
 """SIGTERM to every process of a run, as Slurm and systemd send it."""
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from longhaul_core.processes import descendants
 from training.launching import (
     SMOKE,
     finish,
@@ -17,6 +20,23 @@ from training.launching import (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 CANCELLED = 130
+
+
+def starts_ray(process: "subprocess.Popen[str]") -> bool:
+    """Whether the first of Ray's own processes is there."""
+    names = [Path(f"/proc/{pid}/comm") for pid in descendants(process.pid)]
+    return any(name.exists() and "gcs_server" in name.read_text() for name in names)
+
+
+def test_a_run_that_is_terminated_while_ray_starts_ends_as_cancelled(tmp_path: Path) -> None:
+    process = trainer(tmp_path, "train", str(SMOKE), cold=True)
+    wait_until(process, lambda: starts_ray(process), every=0.005)
+    process.send_signal(signal.SIGTERM)
+    ended = finish(process, tmp_path, limit_seconds=120)
+
+    assert ended.returncode == CANCELLED, ended.output
+    assert "Traceback" not in ended.output
+    wait_for_the_dead(tmp_path)
 
 
 def test_a_run_whose_processes_are_all_terminated_is_stored_as_cancelled_and_goes_on(

@@ -95,15 +95,28 @@ def test_a_stage_that_outlasts_its_own_limit_ends_the_run_with_the_setting_that_
     assert progress.deadline_missed.endswith("raise trainer.stage_limit_seconds.weight_sync")
 
 
-def test_sigterm_cancels_a_run_and_a_second_one_changes_nothing(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_cancels_a_run_and_a_second_one_changes_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    before = signal.getsignal(number)
     with RunProgress(StageClock(), config=short_stages(), log_folder=tmp_path) as progress:
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        assert progress.cancelled_by == "SIGTERM"
+            signal.raise_signal(number)
+        signal.raise_signal(number)
+        assert progress.cancelled_by == number.name
         assert progress.terminated
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+
+
+def test_under_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with RunProgress(StageClock(), config=short_stages(), log_folder=tmp_path) as progress:
+            signal.raise_signal(signal.SIGHUP)
+            assert not progress.terminated
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
 
 
 def test_sigterm_hinders_no_run_that_is_ending_but_a_stage_that_takes_too_long_does(

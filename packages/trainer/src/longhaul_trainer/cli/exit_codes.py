@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     STORE = 4
     """The trajectory store refused."""
     CANCELLED = 130
-    """By Ctrl-C, SIGTERM or `trainer runs cancel`; a training can be resumed."""
+    """By Ctrl-C, SIGTERM, SIGHUP or `trainer runs cancel`; a training can be resumed."""
 
 
 EXIT_CODE_HELP = (

@@ -72,7 +72,7 @@ def run_training(
         make_trainer: Replaces the trainer, for tests that plant a fault.
 
     Returns:
-        How it ended: finished, or cancelled by Ctrl-C, SIGTERM or from another terminal.
+        How it ended: finished, or cancelled by Ctrl-C, SIGTERM, SIGHUP or from another terminal.
 
     Raises:
         ConfigError: If the run's checkpoints are no place to go on from. A run that wrote no
@@ -173,6 +173,19 @@ class RunEnding(NamedTuple):
 
 
 @contextmanager
+def _exit_as_interrupt() -> Generator[None]:
+    """While Ray starts, SIGTERM exits by a handler of Ray's; take it for what ours raises.
+
+    Raises:
+        KeyboardInterrupt: Instead of SystemExit.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+
+
+@contextmanager
 def _as_sigterm(progress: RunProgress) -> Generator[None]:
     """Take whatever fails after a SIGTERM, which Ray's processes may have had too, for its end.
 
@@ -228,15 +241,15 @@ class _Launch:
             from longhaul_trainer.verl.run_recorder import RunRecorder
 
             import_ahead()
-            stack.enter_context(
-                connected(
-                    self.config,
-                    device=self.device,
-                    python=python,
-                    files=self._files_of_nodes(model),
-                )
+            joining = connected(
+                self.config,
+                device=self.device,
+                python=python,
+                files=self._files_of_nodes(model),
             )
-            progress.hear_sigterm()  # Ray has a handler of its own
+            with _exit_as_interrupt():
+                stack.enter_context(joining)
+                progress.hear_signals()  # Ray has a handler of its own
             run_context = self._run_context()
             context_file = run_context.write(scratch)  # the attempt's number is taken from here on
             recorder = RunRecorder.start(
@@ -253,6 +266,7 @@ class _Launch:
             message, trainer = "", None
             trackers: Trackers | None = None
             failure: BaseException | None = None
+            playing = ExitStack()
             try:
                 with _as_sigterm(progress):
                     trackers = self._start_trackers(run_context)
@@ -265,12 +279,15 @@ class _Launch:
                     )
                     # It ends after the run's end is stored: without Ray that takes its time.
                     stack.enter_context(self._transfer_queue(trainer))
+                    # An episode that outlives a cancelled run's Ray would start another one by its
+                    # next call.
+                    stack.enter_context(playing)
                     self.stages.enter("loading the model", training_step=self.first_step)
                     trainer.init()
                     if self.serve is not None:
                         self._serve(self.serve, trainer, run_context, recorder, progress)
                     else:
-                        self._train(trainer, stack)
+                        self._train(trainer, playing)
                     status = "finished"
             except KeyboardInterrupt:
                 if progress.deadline_missed:
@@ -286,8 +303,14 @@ class _Launch:
                 raise
             finally:
                 progress.look_away()
-                ending = RunEnding(status, message, failure)
-                self._wind_up(recorder, run_context, trackers, ending, hurry=progress.terminated)
+                try:
+                    if not progress.terminated:
+                        playing.close()  # what was played until now is recorded
+                finally:
+                    ending = RunEnding(status, message, failure)
+                    self._wind_up(
+                        recorder, run_context, trackers, ending, hurry=progress.terminated
+                    )
         keep_models(self.config, self.run, self.checkpoints)
         return self._outcome(trainer, status, message)
 
@@ -410,17 +433,16 @@ class _Launch:
         finally:
             transfer_queue.close()
 
-    def _train(self, trainer: LonghaulTrainer, stack: ExitStack) -> None:
+    def _train(self, trainer: LonghaulTrainer, playing: ExitStack) -> None:
         from longhaul_trainer.verl.manager import create_agent_loops
 
         self.stages.enter("starting the agent loops", training_step=self.first_step)
         agent_loops = create_agent_loops(trainer, self.config, device=self.device)
-        # An episode that outlives a cancelled run's Ray would start another one by its next call.
-        stack.callback(agent_loops.stop)
+        playing.callback(agent_loops.stop)
         if self.evaluates or self.first_step < self.config.num_training_steps:
             trainer.fit(agent_loops)
             if self.config.trainer.mode != "sync":
-                agent_loops.stop()
+                playing.close()
             trainer.wait_for_audit()
             trainer.remove_older_text()
 
@@ -438,14 +460,17 @@ class _Launch:
         try:
             asyncio.run(serve_model(serve, trainer, run_context, recorder, progress.say))
         finally:
-            progress.hear_sigterm()  # a gateway has handlers of its own
+            progress.hear_signals()  # a gateway has handlers of its own
         if progress.cancelled_by:  # a gateway takes the signal for Ctrl-C, which finishes it
             raise KeyboardInterrupt
 
     def _explained(self, error: BaseException, recorder: RunRecorder) -> BaseException:
         """The error, or what to do about it where a disk is full or all episodes failed."""
         if isinstance(error, AllFailedError):
-            recorder.flush()
+            try:
+                recorder.flush()
+            except StoreError:  # whoever ends the recorder gets it again, and adds it to this error
+                return error
             return with_newest_failure(error, store=self.config.store, run_id=self.run.run_id)
         explained = as_full_disk(
             error, run=self.run, config=self.config, doing=self.stages.stage.name

@@ -4,7 +4,8 @@ verl, vLLM and Ray print a great deal, from many processes. While a run goes on,
 process's standard output and error are the file `logs/processes.log` in the run's folder,
 and the terminal belongs to the display. The same thread that draws watches for a request
 to cancel and for stages that outlast their limit: verl waits without a word when one of
-its processes has died. SIGTERM cancels a run, as Ctrl-C does.
+its processes has died. SIGTERM cancels a run, as Ctrl-C does, and so does the end of its
+terminal (SIGHUP), unless `nohup` has it ignored.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from rich.text import Text
 
 from longhaul_core.health import warnings_of
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.ending_signals import ending_signals
 from longhaul_trainer.training.stages import StageClock
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class RunProgress:
         self.deadline_missed = ""
         """Which stage outlasted its limit."""
         self.terminated = False
-        """Whether SIGTERM came; Ray's processes may have had it too."""
+        """Whether SIGTERM or SIGHUP came; Ray's processes may have had it too."""
         self._stages = stages
         self._config = config
         self._log = log_folder / "processes.log"
@@ -91,8 +93,9 @@ class RunProgress:
                 redirect_stderr=False,
             )
             self._live = self._stack.enter_context(live)
-        self._stack.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-        self.hear_sigterm()
+        for number in ending_signals():
+            self._stack.callback(signal.signal, number, signal.getsignal(number))
+        self.hear_signals()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
         self._thread.start()
         return self
@@ -111,20 +114,21 @@ class RunProgress:
         """Read the counts of episodes from `recorder`, and keep the run's heartbeat through it."""
         self._recorder = recorder
 
-    def hear_sigterm(self) -> None:
-        """Have SIGTERM cancel the run; a second one changes nothing.
+    def hear_signals(self) -> None:
+        """Have SIGTERM and SIGHUP cancel the run; a second one changes nothing.
 
         To be called again once Ray is there: its own handler would abort this process after three
         seconds, and GNU `timeout` sends the signal twice.
         """
         self._is_interrupting = False
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        for number in ending_signals():
+            signal.signal(number, self._on_signal)
 
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         own, self._is_interrupting = self._is_interrupting, False
         if not own:
             again, self.terminated = self.terminated, True
-            self.cancelled_by = self.cancelled_by or "SIGTERM"
+            self.cancelled_by = self.cancelled_by or signal.Signals(number).name
             if again or self._is_ending:
                 return
         raise KeyboardInterrupt
@@ -142,7 +146,7 @@ class RunProgress:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def look_away(self) -> None:
-        """Ask the recorder nothing any more: it is about to end, and no SIGTERM hinders it."""
+        """Ask the recorder nothing any more: it is about to end, and no signal hinders it."""
         self._recorder = None
         self._is_ending = True
 
