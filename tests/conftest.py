@@ -33,6 +33,10 @@ settings.load_profile("longhaul")
 
 share_compiled_statements()
 
+# Ray reads it when it is imported. Otherwise each Ray below `uv run` copies this folder, and each of
+# its workers waits for an environment of the copy's own.
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+
 
 TOGETHER = {
     "training": "training",  # one run at a time, and one undisturbed run for many tests
