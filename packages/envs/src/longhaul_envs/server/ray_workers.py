@@ -62,7 +62,8 @@ def join_ray(address: str) -> None:
         reason = str(error).strip().splitlines()[-1]
         raise MachineError(
             f"no Ray cluster at {address!r} can be joined ({reason}); start one by `ray start "
-            "--head`, or name another"
+            "--head`, or name another; one that requires a token gets this machine's by "
+            "RAY_AUTH_MODE=token"
         ) from error
 
 
