@@ -33,8 +33,8 @@ settings.load_profile("longhaul")
 
 share_compiled_statements()
 
-# Ray reads it when it is imported. Otherwise each Ray below `uv run` copies this folder, and each of
-# its workers waits for an environment of the copy's own.
+# Read when Ray is imported: below `uv run` each Ray would copy this folder, and have its workers
+# wait until a copy of the environment is installed for it.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 
