@@ -251,6 +251,30 @@ def test_the_replay_finds_what_the_text_index_finds(page: Page, tmp_path: Path) 
             expect(page.locator(".hits")).to_have_text(many if hits[words] else none)
 
 
+def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/transcript", hold)
+    page.goto(f"{long_chat}/{links.address(links.REPLAY, episode=EPISODE_ID, search='31')}")
+    expect_step(page, 0)
+    page.locator(".trail").get_by_role("link", name="group").click()
+    page.wait_for_url("**/group?*")
+    page.locator(".line .head").last.click()
+    other = f"{EPISODE_ID[:-4]}/1/0"
+    expect_step(page, 0, episode_id=other)
+    assert len(held) == 1
+    with page.expect_response("**/transcript"):
+        held[0].continue_()
+    page.wait_for_timeout(1000)  # longer than an address waits to be written
+    expect_step(page, 0, episode_id=other)
+    expect_address(page, f"episode={other.replace('/', '%2F')}")
+    assert page.evaluate(LIT) == []
+    page.unroute("**/transcript")
+
+
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A viewer over a store that was written before entropies were kept."""

@@ -1362,7 +1362,7 @@ class Replay {
     } catch (error) {
       return says(error.message)
     }
-    if (this.wanted !== wanted || episode !== this.episode) return
+    if (this.wanted !== wanted || episode !== this.episode || this.closed) return
     const has = (step, phrase) => step.some((terms) => terms.some((_, number) => standsAt(phrase, terms, number)))
     this.matches = phrases.length ? [...steps.keys()].filter((index) => phrases.every((phrase) => has(steps[index], phrase))) : null
     this.stepButtons.forEach((button, step) => button.classList.toggle("match", Boolean(this.matches?.includes(step))))
@@ -1374,7 +1374,7 @@ class Replay {
 
   /** Light the words that are looked for, wherever they are drawn; no element changes for it. */
   light() {
-    if (!globalThis.CSS?.highlights) return
+    if (!globalThis.CSS?.highlights || this.closed) return
     cancelAnimationFrame(this.lighting)
     this.lighting = requestAnimationFrame(() => {
       const phrases = sought(this.wanted)
