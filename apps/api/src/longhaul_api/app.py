@@ -18,6 +18,7 @@ from longhaul_api.metrics import routes as metrics
 from longhaul_api.openapi import TAGS, describe
 from longhaul_api.reference import add_reference_page
 from longhaul_api.replay import routes as replay
+from longhaul_api.replay.answers import CODE, code_version
 from longhaul_api.runs import routes as runs
 from longhaul_api.search import routes as search
 from longhaul_api.settings import ApiSettings
@@ -67,6 +68,7 @@ def create_app(engine: Engine, settings: ApiSettings) -> FastAPI:
     )
     app.state.engine = engine
     app.state.sql_store = settings.sql_store
+    app.state.code_version = code_version(CODE)  # an update may change the files later
     app.add_middleware(ETags)
     app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED, compresslevel=5)
     app.add_middleware(HeadAsGet)
