@@ -17,11 +17,18 @@ from apps.conftest import HOSTILE, ProgramStore, SampleStore
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
 from longhaul_core.store import StoreWriter, maintenance, open_store
 from longhaul_core.store.queries import search_steps
+from longhaul_core.store.retention import Retention
 from longhaul_core.store.search_terms import query_phrases
 from longhaul_core.types import Message, Observation, ToolCall
 from longhaul_viewer import links
 from steps import with_call
-from store_samples import first_reply, make_record, make_trajectory, run_started
+from store_samples import (
+    first_reply,
+    make_decisions,
+    make_record,
+    make_trajectory,
+    run_started,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -520,6 +527,50 @@ def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
     expect(page.locator(".step")).to_contain_text("No tokens recorded")
     page.keyboard.press("End")
     expect(page.locator(".step")).to_contain_text("No model chose the action")
+
+
+def write_what_was_removed(url: str) -> list[str]:
+    """Episodes of replies without text, of which a run dropped tokens or kept numbers alone."""
+    look = ToolCall(id="a", name="look", arguments="{}")
+    made = make_trajectory(rewards=(0.0, 0.0))
+    first, second = made.steps
+    steps = (with_call(first, reply=""), with_call(second, reply="", tool_calls=(look,)))
+    records = [
+        make_record(replace(made, steps=steps), run_id=run_id) for run_id in ("tokens", "text")
+    ]
+    with StoreWriter(url) as writer:
+        for record in records:
+            writer.write([run_started(record.run_id), record, *make_decisions([record])])
+    engine = open_store(url)
+    maintenance.drop_tokens(engine, run_id="tokens", force=True)
+    Retention(engine, run_id="text", sampled_groups=0).remove_some(up_to=9)
+    engine.dispose()
+    return [record.episode_id for record in records]
+
+
+def test_a_reply_without_text_says_why_and_draws_no_empty_box(page: Page, tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    with ThreadPoolExecutor(1) as writer:
+        pruned, removed = writer.submit(write_what_was_removed, url).result()
+    with running_viewer(url, tmp_path / "log") as viewer:
+        reply, said = page.locator(".step .text.reply"), page.locator(".transcript .wrote")
+        open_replay(page, viewer, pruned, step=0, transcript=1)
+        expect(page.locator(".step")).to_contain_text("Its tokens and logprobs were pruned.")
+        expect(reply).to_have_text("(no text)")
+        expect(said.first).to_have_text("(no text)")
+        page.keyboard.press("End")
+        expect_step(page, 1, episode_id=pruned)
+        expect(page.locator(".step .asks").first).to_contain_text("look")
+        expect(reply).to_have_count(0)
+        expect(said.last).to_be_hidden()
+        open_replay(page, viewer, removed, step=0, transcript=1)
+        expect(page.locator(".step section").nth(1)).to_contain_text(
+            "Removed by the run's retention"
+        )
+        expect(said.first).to_have_text("(removed by the run's retention)")
+        page.goto(f"{viewer}/{links.address(links.COMPARE, left=pruned, right=removed)}")
+        wrote = page.locator(".pair .wrote")
+        expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
 
 
 def test_a_failed_episode_says_why_and_an_unknown_one_what_to_do(

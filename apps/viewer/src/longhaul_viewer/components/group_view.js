@@ -588,7 +588,7 @@ class Group {
       step?.pictures.length > 0 && h("div", { class: "pictures" }, step.pictures.map((each) =>
         h("img", { src: `${this.data.api}/media/${each.content_hash}`, alt: "picture of the observation" }))),
       shown != null ? observed(shown) : h("p", { class: "muted" }, ended ? "No last observation is stored." : "Its text was removed from the store."),
-      ...(step?.calls ?? []).map((call) => h("div", { class: "wrote", dir: "auto" }, call.reply ?? "(removed)",
+      ...(step?.calls ?? []).map((call) => h("div", { class: "wrote", dir: "auto" }, wrote(call),
         call.tool_calls.map((each) => h("div", {}, h("b", {}, each.name), " ", each.arguments)))),
       step && this.did(episode.steps[index]),
     ].filter(Boolean));

@@ -1096,7 +1096,7 @@ class Replay {
     const { tokens } = texts
     if (!tokens) {
       const why = call.num_action_tokens == null ? "No tokens recorded: no engine of this run wrote the reply." : "Its tokens and logprobs were pruned."
-      return this.section("Reply", says, h("div", { class: "text reply", dir: "auto" }, texts.reply), this.toolCalls(texts.tool_calls), h("p", { class: "note" }, why))
+      return this.section("Reply", says, wrote(texts) && h("div", { class: "text reply", dir: "auto" }, wrote(texts)), this.toolCalls(texts.tool_calls), h("p", { class: "note" }, why))
     }
     const known = this.colours(call)
     const colour = known.includes(this.state.colour) ? this.state.colour : known[0]
@@ -1326,7 +1326,7 @@ class Replay {
         // A message that only wraps the observation has nothing new to read.
         call.messages.filter((message) => message.role !== "user" || !seen || !textOf(message).includes(seen)).map((message) =>
           h("details", { class: `said ${message.role}` }, h("summary", {}, `${message.role} · ${many(textOf(message).length, "character")}`), message.reasoning && h("div", { class: "thoughts", dir: "auto" }, message.reasoning), h("div", { dir: "auto" }, textOf(message)), this.toolCalls(message.tool_calls))),
-        h("div", { class: "wrote", dir: "auto" }, (call.purpose !== "act" || call.agent) && h("i", {}, callName(call)), call.reply ?? "(removed)"),
+        h("div", { class: "wrote", dir: "auto" }, (call.purpose !== "act" || call.agent) && h("i", {}, callName(call)), wrote(call)),
         this.toolCalls(call.tool_calls),
       ]))
   }
