@@ -1,6 +1,9 @@
 """The routes of one episode's parts: what they give, and when they give nothing again."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +127,44 @@ def test_what_another_release_answered_is_sent_anew(client: TestClient, tmp_path
     later = tmp_path / "later"
     copied.rename(later)
     assert code_version((API, later)) != code
+
+
+AFTER_AN_UPDATE = """
+import sys
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+import longhaul_core
+from longhaul_api.app import create_app
+from longhaul_api.settings import ApiSettings
+from longhaul_core.store.session import read_only_engine
+
+store, address = sys.argv[1:]
+app = create_app(read_only_engine(store), ApiSettings())
+changed = Path(longhaul_core.__path__[0], "store", "queries", "replay", "texts.py")
+changed.write_bytes(changed.read_bytes() + b"\\n")
+with TestClient(app, base_url="http://127.0.0.1") as client:
+    print(longhaul_core.__path__[0], client.get(address).headers["etag"])
+"""
+
+
+def test_a_server_whose_files_are_updated_goes_on_naming_the_code_that_it_runs(
+    store: str, tmp_path: Path
+) -> None:
+    for package in (API, CORE):
+        shutil.copytree(package, tmp_path / "packages" / package.name)
+    address = f"/episodes/{EPISODE_ID}/texts"
+    told = subprocess.run(
+        [sys.executable, "-c", AFTER_AN_UPDATE, store, address],
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "packages")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    core, tag = told.stdout.split()
+    assert core == str(tmp_path / "packages" / CORE.name)
+    assert tag.strip('"').split("-")[1] == code_version((API, CORE))
 
 
 def test_an_episode_without_credit_has_the_tag_of_its_content_alone(

@@ -55,6 +55,9 @@ def test_a_question_of_the_cookbook_is_answered(sample: SampleStore) -> None:
     assert asked.json()["rows"]
     assert api.get("/sql/cookbook/worst_episodes").status_code == 422
     assert api.get("/sql/cookbook/nothing").status_code == 404
+    unknown = api.get("/sql/cookbook/dropped_by_memory", params={"param": "episode=x"})
+    assert unknown.status_code == 422
+    assert "no episode 'x' in the store" in unknown.json()["detail"]
 
 
 def test_every_column_of_the_schema_can_be_selected(sample: SampleStore) -> None:

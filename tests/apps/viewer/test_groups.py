@@ -454,3 +454,27 @@ def test_two_episodes_are_replayed_beside_each_other(
     with fresh_page(page) as fresh:
         fresh.goto(page.url)
         expect(fresh.locator(".pair")).to_have_attribute("data-step", str(last))
+
+
+@slow
+def test_a_key_goes_on_where_one_of_two_alike_is_over(page: Page, tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    longer = make_trajectory(sample_index=1)
+    shorter = replace(longer, sample_index=0, steps=longer.steps[:-1])
+    records = [make_record(each) for each in (shorter, longer)]
+    ids = [record.episode_id for record in records]
+    write(url, run_started(), *records)
+    with running_viewer(url, tmp_path / "log") as viewer, fresh_page(page) as fresh:
+        asked: list[str] = []
+        fresh.on("request", lambda request: asked.append(request.url))
+        fresh.goto(f"{viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
+        shown = fresh.locator(".pair")
+        expect(shown).to_have_attribute("data-step", "2")  # the first has no such step
+        settle(fresh)
+        fresh.keyboard.press("l")
+        chosen = fresh.locator(".cell.chosen")
+        expect(chosen).to_have_attribute("aria-label", re.compile("^episode B, step 2:"))
+        expect(shown).to_have_attribute("data-step", "2")
+        texts = [address for address in asked if "/texts" in address]
+        assert len(texts) >= 2
+        assert all("tokens=false" in address for address in texts)  # they are not drawn

@@ -5,17 +5,30 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Dialog, Page, Route, ViewportSize, expect
+from sqlalchemy.orm import Session
 
 from apps.browser import running_viewer, write
 from apps.conftest import HOSTILE, ProgramStore, SampleStore
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
-from longhaul_core.store import open_store
+from longhaul_core.store import StoreWriter, maintenance, open_store
+from longhaul_core.store.queries import search_steps
+from longhaul_core.store.retention import Retention
+from longhaul_core.store.search_terms import query_phrases
+from longhaul_core.types import Message, Observation, ToolCall
 from longhaul_viewer import links
-from store_samples import first_reply, make_record, make_trajectory, run_started
+from steps import with_call
+from store_samples import (
+    first_reply,
+    make_decisions,
+    make_record,
+    make_trajectory,
+    run_started,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -130,12 +143,12 @@ def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
     assert any("tokens" in where and not alone for _, where, alone in lit)  # across two spans
 
     page.keyboard.press("/")
-    page.keyboard.type('31: "oom 31" ROOM')  # all of them, in any order; "as they stand"
+    page.keyboard.type('31: "room 31" ROÓM')  # all of them, in any order
     expect(page.locator(".hits")).to_have_text("1 step")
     page.keyboard.press("Enter")
     expect_step(page, 31)
     page.wait_for_function(f"() => ({LIT})().some(([text]) => text === 'Room')")
-    expect_address(page, "search=31%3A+%22oom+31%22+ROOM", "step=31")
+    expect_address(page, "search=31%3A+%22room+31%22+RO%C3%93M", "step=31")
     with other_browser(page) as other:
         other.goto(page.url)
         expect_step(other, 31)
@@ -146,6 +159,127 @@ def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
     page.wait_for_function(f"() => ({LIT})().length === 0")
     expect(page).not_to_have_url(re.compile("search="))
     expect_step(page, 31)
+
+
+SAID = (
+    "the Café is closed, and the sign-in page moved",
+    "cafe\u0301s and categories",
+    "the cat sat on cabinet_3; a half is ½",
+    "sign the page in Straße",
+    "你在厨房里，看到一张地图。",
+    "カードを読む ｶﾞ",
+    "คุณอยู่ในห้องครัว",
+    "부엌에서 지도를 찾았다",
+    "आप रसोई में हैं",
+    "Ты на кухне, Türgriff",
+)
+LOOKED_FOR = {
+    "cafe": {"Café"},
+    "CAFÉ closed": {"Café", "closed"},
+    "cafes": {"cafe\u0301s"},
+    "cat": {"cat"},
+    "sign-in": {"sign-in"},
+    '"sign in"': {"sign-in"},
+    "sign in": {"sign", "in"},
+    "cabinet": {"cabinet"},
+    "½": {"½"},
+    "Page.": {"page"},
+    "straße": {"Straße"},
+    "地图": {"地图"},
+    "厨房 地图": {"厨房", "地图"},
+    "图地": set[str](),
+    "カード": {"カード"},
+    "ガ": {"ｶﾞ"},
+    "ห้องครัว": {"ห้องครัว"},
+    "지도": {"지도"},
+    "रसोई": {"रसोई"},
+    "КУХНЕ turgriff": {"кухне", "Türgriff"},
+    "ca": set[str](),
+    "tegor": set[str](),
+    "door": {"door"},
+    '"red door"': {"red door"},
+    "lantern": {"lantern"},
+    "hush": {"hush"},
+    "arguments look": {"look"},
+    '"red the"': set[str](),
+    "«»": set[str](),
+}
+"""What a person types, and what of it is lit at the steps that have it."""
+
+
+def write_sayings(url: str) -> tuple[str, dict[str, list[int]]]:
+    """An episode of steps that say all that, and the steps that the text index finds by them."""
+    made = make_trajectory(rewards=(0.0,) * (len(SAID) + 1))
+    *spoken, last = (
+        replace(with_call(step, reply="r", messages=()), observation=Observation(text=said))
+        for step, said in zip(made.steps, (*SAID, "behind the red"), strict=True)
+    )
+    look = ToolCall(id="a", name="look", arguments='{"at": "lantern"}')
+    thought = Message(role="assistant", content="", reasoning="hush", tool_calls=(look,))
+    last = with_call(last, reply="the red door", messages=(thought,))
+    record = make_record(replace(made, steps=(*spoken, last)))
+    with StoreWriter(url) as writer:
+        writer.write([run_started(), record])
+    engine = open_store(url)
+    maintenance.index_text(engine)
+    with Session(engine) as session:
+        hits = {
+            words: sorted(hit.step_index for hit in search_steps(session, words=words).rows)
+            for words in LOOKED_FOR
+        }
+    engine.dispose()
+    return record.episode_id, hits
+
+
+def test_the_replay_finds_what_the_text_index_finds(page: Page, tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    with ThreadPoolExecutor(1) as writer:
+        episode_id, hits = writer.submit(write_sayings, url).result()
+    assert {words for words, steps in hits.items() if not steps} == {
+        words for words, lit in LOOKED_FOR.items() if not lit
+    }
+    with running_viewer(url, tmp_path / "log") as viewer:
+        address = links.address(links.REPLAY, episode=episode_id, search="turgriff", transcript=1)
+        page.goto(f"{viewer}/{address}")
+        expect_step(page, len(SAID) - 1, episode_id=episode_id)
+        drawn = page.locator(".replay").element_handle()
+        for words, lit in LOOKED_FOR.items():
+            page.get_by_role("searchbox").fill(words)
+            page.wait_for_function(
+                f"""([drawn, steps, lit]) => JSON.stringify([steps, lit]) === JSON.stringify([
+                    [...drawn.querySelectorAll(".tick")].flatMap(
+                        (tick, step) => (tick.matches(".match") ? [step] : [])),
+                    [...new Set(({LIT})().map(([text]) => text))].sort(),
+                ])""",
+                arg=[drawn, hits[words], sorted(lit)],
+            )
+            many = f"{len(hits[words])} step" + "s" * (len(hits[words]) != 1)
+            none = "nowhere" if query_phrases(words) else ""
+            expect(page.locator(".hits")).to_have_text(many if hits[words] else none)
+
+
+def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/transcript", hold)
+    page.goto(f"{long_chat}/{links.address(links.REPLAY, episode=EPISODE_ID, search='31')}")
+    expect_step(page, 0)
+    page.locator(".trail").get_by_role("link", name="group").click()
+    page.wait_for_url("**/group?*")
+    page.locator(".line .head").last.click()
+    other = f"{EPISODE_ID[:-4]}/1/0"
+    expect_step(page, 0, episode_id=other)
+    assert len(held) == 1
+    with page.expect_response("**/transcript"):
+        held[0].continue_()
+    page.wait_for_timeout(1000)  # longer than an address waits to be written
+    expect_step(page, 0, episode_id=other)
+    expect_address(page, f"episode={other.replace('/', '%2F')}")
+    assert page.evaluate(LIT) == []
+    page.unroute("**/transcript")
 
 
 @pytest.fixture(scope="module")
@@ -393,6 +527,50 @@ def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
     expect(page.locator(".step")).to_contain_text("No tokens recorded")
     page.keyboard.press("End")
     expect(page.locator(".step")).to_contain_text("No model chose the action")
+
+
+def write_what_was_removed(url: str) -> list[str]:
+    """Episodes of replies without text, of which a run dropped tokens or kept numbers alone."""
+    look = ToolCall(id="a", name="look", arguments="{}")
+    made = make_trajectory(rewards=(0.0, 0.0))
+    first, second = made.steps
+    steps = (with_call(first, reply=""), with_call(second, reply="", tool_calls=(look,)))
+    records = [
+        make_record(replace(made, steps=steps), run_id=run_id) for run_id in ("tokens", "text")
+    ]
+    with StoreWriter(url) as writer:
+        for record in records:
+            writer.write([run_started(record.run_id), record, *make_decisions([record])])
+    engine = open_store(url)
+    maintenance.drop_tokens(engine, run_id="tokens", force=True)
+    Retention(engine, run_id="text", sampled_groups=0).remove_some(up_to=9)
+    engine.dispose()
+    return [record.episode_id for record in records]
+
+
+def test_a_reply_without_text_says_why_and_draws_no_empty_box(page: Page, tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    with ThreadPoolExecutor(1) as writer:
+        pruned, removed = writer.submit(write_what_was_removed, url).result()
+    with running_viewer(url, tmp_path / "log") as viewer:
+        reply, said = page.locator(".step .text.reply"), page.locator(".transcript .wrote")
+        open_replay(page, viewer, pruned, step=0, transcript=1)
+        expect(page.locator(".step")).to_contain_text("Its tokens and logprobs were pruned.")
+        expect(reply).to_have_text("(no text)")
+        expect(said.first).to_have_text("(no text)")
+        page.keyboard.press("End")
+        expect_step(page, 1, episode_id=pruned)
+        expect(page.locator(".step .asks").first).to_contain_text("look")
+        expect(reply).to_have_count(0)
+        expect(said.last).to_be_hidden()
+        open_replay(page, viewer, removed, step=0, transcript=1)
+        expect(page.locator(".step section").nth(1)).to_contain_text(
+            "Removed by the run's retention"
+        )
+        expect(said.first).to_have_text("(removed by the run's retention)")
+        page.goto(f"{viewer}/{links.address(links.COMPARE, left=pruned, right=removed)}")
+        wrote = page.locator(".pair .wrote")
+        expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
 
 
 def test_a_failed_episode_says_why_and_an_unknown_one_what_to_do(

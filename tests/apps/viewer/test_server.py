@@ -1,10 +1,11 @@
 """One server for pages and API: on this machine alone, for this machine's pages alone."""
 
+import gzip
 import json
 import socket
 from http.client import HTTPConnection
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -47,6 +48,19 @@ def test_the_api_answers_beside_the_pages(viewer: str, sample: SampleStore) -> N
     status, body = get(viewer, f"/api/episodes/{quote(episode_id)}")
     assert (status, json.loads(body)["summary"]["episode_id"]) == (200, episode_id)
     assert get(viewer, "/api/runs/none")[0] == 404
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+def test_large_answers_of_the_api_are_compressed_once(viewer: str, coding: str) -> None:
+    asked = Request(f"{viewer}/api/openapi.json", headers={"Accept-Encoding": coding})
+    with urlopen(asked, timeout=10) as answer:
+        body = answer.read()
+    assert answer.headers.get_all("Vary") == ["Accept-Encoding"]
+    if coding == "gzip":
+        assert answer.headers["Content-Encoding"] == "gzip"
+        body = gzip.decompress(body)
+    assert json.loads(body)["info"]["version"] == "1"
 
 
 @pytest.mark.slow

@@ -605,15 +605,40 @@ def test_a_run_is_named_as_people_name_it(box: Box) -> None:
         ({"run": "third"}, "no run 'third' in the store; it holds second, first"),
         ({"run": "first", "other": "nope"}, "no run 'nope'"),
         ({"run": "third", "other": "first", "metric": "a", "more": 1}, "no parameter 'more'"),
+        (
+            {"run": "first", "other": "last", "metric": "actor/entropi"},
+            r"no metric 'actor/entropi' in the run first; did you mean actor/entropy\?",
+        ),
+        (
+            {"run": "first", "other": "last", "metric": "it's"},
+            'no metric "it\'s" in the run first$',
+        ),
+        ({"episode": "first/9"}, "no episode 'first/9' in the store"),
+        ({"episode": "it's"}, 'no episode "it\'s" in the store'),
     ],
 )
-def test_a_run_that_is_not_there_is_said(
+def test_what_is_named_and_is_not_there_is_said(
     box: Box, values: dict[str, str | int], message: str
 ) -> None:
     name = "metric_of_two_runs" if "other" in values else "worst_episodes"
     given = {"metric": "a"} | values if "other" in values else values
     with pytest.raises(QueryError, match=message):
-        ask_question(box.url, question(name), given, limits=QueryLimits())
+        ask_question(
+            box.url,
+            question("dropped_by_memory" if "episode" in values else name),
+            given,
+            limits=QueryLimits(),
+        )
+
+
+def test_an_episode_and_a_metric_that_are_there_are_asked_about(box: Box) -> None:
+    longest = max(box.world.of("first"), key=lambda one: len(one.outcome.steps))
+    given = {
+        "dropped_by_memory": {"episode": longest.episode_id},
+        "metric_of_two_runs": {"run": "first", "other": "last", "metric": "actor/entropy"},
+    }
+    for name, values in given.items():
+        assert ask_question(box.url, question(name), values, limits=QueryLimits()).rows
 
 
 def comparable(row: Row) -> str:

@@ -102,6 +102,10 @@ def test_a_question_of_the_cookbook_is_answered(
         (("--cookbook", "best_steps", "--param", "run"), "NAME=VALUE, got 'run'"),
         (("SELECT 1", "--param", "run=x"), "--param is for a question"),
         (("--cookbook", "worst_episodes", "--param", "run=x"), "no run 'x' in the store; it holds"),
+        (
+            ("--cookbook", "dropped_by_memory", "--param", "episode=x"),
+            "no episode 'x' in the store",
+        ),
         (("SELECT 1", "--output", "a.xls"), "no format goes by the ending"),
         (("SELECT 1", "--format", "json", "--for-spreadsheets"), "is about csv"),
         (("--saved", "none of that name"), "no saved query"),

@@ -18,6 +18,7 @@ from longhaul_api.metrics import routes as metrics
 from longhaul_api.openapi import TAGS, describe
 from longhaul_api.reference import add_reference_page
 from longhaul_api.replay import routes as replay
+from longhaul_api.replay.answers import CODE, code_version
 from longhaul_api.runs import routes as runs
 from longhaul_api.search import routes as search
 from longhaul_api.settings import ApiSettings
@@ -47,12 +48,13 @@ SMALLEST_COMPRESSED = 1_000
 """Bytes; less is as small as its compressed form."""
 
 
-def create_app(engine: Engine, settings: ApiSettings) -> FastAPI:
+def create_app(engine: Engine, settings: ApiSettings, *, compress: bool = True) -> FastAPI:
     """Assemble the API over an open store.
 
     Args:
         engine: Read by every request; a read-only one keeps even a defect from writing.
         settings: Whom to answer.
+        compress: False leaves that to a server that this is a part of.
     """
     app = FastAPI(
         title="Longhaul trajectory store",
@@ -67,8 +69,10 @@ def create_app(engine: Engine, settings: ApiSettings) -> FastAPI:
     )
     app.state.engine = engine
     app.state.sql_store = settings.sql_store
+    app.state.code_version = code_version(CODE)  # an update may change the files later
     app.add_middleware(ETags)
-    app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED, compresslevel=5)
+    if compress:
+        app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED, compresslevel=5)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, settings=settings)
     add_error_handlers(app)

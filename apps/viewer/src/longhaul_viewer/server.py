@@ -58,7 +58,7 @@ def create_server(store: str, *, port: int) -> st.App:
     return st.App(
         SCRIPT,
         routes=[
-            Mount(API_PATH, create_app(engine, settings)),
+            Mount(API_PATH, create_app(engine, settings, compress=False)),  # Streamlit does
             Route(PLOTLY_PATH, _plotly),
         ],
         middleware=[Middleware(Guard, settings=settings)],

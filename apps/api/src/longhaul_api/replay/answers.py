@@ -21,7 +21,7 @@ import longhaul_core
 from longhaul_api.dependencies import Store
 from longhaul_core.store.queries import replay
 
-__all__ = ["NOT_MODIFIED", "answered", "code_version"]
+__all__ = ["CODE", "NOT_MODIFIED", "answered", "code_version"]
 
 _HEADERS = {"Cache-Control": "private, no-cache"}
 """To be kept by a browser, and asked about each time."""
@@ -31,7 +31,8 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 }
 
 
-_PACKAGES = tuple(Path(package.__path__[0]) for package in (longhaul_api, longhaul_core))
+CODE = tuple(Path(package.__path__[0]) for package in (longhaul_api, longhaul_core))
+"""Folders of the code that answers."""
 _building = Lock()
 """One adapter at a time: pydantic parses docstrings, and ast.parse of 3.11 fails in two threads."""
 
@@ -63,7 +64,7 @@ def answered(
         version = replay.outline_version(session, episode_id=episode_id)
         headers = dict(_HEADERS)
         if version is not None:
-            headers["ETag"] = f'"{version}-{code_version(_PACKAGES)}"'
+            headers["ETag"] = f'"{version}-{request.app.state.code_version}"'
             if headers["ETag"] in request.headers.get("if-none-match", ""):
                 return Response(status_code=304, headers=headers)
         found = read(session)
@@ -73,7 +74,6 @@ def answered(
     return Response(body, media_type="application/json", headers=headers)
 
 
-@cache
 def code_version(packages: tuple[Path, ...]) -> str:
     """A name for the Python code of these folders: another one for each change of it."""
     digest = hashlib.blake2b(digest_size=8)

@@ -354,8 +354,8 @@ class Group {
     let place = chosen ? this.byId.get(chosen.episode.id).place + down : 0;
     const at = chosen?.step.index ?? (this.data.api ? this.stepBeside() : -1);
     // Of two that stand beside each other one may be over.
-    const goesOn = (row) => this.data.episodes[row]?.steps.length > at + 1;
-    if (this.data.api && right > 0 && !goesOn(place) && goesOn(1 - place)) place = 1 - place;
+    const length = (row) => this.data.episodes[row]?.steps.length ?? 0;
+    if (this.data.api && right > 0 && length(place) <= at + 1 && length(place) < length(1 - place)) place = 1 - place;
     const episode = this.data.episodes[place];
     if (!episode?.steps.length) return;
     const found = this.cells.get(`${place}.${Math.min(episode.steps.length - 1, Math.max(0, at + right))}`);
@@ -588,7 +588,7 @@ class Group {
       step?.pictures.length > 0 && h("div", { class: "pictures" }, step.pictures.map((each) =>
         h("img", { src: `${this.data.api}/media/${each.content_hash}`, alt: "picture of the observation" }))),
       shown != null ? observed(shown) : h("p", { class: "muted" }, ended ? "No last observation is stored." : "Its text was removed from the store."),
-      ...(step?.calls ?? []).map((call) => h("div", { class: "wrote", dir: "auto" }, call.reply ?? "(removed)",
+      ...(step?.calls ?? []).map((call) => h("div", { class: "wrote", dir: "auto" }, wrote(call),
         call.tool_calls.map((each) => h("div", {}, h("b", {}, each.name), " ", each.arguments)))),
       step && this.did(episode.steps[index]),
     ].filter(Boolean));
@@ -603,7 +603,7 @@ class Group {
   /* The texts of a step and of those near it, each read once. */
   async texts(episode, index) {
     const from = Math.max(0, index - (index % CHUNK_STEPS));
-    const address = `${this.data.api}/episodes/${episode.id.split("/").map(encodeURIComponent).join("/")}/texts?from=${from}&to=${from + CHUNK_STEPS}`;
+    const address = `${this.data.api}/episodes/${episode.id.split("/").map(encodeURIComponent).join("/")}/texts?from=${from}&to=${from + CHUNK_STEPS}&tokens=false`;
     this.known ??= new Map();
     if (!this.known.has(address)) {
       this.known.set(address, read(address));

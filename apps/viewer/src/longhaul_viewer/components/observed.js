@@ -28,6 +28,10 @@ async function read(from) {
   throw new Error(problem?.detail ?? `The server answered ${answer.status} for ${from}.`)
 }
 
+/** The text that a call wrote, or why there is none. */
+const wrote = ({ reply, tool_calls }) =>
+  reply == null ? "(removed by the run's retention)" : reply || (tool_calls.length ? "" : "(no text)")
+
 const SQUARES = {
   "#": "wall", "@": "me", P: "me", A: "me", $: "box", X: "box", ".": "target", O: "target", G: "target",
   "*": "done", "√": "done", "+": "done", _: "floor", " ": "floor", "-": "floor",

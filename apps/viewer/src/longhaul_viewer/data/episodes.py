@@ -138,7 +138,7 @@ def bars(wanted: EpisodeQuery, column: HistogramColumn) -> list[HistogramBar]:
 
 
 def waiting_for_index() -> int:
-    """How many steps of the store are not in the text index yet."""
+    """How many steps of the store are not in the text index yet, at most."""
     with reading() as session:
         return queries.search_progress(session).num_waiting
 

@@ -94,10 +94,11 @@ def behind() -> str:
     waiting = episodes_data.waiting_for_index()
     if not waiting:
         return ""
-    steps = "1 step of the store is" if waiting == 1 else f"{waiting:,} steps of the store are"
+    # Numbers that were given to no step, or whose step is gone, lie between; the newest has one.
+    steps = "1 step" if waiting == 1 else f"up to {waiting:,} steps"
     return (
-        f"The text of {steps} not in the index yet, and is not found: a run indexes its own while "
-        "it plays, Storage › Index text what is left."
+        f"The text of {steps} of the store is not in the index yet, and is not found: a run "
+        "indexes its own while it plays, Storage › Index text what is left."
     )
 
 

@@ -208,7 +208,7 @@ def value_of(asked: Question, name: str) -> str:
     """What the reader wants for a parameter; the runs of the store are offered."""
     parameter = next(one for one in asked.parameters if one.name == name)
     key = f"sql_{asked.name}_{name}"
-    if parameter.is_run:
+    if parameter.names == "run":
         runs = curves.run_ids()
         place = min(1 if name == "other" else 0, len(runs) - 1)
         return str(

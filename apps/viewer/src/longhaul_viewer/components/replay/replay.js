@@ -162,6 +162,13 @@ class Episode {
     return this.read
   }
 
+  /** The terms of each step, for a search. */
+  async terms() {
+    const steps = await this.transcript()
+    this.said ??= steps.map(saidIn)
+    return this.said
+  }
+
   picture(hash) {
     return `${this.api}/media/${hash}`
   }
@@ -262,9 +269,38 @@ class TokenView {
   }
 }
 
-/** What each word of a search is found by, and each "phrase". */
-const sought = (wanted) => [...wanted.matchAll(/"([^"]+)"|[^\s"]+/g)].map((match) =>
-  new RegExp((match[1] ?? match[0]).replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"), "giu"))
+// ---------------------------------------------------------------- words that are looked for
+
+/* Terms as the text index has them, by `longhaul_core/store/search_terms.py`: words in lower case without
+ * accents, other signs between them; each character of a script without spaces is a term by itself. */
+const WITHOUT_SPACES =
+  "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u2e80-\\u2fdf\\u3005-\\u3007\\u3021-\\u3029\\u3040-\\u30ff" +
+  "\\u3105-\\u312f\\u3131-\\u318f\\u31a0-\\u31bf\\u31f0-\\u31ff\\u3400-\\u4dbf\\u4e00-\\u9fff\\ua960-\\ua97f" +
+  "\\uac00-\\ud7ff\\uf900-\\ufaff\\u{20000}-\\u{3ffff}"
+const ACCENT = "[\\u0300-\\u036f]"
+const TERM = new RegExp(
+  `(?=[\\p{L}\\p{N}])[${WITHOUT_SPACES}]${ACCENT}*|(?:(?![${WITHOUT_SPACES}])[\\p{L}\\p{N}]${ACCENT}*)+`, "gu")
+const ACCENTS = new RegExp(ACCENT, "g")
+
+const plain = (text) => text.normalize("NFKD").replace(ACCENTS, "").normalize("NFC").toLowerCase()
+const termsOf = (text) => plain(text).match(TERM) ?? []
+
+/** What a person typed: each word, or "phrase", as terms that follow each other. */
+const sought = (wanted) =>
+  [...wanted.matchAll(/"([^"]*)"|\S+/g)].map((match) => termsOf(match[1] ?? match[0])).filter((phrase) => phrase.length)
+
+/** Whether the phrase begins with the term of this number. */
+const standsAt = (phrase, terms, number) => phrase.every((term, place) => terms[number + place] === term)
+
+/** The terms of each text of a step of the transcript; no phrase goes from one text into another. */
+const saidIn = (step) => [
+  step.observation,
+  step.action,
+  step.calls.flatMap((call) => [call.reply, asksOf(call)]).join("\n"),
+  step.calls.flatMap((call) => call.messages.flatMap((message) => [textOf(message), asksOf(message), message.reasoning])).join("\n"),
+].map((text) => termsOf(text ?? ""))
+
+const asksOf = ({ tool_calls }) => (tool_calls.length ? JSON.stringify(tool_calls) : "")
 
 /** Class of a value between thresholds, so many on either side. */
 const level = (value, thresholds) => thresholds.filter((threshold) => value >= threshold).length
@@ -1060,7 +1096,7 @@ class Replay {
     const { tokens } = texts
     if (!tokens) {
       const why = call.num_action_tokens == null ? "No tokens recorded: no engine of this run wrote the reply." : "Its tokens and logprobs were pruned."
-      return this.section("Reply", says, h("div", { class: "text reply", dir: "auto" }, texts.reply), this.toolCalls(texts.tool_calls), h("p", { class: "note" }, why))
+      return this.section("Reply", says, wrote(texts) && h("div", { class: "text reply", dir: "auto" }, wrote(texts)), this.toolCalls(texts.tool_calls), h("p", { class: "note" }, why))
     }
     const known = this.colours(call)
     const colour = known.includes(this.state.colour) ? this.state.colour : known[0]
@@ -1289,8 +1325,8 @@ class Replay {
       step.calls.map((call) => [
         // A message that only wraps the observation has nothing new to read.
         call.messages.filter((message) => message.role !== "user" || !seen || !textOf(message).includes(seen)).map((message) =>
-          h("details", { class: `said ${message.role}` }, h("summary", {}, `${message.role} · ${many(textOf(message).length, "character")}`), h("div", { dir: "auto" }, textOf(message)), this.toolCalls(message.tool_calls))),
-        h("div", { class: "wrote", dir: "auto" }, (call.purpose !== "act" || call.agent) && h("i", {}, callName(call)), call.reply ?? "(removed)"),
+          h("details", { class: `said ${message.role}` }, h("summary", {}, `${message.role} · ${many(textOf(message).length, "character")}`), message.reasoning && h("div", { class: "thoughts", dir: "auto" }, message.reasoning), h("div", { dir: "auto" }, textOf(message)), this.toolCalls(message.tool_calls))),
+        h("div", { class: "wrote", dir: "auto" }, (call.purpose !== "act" || call.agent) && h("i", {}, callName(call)), wrote(call)),
         this.toolCalls(call.tool_calls),
       ]))
   }
@@ -1318,18 +1354,17 @@ class Replay {
     this.wanted = wanted
     const { episode } = this
     const from = this.state.step
-    const parts = sought(wanted)
+    const phrases = sought(wanted)
     const says = (text) => (this.controls.querySelector(".hits").textContent = text)
     let steps = []
     try {
-      if (parts.length) steps = await episode.transcript()
+      if (phrases.length) steps = await episode.terms()
     } catch (error) {
       return says(error.message)
     }
-    if (this.wanted !== wanted || episode !== this.episode) return
-    const said = (step) => [step.observation, step.action, ...step.calls.flatMap((call) => [call.reply, ...call.messages.map(textOf)])]
-    const has = (step, part) => said(step).some((text) => text != null && text.search(part) >= 0)
-    this.matches = parts.length ? steps.filter((step) => parts.every((part) => has(step, part))).map((step) => step.step_index) : null
+    if (this.wanted !== wanted || episode !== this.episode || this.closed) return
+    const has = (step, phrase) => step.some((terms) => terms.some((_, number) => standsAt(phrase, terms, number)))
+    this.matches = phrases.length ? [...steps.keys()].filter((index) => phrases.every((phrase) => has(steps[index], phrase))) : null
     this.stepButtons.forEach((button, step) => button.classList.toggle("match", Boolean(this.matches?.includes(step))))
     this.markTranscript()
     this.light()
@@ -1339,11 +1374,11 @@ class Replay {
 
   /** Light the words that are looked for, wherever they are drawn; no element changes for it. */
   light() {
-    if (!globalThis.CSS?.highlights) return
+    if (!globalThis.CSS?.highlights || this.closed) return
     cancelAnimationFrame(this.lighting)
     this.lighting = requestAnimationFrame(() => {
-      const parts = sought(this.wanted)
-      const ranges = parts.length ? [this.stepPane, this.transcriptPane].flatMap((pane) => blocksOf(pane).flatMap((block) => placesIn(block, parts))) : []
+      const phrases = sought(this.wanted)
+      const ranges = phrases.length ? [this.stepPane, this.transcriptPane].flatMap((pane) => blocksOf(pane).flatMap((block) => placesIn(block, phrases))) : []
       CSS.highlights.set("found", new Highlight(...ranges.slice(0, MOST_LIT)))
     })
   }
@@ -1380,22 +1415,22 @@ class Replay {
   }
 }
 
-/** Texts that are read as one, as the tokens of a reply are: the text nodes of each block. */
+/** Texts that are read as one: the text nodes of an element, of a line of an observation, of all tokens of a reply. */
 function blocksOf(pane) {
   const blocks = new Map()
   const walker = document.createTreeWalker(pane, NodeFilter.SHOW_TEXT)
   while (walker.nextNode()) {
     const node = walker.currentNode
     if (node.parentElement.matches(".newline")) continue
-    const block = node.parentElement.closest("div, pre, p, summary, header, article, section, td, th")
+    const block = node.parentElement.closest(".tokens, .observed div:not(.grid)") ?? node.parentElement
     if (!blocks.has(block)) blocks.set(block, [])
     blocks.get(block).push(node)
   }
   return [...blocks.values()]
 }
 
-/** Where the text of these nodes has one of the parts. */
-function placesIn(nodes, parts) {
+/** Where the text of these nodes has one of the phrases. */
+function placesIn(nodes, phrases) {
   const text = nodes.map((node) => node.data).join("")
   const ends = []
   for (const node of nodes) ends.push((ends.at(-1) ?? 0) + node.length)
@@ -1403,10 +1438,14 @@ function placesIn(nodes, parts) {
     const place = ends.findIndex((end) => (opens ? offset < end : offset <= end))
     return [nodes[place], offset - (ends[place - 1] ?? 0)]
   }
-  return parts.flatMap((part) => [...text.matchAll(part)].map((match) => {
+  const places = [...text.matchAll(TERM)].flatMap((match) =>
+    termsOf(match[0]).map((term) => ({ term, first: match.index, last: match.index + match[0].length }))) // ½ has two
+  const terms = places.map((place) => place.term)
+  return phrases.flatMap((phrase) => places.flatMap(({ first }, number) => {
+    if (!standsAt(phrase, terms, number)) return []
     const range = new Range()
-    range.setStart(...at(match.index, true))
-    range.setEnd(...at(match.index + match[0].length, false))
+    range.setStart(...at(first, true))
+    range.setEnd(...at(places[number + phrase.length - 1].last, false))
     return range
   }))
 }

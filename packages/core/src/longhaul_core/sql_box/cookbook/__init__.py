@@ -1,8 +1,8 @@
 """Questions that people ask of a store, each one SELECT for both databases.
 
 Each is a file of this folder: `-- ` lines with the question, notes, and its parameters as
-`-- :name type = default  what it is` (a type is `text`, `integer` or `run`), then the statement, in
-which a parameter is `:name`, as `sqlite3` has it. `asking.py` answers one.
+`-- :name type = default  what it is` (a type is `text`, `integer`, `run`, `episode` or `metric`),
+then the statement, in which a parameter is `:name`, as `sqlite3` has it. `asking.py` answers one.
 """
 
 import re
@@ -10,13 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal, get_args
 
 from longhaul_core.errors import QueryError
 
-__all__ = ["Parameter", "Question", "question", "questions"]
+__all__ = ["Named", "Parameter", "Question", "question", "questions", "quoted"]
+
+Named = Literal["run", "episode", "metric"]
+"""What of the store a parameter may name."""
 
 _PARAMETER = re.compile(
-    r"-- :(?P<name>\w+) (?P<type>text|integer|run)(?: = (?P<default>\S+))?  (?P<description>.+)"
+    rf"-- :(?P<name>\w+) (?P<type>text|integer|{'|'.join(get_args(Named))})"
+    r"(?: = (?P<default>\S+))?  (?P<description>.+)"
 )
 _PLACE = re.compile(r"(?<![:\w]):(\w+)")
 ORDER = (
@@ -58,13 +63,13 @@ class Parameter:
     default: str | None
     """None: it must be given."""
     description: str
-    is_run: bool
-    """It names a run of the store."""
+    names: Named | None
+    """What of the store it names, if anything."""
 
     @property
     def explained(self) -> str:
         """What it is, and how it is said."""
-        said = " Its id, the beginning of just one, or `last`." if self.is_run else ""
+        said = " Its id, the beginning of just one, or `last`." if self.names == "run" else ""
         return f"{self.description}{said}"
 
 
@@ -141,7 +146,7 @@ def _read(name: str) -> Question:
                 type=int if match["type"] == "integer" else str,
                 default=match["default"],
                 description=match["description"],
-                is_run=match["type"] == "run",
+                names=next((each for each in get_args(Named) if each == match["type"]), None),
             )
             for _, match in found
             if match is not None
@@ -150,7 +155,10 @@ def _read(name: str) -> Question:
     )
 
 
+def quoted(text: str) -> str:
+    """A text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _literal(value: str | int, parameter: Parameter) -> str:
-    if parameter.type is int:
-        return str(int(value))
-    return "'" + str(value).replace("'", "''") + "'"
+    return str(int(value)) if parameter.type is int else quoted(str(value))

@@ -1,17 +1,18 @@
-"""Answers a question of the cookbook for somebody who types the name of a run."""
+"""Answers a question of the cookbook, if the store has what its parameters name."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from longhaul_core.errors import ConfigError, QueryError
 from longhaul_core.run_names import pick_run
 from longhaul_core.sql_box.box import QueryResult, run_query
-from longhaul_core.sql_box.cookbook import Question
+from longhaul_core.sql_box.cookbook import Named, Question, quoted
 from longhaul_core.sql_box.limits import QueryLimits
 
 __all__ = ["ask_question"]
 
 _RUNS = "SELECT id FROM runs ORDER BY started_at, id"
-_MOST_RUNS = 100_000
+_MOST_NAMES = 100_000
 
 
 def ask_question(
@@ -27,19 +28,41 @@ def ask_question(
         limits: Of the answer.
 
     Raises:
-        QueryError: A value is missing or wrong, there is no such run, or a limit was reached.
+        QueryError: A value is missing or wrong, there is no such run, episode or metric, or a limit
+            was reached.
         ConfigError, StoreError: As `run_query`.
     """
     asked.filled(values)  # what is missing is said before the store is asked
-    named = [one.name for one in asked.parameters if one.is_run and one.name in values]
-    if named:
-        rows = run_query(store, _RUNS, limits=QueryLimits(rows=_MOST_RUNS)).rows
-        run_ids = [str(row[0]) for row in rows]
+
+    def given(kind: Named) -> dict[str, str]:
+        named = [one.name for one in asked.parameters if one.names == kind]
+        return {name: str(values[name]) for name in named if name in values}
+
+    runs: dict[str, str] = {}
+    if said := given("run"):
+        run_ids = _names(store, _RUNS)
         try:
-            picked = {
-                name: pick_run(str(values[name]), run_ids, place="the store") for name in named
-            }
+            runs = {name: pick_run(run, run_ids, place="the store") for name, run in said.items()}
         except ConfigError as error:
             raise QueryError(str(error)) from error
-        values = {**values, **picked}
-    return run_query(store, asked.filled(values), limits=limits)
+    for episode_id in given("episode").values():
+        if not _names(store, f"SELECT id FROM episodes WHERE id = {quoted(episode_id)}"):
+            raise QueryError(f"no episode {episode_id!r} in the store")
+    for metric in given("metric").values():
+        for run_id in runs.values():
+            _require_metric(store, metric, run_id)
+    return run_query(store, asked.filled({**values, **runs}), limits=limits)
+
+
+def _require_metric(store: str, metric: str, run_id: str) -> None:
+    of_run = f"FROM metrics WHERE run_id = {quoted(run_id)} AND NOT rolled_back"
+    if _names(store, f"SELECT name {of_run} AND name = {quoted(metric)} LIMIT 1"):
+        return
+    near = get_close_matches(metric, _names(store, f"SELECT DISTINCT name {of_run} ORDER BY name"))
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise QueryError(f"no metric {metric!r} in the run {run_id}{meant}")
+
+
+def _names(store: str, sql: str) -> list[str]:
+    rows = run_query(store, sql, limits=QueryLimits(rows=_MOST_NAMES)).rows
+    return [str(row[0]) for row in rows]

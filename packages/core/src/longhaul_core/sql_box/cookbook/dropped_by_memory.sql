@@ -1,7 +1,7 @@
 -- What did the memory drop before an episode's last step?
 -- Messages that an earlier prompt of the episode showed and the last one does not, the newest first. A memory that
 -- writes its whole window into one message drops and adds whole messages; the replay shows their lines.
--- :episode text  The episode.
+-- :episode episode  The episode.
 WITH shown AS (
     SELECT p.step_index, p.role, p.content
     FROM steps s

@@ -2,7 +2,7 @@
 -- At the training steps that both have.
 -- :run run  A run.
 -- :other run  Another run.
--- :metric text  Its name, as in the run's curves.
+-- :metric metric  Its name, as in the run's curves.
 SELECT a.training_step, a.value, b.value AS other_value, b.value - a.value AS difference
 FROM metrics a
 JOIN metrics b ON b.name = a.name AND b.training_step = a.training_step
