@@ -120,6 +120,17 @@ def test_a_mistake_says_where_it_is(page: Page, viewer: str) -> None:
     expect(page.get_by_text("line 1, column 8")).to_be_visible()
 
 
+def test_a_question_about_an_episode_that_is_not_there_is_not_asked(
+    page: Page, viewer: str
+) -> None:
+    page.goto(f"{viewer}/sql")
+    settle(page)
+    choose(page, "A question", "What did the memory drop before an episode's last step?")
+    page.get_by_label("episode: The episode.").fill("nobody's")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_text('no episode "nobody\'s" in the store')).to_be_visible()
+
+
 def test_a_question_is_put_into_the_editor(page: Page, viewer: str, sample: SampleStore) -> None:
     page.goto(f"{viewer}/sql")
     settle(page)

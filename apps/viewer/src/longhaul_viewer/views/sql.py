@@ -195,8 +195,8 @@ def cookbook() -> None:
     asked = st.button("Ask", type="primary", use_container_width=True)
     if asked or st.button("Put into the editor", use_container_width=True):
         try:
-            put(chosen.filled(given))
-        except QueryError as error:
+            put(sql.statement(chosen, given) if asked else chosen.filled(given))
+        except (ConfigError, QueryError, StoreError) as error:
             blocks.html(blocks.alert(str(error)))
             return
         if asked:

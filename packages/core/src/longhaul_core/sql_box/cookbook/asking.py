@@ -9,7 +9,7 @@ from longhaul_core.sql_box.box import QueryResult, run_query
 from longhaul_core.sql_box.cookbook import Named, Question, quoted
 from longhaul_core.sql_box.limits import QueryLimits
 
-__all__ = ["ask_question"]
+__all__ = ["ask_question", "statement_of"]
 
 _RUNS = "SELECT id FROM runs ORDER BY started_at, id"
 _MOST_NAMES = 100_000
@@ -23,13 +23,27 @@ def ask_question(
     Args:
         store: As for `run_query`.
         asked: The question.
-        values: Of its parameters, by name. A run may be named by its id, by the beginning of just
-            one, or as `last`.
+        values: As for `statement_of`.
         limits: Of the answer.
 
     Raises:
-        QueryError: A value is missing or wrong, there is no such run, episode or metric, or a limit
-            was reached.
+        QueryError: As `statement_of`, or a limit was reached.
+        ConfigError, StoreError: As `run_query`.
+    """
+    return run_query(store, statement_of(store, asked, values), limits=limits)
+
+
+def statement_of(store: str, asked: Question, values: Mapping[str, str | int]) -> str:
+    """The statement that answers a question.
+
+    Args:
+        store: As for `run_query`.
+        asked: The question.
+        values: Of its parameters, by name. A run may be named by its id, by the beginning of just
+            one, or as `last`.
+
+    Raises:
+        QueryError: A value is missing or wrong, or there is no such run, episode or metric.
         ConfigError, StoreError: As `run_query`.
     """
     asked.filled(values)  # what is missing is said before the store is asked
@@ -51,7 +65,7 @@ def ask_question(
     for metric in given("metric").values():
         for run_id in runs.values():
             _require_metric(store, metric, run_id)
-    return run_query(store, asked.filled({**values, **runs}), limits=limits)
+    return asked.filled({**values, **runs})
 
 
 def _require_metric(store: str, metric: str, run_id: str) -> None:
