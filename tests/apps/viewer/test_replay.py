@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Dialog, Page, Route, ViewportSize, expect
 
-from apps.browser import running_viewer, write
+from apps.browser import patient_page, running_viewer, write
 from apps.conftest import HOSTILE, ProgramStore, SampleStore
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
 from longhaul_core.store import open_store
@@ -47,7 +47,7 @@ def other_browser(page: Page) -> Page:
     """A page that knows nothing of what was looked at before."""
     browser = page.context.browser
     assert browser is not None
-    return browser.new_page()
+    return patient_page(browser)
 
 
 def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:
