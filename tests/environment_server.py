@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import psutil
 
+from other_processes import children_of, command_of
+
 TESTS = Path(__file__).parent
 TOKEN = "a-token-of-the-tests-alone"
 
@@ -64,13 +66,6 @@ FORK_SERVER = "longhaul_core.gym.supervised"
 """In the command of a fork server, whose children are workers with the same command."""
 
 
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:  # it has ended meanwhile
-        return []
-
-
 @dataclass(kw_only=True)
 class RunningServer:
     """A server that was started."""
@@ -92,8 +87,8 @@ class RunningServer:
         return [
             worker
             for process in self.below()
-            if FORK_SERVER in " ".join(_command(process))
-            for worker in process.children()
+            if FORK_SERVER in command_of(process)
+            for worker in children_of(process)
         ]
 
     def wait_until_ready(self) -> None:
@@ -108,7 +103,7 @@ class RunningServer:
     def stop(self) -> int:
         """Stop it as an operator does; returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 @contextmanager
@@ -156,7 +151,7 @@ def running_server(
     finally:
         process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+            process.wait(60)
         process.kill()
         process.wait()
         process.stdout.close()
@@ -167,12 +162,13 @@ def client_of(server: RunningServer, *, token: str = "", name: str = "") -> http
     headers = {"Longhaul-Client": name} if name else {}
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    return httpx.Client(base_url=server.address, headers=headers, timeout=60)
+    # Certificates, of which there are none here, would be read for as long as a server starts.
+    return httpx.Client(base_url=server.address, headers=headers, timeout=60, verify=False)
 
 
 def num_open_sessions(server: RunningServer) -> int:
     """Sessions that are open, by the server's metrics."""
-    lines = httpx.get(f"{server.address}/metrics").text.splitlines()
+    lines = httpx.get(f"{server.address}/metrics", timeout=60).text.splitlines()
     values = [line.split()[1] for line in lines if line.startswith("longhaul_sessions_open{")]
     assert values
     return int(sum(map(float, values)))

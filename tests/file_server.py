@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content[: len(content) // 2])
             self.wfile.flush()
             self.server.in_the_middle.set()
-            self.server.waits.wait(30)
+            self.server.waits.wait(60)
             return
         self.wfile.write(content)
 

@@ -126,7 +126,7 @@ def client_of(episode: OpenEpisode, *, key: str | None = None) -> httpx.AsyncCli
 def plain_client(base_url: str, *, key: str = "") -> httpx.AsyncClient:
     """A client that reads no certificates, which takes longer than a test."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return httpx.AsyncClient(base_url=base_url, headers=headers, timeout=20, verify=False)
+    return httpx.AsyncClient(base_url=base_url, headers=headers, timeout=120, verify=False)
 
 
 def played(

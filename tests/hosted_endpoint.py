@@ -42,7 +42,7 @@ def hosted_by_gateway(policy: Policy) -> Generator[Hosted]:
             if asyncio.iscoroutine(result):
                 await result
 
-        asyncio.run_coroutine_threadsafe(call(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(call(), loop).result(60)
 
     gateway, environ = Gateway(), dict[str, str]()
     on_loop(gateway.start)

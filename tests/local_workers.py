@@ -24,7 +24,7 @@ def in_event_loop(
     return run
 
 
-async def until(holds: Callable[[], object], *, seconds: float = 15) -> None:
+async def until(holds: Callable[[], object], *, seconds: float = 60) -> None:
     """Wait until something holds that happens elsewhere, in a file or a process."""
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110  it has no event

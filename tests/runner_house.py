@@ -24,7 +24,7 @@ TOKEN = "a-token-of-the-tests-alone"
 WHOLE = "from longhaul_trainer.cli.main import main; main()"
 QUICK = "import typer; from longhaul_trainer.cli.runner import runner; typer.run(runner)"
 """The command without the others, whose imports take longer than an episode."""
-LOST_SECONDS = 2.0
+LOST_SECONDS = 4.0
 
 
 class RunningRunner:
@@ -43,7 +43,7 @@ class RunningRunner:
         """Send it a signal."""
         self.process.send_signal(number)
 
-    def ended(self, seconds: float = 30.0) -> int:
+    def ended(self, seconds: float = 60.0) -> int:
         """Its exit code, once it has ended."""
         return self.process.wait(seconds)
 
@@ -106,12 +106,17 @@ class RemoteHouse(House):
         return await self.play(fault, argument, sample_index=sample_index, **choices)
 
 
-async def until(what: str, holds: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(what: str, holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something of another process holds."""
     until = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < until, f"not within {seconds} s: {what}"
         await asyncio.sleep(0.02)
+
+
+def num_waiting(leases: Leases) -> int:
+    """How many episodes runners wait for."""
+    return len(leases._waiting)  # pyright: ignore[reportPrivateUsage]
 
 
 def waiting_runners(leases: Leases) -> set[str]:

@@ -37,7 +37,7 @@ def running(
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         listening.close()
         assert not thread.is_alive()
 

@@ -1,7 +1,6 @@
 """verl in a test, as a process of a CPU run has it; the environment is put back afterwards."""
 
 import os
-import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import pytest
 
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.verl.variables import prepare_environment
+from ports import free_port
 
 IMPORTS_VERL = [
     pytest.mark.usefixtures("cpu_run"),
@@ -41,12 +41,6 @@ def process_variables() -> Generator[None]:
         os.environ.clear()
         os.environ.update(variables)
         sys.path[:] = path
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextmanager

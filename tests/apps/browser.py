@@ -1,7 +1,6 @@
 """A running viewer and a browser that looks at it, for tests and for screenshots."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,22 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from longhaul_core.store import EpisodeRecord, RunStarted, StoreWriter
+from ports import free_port
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 START_SECONDS = 180
 PATIENCE_MS = 120_000
 """Longest wait for what a page is to show: of a machine that a test shares with many programs."""
 expect.set_options(timeout=PATIENCE_MS)
-
-
-def free_port() -> int:
-    """A port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -48,7 +41,7 @@ def running_viewer(store: str | None, log: Path) -> Generator[str]:
             yield address
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=60)
 
 
 def wait_until_it_answers(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
@@ -63,6 +56,13 @@ def wait_until_it_answers(address: str, process: "subprocess.Popen[bytes]", log:
         except (URLError, TimeoutError, ConnectionError):
             time.sleep(0.2)
     raise AssertionError(f"the server did not start:\n{log.read_text(encoding='utf-8')}")
+
+
+def patient_page(of: Browser | BrowserContext) -> Page:
+    """A page of this, a context of its own where it is a browser; as patient as `browser_page`."""
+    page = of.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    return page
 
 
 @contextmanager

@@ -131,11 +131,14 @@ def test_the_agent_loops_of_a_run_have_its_environments_together() -> None:
     run = run_with(environment=COUNTING | {"num_workers": 5})
     tasks = task_panel(run, Split.VALIDATION).tasks
 
-    async def opened_at_once(agent_loop: AgentLoop) -> int:
+    async def opened_at_once(agent_loop: AgentLoop, wanted: int) -> int:
         """How many environments of the loop are open when no other one can be."""
         environments = RunEnvironments(run, agent_loop=agent_loop)
         opening = [asyncio.create_task(environments(task).open()) for task in tasks]
-        done, waiting = await asyncio.wait(opening, timeout=5)
+        async with asyncio.timeout(120):
+            while sum(one.done() for one in opening) < wanted:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        done, waiting = await asyncio.wait(opening, timeout=2)
         for task in waiting:
             task.cancel()
         await asyncio.wait(opening)
@@ -144,7 +147,7 @@ def test_the_agent_loops_of_a_run_have_its_environments_together() -> None:
 
     async def of_all_loops() -> list[int]:
         loops = [AgentLoop(index=index, of=2) for index in range(2)]
-        return await asyncio.gather(*map(opened_at_once, loops))
+        return await asyncio.gather(*map(opened_at_once, loops, (3, 2)))
 
     assert asyncio.run(of_all_loops()) == [3, 2]
 

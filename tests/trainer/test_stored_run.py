@@ -49,7 +49,7 @@ def test_a_store_that_is_held_is_waited_for(path: Path, caplog: pytest.LogCaptur
         await asyncio.gather(beating, ending)
         run.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
     with Session(read_only_engine(path)) as session:
         assert get_run(session, run_id="run").summary.status == "cancelled"
@@ -68,7 +68,7 @@ def test_a_store_that_is_held_too_long_is_named(
                 await run.write(beat())
         run.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_what_the_store_refuses_is_not_tried_again(
@@ -80,6 +80,6 @@ def test_what_the_store_refuses_is_not_tried_again(
             await run.end("finished")
         run.close()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
     assert "trying again" not in caplog.text

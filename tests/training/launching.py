@@ -150,7 +150,7 @@ def processes_in(folder: Path) -> list[str]:
 
 def wait_for_the_dead(folder: Path) -> None:
     """Nothing that the killed process had started may stay."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while left := processes_in(folder):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)

@@ -51,7 +51,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
         described = MIXTURE.read_text(encoding="utf-8").replace("SERVER", server.address)
         (folder / MIXTURE.name).write_text(described, encoding="utf-8")
         launched = run(folder, "train", MIXTURE.name)
-        assert httpx.get(f"{server.address}/health").json()["status"] == "ready"
+        assert httpx.get(f"{server.address}/health", timeout=60).json()["status"] == "ready"
         assert num_open_sessions(server) == 0
     assert launched.returncode == 0, launched.output
     return launched

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from other_processes import command_of
 from training.faulty_world import ID, KINDS
 from training.launching import (
     SMOKE,
@@ -104,7 +105,7 @@ def test_a_dead_engine_ends_the_run_by_name(tmp_path: Path) -> None:
         lambda: recorded(tmp_path, "SELECT count(*) FROM episodes WHERE phase = 'train'") > 0,
     )
     children = psutil.Process(process.pid).children(recursive=True)
-    engines = [child for child in children if "EngineCore" in " ".join(child.cmdline())]
+    engines = [child for child in children if "EngineCore" in command_of(child)]
     assert engines
     for engine in engines:
         engine.kill()
@@ -126,7 +127,7 @@ def test_ctrl_c_while_starting_leaves_no_process(tmp_path: Path) -> None:
 
     assert ended.returncode == CANCELLED, ended.output
     assert ended.query("SELECT status FROM runs") == [("cancelled",)]
-    _, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert not alive
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ports import free_port
 from training.launching import (
     Launched,
     finish,
@@ -32,13 +32,6 @@ PROGRAM = Path(__file__).with_name("patient_program.py")
 NUM_TRAINING_STEPS, NUM_TASKS, GROUP_SIZE = 3, 2, 3
 EPISODE_SECONDS = "4"
 """Longer than it takes until the store says that an episode is being played."""
-
-
-def free_port() -> int:
-    """The resumed run listens where the first attempt did."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager
@@ -108,7 +101,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
         ended = finish(trainer(folder, "resume", "last"), folder)
         assert ended.returncode == 0, ended.output
         two.send_signal(signal.SIGTERM)
-        assert two.wait(30) == 0, (folder / "two.txt").read_text(encoding="utf-8")
+        assert two.wait(60) == 0, (folder / "two.txt").read_text(encoding="utf-8")
     return ended
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ports import free_port
 from training.launching import SMOKE, Launched, finish, run, trainer, wait_until
 from training.test_smoke_run import LOGPROB_BOUND
 from training.variety import assert_advantages_vary, assert_rewards_vary
 from variation import assert_both_signs
-from verl_process import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.browser import free_port, wait_until_it_answers
+from apps.browser import wait_until_it_answers
+from ports import free_port
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class RunningApi:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
 
 
 StartApi = Callable[..., RunningApi]

@@ -215,7 +215,7 @@ def test_head_of_a_live_runs_events_is_answered_at_once(
         writer.write([run_started("run")])
         address = f"{running_api(store).address}/events"
         for cursor in ({}, {"cursor": "0"}, {"cursor": "1"}):
-            head = httpx.head(address, params={"run": "run"} | cursor, timeout=20)
+            head = httpx.head(address, params={"run": "run"} | cursor, timeout=60)
             assert (head.status_code, head.content) == (200, b"")
             assert head.headers["content-type"].startswith("text/event-stream")
 

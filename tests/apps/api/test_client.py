@@ -166,7 +166,7 @@ def test_a_live_run_is_followed_across_servers(tmp_path: Path, running_api: Star
             first = running_api(store, port=first.port)
     ended = RunEnded(run_id="run", attempt=0, status="finished", message="", ended_at=1.0)
     writer.write([ended])
-    follower.join(timeout=60)
+    follower.join(timeout=300)
     writer.close()
     assert not follower.is_alive()
     assert episode_ids(seen) == [record.episode_id for record in records]

@@ -15,16 +15,17 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session
 
-from apps.browser import free_port, wait_until_it_answers
+from apps.browser import wait_until_it_answers
 from apps.conftest import SampleStore
 from apps.sample_store import write_sample_store
 from longhaul_api.app import create_app
 from longhaul_api.settings import ApiSettings
 from longhaul_core.store import queries
 from longhaul_core.store.session import read_only_engine
+from ports import free_port
 
 AT_ONCE = 200
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 240.0
 NO_LIMITS = httpx.Limits(max_connections=None)
 
 
@@ -62,7 +63,7 @@ def server(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
             yield f"http://127.0.0.1:{port}"
         finally:
             process.kill()  # it only reads, and one that hangs must not outlive the test
-            process.wait(timeout=30)
+            process.wait(timeout=60)
 
 
 def addresses_of(store: str) -> list[str]:

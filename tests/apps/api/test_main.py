@@ -14,10 +14,10 @@ from urllib.error import HTTPError, URLError
 import pytest
 from sqlalchemy import text
 
-from apps.browser import free_port
 from apps.conftest import SampleStore
 from longhaul_api.main import main
 from longhaul_core.store.session import VERSION_TABLE, open_store
+from ports import free_port
 
 
 def test_a_missing_store_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_it_serves_until_it_is_interrupted(sample: SampleStore) -> None:
         assert isinstance(runs, list)
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert f"http://127.0.0.1:{port}" in errors
     assert "a-token-of" not in errors
@@ -89,7 +89,7 @@ def test_its_threads_stand_back_for_other_programs(
         assert os.getpriority(os.PRIO_PROCESS, workers[-1]) == expected
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
 
 
@@ -104,13 +104,13 @@ def fetch(port: int, *, token: str | None) -> tuple[int, object]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/runs")
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
-    for _ in range(300):
+    for _ in range(1_800):
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, json.load(answer)
         except HTTPError as refusal:
             with refusal:
                 return refusal.code, None
         except URLError:
             time.sleep(0.1)
-    raise AssertionError("the server did not start within 30 s")
+    raise AssertionError("the server did not start within 180 s")

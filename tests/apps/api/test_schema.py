@@ -49,7 +49,7 @@ def test_no_request_finds_a_defect(sample: SampleStore, running_api: StartApi) -
     statuses: Counter[int] = Counter()
 
     def ask(case: Case) -> None:
-        answer = case.call(timeout=30)
+        answer = case.call(timeout=60)
         statuses[answer.status_code] += 1
         case.validate_response(answer, checks=[not_a_server_error, response_schema_conformance])
 

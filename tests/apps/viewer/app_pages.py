@@ -12,7 +12,7 @@ import longhaul_viewer
 __all__ = ["APP", "TIMEOUT_SECONDS", "charts_of", "column", "html_of", "open_page"]
 
 APP = Path(longhaul_viewer.__file__).with_name("app.py")
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 240
 
 
 def open_page(view: str, **query: str | list[str]) -> AppTest:

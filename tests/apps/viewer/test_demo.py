@@ -66,7 +66,7 @@ def test_the_command_shows_the_demo_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with running_viewer(None, tmp_path / "log") as address:
-        with urlopen(f"{address}/api/runs", timeout=10) as answer:
+        with urlopen(f"{address}/api/runs", timeout=60) as answer:
             names = {run["name"] for run in json.load(answer)}
         assert list(tmp_path.glob("longhaul-demo-*"))
     assert names == {"four-games", "boxes-gigpo", "boxes-planned", "team", "errands"}

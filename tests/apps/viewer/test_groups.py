@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Dialog, Page, expect
 from sqlalchemy.orm import Session
 
-from apps.browser import running_viewer, settle, write
+from apps.browser import patient_page, running_viewer, settle, write
 from apps.conftest import SampleStore
 from apps.viewer.app_pages import column, html_of, open_page
 from longhaul_core.store import queries
@@ -61,7 +61,7 @@ def fresh_page(page: Page) -> Page:
     """Of a browser that knows nothing of what was looked at before."""
     browser = page.context.browser
     assert browser is not None
-    return browser.new_page()
+    return patient_page(browser)
 
 
 def address_of(group: GroupSteps, **parameters: str) -> str:

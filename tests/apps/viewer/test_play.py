@@ -22,6 +22,7 @@ from longhaul_viewer.data import runs as runs_data
 from longhaul_viewer.play.game import GameState
 from longhaul_viewer.play.table import MOST_SOURCES, Choice, PlayTable
 from longhaul_viewer.settings import READ_ONLY_VARIABLE, STORE_VARIABLE
+from other_processes import command_of
 
 LINE = Choice(environment_id="longhaul/NumberLine-v0")
 PATIENCE = 60.0
@@ -433,9 +434,7 @@ def test_options_that_are_tried_leave_few_processes() -> None:
             environment_id="sources/Dice-v3", options={"sides": sides}, import_modules=("dice",)
         )
         assert play_data.described(dice).id == "sources/Dice-v3"
-        return [
-            each for each in psutil.Process().children() if "sources/Dice" in str(each.cmdline())
-        ]
+        return [each for each in psutil.Process().children() if "sources/Dice" in command_of(each)]
 
     left = [len(asked(7000 + number)) for number in range(MOST_SOURCES + 2)]
     assert left[-1] == max(left) == MOST_SOURCES

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from apps.browser import running_viewer, settle
+from apps.browser import patient_page, running_viewer, settle
 from environment_server import running_server
 from longhaul_core.store.session import open_store
 
@@ -85,7 +85,7 @@ def test_a_reload_goes_on_and_two_people_stay_apart(page: Page, viewer: str) -> 
     browser = page.context.browser
     assert browser is not None
     with browser.new_context() as context:
-        other = context.new_page()
+        other = patient_page(context)
         begin(other, f"{viewer}/{LINE}2")
         for each in (page, other):
             expect(each).to_have_url(re.compile("sitting="))

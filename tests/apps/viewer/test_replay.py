@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Dialog, Page, Route, ViewportSize, expect
 from sqlalchemy.orm import Session
 
-from apps.browser import running_viewer, write
+from apps.browser import patient_page, running_viewer, write
 from apps.conftest import HOSTILE, ProgramStore, SampleStore
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
 from longhaul_core.store import StoreWriter, maintenance, open_store
@@ -60,7 +60,7 @@ def other_browser(page: Page) -> Page:
     """A page that knows nothing of what was looked at before."""
     browser = page.context.browser
     assert browser is not None
-    return browser.new_page()
+    return patient_page(browser)
 
 
 def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:

@@ -19,7 +19,7 @@ PATHS = ("/", "/runs", "/_stcore/health", "/api/runs", "/api/openapi.json")
 
 def get(viewer: str, path: str, **headers: str) -> tuple[int, str]:
     """Status and body of an answer."""
-    connection = HTTPConnection(viewer.removeprefix("http://"), timeout=10)
+    connection = HTTPConnection(viewer.removeprefix("http://"), timeout=60)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -86,7 +86,7 @@ def test_only_pages_of_this_machine_open_the_stream(viewer: str) -> None:
 @pytest.mark.slow
 def test_no_other_site_shows_the_pages_in_a_frame(viewer: str) -> None:
     for path in PATHS:
-        with urlopen(f"{viewer}{path}", timeout=10) as answer:
+        with urlopen(f"{viewer}{path}", timeout=60) as answer:
             assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'self'", path
 
 
@@ -110,6 +110,6 @@ def handshake(viewer: str, *, host: str, origin: str) -> int:
         "Sec-WebSocket-Version: 13",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
     ]
-    with socket.create_connection((address, int(port)), timeout=10) as connection:
+    with socket.create_connection((address, int(port)), timeout=60) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         return int(connection.recv(4096).split()[1])

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from apps.browser import PATIENCE_MS, choose, running_viewer, settle
+from apps.browser import PATIENCE_MS, choose, patient_page, running_viewer, settle
 from apps.conftest import SampleStore
 from apps.sample_store import SampleRun
 from longhaul_core.store.writer import StoreWriter
@@ -95,7 +95,7 @@ def test_a_page_left_before_it_came_makes_no_entry_in_the_history(
     start = f"{viewer}/{links.RUNS}"
     browser = page.context.browser
     assert browser is not None
-    with browser.new_page() as late:  # the other tests' page stays as quick as it is
+    with patient_page(browser) as late:  # the other tests' page stays as quick as it is
         late.add_init_script(LATE)
         open_page(late, start)
         late.locator("tr.link a").last.click()
@@ -137,7 +137,7 @@ def test_an_address_says_the_same_in_another_browser(
     browser = page.context.browser
     assert browser is not None
     with browser.new_context() as context:
-        fresh = context.new_page()
+        fresh = patient_page(context)
         open_page(fresh, before[0])
         expect(fresh.locator(".stHtml")).to_have_text(before[1], use_inner_text=True)
         fresh.wait_for_function(
@@ -244,6 +244,31 @@ def draw_over(page: Page, area: Locator) -> None:
     page.mouse.up()
 
 
+def zoom(page: Page, chart: Locator, area: Locator) -> list[float]:
+    """Zoom into the middle of a chart; what is in view then."""
+    whole = ranges(chart)
+    is_zoomed = (
+        f"chart => {RANGES.format('chart')}.every((one, place) => "
+        f"place % 2 ? one < {whole}[place] : one > {whole}[place])"
+    )
+    for _ in range(10):  # a chart that is drawn anew under the mouse takes no zoom
+        draw_over(page, area)
+        with suppress(PlaywrightTimeoutError):
+            expect_true(page, chart, is_zoomed, patience_ms=PATIENCE_MS // 10)
+            break
+    zoomed = ranges(chart)
+    assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
+    return zoomed
+
+
+def point_at_step_3(chart: Locator, area: Locator) -> tuple[float, float]:
+    """Where the mouse names the values of training step 3, which a zoom leaves in view."""
+    box = area.bounding_box()
+    assert box is not None
+    right = chart.evaluate("chart => chart._fullLayout.xaxis.d2p(3)")
+    return box["x"] + right, box["y"] + box["height"] / 2
+
+
 def test_a_zoom_holds_while_values_come_in(page: Page, tmp_path: Path) -> None:
     store = str(tmp_path / "live.db")
     with StoreWriter(store) as writer, ThreadPoolExecutor(1) as trainer:
@@ -255,18 +280,7 @@ def test_a_zoom_holds_while_values_come_in(page: Page, tmp_path: Path) -> None:
             open_page(page, f"{viewer}/{links.address(links.RUN, run='live')}")
             chart = page.locator(".js-plotly-plot").first
             area = chart.locator(".nsewdrag").first
-            whole = ranges(chart)
-            is_zoomed = (
-                f"chart => {RANGES.format('chart')}.every((one, place) => "
-                f"place % 2 ? one < {whole}[place] : one > {whole}[place])"
-            )
-            for _ in range(10):  # a chart that is drawn anew under the mouse takes no zoom
-                draw_over(page, area)
-                with suppress(PlaywrightTimeoutError):
-                    expect_true(page, chart, is_zoomed, patience_ms=PATIENCE_MS // 10)
-                    break
-            zoomed = ranges(chart)
-            assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
+            zoomed = zoom(page, chart, area)
 
             trainer.submit(asyncio.run, run.train_once(6)).result()
             has_six = "chart => Array.from(chart.data[0].x).length === 6"
@@ -274,21 +288,24 @@ def test_a_zoom_holds_while_values_come_in(page: Page, tmp_path: Path) -> None:
             assert ranges(chart) == zoomed
 
             stayed: list[bool] = []
-            while True not in stayed and len(stayed) < 3:
+            while True not in stayed and len(stayed) < 10:
                 settle(page)
                 shown = chart.locator(".hoverlayer .legend")
-                for _ in range(10):  # one that is drawn anew under the mouse forgets it
-                    area.hover(position={"x": 5, "y": 5})
-                    area.hover()
+                x, y = point_at_step_3(chart, area)
+                for _ in range(10):  # a chart that is drawn anew under the mouse forgets it
+                    page.mouse.move(x - 9, y - 9)
+                    page.mouse.move(x, y, steps=3)
                     with suppress(AssertionError):
                         expect(shown).to_be_visible(timeout=PATIENCE_MS // 10)
                         break
                 expect(shown).to_be_visible()  # the point below is named
-                area.dblclick()
+                page.mouse.dblclick(x, y)
                 page.wait_for_timeout(1_000)
                 stayed.append("/run?" in page.url)
                 if not stayed[-1]:  # a busy browser may hand on the second click too late to be one
                     page.go_back()
+                    settle(page)
+                    zoom(page, chart, area)  # the page that comes back shows the whole
             assert stayed[-1]
             expect_true(page, chart, "chart => chart._fullLayout.xaxis.range[1] >= 6")
             run.finish()

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Page, expect
 
-from apps.browser import choose, settle
+from apps.browser import choose, patient_page, settle
 from apps.conftest import SampleStore
 
 EDITOR = ".st-key-sql_editor textarea"
@@ -89,7 +89,7 @@ def test_a_chart_is_built_from_columns_and_its_address_builds_it_again(
     expect(page).to_have_url(re.compile("y=num_episodes&y=num_steps"))
     browser = page.context.browser
     assert browser is not None
-    with browser.new_page() as other:
+    with patient_page(browser) as other:
         other.goto(page.url)
         settle(other)
         expect(other.locator(".js-plotly-plot")).to_have_count(0)  # a link runs nothing

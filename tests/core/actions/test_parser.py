@@ -333,10 +333,10 @@ def test_tags_give_back_any_action_written_in_them(action: str) -> None:
 )
 def test_time_is_linear_in_the_reply_whatever_it_repeats(parser: ActionParser, piece: str) -> None:
     def seconds(num_pieces: int) -> float:
-        start = time.perf_counter()
+        start = time.thread_time()  # others may use the processor as well
         parser.parse("{" + piece * num_pieces)
         parser.parse(piece * num_pieces, ("a " * 50, "a b"))
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     assert min(seconds(100_000) for _ in range(3)) < 0.5
 

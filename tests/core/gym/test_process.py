@@ -75,7 +75,7 @@ def alive(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-async def until(claim: Callable[[], bool], *, seconds: float = 10.0) -> None:
+async def until(claim: Callable[[], bool], *, seconds: float = 60.0) -> None:
     for _ in range(int(seconds / 0.01)):
         if claim():
             return
@@ -100,15 +100,20 @@ def in_pool(
     num_workers: int = 2,
 ) -> None:
     """Run `body` on a fresh pool and make sure that no process, thread or file is left."""
-    before = descendants(os.getpid()), threading.active_count(), len(os.listdir("/proc/self/fd"))
+    processes, threads, files = descendants(os.getpid()), threading.active_count(), num_files()
 
     async def main() -> None:
         async with ProcessPool(spec, num_workers=num_workers) as pool:
             await body(pool)
 
     asyncio.run(main())
-    after = descendants(os.getpid()), threading.active_count(), len(os.listdir("/proc/self/fd"))
-    assert after == before
+    wait_until(lambda: descendants(os.getpid()) <= processes)
+    assert threading.active_count() <= threads
+    assert num_files() <= files
+
+
+def num_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def test_an_episode_in_a_process_is_what_gymnasium_would_give() -> None:
@@ -197,7 +202,7 @@ def test_whatever_the_policy_writes_is_no_failure_of_the_environment(
 def test_more_episodes_than_workers_wait_their_turn_and_miss_no_deadline() -> None:
     async def body(pool: ProcessPool) -> None:
         runner = EpisodeRunner(concurrency=20)
-        limits = EpisodeLimits(horizon=3, max_prompt_tokens=1000, reset_deadline_seconds=5)
+        limits = EpisodeLimits(horizon=3, max_prompt_tokens=1000, reset_deadline_seconds=30)
         by = partial(run_episode, agent=make_agent(), make_environment=pool, limits=limits)
         specs = [EpisodeSpec(task=make_task(number), seed=number) for number in range(20)]
         playing = (runner.play(spec, by) for spec in specs)
@@ -318,17 +323,17 @@ def test_episodes_beside_one_that_broke_their_process_fail_and_say_that_it_was_a
 
 def test_an_episode_that_hangs_misses_its_deadline_and_its_neighbours_do_not() -> None:
     async def body(pool: ProcessPool) -> None:
-        async def step(environment: ProcessEnvironment, action: str) -> None:
+        async def step(environment: ProcessEnvironment, action: str, seconds: float) -> None:
             try:
-                async with asyncio.timeout(1.5):
+                async with asyncio.timeout(seconds):
                     await environment.step(action)
             finally:
                 await environment.close()
 
         culprit, *others = [await begun(pool, number) for number in range(4)]
-        hung = asyncio.create_task(step(culprit, "do hang"))
+        hung = asyncio.create_task(step(culprit, "do hang", 1.5))
         await asyncio.sleep(0.3)
-        beside = [asyncio.create_task(step(each, "count")) for each in others]
+        beside = [asyncio.create_task(step(each, "count", 60)) for each in others]
         await asyncio.wait([hung, *beside])
         assert isinstance(hung.exception(), TimeoutError)
         for each in beside:
@@ -506,8 +511,10 @@ def test_an_idle_worker_that_died_is_replaced_unnoticed() -> None:
     async def body(pool: ProcessPool) -> None:
         async with opened(pool) as environment:
             await environment.reset(make_task())
-        for pid in youngest(os.getpid()):
+        workers = youngest(os.getpid())
+        for pid in workers:
             os.kill(pid, signal.SIGKILL)
+        await until(lambda: not any(alive(worker) for worker in workers))
         await asyncio.sleep(0.1)
         async with opened(pool) as environment:
             assert (await environment.reset(make_task(5))).text.endswith("5")
@@ -596,11 +603,16 @@ def test_workers_die_with_their_owner_even_if_it_is_killed(
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"hanging\n"
+        # The fork server, two workers, and what one of them starts sooner or later.
+        wait_until(lambda: len(descendants(owner.pid)) == 3 + num_started)
         family = descendants(owner.pid)
-        assert len(family) == 3 + num_started  # the fork server, two workers, what one started
         owner.kill()
-    deadline = time.monotonic() + 10
-    while any(alive(pid) for pid in family):
+    wait_until(lambda: not any(alive(pid) for pid in family))
+
+
+def wait_until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not claim():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

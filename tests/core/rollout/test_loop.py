@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 
@@ -283,8 +284,9 @@ def test_waiting_for_a_turn_is_under_no_deadline() -> None:
         async def open(self) -> None:
             await asyncio.sleep(0.1)
 
+    began = time.monotonic()
     trajectory = trajectory_of(play(Queueing(), reset_deadline_seconds=0.05))
-    assert trajectory.duration_seconds < 0.1
+    assert trajectory.duration_seconds < time.monotonic() - began - 0.09
 
 
 def test_an_engine_that_raises_fails_the_episode() -> None:
@@ -543,7 +545,7 @@ def test_rendering_one_episodes_prompt_costs_no_other_episode_its_time() -> None
             begins_reply: bool = True,
         ) -> tuple[int, ...]:
             if "start 0" in messages[-1].text:
-                assert others_have_ended.wait(timeout=30), "rendering kept the others waiting"
+                assert others_have_ended.wait(timeout=60), "rendering kept the others waiting"
             return super().render(messages, earlier=earlier, begins_reply=begins_reply)
 
     base = make_agent()
@@ -560,7 +562,7 @@ def test_rendering_one_episodes_prompt_costs_no_other_episode_its_time() -> None
                 EpisodeSpec(task=make_task(number), seed=1),
                 agent=agent,
                 make_environment=lambda task: ScriptedEnvironment(),
-                limits=limits(reset_deadline_seconds=1.0, step_deadline_seconds=1.0),
+                limits=limits(reset_deadline_seconds=20.0, step_deadline_seconds=20.0),
             )
 
         slow = asyncio.create_task(episode(0))

@@ -160,7 +160,7 @@ def test_a_slot_is_free_while_a_try_is_stored() -> None:
             await others_have_ended.wait()
 
         first = asyncio.create_task(runner.play(spec(), by(scripted), on_try=store))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await runner.play(spec(1), by(scripted))
             assert not first.done()
             others_have_ended.set()
@@ -193,7 +193,7 @@ def test_what_storing_a_try_raises_passes_and_frees_the_slot() -> None:
         runner = EpisodeRunner(concurrency=1)
         with pytest.raises(OSError, match="disk full"):
             await runner.play(spec(), by(scripted), on_try=refuse)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await runner.play(spec(1), by(scripted))
 
     asyncio.run(play())
@@ -210,7 +210,7 @@ def test_cancelling_an_episode_closes_its_environment_and_frees_its_slot() -> No
         with pytest.raises(asyncio.CancelledError):
             await playing
         assert gauge.num_open == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await runner.play(spec(1), by(gauge))
 
     asyncio.run(play())

@@ -55,7 +55,7 @@ def test_postgresql_withstands(
 ) -> None:
     before = of_postgresql(bystander)
     stopped(postgresql_box, fence, sql)
-    for _ in range(100):  # a session that was killed is gone a moment later
+    for _ in range(600):  # a session that was killed is gone a moment later
         after = of_postgresql(bystander)
         if after == before:
             return

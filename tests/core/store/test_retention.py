@@ -307,7 +307,7 @@ def test_a_label_does_not_wait_for_retention(
     def meanwhile(_c: Connection, _u: object, executed: str, *_: object) -> None:
         if "SKIP LOCKED" in executed and not put:
             put.append(pool.submit(put_label, opened, label))
-            put[0].result(timeout=10)
+            put[0].result(timeout=60)
 
     engine = open_store(store)
     event.listen(engine, "after_cursor_execute", meanwhile)

@@ -293,9 +293,9 @@ def test_a_resume_while_an_old_attempt_writes_leaves_no_row_unmarked(
     event.listen(Engine, "before_cursor_execute", hold)
     with ThreadPoolExecutor(2) as pool:
         late = pool.submit(writer.write, make_training_step(2))
-        assert reached.wait(timeout=30)
-        pool.submit(resume).result(timeout=30)
-        late.result(timeout=30)
+        assert reached.wait(timeout=60)
+        pool.submit(resume).result(timeout=60)
+        late.result(timeout=60)
     event.remove(Engine, "before_cursor_execute", hold)
 
     with Session(engine) as session:

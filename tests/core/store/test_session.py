@@ -210,7 +210,7 @@ def test_two_transactions_that_wait_for_each_other_pass(postgresql_engine: Engin
         try:
             with write_transaction(postgresql_engine) as connection:
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({first})"))
-                meeting.wait(30)
+                meeting.wait(60)
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({second})"))
         except StoreError as error:
             return error

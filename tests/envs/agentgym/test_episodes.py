@@ -305,6 +305,7 @@ def test_no_more_episodes_are_played_at_once_than_the_server_keeps_apart() -> No
     async def twelve(environments: EnvironmentSource) -> int:
         most = 0
         playing = 0
+        is_full = asyncio.Event()
 
         async def one(number: int) -> str:
             nonlocal most, playing
@@ -314,6 +315,9 @@ def test_no_more_episodes_are_played_at_once_than_the_server_keeps_apart() -> No
                 await environment.open()
                 playing += 1
                 most = max(most, playing)
+                if most == 8:
+                    is_full.set()
+                await asyncio.wait_for(is_full.wait(), timeout=60)
                 first = await environment.reset(task)
                 await environment.step("SELECT 1")
                 return first.text

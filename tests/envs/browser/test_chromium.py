@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-_GONE_SECONDS = 20
+_GONE_SECONDS = 60
 
 
 def runs(process: psutil.Process) -> bool:
@@ -215,14 +215,14 @@ def test_a_prepared_profile_is_the_next_one_or_is_forgotten(
 def test_a_page_that_never_answers_costs_the_call_and_not_the_browser(
     kept: BrowserSession, settings: BrowserSettings
 ) -> None:
-    session = BrowserSession(settings, call_seconds=2)
+    session = BrowserSession(settings, call_seconds=5)
     session.begin()
 
     async def hang() -> None:
         page = await session.context.new_page()
         await page.evaluate("for (;;) {}")
 
-    with pytest.raises(EnvironmentTimeout, match="did not answer within 2 s"):
+    with pytest.raises(EnvironmentTimeout, match="did not answer within 5 s"):
         session.run(hang())
     session.close()
     kept.begin()
@@ -232,7 +232,7 @@ def test_a_profile_that_neither_opens_nor_closes_is_given_up(
     settings: BrowserSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chromium, "_CLOSE_SECONDS", 1.0)
-    session = BrowserSession(settings, call_seconds=2)
+    session = BrowserSession(settings, call_seconds=5)
     session.begin()
 
     async def never() -> None:
@@ -244,8 +244,8 @@ def test_a_profile_that_neither_opens_nor_closes_is_given_up(
 
     session.prepare(opens)
     prepared = vars(session)["_held"].prepared
-    with pytest.raises(EnvironmentTimeout, match="did not answer within 2 s"):
-        prepared.result(timeout=10)
+    with pytest.raises(EnvironmentTimeout, match="did not answer within 5 s"):
+        prepared.result(timeout=60)
     session.close()
 
 
@@ -277,8 +277,11 @@ def test_closing_the_last_session_frees_processes_threads_and_files(short_folder
         "from longhaul_envs.browser.chromium import *\n"
         "def held():\n"
         "    me = psutil.Process()\n"
-        "    alive = [c for c in me.children(recursive=True) if c.status() != 'zombie']\n"
+        "    alive = [c for c in me.children(recursive=True) if runs(c)]\n"
         "    return len(alive), threading.active_count(), me.num_fds()\n"
+        "def runs(process):\n"
+        "    try: return process.status() != 'zombie'\n"
+        "    except psutil.NoSuchProcess: return False\n"
         "def use():\n"
         "    sessions = [BrowserSession(BrowserSettings(executable=chromium_executable()))"
         " for _ in range(2)]\n"
@@ -301,7 +304,7 @@ def test_closing_the_last_session_frees_processes_threads_and_files(short_folder
         [sys.executable, "-c", program],
         env={**os.environ, "TMPDIR": str(short_folder)},
         check=True,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -18,6 +18,7 @@ from longhaul_envs.miniwob.environment import MiniWoB
 from longhaul_envs.miniwob.expert import SOLVED
 from longhaul_envs.miniwob.source import source
 from longhaul_envs.miniwob.tasks import EXCLUDED, known_contents, tasks
+from other_processes import command_of
 
 pytestmark = pytest.mark.slow
 
@@ -244,10 +245,11 @@ def test_episodes_repeat_themselves_in_threads_and_in_worker_processes() -> None
     in_threads = asyncio.run(played_at_once(task_ids, pooled=False))
 
     assert asyncio.run(played_at_once(task_ids, pooled=True)) == in_threads
-    left = [one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()]
+    below = psutil.Process().children(recursive=True)
+    left = [one for one in below if "chrom" in command_of(one).partition(" ")[0]]
     _, alive = psutil.wait_procs(left, timeout=20)
     # the module's own browser stays
-    assert len({one.pid for one in alive if "--type=" not in " ".join(one.cmdline())}) <= 1
+    assert len({one.pid for one in alive if "--type=" not in command_of(one)}) <= 1
 
 
 def tasks_of_all_splits() -> list[Task]:

@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         {"id": "served/Alone-v0", "limits": {"num_workers": 2}},
         folder=tmp_path_factory.mktemp("server"),
         settings={"tokens": {"": TOKEN}},
-        table={"lease_seconds": 2.0},
+        table={"lease_seconds": 5.0},
     ) as running:
         yield running
 
@@ -137,7 +137,7 @@ async def test_a_session_outlives_its_lease_while_its_agent_thinks(server: Runni
     environment = source.make(a_task(source))
     await environment.open()
     await environment.reset(a_task(source))
-    await asyncio.sleep(3.5)
+    await asyncio.sleep(6)
     assert (await environment.step("wait")).reward == 1 / 8
     await environment.close()
 
@@ -185,7 +185,7 @@ async def test_an_opening_that_is_given_up_leaves_no_session(server: RunningServ
         await asyncio.gather(opening, return_exceptions=True)
         await given_up.close()
     both = [source.make(task) for _ in range(2)]
-    async with asyncio.timeout(1.5):  # less than the lease
+    async with asyncio.timeout(4):  # less than the lease
         for environment in both:
             await environment.open()
     for environment in both:
@@ -196,11 +196,12 @@ def test_connections_end_with_the_episodes(server: RunningServer) -> None:
     source = remote(server, "served/Chain-v0")
     task = a_task(source)
     asyncio.run(played(source.make(task), task, num_steps=2))
-    held = len(os.listdir("/proc/self/fd")), threading.active_count()
+    files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     for _ in range(3):  # each in an event loop of its own
         asyncio.run(played(source.make(task), task, num_steps=2))
 
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == held
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert threading.active_count() <= threads
 
 
 def test_other_options_are_refused_with_both(server: RunningServer) -> None:
@@ -267,7 +268,7 @@ async def test_an_opening_that_fails_leaves_its_place_to_the_next() -> None:
     )
     for _ in range(2):
         environment = source.make(task)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(ConfigError, match="cannot be reached"):
                 await environment.open()
         await environment.close()
@@ -304,7 +305,7 @@ async def assert_two_steps_fail_of(
     """Both steps of a batch that `server` answers fail within seconds, for that reason."""
     async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
         client = client_at(listening)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):  # a server that is away is tried for 60 s
             outcomes = await asyncio.gather(*two_steps(client), return_exceptions=True)
         for outcome in outcomes:
             assert isinstance(outcome, EnvironmentFailure)
@@ -348,7 +349,7 @@ async def test_a_step_that_nothing_was_asked_with_is_sent_alone_and_holds_up_no_
 
         async def path_of(*steps: Coroutine[None, None, StepResult]) -> str:
             stepping.extend(map(asyncio.create_task, steps))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await asked.get()
 
         alone = "/v1/sessions/a/step"
@@ -362,7 +363,7 @@ async def test_a_step_that_nothing_was_asked_with_is_sent_alone_and_holds_up_no_
 
         client = client_at(listening)
         given_up = asyncio.create_task(client.step("a", number=1, action="wait"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asked.get()
         given_up.cancel()
         await asyncio.wait([given_up])

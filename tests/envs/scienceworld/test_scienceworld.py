@@ -22,7 +22,7 @@ from longhaul_envs.scienceworld.world import World
 
 pytest.importorskip("scienceworld", reason="longhaul-envs[scienceworld] is not installed")
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")

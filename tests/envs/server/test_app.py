@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with running_server(
-        {"id": CHAIN, "limits": {"num_workers": 2, "step_seconds": 2.0}},
+        {"id": CHAIN, "limits": {"num_workers": 2, "step_seconds": 5.0}},
         {"id": "served/Drawn-v0", "limits": {"num_workers": 1}},
         folder=tmp_path_factory.mktemp("server"),
         settings={"tokens": {"mine": TOKEN, "theirs": f"{TOKEN}-of-others"}},

@@ -1,7 +1,6 @@
 """The server as AgentGym's, OpenEnv's and Open Reward's, played by their own clients."""
 
 import asyncio
-import socket
 from collections.abc import Generator
 from typing import Any
 
@@ -13,6 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from environment_server import RunningServer, num_open_sessions, running_server
+from local_workers import until
 from longhaul_core.environment import StepResult
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymSource
@@ -23,15 +23,10 @@ from longhaul_envs.server.serve import serve
 from longhaul_envs.server.served import EnvironmentToServe
 from longhaul_envs.server.settings import ServerSettings
 from longhaul_envs.textcraft.source import source as textcraft_source
+from ports import free_port
 
 SOURCE: GymSource = textcraft_source({"depth": 2})
 TASK = SOURCE.tasks(Split.TEST)[0]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +86,7 @@ def test_openenv_s_client_plays_the_episode_that_is_played_here(
 
 
 def test_openenv_s_task_api_lists_the_tasks(server: RunningServer, ports: dict[str, int]) -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{ports['openenv']}") as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{ports['openenv']}", timeout=60) as client:
         names = client.get("/list_environments").json()
         (name,) = names
         splits = client.get(f"/{name}/splits").json()
@@ -184,7 +179,7 @@ def test_our_client_of_agentgym_plays_there(
 def test_what_agentgym_s_client_asks_wrongly_is_answered_as_its_servers_do(
     server: RunningServer, ports: dict[str, int], path: str, body: dict[str, Any], problem: str
 ) -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{ports['agentgym']}") as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{ports['agentgym']}", timeout=60) as client:
         number = client.post("/create").json()["id"]
         answer = client.post(path, json={"id": number} | body)
 
@@ -197,7 +192,7 @@ def test_a_dialect_answers_to_no_other_host_name(
     server: RunningServer, ports: dict[str, int], dialect: str
 ) -> None:
     address = f"http://127.0.0.1:{ports[dialect]}/health"
-    assert httpx.get(address, headers={"Host": "evil.example"}).status_code == 400
+    assert httpx.get(address, headers={"Host": "evil.example"}, timeout=60).status_code == 400
 
 
 @pytest.mark.parametrize("dialect", ["agentgym", "openenv", "ors"])
@@ -206,7 +201,7 @@ def test_a_dialect_answers_no_web_page(
 ) -> None:
     address = f"http://127.0.0.1:{ports[dialect]}/create"
     page = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
-    assert httpx.post(address, headers=page, content="{}").status_code == 403
+    assert httpx.post(address, headers=page, content="{}", timeout=60).status_code == 403
 
 
 def test_a_web_page_opens_no_socket(server: RunningServer, ports: dict[str, int]) -> None:
@@ -246,14 +241,9 @@ def test_a_connection_that_is_cut_leaves_no_session(
             assert num_open_sessions(server) == 1
             connection.transport.close()  # without a farewell
 
-    before = num_open_sessions(server)
-    assert before == 0
+    asyncio.run(until(lambda: num_open_sessions(server) == 0))  # those of other tests
     asyncio.run(cut())
-    for _ in range(100):
-        if num_open_sessions(server) == 0:
-            return
-        asyncio.run(asyncio.sleep(0.05))
-    raise AssertionError("the session is still open")
+    asyncio.run(until(lambda: num_open_sessions(server) == 0))
 
 
 def test_an_unknown_dialect_or_port_is_refused() -> None:

@@ -61,7 +61,7 @@ def exchanged(exchange: Exchange, application: Application | None = None) -> Non
         port = server.servers[0].sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await exchange(reader, writer)
         finally:
             writer.close()

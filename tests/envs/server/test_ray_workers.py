@@ -15,6 +15,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from local_workers import until
 from longhaul_core.errors import EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Observation, Split
@@ -22,6 +23,7 @@ from longhaul_envs.server.hosting import Call, Done, Verb, decode_answer, encode
 from longhaul_envs.server.ray_workers import RayBackend
 from longhaul_envs.server.workers import Worker
 from longhaul_envs.textcraft.source import source
+from other_processes import children_of, command_of
 
 SPEC = GymEnvironmentSpec(
     environment_id="longhaul/TextCraft-v0", import_modules=("longhaul_envs.textcraft",)
@@ -60,13 +62,6 @@ async def started(backend: RayBackend) -> tuple[Worker, int]:
     return worker, pid
 
 
-def command_of(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:  # it has ended meanwhile
-        return ""
-
-
 def workers_here() -> list[psutil.Process]:
     """Every worker process of an actor of this test's cluster, whose nodes are its children."""
     keepers = [
@@ -74,8 +69,13 @@ def workers_here() -> list[psutil.Process]:
         for process in psutil.Process().children(recursive=True)
         if "ray::_Keeper" in command_of(process)
     ]
-    servers = [server for keeper in keepers for server in keeper.children()]
-    return [worker for server in servers for worker in server.children()]
+    servers = [server for keeper in keepers for server in children_of(keeper)]
+    return [worker for server in servers for worker in children_of(server)]
+
+
+def require_no_worker_left() -> None:
+    """An actor that was killed is gone some moments later, and its workers with it."""
+    asyncio.run(until(lambda: not workers_here()))
 
 
 def test_workers_are_spread_over_nodes_by_their_processors(two_nodes: None) -> None:
@@ -94,7 +94,7 @@ def test_workers_are_spread_over_nodes_by_their_processors(two_nodes: None) -> N
             await backend.close()
 
     assert sorted(asyncio.run(spread()).values()) == [2, 4]
-    assert workers_here() == []
+    require_no_worker_left()
 
 
 def test_a_worker_that_is_killed_ends_with_its_signal_and_its_neighbour_goes_on(
@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_ends_with_its_signal_and_its_neighbour_goes_on(
             await backend.close()
 
     assert "SIGKILL" in asyncio.run(one_killed())
-    assert workers_here() == []
+    require_no_worker_left()
 
 
 def test_a_worker_that_hangs_is_measured_and_killed_with_the_cause(two_nodes: None) -> None:
@@ -135,7 +135,7 @@ def test_a_worker_that_hangs_is_measured_and_killed_with_the_cause(two_nodes: No
             await backend.close()
 
     assert "was killed by the test" in asyncio.run(stopped())
-    assert workers_here() == []
+    require_no_worker_left()
 
 
 def test_the_workers_of_a_node_end_with_its_actor_and_new_ones_are_started(
@@ -157,7 +157,7 @@ def test_the_workers_of_a_node_end_with_its_actor_and_new_ones_are_started(
             await backend.close()
 
     assert "was lost" in asyncio.run(lost())
-    assert workers_here() == []
+    require_no_worker_left()
 
 
 def test_an_environment_that_cannot_be_imported_is_reported(two_nodes: None) -> None:

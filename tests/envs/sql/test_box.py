@@ -125,7 +125,7 @@ def test_a_step_that_cannot_be_interrupted_is_ended_with_its_process(file: Path)
     limits = Limits(max_steps=2_000_000, max_seconds=1.0, max_rows=10, max_bytes=1000)
     started = time.monotonic()
     assert "takes longer than 1 seconds" in refused(file, slow, limits)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_memory_is_bounded(file: Path) -> None:

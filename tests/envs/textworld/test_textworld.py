@@ -107,7 +107,11 @@ def build_program(data: Path, hash_seed: str) -> subprocess.Popen[str]:
     )
     environment = {"LONGHAUL_DATA": str(data), "PYTHONHASHSEED": hash_seed, "PATH": "/usr/bin:/bin"}
     return subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=data.parent,
     )
 
 
@@ -123,8 +127,21 @@ def test_two_that_build_a_game_at_once_find_it_whole_and_anywhere_it_is_the_same
     assert len(contents.pop().strip()) == 32
     left = {path.name for path in (tmp_path / "shared").rglob("level=1/*")}
     assert left == {"3"}, "what was built and not needed is still there"
+    assert {path.name for path in tmp_path.iterdir()} == {"shared", "apart"}, "the compiler's notes"
     games = [next((tmp_path / name).rglob("game.json")) for name in ("shared", "apart")]
     assert json.loads(games[0].read_text("utf-8")) == json.loads(games[1].read_text("utf-8"))
+
+
+@pytest.mark.slow
+def test_the_games_compiler_leaves_nothing_in_the_home_of_who_builds_one(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    family, settings, seed = parse_task_id(task_of("coin", 5).task_id)
+
+    assert built(family, settings, [seed]) != [None]
+    assert game_folder(family, settings, seed).is_relative_to(data_folder)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -293,7 +293,7 @@ def test_a_signal_keeps_what_was_played_and_no_training_stack_was_started(
             signal.sigtimedwait([], 0.1)
         for number in signals:
             process.send_signal(number)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=120)
     finally:
         crafter.waits = 0.0
 

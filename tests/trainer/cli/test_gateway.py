@@ -104,7 +104,7 @@ def ask(environ: dict[str, str]) -> str | None:
 def post(url: str, *, key: str, body: object = None) -> httpx.Response:
     """What is answered to a body with a key."""
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.post(url, headers=headers, json=body, timeout=20, verify=False)
+    return httpx.post(url, headers=headers, json=body, timeout=60, verify=False)
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_with_the_score_and_its_own_code() -> None:
         assert piece, read
         read += piece
     process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=120)
 
     assert process.returncode == 130
     assert b"cancelled after 1 steps, return 0" in rest

@@ -62,7 +62,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
         process.stderr.close()
-        assert process.wait(20) == 0, rest
+        assert process.wait(60) == 0, rest
         assert rest.endswith("stopped\n")
 
 
@@ -86,7 +86,7 @@ def test_what_is_served_is_shown_before_it_starts(served: Served) -> None:
 
 def test_a_further_name_is_allowed(served: Served) -> None:
     statuses = [
-        httpx.get(f"{served.address}/health", headers={"Host": host}).status_code
+        httpx.get(f"{served.address}/health", headers={"Host": host}, timeout=60).status_code
         for host in ("envs.example", "other.example")
     ]
     assert statuses == [200, 400]

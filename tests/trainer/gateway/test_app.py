@@ -363,7 +363,7 @@ def test_a_program_that_reports_its_end_is_done_and_calls_nothing_more(stage: St
     async def program(one: Played) -> None:
         await one.chat("a")
         await one.http.post("/longhaul/step", json={"reward": 1, "done": True})
-        await asyncio.wait_for(one.episode.wait_done(), timeout=1)
+        await asyncio.wait_for(one.episode.wait_done(), timeout=60)
         late = await one.chat("b")
 
         assert late.status_code == 410
@@ -381,7 +381,7 @@ def test_a_last_call_may_say_that_it_is_the_last(stage: Stage) -> None:
 
         closing = asyncio.create_task(closed())
         assert (await one.chat("a", headers={"Longhaul-Done": "true"})).status_code == 200
-        await asyncio.wait_for(closing, timeout=5)
+        await asyncio.wait_for(closing, timeout=60)
 
     stage.played(program)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import anthropic
+import httpx2
 import openai
 import pytest
 from openai.types.chat import ChatCompletionUserMessageParam
@@ -54,15 +55,36 @@ def calls_of(record: Trajectory) -> list[Call]:
 
 
 def openai_client(
-    one: Played, *, max_retries: int = 0, timeout: float = 20.0
+    one: Played, *, max_retries: int = 0, transport: httpx2.AsyncBaseTransport | None = None
 ) -> openai.AsyncOpenAI:
     environ = one.episode.environ()
     return openai.AsyncOpenAI(
         base_url=environ["OPENAI_BASE_URL"],
         api_key=environ["OPENAI_API_KEY"],
         max_retries=max_retries,
-        timeout=timeout,
+        timeout=120.0,
+        http_client=openai.DefaultAsyncHttpxClient(transport=transport) if transport else None,
     )
+
+
+class Impatient(httpx2.AsyncHTTPTransport):
+    """Gives the request up that is on its way when it is told to, as it would after some time."""
+
+    def __init__(self) -> None:
+        super().__init__(verify=False)
+        self.enough = asyncio.Event()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        asked = asyncio.ensure_future(super().handle_async_request(request))
+        enough = asyncio.ensure_future(self.enough.wait())
+        await asyncio.wait({asked, enough}, return_when=asyncio.FIRST_COMPLETED)
+        enough.cancel()
+        if asked.done():
+            return asked.result()
+        self.enough.clear()
+        asked.cancel()
+        await asyncio.wait({asked})
+        raise httpx2.ReadTimeout("it was told to give up", request=request)
 
 
 class Judge:
@@ -559,7 +581,7 @@ def test_one_call_more_than_allowed_is_a_400_and_truncates(stage: Stage) -> None
                     model="auto", messages=user("c"), extra_headers={"Longhaul-Reward": "1"}
                 )
         assert isinstance(one.episode.limit, HorizonReached)
-        await asyncio.wait_for(one.episode.wait_done(), timeout=1)
+        await asyncio.wait_for(one.episode.wait_done(), timeout=60)
         assert one.episode.failure is None
         assert one.episode.num_calls == 2
         assert [step.reward for step in one.end().steps] == [0.0, 1.0], "reported with the refused"
@@ -743,7 +765,7 @@ def test_a_reward_of_a_refused_call_counts_once_while_its_prompt_is_being_kept(
         await one.chat("a")
         await one.http.post("/longhaul/step", json={"anchor_state": "door"})
         refused = asyncio.create_task(one.chat("x" * 200, longhaul={"reward": 0.1}))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 60)
         assert (await one.chat("short", longhaul={"reward": 0.1})).status_code == 200
         let.set()
         assert (await refused).status_code == 400
@@ -878,7 +900,7 @@ def test_equal_bodies_of_two_agents_are_two_calls_where_clients_say_nothing_of_r
             for agent in ("planner", "worker", "worker")
         ]
         for _ in range(2):
-            await asyncio.wait_for(policy.begun.acquire(), 10)
+            await asyncio.wait_for(policy.begun.acquire(), 60)
         policy.let.set()
         await asyncio.wait(asked)
         assert sorted(call.agent for call in calls_of(one.end())) == ["planner", "worker"]
@@ -892,13 +914,15 @@ def test_a_client_that_gives_up_cancels_its_request_and_its_retry_is_sampled_ane
 ) -> None:
     async def program(one: Played) -> None:
         policy.let, policy.begun = asyncio.Event(), asyncio.Semaphore(0)
-        async with openai_client(one, max_retries=1, timeout=0.3) as client:
+        transport = Impatient()
+        async with openai_client(one, max_retries=1, transport=transport) as client:
             asked = asyncio.create_task(
                 client.chat.completions.create(
                     model="auto", messages=user("a"), extra_headers={"Longhaul-Reward": "0"}
                 )
             )
             await policy.begun.acquire()
+            transport.enough.set()
             await policy.begun.acquire()  # its retry
             assert policy.num_cancelled == 1
             policy.let.set()
@@ -916,14 +940,17 @@ def test_a_reward_sent_with_a_call_that_was_given_up_counts_once(stage: Stage) -
         policy.let.set()
         await one.chat("first")
         policy.let.clear()
-        async with openai_client(one, max_retries=1, timeout=0.3) as client:
+        transport = Impatient()
+        async with openai_client(one, max_retries=1, transport=transport) as client:
             asked = asyncio.create_task(
                 client.chat.completions.create(
                     model="auto", messages=user("a"), extra_headers={"Longhaul-Reward": "0.5"}
                 )
             )
-            for _ in range(3):
+            for _ in range(2):
                 await policy.begun.acquire()
+            transport.enough.set()
+            await policy.begun.acquire()  # its retry
             policy.let.set()
             await asked
         assert [step.reward for step in one.end().steps] == [0.5, 0.0]
@@ -944,10 +971,9 @@ def test_a_client_that_goes_away_in_the_midst_cancels_its_request(
             await policy.begun.acquire()
             asked.cancel()
             await asyncio.wait({asked})
-        for _ in range(200):
-            if policy.num_cancelled:
-                break
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while not policy.num_cancelled:  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0.01)
         assert policy.num_cancelled == 1
         assert one.episode.num_calls == 0
 
@@ -993,7 +1019,7 @@ def test_closing_ends_what_is_in_flight_with_410_and_leaves_nothing(stage: Stage
         asked = [asyncio.create_task(one.chat(f"{n}")) for n in range(5)]
         while one.episode.num_calls < 5:
             await one.http.get("/v1/models")
-        await asyncio.wait_for(one.episode.close(cause="its deadline passed"), timeout=5)
+        await asyncio.wait_for(one.episode.close(cause="its deadline passed"), timeout=60)
         answers = await asyncio.gather(*asked)
 
         assert {answer.status_code for answer in answers} == {410}

@@ -39,7 +39,7 @@ def test_a_store_that_refuses_an_episode_opened_on_demand_ends_the_gateway() -> 
             on_end=lambda number, record: None,
         )
         serving = asyncio.create_task(by_hand.serve())
-        async with httpx.AsyncClient(base_url=await addresses.get()) as http:
+        async with httpx.AsyncClient(base_url=await addresses.get(), timeout=60) as http:
             key = {"Authorization": f"Bearer {by_hand.key}"}
             environ = (await http.post("/episodes", headers=key)).json()["environ"]
             own = {"Authorization": f"Bearer {environ['LONGHAUL_KEY']}"}
@@ -48,7 +48,7 @@ def test_a_store_that_refuses_an_episode_opened_on_demand_ends_the_gateway() -> 
             assert (await http.post(url, json=asked, headers=own)).status_code == 200
             said = {"reward": 1.0, "done": True}
             await http.post(f"{environ['LONGHAUL_URL']}/step", json=said, headers=own)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await serving
 
     with pytest.raises(StoreError, match="the disk is full"):

@@ -30,6 +30,7 @@ from longhaul_trainer.programs.command import CommandProgram
 from longhaul_trainer.programs.function import FunctionProgram
 from longhaul_trainer.programs.grader import Graded, Grader
 from longhaul_trainer.programs.program import Endpoint
+from other_processes import command_of, still_running
 from program_house import COMMAND, LIMITS, Choices, House
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ FAILED: Mapping[str, tuple[object, FailureCause, int, str]] = {
     "crash_between": (None, FailureCause.PROGRAM_ERROR, 1, "RuntimeError: crashed between calls"),
     "crash_after": (None, FailureCause.PROGRAM_ERROR, 1, "exit code is 7"),
     "hang_after_call": (None, FailureCause.PROGRAM_TIMEOUT, 1, "waiting for what never comes"),
-    "ignore_sigterm": (None, FailureCause.PROGRAM_TIMEOUT, 1, "did not end within 5 s"),
+    "ignore_sigterm": (None, FailureCause.PROGRAM_TIMEOUT, 1, "did not end within 20 s"),
     "flood": (None, FailureCause.PROGRAM_LIMIT, 1, "max_output_bytes = 1,000,000"),
     "take_memory": (100_000_000, FailureCause.PROGRAM_LIMIT, 1, "max_memory_bytes = 80,000,000"),
     "take_processes": (10, FailureCause.PROGRAM_LIMIT, 1, "processes; max_processes = 5"),
@@ -163,7 +164,7 @@ def aftermath(house: House, tmp_path_factory: pytest.TempPathFactory) -> Afterma
 
 async def _all_faults(house: House, folder: Path) -> Aftermath:
     before = _held()
-    programs = _Programs(impatience=5)
+    programs = _Programs(impatience=20)  # each is to make its call before, beside all others
 
     async def all_of(faults: Mapping[str, tuple[Any, ...]]) -> dict[str, EpisodeOutcome]:
         outcomes = await asyncio.gather(
@@ -183,13 +184,14 @@ async def _all_faults(house: House, folder: Path) -> Aftermath:
     ended, failed = await asyncio.gather(all_of(ENDED), all_of(FAILED))
     folders = entries(folder, "*/*")
     await programs.close()
+    held = await _settled(before)
     left = {
         "processes": marked(),
         "folders of episodes": folders,
         "folders": entries(folder, "*"),
         "more": [
             name
-            for name, now in _held().items()
+            for name, now in held.items()
             if now > before[name] and name != "megabytes"  # what is kept for the next
         ],
     }
@@ -222,7 +224,7 @@ async def _settled(before: Mapping[str, int]) -> dict[str, int]:
     That is when no more is held than before; without a `before`, when nothing changes for 1 s.
     """
     held, unchanged = _held(), 0
-    for _ in range(300):
+    for _ in range(600):
         if before and all(held[name] <= before[name] for name in _counted(held)):
             break
         if not before and unchanged == 10:
@@ -351,8 +353,7 @@ def test_a_program_whose_trainer_is_killed_is_ended_and_leaves_no_folder(tmp_pat
     trainer.kill()
     trainer.wait()
 
-    _, alive = psutil.wait_procs(below, timeout=30)
-    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+    assert still_running(below) == []
     _wait_until(lambda: not list(folder.iterdir()))
 
 
@@ -395,7 +396,7 @@ def test_a_killed_fork_server_ends_its_programs_and_is_started_anew(house: House
         (server,) = [
             child
             for child in psutil.Process().children()
-            if any("longhaul_core.gym.supervised" in part for part in child.cmdline())
+            if "longhaul_core.gym.supervised" in command_of(child)
         ]
         below = server.children(recursive=True)
         server.kill()
@@ -405,9 +406,8 @@ def test_a_killed_fork_server_ends_its_programs_and_is_started_anew(house: House
 
     assert isinstance(outcome, FailedEpisode)
     assert outcome.cause is FailureCause.PROGRAM_ERROR
-    _, alive = psutil.wait_procs(below, timeout=30)
     assert len(below) == 2  # keeper and program
-    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+    assert still_running(below) == []
     assert isinstance(house.played("play", 1), Trajectory)
 
 
@@ -469,7 +469,8 @@ def test_a_limit_truncates_an_episode_whose_reward_is_known(
 
 
 def test_a_limit_that_keeps_a_program_from_its_reward_is_a_failure(house: House) -> None:
-    outcome = house.played("play", 5, limits=replace(LIMITS, horizon=2))
+    limits = replace(LIMITS, horizon=2, close_deadline_seconds=60)  # it ends by itself
+    outcome = house.played("play", 5, limits=limits)
 
     assert isinstance(outcome, FailedEpisode)
     assert outcome.cause is FailureCause.PROGRAM_LIMIT
@@ -478,7 +479,8 @@ def test_a_limit_that_keeps_a_program_from_its_reward_is_a_failure(house: House)
 
 
 def test_a_result_that_is_refused_stays_refused_where_a_limit_was_met(house: House) -> None:
-    outcome = house.played("contradict_itself_at_a_limit", limits=replace(LIMITS, horizon=2))
+    limits = replace(LIMITS, horizon=2, close_deadline_seconds=60)
+    outcome = house.played("contradict_itself_at_a_limit", limits=limits)
 
     assert isinstance(outcome, FailedEpisode), outcome
     assert outcome.cause is FailureCause.PROGRAM_ERROR
@@ -545,15 +547,17 @@ def test_the_folder_of_a_command_that_was_ended_is_there_until_it_is_graded(hous
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "seconds", "said"),
     [
-        ("nothing", "returned None, which is no reward"),
-        ("raising", "no such test"),
-        ("waiting", "no answer within 0.2 s"),
+        ("nothing", 60, "returned None, which is no reward"),
+        ("raising", 60, "no such test"),
+        ("waiting", 0.2, "no answer within 0.2 s"),
     ],
 )
-def test_a_grader_that_fails_leaves_no_reward(house: House, name: str, said: str) -> None:
-    grader = Grader(f"{__name__}:{name}", deadline_seconds=0.2)
+def test_a_grader_that_fails_leaves_no_reward(
+    house: House, name: str, seconds: float, said: str
+) -> None:
+    grader = Grader(f"{__name__}:{name}", deadline_seconds=seconds)
     outcome = house.played("play", 1, grader=grader)
 
     assert isinstance(outcome, FailedEpisode)
@@ -582,11 +586,13 @@ async def plays(task: dict[str, object], endpoint: Endpoint) -> object:
     return {"reward": 2.0, "success": True}
 
 
+BEGUN: set[object] = set()
 CANCELLED: list[object] = []
-"""Tasks of functions that were cancelled."""
+"""Tasks of functions that waited, and of those that were cancelled."""
 
 
 async def hangs(task: dict[str, object], endpoint: Endpoint) -> object:
+    BEGUN.add(task["fault"])
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -633,18 +639,18 @@ def test_a_function_plays_with_an_unmodified_client(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cause", "said"),
+    ("name", "seconds", "cause", "said"),
     [
-        ("hangs", FailureCause.PROGRAM_TIMEOUT, "did not end within 0.2 s"),
-        ("raises", FailureCause.PROGRAM_ERROR, "KeyError: 'no go'"),
-        ("cancels_itself", FailureCause.PROGRAM_ERROR, "cancelled itself"),
-        ("will_not_end", FailureCause.PROGRAM_TIMEOUT, "did not end within 0.2 s"),
+        ("hangs", 0.2, FailureCause.PROGRAM_TIMEOUT, "did not end within 0.2 s"),
+        ("raises", 60, FailureCause.PROGRAM_ERROR, "KeyError: 'no go'"),
+        ("cancels_itself", 60, FailureCause.PROGRAM_ERROR, "cancelled itself"),
+        ("will_not_end", 0.2, FailureCause.PROGRAM_TIMEOUT, "did not end within 0.2 s"),
     ],
 )
 def test_a_function_that_breaks_leaves_its_cause(
-    house: House, name: str, cause: FailureCause, said: str
+    house: House, name: str, seconds: float, cause: FailureCause, said: str
 ) -> None:
-    outcome = house.played("go", program=function(name, deadline_seconds=0.2))
+    outcome = house.played("go", program=function(name, deadline_seconds=seconds))
 
     assert isinstance(outcome, FailedEpisode)
     assert outcome.cause is cause
@@ -654,8 +660,12 @@ def test_a_function_that_breaks_leaves_its_cause(
 def test_a_function_that_is_late_or_not_waited_for_is_cancelled(house: House) -> None:
     async def stopped() -> None:
         stop = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.2, stop.set)
-        await house.play("stopped", program=function("hangs"), stop=stop)
+        playing = asyncio.create_task(house.play("stopped", program=function("hangs"), stop=stop))
+        async with asyncio.timeout(60):
+            while "stopped" not in BEGUN:  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0.01)
+        stop.set()
+        await playing
 
     house.played("late", program=function("hangs", deadline_seconds=0.2))
     house.run(stopped())

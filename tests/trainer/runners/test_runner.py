@@ -13,10 +13,12 @@ import pytest
 from environment_server import lossy_proxy
 from longhaul_core.rollout import EpisodeLimits, EpisodeOutcome
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
+from other_processes import command_of, runs
 from runner_house import (
     LOST_SECONDS,
     RemoteHouse,
     RunningRunner,
+    num_waiting,
     running,
     until,
     waiting_runners,
@@ -45,19 +47,12 @@ def below(runner: RunningRunner) -> list[psutil.Process]:
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in processes if runs(one)]
 
 
 def programs_of(runner: RunningRunner) -> list[psutil.Process]:
     """The commands that it has started."""
     return [one for one in alive(below(runner)) if "faulty_program" in command_of(one)]
-
-
-def command_of(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:  # it has ended meanwhile
-        return ""
 
 
 def lines_of(path: Path) -> list[str]:
@@ -78,7 +73,7 @@ def test_a_runner_plays_and_what_its_program_left_is_the_episodes(
             house.play_remotely("play", 3, sample_index=0),
             house.play_remotely("play_paid", 2, sample_index=1),
             house.play_remotely("crash_between", sample_index=2),
-            house.play_remotely("hang_after_call", sample_index=3, deadline_seconds=1.5),
+            house.play_remotely("hang_after_call", sample_index=3, deadline_seconds=8),
             house.play_remotely("no_reward", sample_index=4),
             house.play_remotely("go_on_after_done", sample_index=5),
         ]
@@ -119,7 +114,7 @@ def test_two_runners_share_the_episodes(house: RemoteHouse, tmp_path: Path) -> N
         running(house.gateway.address, *at_once, "--name", "one", log=tmp_path / "one"),
         running(house.gateway.address, *at_once, "--name", "two", log=tmp_path / "two"),
     ):
-        house.run(until("both wait", lambda: len(waiting_runners(house.leases)) == 2))
+        house.run(until("all places wait", lambda: num_waiting(house.leases) == 8))
         outcomes = house.run(play())
 
     assert all(isinstance(outcome, Trajectory) for outcome in outcomes)
@@ -145,8 +140,10 @@ def test_a_runner_that_is_killed_loses_its_episode_and_its_program_ends(
     with running(house.gateway.address, log=tmp_path / "log") as runner:
         outcome, processes, seconds = house.run(play())
 
-    assert "was not heard of for 2 s" in lost(outcome).message
-    assert LOST_SECONDS - 1 < seconds < LOST_SECONDS + 5
+    assert f"was not heard of for {LOST_SECONDS:g} s" in lost(outcome).message
+    assert (
+        LOST_SECONDS / 2 < seconds < LOST_SECONDS + 60
+    )  # it was last heard of before it was killed
     house.run(until("all that it started is gone", lambda: not alive(processes)))
 
 
@@ -236,7 +233,7 @@ def test_on_sigterm_a_runner_ends_what_it_plays_and_leases_nothing_more(
 
 def test_a_second_ctrl_c_hands_the_episode_back_at_once(house: RemoteHouse, tmp_path: Path) -> None:
     async def play() -> EpisodeOutcome:
-        playing = asyncio.create_task(house.play_remotely("slow", 60))
+        playing = asyncio.create_task(house.play_remotely("slow", 600, deadline_seconds=600))
         await until("it plays", lambda: programs_of(runner))
         runner.signal(signal.SIGINT)
         await until("it is stopping", lambda: "stopping" in runner.log)
@@ -249,7 +246,7 @@ def test_a_second_ctrl_c_hands_the_episode_back_at_once(house: RemoteHouse, tmp_
 
         assert house.run(asyncio.to_thread(runner.ended)) == 0
     assert "handed the episode back" in lost(outcome).message
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
     assert house.noted[-1][1] == "handed_back"
 
 

@@ -194,7 +194,7 @@ def test_a_held_lease_is_heard_of_however_many_others_come_and_go(
         log.start(leases)
         with leases.offered(offer_of("long")):
             await leases.take("long" * 4, runner="r", address="http://h", wait_seconds=1)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 number = 0
                 while written.count("long" * 4) < 3:
                     with leases.offered(offer_of(str(number))):

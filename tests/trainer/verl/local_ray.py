@@ -73,7 +73,7 @@ def held(path: Path) -> Generator[Callable[[], object]]:
         yield functools.partial(holder.execute, "ROLLBACK")
 
 
-def wait_for(happened: Callable[[], object], *, seconds: float = 30.0) -> None:
+def wait_for(happened: Callable[[], object], *, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"

@@ -180,7 +180,7 @@ def test_a_prompt_that_is_long_in_the_rendering_costs_no_other_episode_its_deadl
     run = RUN.model_copy(
         update={
             "environment": RUN.environment.model_copy(
-                update={"reset_deadline_seconds": 5.0, "step_deadline_seconds": 5.0}
+                update={"reset_deadline_seconds": 20.0, "step_deadline_seconds": 20.0}
             ),
             "rollout": RUN.rollout.model_copy(update={"max_retries": 0}),
         }
@@ -195,7 +195,7 @@ def test_a_prompt_that_is_long_in_the_rendering_costs_no_other_episode_its_deadl
         def slow_at_first(*arguments: object, **options: object) -> object:
             if not first_is_rendered.is_set():
                 loop.call_soon_threadsafe(first_is_rendered.set)
-                assert other_has_ended.wait(timeout=10), "the other episode waits too"
+                assert other_has_ended.wait(timeout=60), "the other episode waits too"
             return render(*arguments, **options)
 
         service = service_of(recorder, tokenizer, run=run)
@@ -367,7 +367,7 @@ def test_an_episodes_rows_are_made_beside_the_event_loop(
 
         def slow(*arguments: object, **options: object) -> object:
             loop.call_soon_threadsafe(went_on.set)
-            answers.append(went_on.wait(timeout=5))
+            answers.append(went_on.wait(timeout=60))
             return to_rows(*arguments, **options)
 
         monkeypatch.setattr(agent_loop, "to_rows", slow)
@@ -467,18 +467,24 @@ def test_the_episodes_of_a_stopped_group_end_are_stored_and_are_not_played_again
     tokenizer: Any,  # noqa: ANN401
 ) -> None:
     class Hanging(Server):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_asked = asyncio.Event()
+
         async def generate(self, request_id: str, **asked: Any) -> SimpleNamespace:  # noqa: ANN401
+            self.is_asked.set()
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
     async def stopped() -> tuple[list[FailureCause], int]:
         recorder = SlowRecorder()
         recorder.committed.set()
-        service = service_of(recorder, tokenizer, server=Hanging())
+        server = Hanging()
+        service = service_of(recorder, tokenizer, server=server)
         playing = begin(service)
-        await asyncio.sleep(0.2)
+        await asyncio.wait_for(server.is_asked.wait(), timeout=60)
         service.in_flight.stop(["train-1-0"])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await playing == []
         outcomes = [episode.outcome for episode in recorder.episodes]
         assert all(isinstance(outcome, FailedEpisode) for outcome in outcomes)
@@ -490,16 +496,21 @@ def test_the_episodes_of_a_stopped_group_end_are_stored_and_are_not_played_again
 
 
 class BusyServer(Server):
-    """Counts the most requests that it had at once."""
+    """Counts the most requests that it had at once; answers none before it has had so many."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: int) -> None:
         super().__init__()
         self._num_now = 0
         self.most = 0
+        self._wanted = wanted
+        self._has_so_many = asyncio.Event()
 
     async def generate(self, request_id: str, **others: object) -> SimpleNamespace:
         self._num_now += 1
         self.most = max(self.most, self._num_now)
+        if self.most >= self._wanted:
+            self._has_so_many.set()
+        await asyncio.wait_for(self._has_so_many.wait(), timeout=60)
         await asyncio.sleep(0.05)
         self._num_now -= 1
         return await super().generate(request_id, **others)
@@ -511,8 +522,8 @@ def test_the_agent_loops_of_a_run_play_its_concurrent_episodes_together(
     rollout = {"horizon": 2, "concurrent_episodes": 5}
     run = RunConfig.model_validate(RUN.model_dump(exclude_unset=True) | {"rollout": rollout})
 
-    async def most_at_once(index: int) -> int:
-        recorder, server = SlowRecorder(), BusyServer()
+    async def most_at_once(index: int, wanted: int) -> int:
+        recorder, server = SlowRecorder(), BusyServer(wanted)
         recorder.committed.set()
         loop = AgentLoop(index=index, of=2)
         service = service_of(recorder, tokenizer, run=run, server=server, agent_loop=loop)
@@ -520,7 +531,7 @@ def test_the_agent_loops_of_a_run_play_its_concurrent_episodes_together(
         return server.most
 
     async def of_all_loops() -> list[int]:
-        return [await most_at_once(index) for index in range(2)]
+        return [await most_at_once(index, wanted) for index, wanted in enumerate((3, 2))]
 
     assert asyncio.run(of_all_loops()) == [3, 2]
 

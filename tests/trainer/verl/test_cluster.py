@@ -94,6 +94,7 @@ def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
     from verl.single_controller.ray import RayResourcePool
 
     from longhaul_trainer.verl.cluster import connected
+    from trainer.verl.local_ray import wait_for
 
     class Engine:
         def answer(self) -> str:
@@ -110,10 +111,12 @@ def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
             pool = RayResourcePool([run.resources.num_workers], max_colocate_count=3)
             pool.get_placement_groups(device_name="cpu")  # waits until it is there
             actor: Any = ray.remote(Engine)
-            sockets = Path(ray.get(actor.remote().answer.remote(), timeout=60))
+            sockets = Path(ray.get(actor.remote().answer.remote(), timeout=120))
             assert sockets.is_dir()
             # what is left is what an actor is placed with
-            assert ray.available_resources()["CPU"] == ray_processors(compose(run, "cpu")).placing
+            placing = ray_processors(compose(run, "cpu")).placing
+            # Ray counts anew some moments after the actor has been placed.
+            wait_for(lambda: ray.available_resources().get("CPU", 0) == placing)
         finally:
             transfer_queue.close()
 

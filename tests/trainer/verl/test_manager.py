@@ -224,5 +224,5 @@ def test_stopped_loops_end_what_plays_in_their_processes(tmp_path: Path) -> None
     others.stop()
 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, pids))
-    assert len(ray.wait(others._lives, num_returns=2, timeout=30)[0]) == 2
+    assert len(ray.wait(others._lives, num_returns=2, timeout=60)[0]) == 2
     others.stop()

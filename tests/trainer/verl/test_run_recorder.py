@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import threading
 import time
@@ -87,10 +88,10 @@ class TestWriter:
             writing.start()
             wait_for(lambda: len(caplog.records) >= 2)
             let_go()
-            writing.join(timeout=30)
+            writing.join(timeout=60)
 
         assert num_episodes(path) == len(episodes)
-        assert "no record was taken for 0 s, trying again" in caplog.messages[0]
+        assert re.search(r"no record was taken for \d+ s, trying again", caplog.messages[0])
         assert f"{path}: database is locked" in caplog.messages[0]
 
     def test_a_store_that_is_held_too_long_is_named_and_the_wait_is_not_begun_again(
@@ -100,7 +101,7 @@ class TestWriter:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(store_patience, "LONGEST_AWAY_SECONDS", 0.3)
+        monkeypatch.setattr(store_patience, "LONGEST_AWAY_SECONDS", 1.0)
         with held(path):
             with pytest.raises(StoreError, match="locked"):
                 writer.write(make_training_step(1))
@@ -251,7 +252,7 @@ class TestRunRecorder:
             os.kill(writer, signal.SIGKILL)
 
         assert end_of_run(path) == ("cancelled", "")
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
 
     def test_what_was_put_is_on_its_way_until_it_is_settled(
         self, path: Path, recorder: RunRecorder
@@ -319,8 +320,9 @@ class TestRunRecorder:
         async def commit() -> None:
             with held(path) as let_go:
                 committing = [asyncio.create_task(bounded.commit(batch)) for batch in batches]
-                await asyncio.sleep(1.0)
-                assert bounded._places.locked()
+                async with asyncio.timeout(60):
+                    while not bounded._places.locked():  # noqa: ASYNC110  it has no event
+                        await asyncio.sleep(0.02)
                 let_go()
                 await asyncio.wait_for(asyncio.gather(*committing), timeout=60)
 

@@ -82,7 +82,7 @@ async def in_flight(engine: Any) -> tuple[int, int]:  # noqa: ANN401
 
 
 async def until_nothing_is_in_flight(engine: Any) -> None:  # noqa: ANN401
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await in_flight(engine) != (0, 0):  # noqa: ASYNC110  it is another process
             await asyncio.sleep(0.02)
 

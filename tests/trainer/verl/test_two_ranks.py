@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.models.shards import write_model
 from longhaul_trainer.training.rank_balance import imbalance, shared_out
+from ports import free_port
 from trainer.verl.rank_update import BALANCED, NUM_RANKS, WRONG
 from trainer.verl.updates import (
     LOSSES,
@@ -23,7 +24,6 @@ from trainer.verl.updates import (
     expected_gradients,
     make_rows,
 )
-from verl_process import free_port
 
 pytestmark = [
     pytest.mark.slow,  # two processes import verl

@@ -117,10 +117,10 @@ def test_an_engine_that_is_slow_holds_no_other_back() -> None:
         sent = pool.submit(send, learner, weights)
         try:
             # Nobody reads for the slow one yet.
-            assert len(pool.submit(receive, quick).result(30)) == len(weights)
+            assert len(pool.submit(receive, quick).result(60)) == len(weights)
         finally:
             assert len(receive(slow)) == len(weights)
-            sent.result(30)
+            sent.result(60)
     for one in (learner, slow, quick):
         one.finalize()
 

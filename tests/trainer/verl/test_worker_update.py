@@ -471,7 +471,7 @@ class HeldBack(WriterBehind):
         """How many micro-batches had been reported each time that somebody waited."""
 
     def write(self, records: Iterable[Record]) -> None:
-        assert self._is_waited_for.wait(20), "a micro-batch waits for the store"
+        assert self._is_waited_for.wait(60), "a micro-batch waits for the store"
         super().write(records)
 
     def settle(self) -> None:

@@ -79,11 +79,11 @@ def test_a_program_that_stops_reading_cancels_its_call(
     gateway: ScriptedGateway, address: str, stream: Streams
 ) -> None:
     gateway.cancelled.clear()
-    gateway.scripts["endless"] = Script(choices=[[ReplyPart(text="a")] * 1_000], waits=0.02)
+    gateway.scripts["endless"] = Script(choices=[[ReplyPart(text="a")] * 10_000], waits=0.02)
     reading = stream(address, "endless", "Hi")
 
     while next(reading) != "a":
         pass
     reading.close()  # type: ignore[attr-defined]
 
-    assert gateway.cancelled.wait(timeout=20)
+    assert gateway.cancelled.wait(timeout=60)

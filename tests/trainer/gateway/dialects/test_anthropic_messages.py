@@ -81,7 +81,7 @@ def test_events_are_the_clients_own_and_come_in_its_order(address: str) -> None:
         "stream": True,
         "thinking": THINKING,
     }
-    events = read_events(httpx.post(f"{address}/v1/messages", json=body).content)
+    events = read_events(httpx.post(f"{address}/v1/messages", json=body, timeout=60).content)
 
     events = [event for event in events if event.name != "ping"]
     adapter = TypeAdapter[RawMessageStreamEvent](RawMessageStreamEvent)

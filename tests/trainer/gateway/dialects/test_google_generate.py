@@ -103,6 +103,7 @@ def test_chunks_are_the_clients_own(address: str) -> None:
         httpx.post(
             f"{address}/v1/models/everything:streamGenerateContent?alt=sse",
             json={"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+            timeout=60,
         ).content
     )
 
@@ -316,7 +317,9 @@ def test_the_asynchronous_client_streams_too(address: str) -> None:
 )
 def test_what_is_not_understood_is_named(address: str, body: dict[str, object], named: str) -> None:
     contents = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
-    answer = httpx.post(f"{address}/v1/models/text:generateContent", json={**contents, **body})
+    answer = httpx.post(
+        f"{address}/v1/models/text:generateContent", json={**contents, **body}, timeout=60
+    )
 
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith(f"{named} is ")

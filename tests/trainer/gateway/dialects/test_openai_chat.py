@@ -94,7 +94,9 @@ def test_chunks_are_the_clients_own_and_come_in_its_order(address: str) -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    events = read_events(httpx.post(f"{address}/v1/chat/completions", json=body).content)
+    events = read_events(
+        httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60).content
+    )
 
     assert [event.name for event in events] == [None] * len(events)
     assert events.pop().data == "[DONE]"

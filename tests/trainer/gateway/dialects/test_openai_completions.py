@@ -53,7 +53,7 @@ def test_a_stream_has_the_same_text_choice_by_choice(client: openai.OpenAI) -> N
 
 def test_chunks_are_the_clients_own(address: str) -> None:
     body = {"model": "cut", "prompt": "Say", "stream": True}
-    events = read_events(httpx.post(f"{address}/v1/completions", json=body).content)
+    events = read_events(httpx.post(f"{address}/v1/completions", json=body, timeout=60).content)
 
     assert events.pop().data == "[DONE]"
     assert all('"finish_reason":null' in event.data for event in events[:-1])

@@ -86,7 +86,7 @@ def test_the_clients_stream_helper_makes_the_same_of_the_pieces(
 
 def test_events_are_the_clients_own_and_come_in_its_order(address: str) -> None:
     body = {"model": "everything", "input": "Hi", "stream": True}
-    events = read_events(httpx.post(f"{address}/v1/responses", json=body).content)
+    events = read_events(httpx.post(f"{address}/v1/responses", json=body, timeout=60).content)
 
     adapter = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
     read = [adapter.validate_json(event.data) for event in events]
@@ -155,7 +155,7 @@ def test_a_response_goes_on_from_the_one_that_it_names(
 ) -> None:
     gateway.history.conversations.clear()
     body: dict[str, object] = {"model": "everything", "input": "Hi", "instructions": "Be brief."}
-    answer = httpx.post(f"{address}/v1/responses", json={**body, "stream": stream})
+    answer = httpx.post(f"{address}/v1/responses", json={**body, "stream": stream}, timeout=60)
     named = (
         answer.json()["id"]
         if not stream
@@ -169,6 +169,7 @@ def test_a_response_goes_on_from_the_one_that_it_names(
             "instructions": "Be kind.",
             "input": [{"type": "function_call_output", "call_id": "call_a", "output": "Rain"}],
         },
+        timeout=60,
     ).raise_for_status()
 
     assert gateway.last.messages == (
@@ -205,7 +206,7 @@ def test_items_of_a_reply_are_named_instead_of_sent_again(
     address: str, gateway: ScriptedGateway, stream: bool
 ) -> None:
     body: dict[str, object] = {"model": "everything", "input": "Hi", "stream": stream}
-    answer = httpx.post(f"{address}/v1/responses", json=body)
+    answer = httpx.post(f"{address}/v1/responses", json=body, timeout=60)
     response = (
         json.loads(read_events(answer.content)[-1].data)["response"] if stream else answer.json()
     )
@@ -214,7 +215,9 @@ def test_items_of_a_reply_are_named_instead_of_sent_again(
         *({"type": "item_reference", "id": item["id"]} for item in response["output"]),
         {"type": "function_call_output", "call_id": "call_a", "output": "Rain"},
     ]
-    named = httpx.post(f"{address}/v1/responses", json={"model": "text", "input": items})
+    named = httpx.post(
+        f"{address}/v1/responses", json={"model": "text", "input": items}, timeout=60
+    )
 
     assert named.status_code == 200, named.text
     assert gateway.last.messages[1] == REPLIED

@@ -40,14 +40,14 @@ def output(
         pass_fds=pass_fds,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
 def until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not claim():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -116,7 +116,7 @@ def test_input_is_passed_on(warm: Zygote) -> None:
     ],
 )
 def test_the_stand_in_ends_as_the_program_did(warm: Zygote, program: str, returncode: int) -> None:
-    ended = subprocess.run([warm.stand_in, "-c", program], stderr=subprocess.DEVNULL, timeout=60)
+    ended = subprocess.run([warm.stand_in, "-c", program], stderr=subprocess.DEVNULL, timeout=120)
 
     assert ended.returncode == returncode
 
@@ -154,7 +154,7 @@ def test_a_signal_to_the_stand_in_ends_the_program(warm: Zygote, number: signal.
     process, pid = started(warm)
     process.send_signal(number)
 
-    assert process.wait(20) == -number
+    assert process.wait(60) == -number
     until(lambda: not running(pid))
 
 
@@ -162,14 +162,14 @@ def test_a_killed_program_ends_its_stand_in(warm: Zygote) -> None:
     process, pid = started(warm)
     os.kill(pid, signal.SIGKILL)
 
-    assert process.wait(20) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
 
 
 def test_closing_ends_every_program(warm: Zygote) -> None:
     process, pid = started(warm)
     warm.close()
 
-    assert process.wait(20) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     until(lambda: not running(pid))
 
 
@@ -198,8 +198,8 @@ def test_processes_of_a_program_are_warm_too(warm: Zygote, tmp_path: Path) -> No
         "    queue = context.Queue()\n"
         "    process = context.Process(target=work, args=(queue,))\n"
         "    process.start()\n"
-        "    warm, pid = queue.get(timeout=20)\n"
-        "    process.join(20)\n"
+        "    warm, pid = queue.get(timeout=60)\n"
+        "    process.join(60)\n"
         "    print(warm, pid != os.getpid(), process.exitcode)\n"
     )
 
@@ -221,7 +221,7 @@ def test_everything_dies_with_the_owner(tmp_path: Path) -> None:
     with process.stdout as lines:
         pid = int(lines.readline())
     process.kill()
-    process.wait(20)
+    process.wait(60)
 
     until(lambda: not running(pid))
 

@@ -28,7 +28,7 @@ __all__ = ["Held", "held_by_rounds", "played_elsewhere"]
 
 _OTHER_HASH_SEED = "4711"
 _DEADLINE_SECONDS = 300
-_SETTLE_SECONDS = 3.0
+_SETTLE_SECONDS = 6.0
 """Given to threads and processes that were told to end."""
 _NUM_STEPS = 6
 

@@ -11,6 +11,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -75,19 +76,21 @@ def _build(family: str, settings: Settings, folders: Mapping[int, Path]) -> None
     asked = f"{family} {settings_text(settings)}, seeds {list(folders)}"
     seconds = _START_SECONDS + _SECONDS_PER_GAME * len(folders)
     try:
-        answer = subprocess.run(
-            [sys.executable, "-m", "longhaul_envs.textworld.build"],
-            input=json.dumps(request),
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": _HASH_SEED,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            },
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory() as home:
+            answer = subprocess.run(
+                [sys.executable, "-m", "longhaul_envs.textworld.build"],
+                input=json.dumps(request),
+                env={
+                    **os.environ,
+                    "HOME": home,  # where Inform 7, the games' compiler, leaves notes of its own
+                    "PYTHONHASHSEED": _HASH_SEED,
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                },
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
     except subprocess.TimeoutExpired as error:
         raise EnvironmentFailure(
             f"TextWorld's generator was not done with {asked} after {seconds} s"
