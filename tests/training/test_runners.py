@@ -75,10 +75,8 @@ def is_playing(folder: Path, name: str, *, after_training_step: int) -> Callable
     return holds
 
 
-@pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """Runner `one` is killed in training step 2, and the run in training step 3."""
-    folder, port = tmp_path_factory.mktemp("runners"), free_port()
+def begun(folder: Path, port: int, *settings: str) -> "subprocess.Popen[str]":
+    """A run that waits for runners."""
     tasks = [
         {"id": f"{split}-{place}", "split": split, "place": f"{split} {place}"}
         for split, number in (("train", NUM_TASKS), ("validation", 1), ("test", 1))
@@ -89,9 +87,16 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     described = (
         *(PROGRAMS.name, 'agent.kind="remote"', f"agent.port={port}", "agent.lost_seconds=3"),
         *(f"num_training_steps={NUM_TRAINING_STEPS}", f"tasks_per_training_step={NUM_TASKS}"),
-        *(f"rollout.group_size={GROUP_SIZE}", "rollout.max_retries=3", "checkpoint.every=1"),
+        *(f"rollout.group_size={GROUP_SIZE}", "rollout.max_retries=3", *settings),
     )
-    process = trainer(folder, "train", *described)
+    return trainer(folder, "train", *described)
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """Runner `one` is killed in training step 2, and the run in training step 3."""
+    folder, port = tmp_path_factory.mktemp("runners"), free_port()
+    process = begun(folder, port, "checkpoint.every=1")
     with runner(folder, port, "one") as one, runner(folder, port, "two") as two:
         wait_until(process, is_playing(folder, "one", after_training_step=1), every=0.01)
         one.send_signal(signal.SIGKILL)
@@ -159,3 +164,17 @@ def test_the_audit_of_the_whole_run_is_clean(resumed: Launched) -> None:
 
     assert audited.returncode == 0, audited.output
     assert resumed.query("PRAGMA foreign_key_check") == []
+
+
+def test_what_runners_play_when_a_run_is_cancelled_is_stored_as_cancelled(tmp_path: Path) -> None:
+    port = free_port()
+    process = begun(tmp_path, port)
+    with runner(tmp_path, port, "one"):
+        playing = "SELECT 1 FROM lease_summary WHERE state = 'playing'"
+        wait_until(process, lambda: bool(asked(tmp_path, playing)))
+        process.send_signal(signal.SIGINT)
+        ended = finish(process, tmp_path)
+
+    assert ended.returncode == 130, ended.output
+    states = ended.query("SELECT DISTINCT state FROM lease_summary WHERE state <> 'returned'")
+    assert states == [("cancelled",)]
