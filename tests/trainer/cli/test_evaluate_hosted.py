@@ -1,6 +1,7 @@
 """Tests for `trainer evaluate --endpoint`: a panel played by a model that another server hosts."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.programs.program import Endpoint
 
+PROGRAM = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
 NUM_TASKS = 4
 DESCRIPTION = """
 num_training_steps = 1
@@ -263,6 +265,41 @@ def test_an_agent_that_runners_play_is_refused_before_the_endpoint_is_asked(
     assert 'agent.kind = "remote": runners play it' in str(done.exception)
 
 
+def wait_for_calls(crafter: Crafter, number: int) -> None:
+    """Return when so many more have come, or after a minute."""
+    before = len(crafter.prompts)
+    for _ in range(600):
+        if len(crafter.prompts) > before + number:
+            break
+        signal.sigtimedwait([], 0.1)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_keeps_what_was_played(
+    hosted: Hosted, crafter: Crafter, folder: Path
+) -> None:
+    crafter.waits = 0.3
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments(hosted, "rollout.concurrent_episodes=1")],
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, "CRAFTER_KEY": hosted.key, "TERM": "xterm"},
+        )
+        os.close(theirs)
+        wait_for_calls(crafter, 6)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        code = process.wait(120)
+    finally:
+        crafter.waits = 0.0
+
+    (run,) = runs_in(folder)
+    assert (run.status, code) == ("cancelled", 130)
+    assert calls_in(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("signals", "by"),
@@ -286,11 +323,7 @@ def test_a_signal_keeps_what_was_played_and_no_training_stack_was_started(
             text=True,
             env={**os.environ, "CRAFTER_KEY": hosted.key},
         )
-        before = len(crafter.prompts)
-        for _ in range(600):
-            if len(crafter.prompts) > before + 6:
-                break
-            signal.sigtimedwait([], 0.1)
+        wait_for_calls(crafter, 6)
         for number in signals:
             process.send_signal(number)
         output, _ = process.communicate(timeout=120)

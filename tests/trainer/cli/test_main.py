@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,17 +182,20 @@ def test_checking_needs_no_training_stack(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_command_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
+@pytest.mark.parametrize("opened", [os.pipe, pty.openpty], ids=["pipe", "terminal"])
+def test_a_command_whose_output_nobody_reads_goes_on(
+    opened: Callable[[], tuple[int, int]], tmp_path: Path
+) -> None:
+    ours, theirs = opened()
     with subprocess.Popen(
-        [*command, "check", "default"],
+        [*PROGRAM, "check", "default"],
         cwd=tmp_path,
-        stdout=subprocess.PIPE,
+        stdout=theirs,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
-        process.stdout.close()
+        os.close(ours)
+        os.close(theirs)
         _, errors = process.communicate()
 
     assert (process.returncode, errors) == (0, "")

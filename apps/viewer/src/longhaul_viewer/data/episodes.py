@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import streamlit as st
 
 from longhaul_core.exchange.formats import FormatName
+from longhaul_core.sql_box.cookbook import quoted
 from longhaul_core.store import queries
 from longhaul_core.store.queries import (
     EpisodeFilter,
@@ -188,7 +189,7 @@ def as_sql(wanted: EpisodeQuery, *, limit: int) -> str:
         "episode_return": wanted.max_return,
         "num_steps": wanted.max_length,
     }
-    conditions = [f"{name} = {_quoted(text)}" for name, text in equal.items() if text is not None]
+    conditions = [f"{name} = {quoted(text)}" for name, text in equal.items() if text is not None]
     for sign, limits in ((">=", at_least), ("<=", at_most)):
         for name, end in limits.items():
             if end is not None:
@@ -252,15 +253,11 @@ def badge(episode: EpisodeSummary) -> Badge:
     )
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _like(word: str) -> str:
     escaped = word.casefold()
     for sign in ("!", "%", "_"):
         escaped = escaped.replace(sign, f"!{sign}")
-    return f"{_quoted(f'%{escaped}%')} ESCAPE '!'"
+    return f"{quoted(f'%{escaped}%')} ESCAPE '!'"
 
 
 @st.cache_data(max_entries=200, show_spinner=False)

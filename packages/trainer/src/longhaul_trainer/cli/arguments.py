@@ -1,5 +1,6 @@
 """Arguments that several commands share, so that they mean and read the same everywhere."""
 
+import errno
 import os
 from functools import cache
 from pathlib import Path
@@ -48,7 +49,15 @@ SkipDoctor = Annotated[
 
 
 class _Console(Console):
-    """Prints for as long as somebody reads: a run that was piped into `head` goes on."""
+    """Prints for as long as somebody reads; without a pipe or terminal its program goes on."""
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError as error:
+            if error.errno != errno.EIO:  # of a terminal that is gone
+                raise
+            self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -334,9 +334,7 @@ class _Said:
             )
 
     def ending(self) -> None:
-        self._line(
-            "# ending; another Ctrl-C ends at once, without what the store has not taken yet"
-        )
+        self._line("# ending; another Ctrl-C gives up what the store has not taken yet")
 
     def opened(self, number: int, environ: Mapping[str, str]) -> None:
         self._line(f"# episode {number} is open: let your agent have these")
