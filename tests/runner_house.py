@@ -114,11 +114,6 @@ async def until(what: str, holds: Callable[[], object], seconds: float = 60.0) -
         await asyncio.sleep(0.02)
 
 
-def num_waiting(leases: Leases) -> int:
-    """How many episodes runners wait for."""
-    return len(leases._waiting)  # pyright: ignore[reportPrivateUsage]
-
-
-def waiting_runners(leases: Leases) -> set[str]:
-    """Names of the runners that wait for an episode."""
-    return {one.runner for one in leases._waiting.values()}  # pyright: ignore[reportPrivateUsage]
+def waiting_runners(leases: Leases) -> list[str]:
+    """Names of the runners that wait, one for each episode that it waits for."""
+    return [one.runner for one in leases._waiting.values()]  # pyright: ignore[reportPrivateUsage]

@@ -202,3 +202,29 @@ def test_modules_are_imported_where_the_server_is_started() -> None:
             {"name": "a", "num_training_steps": 1, "tasks_per_training_step": 1}
             | {"environment": {"server": "http://host:1", "import_modules": ["mine"]}}
         )
+
+
+@pytest.mark.slow
+def test_ray_uses_the_environment_that_each_node_has() -> None:
+    """Below `uv run`, Ray would copy the working folder and install an environment for it."""
+    program = (
+        "import os\n"
+        "os.environ.pop('RAY_ENABLE_UV_RUN_RUNTIME_ENV')\n"
+        "from longhaul_trainer.cli.main import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    from ray._private.ray_constants import RAY_ENABLE_UV_RUN_RUNTIME_ENV as copies\n"
+        "    print('copies:', copies)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "serve-env", "textcraft", "--ray", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"LONGHAUL_ENV_TOKEN": TOKEN},
+    )
+
+    assert done.returncode == 3, done.stderr
+    assert "no Ray cluster at 'nowhere' can be joined" in done.stderr
+    assert done.stdout.endswith("copies: False\n")

@@ -18,7 +18,6 @@ from runner_house import (
     LOST_SECONDS,
     RemoteHouse,
     RunningRunner,
-    num_waiting,
     running,
     until,
     waiting_runners,
@@ -114,7 +113,7 @@ def test_two_runners_share_the_episodes(house: RemoteHouse, tmp_path: Path) -> N
         running(house.gateway.address, *at_once, "--name", "one", log=tmp_path / "one"),
         running(house.gateway.address, *at_once, "--name", "two", log=tmp_path / "two"),
     ):
-        house.run(until("all places wait", lambda: num_waiting(house.leases) == 8))
+        house.run(until("all places wait", lambda: len(waiting_runners(house.leases)) == 8))
         outcomes = house.run(play())
 
     assert all(isinstance(outcome, Trajectory) for outcome in outcomes)

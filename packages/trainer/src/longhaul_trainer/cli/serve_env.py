@@ -200,9 +200,9 @@ def _backend(described: ServerFile) -> "Callable[[str], Backend]":
 
     if described.ray is None:
         return ProcessBackend
-    required("ray", "ray")
     # Read when Ray is imported: below `uv run` each node would install a copy of this folder.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    required("ray", "ray")
     from longhaul_envs.server.ray_workers import RayBackend, join_ray
 
     join_ray(described.ray)
