@@ -7,6 +7,8 @@ never declared. This is the check that does not. The rules read as ARCHITECTURE.
 import ast
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,10 +68,16 @@ def inside_source(path: Path) -> Path:
     return Path(*parts[parts.index("src") + 1 :])
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The file's tree, which several rules read."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported_modules(path: Path) -> set[str]:
     """Dotted names imported anywhere in the file, inside functions included."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -97,7 +105,7 @@ def broad_handlers(path: Path) -> list[str]:
             is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             visit(child, child.name if is_function else function)
 
-    visit(ast.parse(path.read_text(encoding="utf-8")), "<module>")
+    visit(parsed(path), "<module>")
     return found
 
 
@@ -114,6 +122,36 @@ def _swallows(handler: ast.ExceptHandler) -> bool:
     )
 
 
+def misdirected_imports(inside: Path, modules: set[str]) -> set[str]:
+    """Which of the `modules` that a source file imports its package or its folder may not."""
+    package, imports = inside.parts[0], top_level(modules)
+    upward = (imports & MAY_IMPORT.keys()) - MAY_IMPORT[package] - {package}
+    fenced = {
+        module
+        for module in imports & FENCED.keys()
+        if not inside.as_posix().startswith(FENCED[module])
+    }
+    return upward | fenced
+
+
+def undeclared_by_the_core(inside: Path, modules: set[str]) -> set[str]:
+    """Which of the `modules` that a file of the core imports it does not declare."""
+    if inside.parts[0] != "longhaul_core":
+        return set()
+    extras = {name for name, file in CORE_EXTRAS.items() if inside.as_posix() == file}
+    known = CORE_NEEDS | extras | sys.stdlib_module_names | {"longhaul_core"}
+    return top_level(modules) - known
+
+
+def across_layers_of_the_core(inside: Path, modules: set[str]) -> set[str]:
+    """Which parts of the core a part that stays apart imports although it may not."""
+    if inside.parts[0] != "longhaul_core" or inside.parts[1] not in LAYERS_OF_CORE:
+        return set()
+    part = inside.parts[1]
+    inner = {name.split(".")[1] for name in modules if name.startswith("longhaul_core.")}
+    return inner - LAYERS_OF_CORE[part] - {part.removesuffix(".py")}
+
+
 def test_there_is_source_to_look_at() -> None:
     assert len(SOURCES) > 50
 
@@ -124,50 +162,40 @@ def test_every_package_is_under_the_rules() -> None:
     assert packages == MAY_IMPORT.keys()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(inside_source(path)))
-def test_imports_point_the_right_way(path: Path) -> None:
-    inside = inside_source(path)
-    package = inside.parts[0]
-    imports = top_level(imported_modules(path))
-
-    assert imports & MAY_IMPORT.keys() <= MAY_IMPORT[package] | {package}
-    for module in imports & FENCED.keys():
-        assert inside.as_posix().startswith(FENCED[module]), f"{module} is fenced off from here"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for path in SOURCES if inside_source(path).parts[0] == "longhaul_core"],
-    ids=lambda path: str(inside_source(path)),
-)
-def test_the_core_needs_six_packages_and_no_more(path: Path) -> None:
-    imports = top_level(imported_modules(path)) - {"longhaul_core", "__future__"}
-    imports -= {
-        name for name, file in CORE_EXTRAS.items() if inside_source(path).as_posix() == file
-    }
-
-    assert imports - sys.stdlib_module_names <= CORE_NEEDS
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        path
-        for path in SOURCES
-        if inside_source(path).parts[0] == "longhaul_core"
-        and inside_source(path).parts[1] in LAYERS_OF_CORE
+BREACHES = {
+    misdirected_imports: [
+        ("longhaul_core/a.py", "longhaul_envs.sources", "longhaul_envs"),
+        ("longhaul_api/a.py", "longhaul_trainer", "longhaul_trainer"),
+        ("longhaul_trainer/cli/a.py", "verl.trainer", "verl"),
+        ("longhaul_envs/server/a.py", "ray", "ray"),
     ],
-    ids=lambda path: str(inside_source(path)),
-)
-def test_parts_of_the_core_that_stay_apart_do(path: Path) -> None:
-    part = inside_source(path).parts[1]
-    inner = {
-        name.split(".")[1]
-        for name in imported_modules(path)
-        if name.startswith("longhaul_core.") and name.count(".") >= 1
+    undeclared_by_the_core: [
+        ("longhaul_core/store/a.py", "pandas", "pandas"),
+        ("longhaul_core/store/a.py", "psycopg.sql", "psycopg"),
+    ],
+    across_layers_of_the_core: [
+        ("longhaul_core/types.py", "longhaul_core.errors", "errors"),
+        ("longhaul_core/audit/rules/a.py", "longhaul_core.advantages.gigpo", "advantages"),
+    ],
+}
+"""Each rule over imports, and what breaks it: a file, a module there, and the fault found."""
+
+
+@pytest.mark.parametrize("rule", BREACHES, ids=lambda rule: rule.__name__)
+def test_every_source_file_keeps_the_rule(rule: Callable[[Path, set[str]], set[str]]) -> None:
+    faults = {
+        inside_source(path).as_posix(): found
+        for path in SOURCES
+        if (found := rule(inside_source(path), imported_modules(path)))
     }
 
-    assert inner <= LAYERS_OF_CORE[part] | {part.removesuffix(".py")}
+    assert faults == {}
+
+
+@pytest.mark.parametrize("rule", BREACHES, ids=lambda rule: rule.__name__)
+def test_the_rule_finds_what_breaks_it(rule: Callable[[Path, set[str]], set[str]]) -> None:
+    for file, module, fault in BREACHES[rule]:
+        assert rule(Path(file), {module}) == {fault}, file
 
 
 def test_only_the_boundary_of_an_episode_catches_everything() -> None:
