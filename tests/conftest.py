@@ -24,6 +24,9 @@ from sqlalchemy.engine import URL
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+import selection
+from flaky import run_failed_tests_again
+from janitor import begin_suite
 from skips import refuse_unless_expected
 from statement_cache import share_compiled_statements
 
@@ -48,14 +51,40 @@ TOGETHER = {
 """Folders whose tests run in one process, and the name of their group."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the command line have `--all`."""
+    selection.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whatever the tests leave behind is ended when this process is gone."""
+    if not hasattr(config, "workerinput"):
+        begin_suite()
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two processes for all tests; none besides this one where somebody names a few."""
     return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file whose tests are all left out."""
+    leaves_out = collection_path.suffix == ".py" and selection.leaves_out_slow_tests(config)
+    return (leaves_out and selection.is_slow_file(collection_path)) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Training runs come first: they take longest."""
+    if selection.leaves_out_slow_tests(config):
+        selection.deselect_slow_tests(config, items)
     items.sort(key=lambda item: group_of(item.nodeid) != "training")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """After all tests, what failed is run once more."""
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.option.all and exitstatus == pytest.ExitCode.TESTS_FAILED and reporter:
+        run_failed_tests_again(session, reporter)
 
 
 def pytest_collection_finish() -> None:

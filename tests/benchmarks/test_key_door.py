@@ -6,7 +6,6 @@
 
 import pytest
 from key_door import ACTIONS, ID, MOVES, WORDS, KeyDoor
-from learning_policy import distracted_examples
 
 from longhaul_core.environment import EnvironmentSource
 from longhaul_core.gym import GymEnvironmentSpec
@@ -61,6 +60,8 @@ def test_splits_share_no_layout(source: EnvironmentSource) -> None:
 
 
 def test_the_distracted_expert_is_shown_in_known_words(source: EnvironmentSource) -> None:
+    from learning_policy import distracted_examples  # imports torch and transformers
+
     examples = list(distracted_examples(source))
 
     words = len(WORDS) + len(ACTIONS) + 3

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, delete, text
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session
 
@@ -51,8 +51,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         template: Path = request.getfixturevalue("sqlite_template")
         return str(shutil.copy(template, tmp_path / "store.db"))
     engine: Engine = request.getfixturevalue("postgresql_engine")
-    with engine.begin() as connection:
-        connection.execute(text(f"TRUNCATE {', '.join(Base.metadata.tables)} CASCADE"))
+    with engine.begin() as connection:  # TRUNCATE makes thirty new files, for 0.1 s a test
+        for table in reversed(Base.metadata.sorted_tables):
+            connection.execute(delete(table))
     return engine.url.render_as_string(hide_password=False)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from openenv.core.generic_client import GenericEnvClient
 from websockets import Origin
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -65,6 +64,8 @@ def test_openenv_s_client_plays_the_episode_that_is_played_here(
     server: RunningServer, ports: dict[str, int], known: Episode
 ) -> None:
     async def played() -> list[tuple[str, float | None, bool]]:
+        from openenv.core.generic_client import GenericEnvClient  # imports gradio, for 6 s
+
         client: Any = GenericEnvClient(base_url=f"http://127.0.0.1:{ports['openenv']}")
         async with client:
             first = await client.reset(split="test", index=0)
