@@ -59,6 +59,7 @@ def test_splits_share_no_layout(source: EnvironmentSource) -> None:
     assert len(set().union(*starts)) == 1536
 
 
+@pytest.mark.slow
 def test_the_distracted_expert_is_shown_in_known_words(source: EnvironmentSource) -> None:
     from learning_policy import distracted_examples  # imports torch and transformers
 
