@@ -65,7 +65,9 @@ def trainer(folder: Path, *arguments: str, cold: bool = False) -> subprocess.Pop
         arguments: Of the command line.
         cold: As a user starts it, with a zygote of its own.
     """
-    command = [str(Path(sys.executable).with_name("trainer")), *arguments]
+    # As after a login: this soft limit is every distribution's.
+    command = ["bash", "-c", 'ulimit -Sn 1024; exec "$@"', "bash"]
+    command += [str(Path(sys.executable).with_name("trainer")), *arguments]
     variables = os.environ | {"COLUMNS": "100"}
     if cold:
         variables.pop(SHARED_ZYGOTE, None)
