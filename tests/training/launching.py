@@ -65,8 +65,11 @@ def trainer(folder: Path, *arguments: str, cold: bool = False) -> subprocess.Pop
         arguments: Of the command line.
         cold: As a user starts it, with a zygote of its own.
     """
-    command = [str(Path(sys.executable).with_name("trainer")), *arguments]
-    variables = os.environ | {"COLUMNS": "100"}
+    # As after a login: this soft limit is every distribution's.
+    command = ["bash", "-c", 'ulimit -Sn 1024; exec "$@"', "bash"]
+    command += [str(Path(sys.executable).with_name("trainer")), *arguments]
+    # SLURM's way to hide GPUs, which a run on the CPU has nothing to do with.
+    variables = os.environ | {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}
     if cold:
         variables.pop(SHARED_ZYGOTE, None)
     with (folder / "output.txt").open("a", encoding="utf-8") as output:

@@ -12,6 +12,7 @@ import pytest
 
 from fakes import make_task
 from longhaul_core.errors import ConfigError, ProgramFailure, ProgramTimeout
+from longhaul_core.open_files import USERS_SOFT_LIMIT
 from longhaul_core.types import Task
 from longhaul_trainer.programs.command import CommandProgram, passed_on
 from longhaul_trainer.programs.program import Endpoint, Leavings
@@ -73,6 +74,13 @@ def test_a_command_gets_its_task_and_addresses_and_none_of_the_trainers_secrets(
     assert set(shown["environ"]) == {*passed_on(os.environ), *own, "PYTHONUNBUFFERED"}
     assert shown["environ"]["LC_ALL"] == "C.UTF-8"
     assert shown["folder"] != str(tmp_path)
+
+
+def test_a_command_has_the_users_own_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(USERS_SOFT_LIMIT, "77")
+    show = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+
+    assert ran(CommandProgram(python(show))).printed == "77\n"
 
 
 def test_a_working_folder_of_the_runs_own_is_there_afterwards(tmp_path: Path) -> None:

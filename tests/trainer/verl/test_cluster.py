@@ -1,7 +1,9 @@
 """Tests for `longhaul_trainer.verl.cluster`: Ray has what verl will ask it for, and no more."""
 
+import importlib
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from longhaul_core.errors import MachineError
+from longhaul_core.processes import descendants
 from longhaul_trainer.config import RunConfig, load_config
 from longhaul_trainer.device import Device
 from longhaul_trainer.resources import most_rows, ray_processors
@@ -39,21 +42,56 @@ def processors_of(actor_class: Any) -> int:  # noqa: ANN401  Ray's own
     return int(actor_class._default_options["num_cpus"])
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        Exception("Ray's lines before\nThe current node timed out during startup."),
+        ValueError("Resource quantities must all be whole numbers."),
+    ],
+)
 def test_a_ray_that_does_not_start_is_an_error_that_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
+    refused: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from longhaul_trainer.verl.cluster import connected
 
-    def too_slow(**_: object) -> None:
-        raise Exception("Ray's lines before\nThe current node timed out during startup.")
+    def refuse(**_: object) -> None:
+        raise refused
 
-    monkeypatch.setattr("ray.init", too_slow)
+    monkeypatch.setattr("ray.init", refuse)
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "77")
 
     with (
-        pytest.raises(MachineError, match=r"\(The current node timed out .*\); end what else"),
+        pytest.raises(MachineError, match=r"\((The current|Resource) .*\); if .*start_.*=77"),
         connected(load_config(CONFIGS / "smoke.toml"), device="cpu", python=None),
     ):
         pass
+
+
+def test_a_ray_that_is_too_slow_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    from longhaul_trainer.verl.cluster import connected
+    from trainer.verl.local_ray import wait_for
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("RAY_gcs_server_port_wait_time_s", "0")
+    before = running_below(os.getpid())
+
+    with (
+        warnings.catch_warnings(action="ignore", category=ResourceWarning),
+        pytest.raises(MachineError, match="Timed out waiting"),
+        connected(load_config(CONFIGS / "smoke.toml"), device="cpu", python=None),
+    ):
+        pass
+
+    wait_for(lambda: running_below(os.getpid()) == before)
+
+
+def running_below(pid: int) -> set[int]:
+    """Processes that a process has started, without those that have ended."""
+    return {
+        child
+        for child in descendants(pid)
+        if "\nState:\tZ" not in Path(f"/proc/{child}/status").read_text("ascii")
+    }
 
 
 @pytest.mark.parametrize("files", RUNS, ids=lambda files: files[-1].stem)
@@ -84,6 +122,34 @@ def test_the_sum_is_what_verl_s_and_transfer_queue_s_own_classes_ask_for(
     asked += 1
 
     assert ray_processors(compose(run, device)).total == asked
+
+
+@pytest.mark.parametrize("visible", ["", "0"])
+def test_gpus_that_are_hidden_are_none_of_a_cpu_run_s_business(
+    visible: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    from longhaul_trainer.verl.cluster import connected
+
+    class Worker:
+        def looks(self) -> tuple[list[str], str | None]:
+            importlib.import_module("longhaul_trainer.verl.plugin")  # verl does it in each worker
+            ids = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+            return ids, os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    run = load_config(CONFIGS / "smoke.toml", ["resources.num_workers=2"])
+
+    with connected(run, device="cpu", python=None):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
+        actor: Any = ray.remote(Worker)
+        workers = [actor.options(num_gpus=1).remote() for _ in range(2)]
+        looked = ray.get([worker.looks.remote() for worker in workers], timeout=240)
+
+    assert sorted(looked) == [(["0"], visible), (["1"], visible)]
 
 
 def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(

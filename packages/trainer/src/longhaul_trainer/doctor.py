@@ -329,16 +329,18 @@ def _whole(gib: float) -> int:
 
 
 def check_open_files(needs: Needs) -> Finding:
-    """Ray's processes hold many sockets, and an agent loop one to each process of environments."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Ray's processes hold many sockets, and an agent loop one to each process of environments.
+
+    The hard limit decides: every program of ours raises its soft limit to it.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited, needed = resource.RLIM_INFINITY, needs.open_files
     return Finding(
         name="open files",
-        status=Status.GOOD if soft == unlimited or soft >= needed else Status.BAD,
-        found="unlimited" if soft == unlimited else f"limit {soft}, {needed} needed",
-        advice=f"ulimit -n {needed}"
-        if hard == unlimited or hard >= needed
-        else f"raise the hard limit, now {hard}, to {needed}",
+        status=Status.GOOD if hard == unlimited or hard >= needed else Status.BAD,
+        found="unlimited" if hard == unlimited else f"hard limit {hard}, {needed} needed",
+        advice=f"raise the hard limit (`ulimit -Hn`) to {needed}: in /etc/security/limits.conf, or "
+        f"start the container with --ulimit nofile={needed}",
     )
 
 

@@ -25,7 +25,6 @@ import ctypes
 import gc
 import json
 import os
-import resource
 import select
 import shutil
 import signal
@@ -47,6 +46,7 @@ from types import FrameType
 from typing import cast
 
 from longhaul_core.errors import EnvironmentFailure
+from longhaul_core.open_files import raise_open_files
 
 __all__ = ["Channel", "ForkServer", "Kind", "WorkerProcess", "framed"]
 
@@ -438,8 +438,7 @@ def main(control_fd: int) -> None:
     module, _, name = target.partition(":")
     serve = getattr(import_module(module), name)(argument)
     gc.freeze()  # what is loaded by now is never collected, so its pages stay shared
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft != hard else soft, hard))
+    raise_open_files()
     control = socket.socket(fileno=control_fd)
     control.send(b"ready")
     _Server(control, serve, owner_pid=owner_pid).run()

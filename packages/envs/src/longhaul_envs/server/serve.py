@@ -6,7 +6,6 @@ end for some seconds, then everything is ended. A second signal ends it at once.
 
 import asyncio
 import contextlib
-import resource
 import socket
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ import uvicorn
 import uvloop
 
 from longhaul_core.errors import ConfigError, EnvironmentFailure, MachineError
+from longhaul_core.open_files import raise_open_files
 from longhaul_envs.server.app import create_app
 from longhaul_envs.server.dialects.doors import doors_of, open_doors
 from longhaul_envs.server.metrics import Metrics
@@ -37,8 +37,7 @@ def run_server(
     on_ready: Callable[[], None],
 ) -> None:
     """`serve` in an event loop of its own, the quick one, with as many descriptors as it may."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a descriptor
+    raise_open_files()  # a connection is a descriptor
     uvloop.run(
         serve(environments, settings, backend=backend, on_listening=on_listening, on_ready=on_ready)
     )

