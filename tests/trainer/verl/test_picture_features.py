@@ -24,7 +24,7 @@ from verl_process import IMPORTS_VERL
 
 pytestmark = IMPORTS_VERL
 
-TEXT = {
+TEXT: dict[str, Any] = {
     "vocab_size": 128,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -33,7 +33,7 @@ TEXT = {
     "num_key_value_heads": 2,
     "head_dim": 8,
 }
-VISION = {
+VISION: dict[str, Any] = {
     "depth": 3,
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -44,7 +44,7 @@ VISION = {
     "temporal_patch_size": 2,
     "num_position_embeddings": 16,
 }
-MARKS = {
+MARKS: dict[str, Any] = {
     "image_token_id": 120,
     "video_token_id": 121,
     "vision_start_token_id": 122,
@@ -74,7 +74,7 @@ def qwen3_5() -> PreTrainedModel:
     heads = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
     sizes = {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 0]}
-    text = {**TEXT, **layers, **heads, **sizes, "rope_parameters": rope}
+    text: dict[str, Any] = {**TEXT, **layers, **heads, **sizes, "rope_parameters": rope}
     config = Qwen3_5Config(text_config=text, vision_config=VISION, **MARKS)
     torch.manual_seed(0)
     return Qwen3_5ForConditionalGeneration(config).eval()
@@ -82,8 +82,8 @@ def qwen3_5() -> PreTrainedModel:
 
 def qwen3_vl() -> PreTrainedModel:
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
-    vision = {**VISION, "deepstack_visual_indexes": [0, 1]}
-    text = {**TEXT, "rope_parameters": rope}
+    vision: dict[str, Any] = {**VISION, "deepstack_visual_indexes": [0, 1]}
+    text: dict[str, Any] = {**TEXT, "rope_parameters": rope}
     config = Qwen3VLConfig(text_config=text, vision_config=vision, **MARKS)
     torch.manual_seed(0)
     return Qwen3VLForConditionalGeneration(config).eval()
