@@ -15,6 +15,8 @@ from tensordict import TensorDict
 from verl.utils.model import extract_multi_modal_inputs
 from verl.workers.engine.base import BaseEngine
 
+from longhaul_trainer.models.vision import FAMILIES
+
 
 class PicturesAsFeatures(BaseEngine):
     """An engine of verl whose model may read pictures. Put it before verl's engine."""
@@ -24,13 +26,14 @@ class PicturesAsFeatures(BaseEngine):
     def _build_module(self) -> torch.nn.Module:
         """As verl's; the part of the model that reads pictures returns their features alone.
 
-        transformers 5 returns them in an object. verl takes them out of it, except for a
-        micro-batch without a picture, as of the rows that it fills up with: there it takes the
-        mean of the object, which has none.
+        transformers 5 returns them in an object. verl takes them out of it, except, in the models
+        of `FAMILIES`, for a micro-batch without a picture, as of the rows that it fills up with:
+        there it takes the mean of the object, which has none. Of other models verl needs the
+        object: Qwen3-VL's has features for several layers.
         """
         engine: Any = super()
         module: Any = engine._build_module()
-        if reads_pictures(module):
+        if module.config.model_type in FAMILIES:
             module.model.visual.register_forward_hook(_features)
         return module
 

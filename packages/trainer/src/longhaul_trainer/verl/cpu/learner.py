@@ -77,9 +77,10 @@ class ResponseLogitsEngine(RowsInParts, PicturesAsFeatures, FSDPEngineWithLMHead
         }
         places = [torch.searchsorted(columns_K, columns_T) for columns_T in predicting]
         output_args: dict[str, Any] = {"places": places}
-        if reads_pictures(self.module):
+        if model_inputs["position_ids"].dim() == 3:
             # Text, time, height and width have positions of their own: [4, B, L].
             model_inputs["position_ids"] = model_inputs["position_ids"].transpose(0, 1)
+        if reads_pictures(self.module):
             output_args["columns"] = columns_K
         else:
             model_inputs["logits_to_keep"] = columns_K
