@@ -202,6 +202,12 @@ def test_a_server_that_is_not_there_is_named(server: Server) -> None:
         fetch(data_of(DataFile(url="http://127.0.0.1:9/words.txt")), report=nothing)
 
 
+def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with pytest.raises(MachineError, match="went through the proxy of http_proxy"):
+        fetch(data_of(DataFile(url="http://words.example/words.txt")), report=nothing)
+
+
 @pytest.mark.parametrize("name", ["../outside", "/outside"])
 def test_an_archive_cannot_write_outside_its_folder(server: Server, root: Path, name: str) -> None:
     buffer = io.BytesIO()

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from apps.conftest import SampleStore
 from longhaul_api.app import create_app
 from longhaul_api.guard import Guard
-from longhaul_api.settings import ApiSettings, is_loopback
+from longhaul_api.settings import ApiSettings
 from longhaul_core.errors import ConfigError
 from longhaul_core.store.session import read_only_engine
 
@@ -132,20 +132,3 @@ def test_another_address_without_a_token_is_refused_before_the_start() -> None:
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(ConfigError, match=r"port must lie.*70000.*got 3"):
         ApiSettings(port=70000, token="abc")
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("192.168.0.1", False),
-        ("example.com", False),
-    ],
-)
-def test_loopback_is_told_from_the_rest(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected

@@ -16,8 +16,8 @@ from apps.conftest import SampleStore
 from apps.viewer.app_pages import charts_of, column, html_of, open_page
 from longhaul_core.store import StoreWriter, open_store
 from longhaul_core.store.labelling import put_label
-from longhaul_core.store.records import Label, Metrics, RunEnded
-from longhaul_core.types import FailureCause
+from longhaul_core.store.records import Evaluation, Label, Metrics, PanelTasks, RunEnded
+from longhaul_core.types import FailureCause, Split
 from longhaul_viewer import links
 from longhaul_viewer.components.charts import Series
 from longhaul_viewer.data import curves as curves_data
@@ -30,6 +30,7 @@ from store_samples import (
     make_decisions,
     make_failure,
     make_record,
+    make_task,
     make_trajectory,
     run_started,
 )
@@ -83,6 +84,39 @@ def test_the_list_of_runs_has_the_run_with_its_settings(sample: SampleStore) -> 
     assert column(app, "Algorithm, seed") == ["gigpo"]
     assert column(app, "State") == ["finished"]
     assert 'of 12"' in html_of(app)  # the curve has a point for each training step
+
+
+def test_the_score_of_a_panel_that_was_not_played_whole_says_of_how_many_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "unplayed.db")
+    split, name = Split.VALIDATION, "validation"
+    config = json.dumps({"validation": {"samples_per_task": 1}})
+    tasks = tuple(make_task(number) for number in range(4))
+    with StoreWriter(url) as writer:
+        writer.write(
+            [
+                replace(run_started("half"), started_at=time.time(), config_json=config),
+                make_record(make_trajectory(), run_id="half", training_step=1),
+                PanelTasks(run_id="half", name=name, split=split, tasks=tasks),
+                Evaluation(
+                    run_id="half",
+                    attempt=0,
+                    training_step=1,
+                    panel=name,
+                    split=split,
+                    num_episodes=2,
+                    mean_return=1.0,
+                    success_rate=1.0,
+                ),
+            ]
+        )
+    monkeypatch.setenv(STORE_VARIABLE, url)
+
+    assert column(open_page("runs"), "Panel") == ["100% of 2 of 4was 100%"]
+    page = open_page("run", run="half")
+    assert column(page, "Episodes") == ["2 of 4"]
+    assert column(page, "If the rest were lost or won") == ["50% to 100%"]
 
 
 def test_what_is_wrong_stands_before_the_runs(two_runs: str) -> None:

@@ -12,7 +12,7 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, queries
 from longhaul_core.store.labelling import put_label, remove_label
 from longhaul_core.store.queries import EpisodeFilter, PanelScore, RunSettings
-from longhaul_core.store.records import Evaluation, Label, Metrics
+from longhaul_core.store.records import Evaluation, Label, Metrics, PanelTasks
 from longhaul_core.types import Split
 from store_samples import (
     make_audit,
@@ -70,7 +70,10 @@ def test_the_newest_training_step_of_each_run_is_judged(
 def test_a_panel_has_its_newest_score_beside_its_first(
     writer: StoreWriter, session: Session
 ) -> None:
-    writer.write([run_started()])
+    config = {"validation": {"samples_per_task": 4}}
+    writer.write([replace(run_started(), config_json=json.dumps(config))])
+    tasks = tuple(make_task(number) for number in range(3))
+    writer.write([PanelTasks(run_id="run", name="fixed", split=Split.VALIDATION, tasks=tasks)])
     scores = {0: 0.1, 4: 0.4, 8: 0.3}
     writer.write(
         [
@@ -89,8 +92,10 @@ def test_a_panel_has_its_newest_score_beside_its_first(
         ]
     )
     assert queries.panel_scores(session, run_ids=["run"]) == {
-        "run": PanelScore("fixed", 8, 0.3, 0.1)
+        "run": PanelScore("fixed", 8, 0.3, 0.1, num_episodes=10, num_unplayed=2)
     }
+    for score in queries.evaluations(session, run_id="run"):
+        assert score.num_unplayed == (2 if score.split == "validation" else None)
 
 
 def test_a_panel_of_several_environments_has_the_score_of_the_whole(
@@ -115,7 +120,7 @@ def test_a_panel_of_several_environments_has_the_score_of_the_whole(
         ]
     )
     assert queries.panel_scores(session, run_ids=["run"]) == {
-        "run": PanelScore("validation", 4, 0.5, 0.5)
+        "run": PanelScore("validation", 4, 0.5, 0.5, num_episodes=10, num_unplayed=None)
     }
 
 

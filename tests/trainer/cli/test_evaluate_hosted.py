@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 from fakes import ScriptedPolicy
 from hosted_endpoint import Crafter, Hosted, hosted_by_gateway
 from longhaul_core.errors import GroupError
-from longhaul_core.store.queries import RunSummary, list_runs
+from longhaul_core.store.queries import RunSummary, evaluations, list_runs
 from longhaul_core.store.session import read_only_engine
+from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.programs.program import Endpoint
 
@@ -158,6 +159,18 @@ async def moody_agent(task: dict[str, object], endpoint: Endpoint) -> float:
     return await agent(task, endpoint)
 
 
+lost: set[str] = set()
+
+
+async def losing_agent(task: dict[str, object], endpoint: Endpoint) -> float:
+    """Fails in every try of one task, the first that it is given."""
+    if not lost:
+        lost.add(str(task))
+    if str(task) in lost:
+        raise RuntimeError("never")
+    return await agent(task, endpoint)
+
+
 async def broken_agent(task: dict[str, object], endpoint: Endpoint) -> float:
     raise RuntimeError("never")
 
@@ -187,6 +200,25 @@ def test_episodes_that_failed_are_told_beside_those_that_count(
     said = " ".join(done.output.split())
     assert "3 episodes and 3 steps stored, and 1 episode that failed" in said
     assert "training step" not in said
+
+
+def test_a_panel_that_was_not_played_whole_has_no_score_of_a_whole_one(
+    hosted: Hosted, folder: Path
+) -> None:
+    lost.clear()
+    program_tasks(folder, function="losing_agent")
+
+    done = evaluated(hosted, "rollout.max_retries=1")
+
+    assert done.exit_code == ExitCode.UNPLAYED, done.output
+    said = " ".join(done.output.replace("│", " ").split())
+    assert "success 100.0% of 2 of 3 tasks" in said
+    assert "if the rest were lost or won 66.7% to 100.0%" in said
+    assert "100%  1 failed" in done.output
+    with Session(read_only_engine(folder / "longhaul.db")) as session:
+        (run,) = list_runs(session)
+        (score,) = evaluations(session, run_id=run.run_id)
+    assert (score.num_episodes, score.num_unplayed) == (2, 1)
 
 
 def test_an_evaluation_of_which_every_episode_failed_says_by_what(

@@ -109,11 +109,13 @@ def post(url: str, *, key: str, body: object = None) -> httpx.Response:
 
 @pytest.mark.slow
 def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
-    hosted: Hosted, tmp_path: Path
+    hosted: Hosted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     standing = Standing.before(hosted, tmp_path)
     try:
         first = standing.environ()
+        assert "127.0.0.1" in first["NO_PROXY"].split(",")
         assert ask(first) == "north"
         done = post(
             f"{first['LONGHAUL_URL']}/step",

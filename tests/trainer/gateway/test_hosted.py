@@ -309,6 +309,26 @@ def test_a_connection_that_ends_in_mid_reply_is_not_asked_again_and_an_asked_pau
     assert times[1] - times[0] >= 1
 
 
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy is set, and nobody listens there."""
+    for name in ("http_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+
+
+@pytest.mark.usefixtures("proxied")
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_a_model_of_this_machine_is_asked_past_the_proxy(endpoints: Endpoints, api: Kind) -> None:
+    assert asked(endpoints, api=api).reply.choices[0].text == "Go north."
+
+
+@pytest.mark.usefixtures("proxied")
+def test_a_proxy_that_does_not_answer_is_named(endpoints: Endpoints) -> None:
+    with pytest.raises(ApiError, match=r"through the proxy of HTTP_PROXY.*add models\.example"):
+        asked(endpoints, url="http://models.example/v1", max_retries=0)
+
+
 def test_requests_in_flight_all_learn_the_newer_name_of_the_longest_reply() -> None:
     """OpenAI's newer models refuse `max_tokens`; the refusals of several requests come at once."""
     num_requests = 3

@@ -18,7 +18,11 @@ from longhaul_trainer.programs.command import CommandProgram, passed_on
 from longhaul_trainer.programs.program import Endpoint, Leavings
 
 ENDPOINT = Endpoint(
-    environ={"LONGHAUL_KEY": "k", "OPENAI_BASE_URL": "http://there/v1"},
+    environ={
+        "LONGHAUL_KEY": "k",
+        "LONGHAUL_URL": "http://there:8400/longhaul",
+        "OPENAI_BASE_URL": "http://there:8400/v1",
+    },
     report=lambda credit: None,
     report_reward=lambda reward, success: None,
 )
@@ -70,7 +74,7 @@ def test_a_command_gets_its_task_and_addresses_and_none_of_the_trainers_secrets(
     assert shown["task"] == shown["file"] == {"question": "hä?"}
     assert shown["arguments"] == [str(tmp_path / "mine.txt"), "-v"]
     assert "secret" not in shown["environ"].values()
-    own = {"LONGHAUL_KEY", "OPENAI_BASE_URL", "LONGHAUL_TASK_FILE", "TMPDIR", "MODE", "SEARCH_KEY"}
+    own = {*ENDPOINT.environ, "LONGHAUL_TASK_FILE", "TMPDIR", "MODE", "SEARCH_KEY"}
     assert set(shown["environ"]) == {*passed_on(os.environ), *own, "PYTHONUNBUFFERED"}
     assert shown["environ"]["LC_ALL"] == "C.UTF-8"
     assert shown["folder"] != str(tmp_path)
@@ -81,6 +85,26 @@ def test_a_command_has_the_users_own_limit_of_open_files(monkeypatch: pytest.Mon
     show = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
 
     assert ran(CommandProgram(python(show))).printed == "77\n"
+
+
+@pytest.mark.parametrize("given", ["passed on", "set"])
+def test_a_command_with_a_proxy_asks_its_gateway_directly(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "a.example")
+    named = {"HTTP_PROXY": "http://proxy.example:3128", "NO_PROXY": "a.example"}
+    program = (
+        CommandProgram(python(SHOW), pass_environ=list(named))
+        if given == "passed on"
+        else CommandProgram(python(SHOW), environ=named)
+    )
+
+    environ = json.loads(ran(program).printed)["environ"]
+
+    assert environ["NO_PROXY"] == "a.example,localhost,127.0.0.1,::1,there"
+    assert environ["no_proxy"] == environ["NO_PROXY"]
+    assert environ["HTTP_PROXY"] == "http://proxy.example:3128"
 
 
 def test_a_working_folder_of_the_runs_own_is_there_afterwards(tmp_path: Path) -> None:

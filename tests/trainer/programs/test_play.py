@@ -335,7 +335,8 @@ def test_a_program_whose_trainer_is_killed_is_ended_and_leaves_no_folder(tmp_pat
         f'        \'subprocess.Popen(["setsid", "sleep", "{faulty_program.MARK}"]);\'\n'
         '        \'open(os.environ["READY"], "w").close(); time.sleep(1000)\'],\n'
         "        environ={'READY': sys.argv[1]})\n"
-        "    endpoint = Endpoint(environ={}, report=print, report_reward=print)\n"
+        "    environ = {'LONGHAUL_URL': 'http://127.0.0.1:9'}\n"
+        "    endpoint = Endpoint(environ=environ, report=print, report_reward=print)\n"
         "    async with program.run(make_task(), endpoint=endpoint):\n"
         "        pass\n"
         "asyncio.run(play())\n"
@@ -636,6 +637,19 @@ def test_a_function_plays_with_an_unmodified_client(house: House) -> None:
     assert rewards(outcome) == [0, 3]
     assert [step.observation.text for step in outcome.steps] == ["go 0", "go 1"]
     assert outcome.steps[1].observation.anchor_state == "state 1"
+
+
+def test_a_function_reaches_the_gateway_where_a_proxy_is_set(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "a.example")
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens
+
+    outcome = house.played("go", program=function("plays"))
+
+    assert isinstance(outcome, Trajectory), outcome.message
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.training.checkpoints import STATE_FILE, Checkpoint, CheckpointFolder
 
 KILLED = 9
@@ -16,14 +18,23 @@ FILES = ("actor/model.pt", "actor/huggingface/config.json")
 
 
 def save(
-    checkpoints: CheckpointFolder, step: int, *, attempt: int = 0, score: float | None = None
+    checkpoints: CheckpointFolder,
+    step: int,
+    *,
+    attempt: int = 0,
+    score: float | None = None,
+    num_unplayed: int = 0,
 ) -> None:
     """What the trainer does, with small weights."""
     folder = checkpoints.begin(step)
     (folder / "actor" / "huggingface").mkdir(parents=True)
     for name in FILES:
         (folder / name).write_text(f"{name} of {step}.{attempt}", encoding="utf-8")
-    scores = {} if score is None else {str(step): {"mean_return": score}}
+    scores = {}
+    if score is not None:
+        num_played = 4 - num_unplayed
+        played = PanelScore.of([(n, score, False) for n in range(num_played)], num_planned=4)
+        scores = {str(step): asdict(played)}
     checkpoints.publish(step, {"training_step": step, "attempt": attempt, "scores": scores})
 
 
@@ -156,7 +167,37 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     assert steps(checkpoints) == [2, 5, 6]
     assert best is not None
     assert best.training_step == 2
-    assert best.validation_return() == 0.75
+    validation = best.validation()
+    assert validation is not None
+    assert validation.mean_return == 0.75
+
+
+def test_no_checkpoint_is_best_by_a_panel_of_which_others_played_more(tmp_path: Path) -> None:
+    checkpoints = CheckpointFolder(tmp_path)
+    scores = {1: (0.25, 2), 2: (0.5, 1), 3: (1.0, 2), 4: (0.75, 1), 5: (0.75, 1)}
+    for step, (score, num_unplayed) in scores.items():
+        save(checkpoints, step, score=score, num_unplayed=num_unplayed)
+
+    best = checkpoints.best()
+
+    assert best is not None
+    assert best.training_step == 4
+
+
+def test_a_score_of_before_unplayed_episodes_were_counted_is_of_a_whole_panel(
+    tmp_path: Path,
+) -> None:
+    checkpoints = CheckpointFolder(tmp_path)
+    save(checkpoints, 1, score=0.5)
+    (found,) = checkpoints.complete()
+    state = found.state()
+    del state["scores"]["1"]["num_unplayed"]
+    (found.folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+
+    validation = found.validation()
+
+    assert validation is not None
+    assert (validation.num_episodes, validation.num_unplayed) == (4, 0)
 
 
 def test_pruning_without_keeping_the_best_lets_it_go(tmp_path: Path) -> None:

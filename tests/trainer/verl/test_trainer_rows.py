@@ -337,9 +337,9 @@ def test_a_panels_score_is_over_all_samples_and_its_interval_over_the_tasks() ->
 
     episodes = [*played(0, 2.0, 2.0, 2.0), *played(1, 0.0, 0.0, 0.0), *played(2, 2.0, 0.0)]
 
-    score = _score_of(episodes)
+    score = _score_of(episodes, num_planned=10)
 
-    assert (score.num_episodes, score.num_tasks) == (8, 3)
+    assert (score.num_episodes, score.num_unplayed, score.num_tasks) == (8, 2, 3)
     assert (score.mean_return, score.success_rate) == (1.0, 0.5)
     # as of three episodes: samples of a task mostly agree
     wilson = success_rate_over_tasks([[True] * 3, [False] * 3, [True, False]])

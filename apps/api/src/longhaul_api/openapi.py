@@ -175,6 +175,7 @@ FIELDS: dict[str, tuple[str, Any]] = {
     "num_runs": ("Runs in the store.", 3),
     "num_subjects": ("How many were left unchecked.", 0),
     "num_tasks": ("Tasks of the panel.", 64),
+    "num_unplayed": ("Episodes of the panel that failed for good; null unknown.", 0),
     "num_training_steps": ("Training steps: planned of a run, checked of an audit.", 12),
     "pictures": ("Shown beside the text.", None),
     "policy_version": ("Optimizer steps behind the weights that sampled it; null unknown.", 7),

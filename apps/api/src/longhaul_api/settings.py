@@ -4,10 +4,10 @@ The one decision to know: whoever is not on this machine needs a token. An addre
 other machines reach is refused without one.
 """
 
-import ipaddress
 import socket
 from dataclasses import dataclass
 
+from longhaul_core.addresses import is_loopback
 from longhaul_core.errors import ConfigError
 
 __all__ = ["MIN_TOKEN_LENGTH", "ApiSettings"]
@@ -52,13 +52,3 @@ class ApiSettings:
         """Host names a request may be addressed to, in lower case and without port."""
         own = {"127.0.0.1", "localhost", "::1", self.host, socket.gethostname()}
         return frozenset(name.lower() for name in (*own, *self.extra_hosts))
-
-
-def is_loopback(host: str) -> bool:
-    """True if only programs on this machine reach `host`."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

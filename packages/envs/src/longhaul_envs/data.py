@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
+from longhaul_core.addresses import proxy_variable, through_proxy
 from longhaul_core.errors import MachineError
 
 __all__ = ["DataFile", "DataSet", "fetch", "fetched_hashes", "folder"]
@@ -197,7 +198,9 @@ def _fetched(file: DataFile, part: Path, report: Report) -> str:
         ):
             return _copy(answer, out, file, report)
     except (OSError, urllib.error.URLError, http.client.HTTPException) as error:
-        raise MachineError(f"{file.url} could not be fetched: {error}; try again") from error
+        proxy = proxy_variable(file.url)
+        advice = "try again" if proxy is None else through_proxy(proxy, file.url)
+        raise MachineError(f"{file.url} could not be fetched: {error}; {advice}") from error
 
 
 def _check(file: DataFile, digest: str, recorded: str | None, *, record: Path) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -165,6 +165,10 @@ def run_hosted_evaluation(
     return asyncio.run(evaluation.play(console, max_reply_tokens=max_reply_tokens))
 
 
+_Result = tuple[int, str, float, bool]
+"""Of an episode that ended: place of its task, environment, return, success."""
+
+
 class _Evaluation:
     def __init__(
         self,
@@ -182,11 +186,13 @@ class _Evaluation:
         self._spent = spent
         self._panel: Panel = task_panel(config, split)
         self._entries = {entry.id: entry for entry in config.played_environments}
-        self._results: list[tuple[int, str, float, bool]] = []
-        """Of each episode that ended: place of its task, environment, return, success."""
+        self._results: list[_Result] = []
         self._num_steps = 0
         self._num_ended = 0
         self._num_failed = 0
+        """Tries."""
+        self._num_lost = 0
+        """Episodes whose every try failed."""
         self._stop = asyncio.Event()
         self._cancelled_by = ""
 
@@ -227,9 +233,7 @@ class _Evaluation:
             num_steps=self._num_steps,
             num_failed_episodes=self._num_failed,
             duration_seconds=time.time() - began,
-            after=PanelScore.of((n, value, won) for n, _, value, won in self._results)
-            if self._results
-            else None,
+            after=self._score(self._panel, self._results) if self._results else None,
             message=self._cancelled_by and f"cancelled by {self._cancelled_by}",
         )
 
@@ -352,28 +356,38 @@ class _Evaluation:
             self._results.append(
                 (spec.group_index, spec.task.environment, outcome.episode_return, outcome.success)
             )
+        else:
+            self._num_lost += 1
 
     def _so_far(self) -> str:
         won = sum(success for *_, success in self._results)
         rate = f"success {won / len(self._results):.0%}" if self._results else "no success yet"
+        if self._num_lost:
+            rate += f"  {self._num_lost} failed"
         return f"{rate}  ${self._spent.cost_usd:.4f}" if self._spent.num_priced else rate
 
     def _scores(self) -> list[Evaluation]:
         """Of the panel, and of each environment where it has several."""
-        scores = [self._score(self._panel.split.value, self._results)]
+        scores = [self._evaluation(self._panel.split.value, self._panel, self._results)]
         for name, part in self._panel.parts.items():
             environment = part.tasks[0].environment
             if played := [one for one in self._results if one[1] == environment]:
-                scores.append(self._score(name, played))
+                scores.append(self._evaluation(name, part, played))
         return scores
 
-    def _score(self, panel: str, results: list[tuple[int, str, float, bool]]) -> Evaluation:
-        score = PanelScore.of((place, value, won) for place, _, value, won in results)
+    def _score(self, panel: Panel, results: Sequence[_Result]) -> PanelScore:
+        return PanelScore.of(
+            ((place, value, won) for place, _, value, won in results),
+            num_planned=len(panel.tasks) * self._config.validation.samples_per_task,
+        )
+
+    def _evaluation(self, name: str, panel: Panel, results: Sequence[_Result]) -> Evaluation:
+        score = self._score(panel, results)
         return Evaluation(
             run_id=self._run.run_id,
             attempt=0,
             training_step=0,
-            panel=panel,
+            panel=name,
             split=self._split,
             num_episodes=score.num_episodes,
             mean_return=score.mean_return,

@@ -13,12 +13,12 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from longhaul_core.errors import MachineError
 from longhaul_core.evaluation import success_rate_over_tasks
@@ -34,6 +34,8 @@ class PanelScore:
 
     num_episodes: int
     """Episodes that did not fail."""
+    num_unplayed: int
+    """Episodes of the panel that failed for good or were not begun: they are in no score."""
     num_tasks: int
     """Tasks that they are of."""
     mean_return: float
@@ -44,13 +46,39 @@ class PanelScore:
     success_high: float
     """Upper end."""
 
+    @property
+    def num_planned(self) -> int:
+        """Episodes of the panel."""
+        return self.num_episodes + self.num_unplayed
+
+    @property
+    def success_if_lost(self) -> float:
+        """The success rate if every unplayed episode were lost."""
+        return self.success_rate * self.num_episodes / self.num_planned
+
+    @property
+    def success_if_won(self) -> float:
+        """The success rate if every unplayed episode were won."""
+        return self.success_if_lost + self.num_unplayed / self.num_planned
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Greater is better: first by what was played, so that no failure makes a score better."""
+        return -self.num_unplayed, self.mean_return
+
     @classmethod
-    def of(cls, episodes: Iterable[tuple[int, float, bool]]) -> Self:
+    def stored(cls, score: Mapping[str, Any]) -> Self:
+        """The score that a checkpoint holds; before `num_unplayed` was stored, of a whole panel."""
+        return cls(**{"num_unplayed": 0, **score})
+
+    @classmethod
+    def of(cls, episodes: Iterable[tuple[int, float, bool]], *, num_planned: int) -> Self:
         """The score that episodes make; each counts the same.
 
         Args:
             episodes: Of each the place of its task, its return, and whether it succeeded; at least
                 one.
+            num_planned: Episodes of the panel.
         """
         of_tasks: dict[int, list[bool]] = {}
         returns: list[float] = []
@@ -60,6 +88,7 @@ class PanelScore:
         rate = success_rate_over_tasks(list(of_tasks.values()))
         return cls(
             num_episodes=len(returns),
+            num_unplayed=num_planned - len(returns),
             num_tasks=rate.num_units,
             mean_return=math.fsum(returns) / len(returns),
             success_rate=rate.estimate,

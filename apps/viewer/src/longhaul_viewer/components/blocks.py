@@ -31,6 +31,7 @@ __all__ = [
     "neighbours",
     "note",
     "number",
+    "of_planned",
     "sections",
     "size",
     "tabs",
@@ -71,6 +72,13 @@ class Link(NamedTuple):
 def html(*blocks: str) -> None:
     """Show blocks made by the functions of this module, and no other text."""
     st.html("".join(blocks))
+
+
+def of_planned(num_episodes: int, num_unplayed: int | None) -> str:
+    """Episodes that ended, and of how many where others of their panel failed."""
+    if not num_unplayed:
+        return f"{num_episodes:,}"
+    return f"{num_episodes:,} of {num_episodes + num_unplayed:,}"
 
 
 def number(value: float | None, *, signed: bool = False) -> str:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from longhaul_core.audit import RULES
-from longhaul_core.store.queries import FailureKey, RunSummary
+from longhaul_core.store.queries import EvaluationResult, FailureKey, RunSummary
 from longhaul_viewer import links
 from longhaul_viewer.components import blocks, charts, controls, live, tables
 from longhaul_viewer.components.blocks import Badge, Link
@@ -217,15 +217,22 @@ def evaluations(run_id: str, *, several: bool) -> None:
     rows = curves_data.evaluations(run_id)
     if not rows:
         return
+    unplayed: list[tables.Column] = []
+    if any(row.num_unplayed for row in rows):
+        unplayed = [tables.text("If the rest were lost or won", [bounds(row) for row in rows])]
     blocks.html(
         blocks.label("Evaluations", run_id if several else ""),
         tables.table(
             [
                 tables.text("Panel", [f"{row.panel} ({row.split})" for row in rows]),
                 tables.value("After training step", [row.training_step for row in rows], form="d"),
-                tables.value("Episodes", [row.num_episodes for row in rows], form=",d"),
+                tables.text(
+                    "Episodes",
+                    [blocks.of_planned(row.num_episodes, row.num_unplayed) for row in rows],
+                ),
                 tables.value("Mean return", [row.mean_return for row in rows]),
                 tables.bar("Success rate", [row.success_rate for row in rows]),
+                *unplayed,
             ],
             addresses=[
                 links.address(
@@ -239,6 +246,14 @@ def evaluations(run_id: str, *, several: bool) -> None:
             ],
         ),
     )
+
+
+def bounds(row: EvaluationResult) -> str:
+    """The success rate if every episode that failed were lost, and if every one were won."""
+    num_unplayed = row.num_unplayed or 0
+    num_planned = row.num_episodes + num_unplayed
+    lost = row.success_rate * row.num_episodes / num_planned
+    return f"{lost:.0%} to {lost + num_unplayed / num_planned:.0%}"
 
 
 def config(run_ids: Sequence[str]) -> None:

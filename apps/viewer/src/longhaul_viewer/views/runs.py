@@ -104,7 +104,8 @@ def run_table(lines: Sequence[runs_data.RunLine]) -> str:
             tables.pairs(
                 "Panel",
                 [panel(line) for line in lines],
-                hint="Success on the validation panel, the newest and the first",
+                hint="Success on the validation panel, the newest and the first; of the episodes "
+                "that ended, where some failed",
             ),
             tables.pairs(
                 "Environment, model",
@@ -158,7 +159,10 @@ def panel(line: runs_data.RunLine) -> tuple[str, str]:
     score = line.panel
     if score is None:
         return "–", ""
-    return f"{score.success_rate:.0%}", f"was {score.first_success_rate:.0%}"
+    newest = f"{score.success_rate:.0%}"
+    if score.num_unplayed:
+        newest += f" of {blocks.of_planned(score.num_episodes, score.num_unplayed)}"
+    return newest, f"was {score.first_success_rate:.0%}"
 
 
 page()

@@ -4,11 +4,11 @@ The one decision to know: whoever is not on this machine needs a token. An addre
 machines reach is refused without one.
 """
 
-import ipaddress
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from longhaul_core.addresses import is_loopback
 from longhaul_core.errors import ConfigError
 from longhaul_envs.server.dialects.doors import DIALECTS
 from longhaul_envs.server.table import TableLimits
@@ -60,7 +60,7 @@ class ServerSettings:
                 problems.append(f"{of} must be printable ASCII without spaces: it goes in a header")
         if len(set(self.tokens.values())) < len(self.tokens):
             problems.append("two names have the same token; give each its own")
-        if not self.tokens and not _is_loopback(self.host):
+        if not self.tokens and not is_loopback(self.host):
             problems.append(
                 f"host {self.host!r} can be reached from other machines, and there is no token; "
                 f"put one into {TOKEN_VARIABLE}, or stay on 127.0.0.1"
@@ -73,12 +73,3 @@ class ServerSettings:
         """Host names a request may be addressed to, in lower case and without port."""
         own = {"127.0.0.1", "localhost", "::1", self.host, socket.gethostname()}
         return frozenset(name.lower() for name in (*own, *self.extra_hosts))
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -155,7 +155,7 @@ def evaluate_weights(
     run = RunDirectory.create(config)
     with run.locked():
         outcome = carry_out(config, run, evaluation(split))
-    raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
+    raise typer.Exit(_code_of(outcome))
 
 
 def with_weights(
@@ -262,6 +262,12 @@ def evaluate_hosted(
     with run.locked():
         outcome = carry_out(config, run, work, hosted=True)
     console.print(f"[dim]cost[/]    {spent.in_words()}", highlight=False)
+    return _code_of(outcome)
+
+
+def _code_of(outcome: RunOutcome) -> ExitCode:
+    if outcome.status == "finished" and outcome.after is not None and outcome.after.num_unplayed:
+        return ExitCode.UNPLAYED
     return EXIT_CODE_OF_STATUS[outcome.status]
 
 

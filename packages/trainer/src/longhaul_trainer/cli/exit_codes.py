@@ -33,13 +33,16 @@ class ExitCode(IntEnum):
     """The machine cannot carry the run, or another process has it."""
     STORE = 4
     """The trajectory store refused."""
+    UNPLAYED = 5
+    """An evaluation ended whose panel was not played whole: its score is of the rest."""
     CANCELLED = 130
     """By Ctrl-C, SIGTERM, SIGHUP or `trainer runs cancel`; a training can be resumed."""
 
 
 EXIT_CODE_HELP = (
     "Exit codes: 0 done, 1 the run failed or its audit found something, 2 bad configuration or "
-    "usage, 3 the machine cannot carry the run, 4 the store refused, 130 cancelled."
+    "usage, 3 the machine cannot carry the run, 4 the store refused, 5 a panel was not played "
+    "whole, 130 cancelled."
 )
 
 CODE_OF_ERROR: tuple[tuple[type[LonghaulError], ExitCode, str], ...] = (

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import secrets
 import shlex
 import signal
@@ -10,9 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
 
+from longhaul_core.addresses import direct
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.arguments import (
     DEFAULT_RUN,
@@ -338,7 +341,8 @@ class _Said:
 
     def opened(self, number: int, environ: Mapping[str, str]) -> None:
         self._line(f"# episode {number} is open: let your agent have these")
-        for name, value in environ.items():
+        host = urlsplit(environ["LONGHAUL_URL"]).hostname or ""
+        for name, value in {**direct(os.environ, host), **environ}.items():
             self._line(f"export {name}={shlex.quote(value)}")
 
     def ended(self, number: int, record: "EpisodeRecord") -> None:

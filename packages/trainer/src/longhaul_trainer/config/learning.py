@@ -273,7 +273,8 @@ class CheckpointConfig(Section):
     keep_last: int = Field(default=2, ge=1)
     """Checkpoints to resume from that are kept."""
     keep_best: bool = True
-    """Keep the checkpoint that did best in validation, too."""
+    """Keep the checkpoint that did best in validation, too: of those that played the most episodes
+    of the panel, the one with the highest mean return."""
     optimizer: bool = True
     """Write what a resume needs: the weights in float32, AdamW's moments and the learning rate's
     schedule. Without it a checkpoint has the Hugging Face folder alone, and `trainer resume`

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from longhaul_core.addresses import direct
 from longhaul_core.errors import (
     ConfigError,
     EnvironmentFailure,
@@ -154,9 +155,10 @@ class CommandProgram:
         self, task: Task, *, endpoint: Endpoint, enough: asyncio.Event | None = None
     ) -> AsyncGenerator[Leavings]:
         """See `Program.run`."""
+        environ = {**self._environ, **endpoint.environ}
         order = Order(
             command=self._command,
-            environ={**self._environ, **endpoint.environ},
+            environ={**environ, **direct(environ, endpoint.host)},
             task=json.dumps(task_data(task)),
             working_directory=self._working_directory and str(self._working_directory),
             deadline_seconds=self._deadline_seconds,

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
+from longhaul_core.addresses import go_direct
 from longhaul_core.errors import ConfigError, ProgramFailure, ProgramTimeout
 from longhaul_core.rollout.deadline import awaited
 from longhaul_core.types import Task
@@ -48,6 +49,7 @@ class FunctionProgram:
             raise ConfigError(
                 f"deadline_seconds must be finite and greater than 0, got {deadline_seconds}"
             )
+        go_direct()  # its clients ask the gateway of this process
         function = named_function(name, setting=setting, takes=["task", "endpoint"])
         if not inspect.iscoroutinefunction(function):
             raise ConfigError(

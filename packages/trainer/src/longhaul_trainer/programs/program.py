@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypedDict
+from urllib.parse import urlsplit
 
 from longhaul_core.types import Task
 from longhaul_trainer.gateway.exchange import CreditReport
@@ -39,6 +40,11 @@ class Endpoint:
     def key(self) -> str:
         """What every request carries; dead when the episode has ended."""
         return self.environ["LONGHAUL_KEY"]
+
+    @property
+    def host(self) -> str:
+        """Name or IP address at which the gateway is reached."""
+        return urlsplit(self.environ["LONGHAUL_URL"]).hostname or ""
 
     @property
     def openai(self) -> ClientArguments:

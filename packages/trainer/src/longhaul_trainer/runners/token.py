@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 
+from longhaul_core.addresses import is_loopback
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.runners.wire import TOKEN_VARIABLE
@@ -27,18 +27,9 @@ def token_of(run: RunConfig, environ: Mapping[str, str] = os.environ) -> str:
             f"{TOKEN_VARIABLE} must have {_MIN_TOKEN_CHARACTERS} ASCII characters or more and no "
             f"space, has {len(token)}; `openssl rand -hex 32` makes one"
         )
-    if not token and not _is_loopback(run.agent.host):
+    if not token and not is_loopback(run.agent.host):
         raise ConfigError(
             f"agent.host = {run.agent.host!r} can be reached from other machines, and there is no "
             f"token; set the environment variable {TOKEN_VARIABLE} here and for the runners"
         )
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -7,12 +7,13 @@ disk; the run's own state is written last, so a folder without it is the remains
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from longhaul_trainer.run_directory import PanelScore
 
 STATE_FILE = "longhaul.json"
 PREFIX = "global_step_"
@@ -31,10 +32,10 @@ class Checkpoint(NamedTuple):
         """The run's own state, as `publish` was given it."""
         return json.loads((self.folder / STATE_FILE).read_text(encoding="utf-8"))
 
-    def validation_return(self) -> float | None:
-        """Mean return of these weights on the panel, if they were validated."""
+    def validation(self) -> PanelScore | None:
+        """How these weights did on the panel, if they were validated."""
         score = self.state().get("scores", {}).get(str(self.training_step))
-        return None if score is None else score["mean_return"]
+        return None if score is None else PanelScore.stored(score)
 
 
 class CheckpointFolder:
@@ -60,13 +61,17 @@ class CheckpointFolder:
         return complete[-1] if complete else None
 
     def best(self) -> Checkpoint | None:
-        """The complete checkpoint that did best in validation; the earlier one of equals."""
-        best, best_return = None, -math.inf
+        """The complete checkpoint that did best in validation; the earlier one of equals.
+
+        Those compete by their mean return that played the most of the panel: where hard tasks
+        failed, the mean of the others is no better score.
+        """
+        best: tuple[Checkpoint, PanelScore] | None = None
         for checkpoint in self.complete():
-            found = checkpoint.validation_return()
-            if found is not None and found > best_return:
-                best, best_return = checkpoint, found
-        return best
+            score = checkpoint.validation()
+            if score is not None and (best is None or score.rank > best[1].rank):
+                best = checkpoint, score
+        return best and best[0]
 
     def begin(self, training_step: int) -> Path:
         """An empty folder to write checkpoint `training_step` into."""

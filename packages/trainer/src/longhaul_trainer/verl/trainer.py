@@ -726,7 +726,7 @@ class LonghaulTrainer(PPOTrainer):
         episodes = episodes_in(self._rows_of(rows.keys, "val"))
         tq.kv_clear(keys=rows.keys, partition_id="val")
         panel = self._context.panel
-        score = _score_of(episodes)
+        score = _score_of(episodes, num_planned=self._num_planned(panel))
         self.scores[self.global_steps] = score
         recorded = [
             self._records.score(
@@ -737,8 +737,11 @@ class LonghaulTrainer(PPOTrainer):
         for name, part in panel.parts.items():
             environment = part.tasks[0].environment
             played = [episode for episode in episodes if episode.environment == environment]
+            num_planned = self._num_planned(part)
+            num_unplayed = float(num_planned - len(played))
+            of_environments[f"validation/{environment}/num_unplayed"] = num_unplayed
             if played:  # else every episode of it failed, and there is no score
-                partial = _score_of(played)
+                partial = _score_of(played, num_planned=num_planned)
                 recorded.append(
                     self._records.score(self.global_steps, partial, panel=name, split=panel.split)
                 )
@@ -753,11 +756,16 @@ class LonghaulTrainer(PPOTrainer):
             "validation/success_rate_low": score.success_low,
             "validation/success_rate_high": score.success_high,
             "validation/num_episodes": float(score.num_episodes),
+            "validation/num_unplayed": float(score.num_unplayed),
             "validation/mean_steps": float(np.mean([len(episode.steps) for episode in episodes])),
         }
         if self.global_steps == 0:  # later ones are among the metrics of their training step
             self._context.trackers.log(0, metrics)
         return metrics
+
+    def _num_planned(self, panel: Panel) -> int:
+        """Episodes of the panel."""
+        return len(panel.tasks) * self._run.validation.samples_per_task
 
     # Checkpoints
 
@@ -775,8 +783,8 @@ class LonghaulTrainer(PPOTrainer):
         if score is None or not self._run.checkpoint.keep_best:
             return False
         best = self._context.checkpoints.best()
-        beaten = None if best is None else best.validation_return()
-        return beaten is None or score.mean_return > beaten
+        beaten = None if best is None else best.validation()
+        return beaten is None or score.rank > beaten.rank
 
     def _write_checkpoint(self) -> None:
         """Weights, optimizer, generators and the run's own state: all of it, or none."""
@@ -827,7 +835,9 @@ class LonghaulTrainer(PPOTrainer):
         if self.use_critic:
             self.critic_wg.load_checkpoint(str(checkpoint.folder / "critic"))
         state = checkpoint.state()
-        self.scores = {int(step): PanelScore(**score) for step, score in state["scores"].items()}
+        self.scores = {
+            int(step): PanelScore.stored(score) for step, score in state["scores"].items()
+        }
         self._horizon_state = HorizonState.from_json(state["horizon"])
         self._again = [
             Task(**task | {"split": Split(task["split"])}) for task in state.get("waiting", [])
@@ -846,8 +856,9 @@ def _tokens_of(rows: KVBatchMeta) -> list[int]:
     return [tag["seq_len"] for tag in rows.tags]
 
 
-def _score_of(episodes: Sequence[EpisodeMetadata]) -> PanelScore:
+def _score_of(episodes: Sequence[EpisodeMetadata], *, num_planned: int) -> PanelScore:
     """The score that episodes make, at least one; each counts the same."""
     return PanelScore.of(
-        (episode.group_index, episode.episode_return, episode.success) for episode in episodes
+        ((one.group_index, one.episode_return, one.success) for one in episodes),
+        num_planned=num_planned,
     )

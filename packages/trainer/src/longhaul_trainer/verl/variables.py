@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from longhaul_core.addresses import go_direct
 from longhaul_core.errors import MachineError
 from longhaul_trainer.offline import OFFLINE_ENVIRONMENT, stay_offline
 
@@ -50,6 +51,7 @@ def prepare_environment(device: str, *, scratch: Path, num_workers: int = 1) -> 
         num_workers: Training processes that share this machine's processors.
     """
     stay_offline()
+    go_direct()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if device == "cpu":

@@ -17,6 +17,7 @@ from longhaul_core.store.queries.expressions import (
     NUM_STEPS,
     SUCCESS_RATE,
 )
+from longhaul_core.store.queries.panels import num_unplayed, planned_episodes
 
 __all__ = [
     "CurvePoint",
@@ -73,9 +74,13 @@ class EvaluationResult(Answer):
     panel: str
     split: str
     num_episodes: int
+    """Episodes that ended."""
+    num_unplayed: int | None
+    """Other episodes of the panel, which failed for good and are in no score; None where the run
+    stored neither its panel nor `validation.samples_per_task`."""
     mean_return: float
     success_rate: float
-    """In [0, 1]."""
+    """In [0, 1], of the episodes that ended."""
 
 
 def metric_names(session: Session, *, run_id: str) -> list[str]:
@@ -158,13 +163,31 @@ def evaluations(
         split: Only train, validation or test; None means all.
     """
     statement = (
-        select(*columns(EvaluationResult, EvaluationRow))
+        select(EvaluationRow)
         .where(EvaluationRow.run_id == run_id, ~EvaluationRow.rolled_back)
         .order_by(EvaluationRow.training_step, EvaluationRow.panel, EvaluationRow.attempt)
     )
     if split is not None:
         statement = statement.where(EvaluationRow.split == split)
-    return [EvaluationResult(*row) for row in session.execute(statement)]
+    planned = planned_episodes(session, run_ids=[run_id])
+    return [
+        EvaluationResult(
+            training_step=row.training_step,
+            panel=row.panel,
+            split=row.split,
+            num_episodes=row.num_episodes,
+            num_unplayed=num_unplayed(
+                planned,
+                run_id=run_id,
+                panel=row.panel,
+                split=row.split,
+                num_episodes=row.num_episodes,
+            ),
+            mean_return=row.mean_return,
+            success_rate=row.success_rate,
+        )
+        for row in session.scalars(statement)
+    ]
 
 
 def token_ids_of(session: Session, *, run_id: str, pieces: Collection[bytes]) -> list[int]:

@@ -19,6 +19,7 @@ from longhaul_core.store.models import (
     TaskRow,
 )
 from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.panels import num_unplayed, planned_episodes
 
 __all__ = [
     "PanelScore",
@@ -54,6 +55,10 @@ class PanelScore(Answer):
     """In [0, 1]."""
     first_success_rate: float
     """Of the first evaluation on this panel; the same if there was one only."""
+    num_episodes: int
+    """Episodes of the newest one that ended; its success rate is theirs."""
+    num_unplayed: int | None
+    """As of an `EvaluationResult`."""
 
 
 def run_settings(session: Session, *, run_ids: Collection[str]) -> dict[str, RunSettings]:
@@ -73,6 +78,7 @@ def panel_scores(session: Session, *, run_ids: Collection[str]) -> dict[str, Pan
             EvaluationRow.panel,
             EvaluationRow.training_step,
             EvaluationRow.success_rate,
+            EvaluationRow.num_episodes,
         )
         .where(
             EvaluationRow.run_id.in_(run_ids),
@@ -82,11 +88,20 @@ def panel_scores(session: Session, *, run_ids: Collection[str]) -> dict[str, Pan
         # The last row is kept: a part of a panel is named after it, and so stands before it here.
         .order_by(EvaluationRow.training_step, EvaluationRow.attempt, EvaluationRow.panel.desc())
     )
+    planned = planned_episodes(session, run_ids=run_ids)
     first: dict[tuple[str, str], float] = {}
     newest: dict[str, PanelScore] = {}
-    for run_id, panel, training_step, success_rate in rows:
-        began = first.setdefault((run_id, panel), success_rate)
-        newest[run_id] = PanelScore(panel, training_step, success_rate, began)
+    for run_id, panel, training_step, success_rate, num_episodes in rows:
+        newest[run_id] = PanelScore(
+            panel=panel,
+            training_step=training_step,
+            success_rate=success_rate,
+            first_success_rate=first.setdefault((run_id, panel), success_rate),
+            num_episodes=num_episodes,
+            num_unplayed=num_unplayed(
+                planned, run_id=run_id, panel=panel, split="validation", num_episodes=num_episodes
+            ),
+        )
     return newest
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 import aiohttp
 import msgspec
 
+from longhaul_core.addresses import proxy_variable, through_proxy
 from longhaul_core.store.redaction import redacted
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Usage
 from longhaul_trainer.gateway.hosted.anthropic_client import AnthropicVendor
@@ -49,6 +50,7 @@ class HostedModel:
         if endpoint.api == "anthropic":
             base = base.removesuffix("/v1")  # its clients' base URL has none, and some write it
         self._address = base + self._vendor.path
+        self._proxy = proxy_variable(self._address)
         self._places = asyncio.Semaphore(endpoint.max_concurrent)
         self._session: aiohttp.ClientSession | None = None
 
@@ -153,7 +155,7 @@ class HostedModel:
                     total=self.endpoint.deadline_seconds, sock_connect=CONNECT_SECONDS
                 ),
                 connector=aiohttp.TCPConnector(limit=0),
-                trust_env=True,
+                trust_env=self._proxy is not None,
             )
         return self._session
 
@@ -199,6 +201,8 @@ class HostedModel:
     def _failed(self, message: str, *, kind_is_ours: bool = True) -> ApiError:
         where = f"{self.endpoint.model!r} at {self._address}"
         kind = "upstream" if kind_is_ours else "invalid_request"
+        if kind_is_ours and self._proxy is not None:
+            message += "; " + through_proxy(self._proxy, self._address)
         return ApiError(kind, self._without_key(f"hosted model {where}: {message}"))
 
     def _shown(self, said: bytes | str) -> str:
