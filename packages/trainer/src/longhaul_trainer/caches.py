@@ -12,7 +12,7 @@ from pathlib import Path
 
 from longhaul_core.errors import MachineError
 
-__all__ = ["cache_folder", "prepare_caches"]
+__all__ = ["cache_folder", "home_is_writable", "prepare_caches"]
 
 BESIDE_THE_CACHES = {
     "CUDA_CACHE_PATH": "nv",
@@ -68,12 +68,18 @@ def prepare_caches() -> None:
         os.environ.pop("XDG_CACHE_HOME", None)
     else:
         os.environ["XDG_CACHE_HOME"] = str(folder)
-    if home is not None and _is_writable(home):
+    if home_is_writable():
         return
     for name, place in BESIDE_THE_CACHES.items():
         os.environ.setdefault(name, str(folder / place))
     if home is None:
         os.environ["HOME"] = str(folder)
+
+
+def home_is_writable() -> bool:
+    """Whether there is a home, and files can be made in it."""
+    home = _home()
+    return home is not None and _is_writable(home)
 
 
 def _home() -> Path | None:
@@ -86,8 +92,16 @@ def _home() -> Path | None:
 
 def _is_writable(folder: Path) -> bool:
     """Whether files can be made there, or the folder itself."""
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    nearest = next(place for place in (folder, *folder.absolute().parents) if _is_seen(place))
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+
+
+def _is_seen(place: Path) -> bool:
+    """Whether it exists; False below a folder of somebody else's that cannot be entered."""
+    try:
+        return place.exists()
+    except PermissionError:
+        return False
 
 
 def _is_ones_own(folder: Path) -> bool:

@@ -23,6 +23,7 @@ import ray
 
 from longhaul_core.errors import MachineError
 from longhaul_core.processes import descendants
+from longhaul_trainer.caches import home_is_writable
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
 from longhaul_trainer.resources import ray_processors
@@ -109,8 +110,8 @@ def _start(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's own
     Raises:
         MachineError: If the second does not come up either.
     """
-    # Ray would write one into the home, which may be read-only, and which others may read.
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if not home_is_writable():  # where Ray writes the token that its processes ask for
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
         _bring_up(device, **options)
     except MachineError as error:
