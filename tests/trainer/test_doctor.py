@@ -397,9 +397,27 @@ def test_checking_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_machine_without_a_folder_for_caches_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert doctor.check_caches() == Finding(
+        name="caches", status=Status.GOOD, found=str(tmp_path / "caches")
+    )
+    nowhere = "/dev/null"
+    monkeypatch.setenv("XDG_CACHE_HOME", nowhere)
+    monkeypatch.setenv("HOME", nowhere)
+    monkeypatch.setattr("tempfile.tempdir", nowhere)
+
+    found = {finding.name: finding for finding in doctor.examine(a_run(tmp_path))}
+
+    assert found["caches"].status is Status.BAD
+    assert "/dev/null/.cache, /dev/null/longhaul-cache-" in found["caches"].found
+
+
 def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path) -> None:
     found = statuses(doctor.examine(a_run(tmp_path, model={"path": str(tmp_path)})))
 
     assert found["model"] is Status.BAD
     assert found["store"] is Status.GOOD
-    assert len(found) == 17
+    assert len(found) == 18

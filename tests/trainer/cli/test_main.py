@@ -367,6 +367,24 @@ def test_the_summary_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
     assert any(line.startswith("time ") for line in lines)
 
 
+def test_a_width_of_0_is_an_unknown_one(tmp_path: Path) -> None:
+    done = trainer("runs", folder=tmp_path, columns=0)
+
+    assert done.returncode == 4
+    assert "there is no store at" in words(done.stderr)
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused_by_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+
+    done = trainer("train", str(ROOT / "configs" / "smoke.toml"), folder=folder)
+
+    assert done.returncode == 2
+    assert "caf\\udce9/runs' is not UTF-8; rename the folder" in words(done.stderr)
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("limit", "found"),
     [("-Sn 256", r"good +open files +hard limit"), ("-n 256", "hard limit 256, 4096 needed")],

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
 from longhaul_core.store.session import check_store
+from longhaul_trainer.caches import cache_folder
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.description_check import require_chat_template, require_player
 from longhaul_trainer.device import least_driver, torch_cuda_version, usable_gpus, wanted_device
@@ -85,6 +86,7 @@ def examine(config: RunConfig, *, trains: bool = True) -> list[Finding]:
         lambda: check_cluster(config),
         lambda: check_model(config),
         lambda: check_environment(config),
+        check_caches,
         check_temporary_space,
         lambda: check_store_access(config),
     ]
@@ -161,13 +163,13 @@ def check_model(config: RunConfig) -> Finding:
             model_size(config.critic.path, setting="critic.path")
         if check_environment(config).status is Status.GOOD:
             require_chat_template(config)
-    except ConfigError as error:
+    except (ConfigError, MachineError) as error:
         return Finding(
             name="model",
             status=Status.BAD,
             found=str(error),
             advice="name a built-in model, or the folder of a whole one",
-            error=ConfigError,
+            error=type(error),
         )
     found = f"{config.model.path}, {size.num_parameters / 1e6:,.0f} million parameters"
     return Finding(name="model", status=Status.GOOD, found=found)
@@ -291,9 +293,29 @@ def check_disk(config: RunConfig, needs: Needs) -> Finding:
     )
 
 
+def check_caches() -> Finding:
+    """There is a folder for built-in models and for what libraries compile."""
+    name = "caches"
+    try:
+        folder = cache_folder()
+    except MachineError as error:
+        return Finding(
+            name=name,
+            status=Status.BAD,
+            found=str(error),
+            advice="a container's home may be read-only; mount a folder, and name it",
+        )
+    return Finding(name=name, status=Status.GOOD, found=str(folder))
+
+
 def check_temporary_space() -> Finding:
     """Ray's session folder has room; Ray also stops spilling on a disk that is 95 % full."""
-    folder = tempfile.gettempdir()
+    name, advice = "temporary files", "make room, or set TMPDIR and RAY_TMPDIR to a disk with space"
+    folder = _nearest_folder(Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Finding(
+            name=name, status=Status.BAD, found=f"{folder} cannot be written", advice=advice
+        )
     usage = shutil.disk_usage(folder)
     full = 1 - usage.free / usage.total
     status = Status.GOOD
@@ -302,10 +324,10 @@ def check_temporary_space() -> Finding:
     elif full > 0.95:
         status = Status.WARNING
     return Finding(
-        name="temporary files",
+        name=name,
         status=status,
         found=f"{usage.free / GIB:.1f} GiB free at {folder}, {full:.0%} of the disk used",
-        advice="make room, or set TMPDIR and RAY_TMPDIR to a disk with space",
+        advice=advice,
     )
 
 

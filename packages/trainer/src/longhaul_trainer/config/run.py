@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from longhaul_core.components import is_own
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.agent_loops import least_workers, most_agent_loops
 from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
@@ -452,6 +453,9 @@ class RunConfig(Section):
 
         Args:
             base: Folder that relative paths start from.
+
+        Raises:
+            ConfigError: If a path is not UTF-8, as the files and addresses that hold it are.
         """
 
         def absolute(path: str) -> str:
@@ -461,7 +465,7 @@ class RunConfig(Section):
         store = self.store.removeprefix("sqlite:///")
         if "://" not in store:
             store = str(base / Path(store).expanduser())
-        return self.model_copy(
+        run = self.model_copy(
             update={
                 "runs_directory": str(base / Path(self.runs_directory).expanduser()),
                 "store": store,
@@ -475,10 +479,25 @@ class RunConfig(Section):
                 ),
             }
         )
+        for name, value in dotted(run.model_dump(exclude_none=True)).items():
+            if isinstance(value, str) and not _is_utf8(value):
+                raise ConfigError(
+                    f"{name} = {value!r} is not UTF-8; rename the folder, or work in another one"
+                )
+        return run
 
     def to_toml(self) -> str:
         """The whole configuration, defaults written out, as a TOML file that reads back equal."""
         return to_toml(self.model_dump(exclude_none=True))
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether text is Unicode; Python has bytes of a path that are not as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _file(path: str | None, base: Path) -> str | None:

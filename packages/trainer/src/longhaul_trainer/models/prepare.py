@@ -8,14 +8,14 @@ from a network.
 
 import fcntl
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import ConfigError, MachineError
+from longhaul_trainer.caches import cache_folder
 
 
 class BuiltInModel(NamedTuple):
@@ -66,9 +66,12 @@ BUILT_IN_MODELS = {
 
 
 def default_model_cache() -> Path:
-    """`longhaul/models` under `$XDG_CACHE_HOME`, or under `~/.cache`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "longhaul" / "models"
+    """`longhaul/models` in the folder of caches.
+
+    Raises:
+        MachineError: If no folder for caches can be written.
+    """
+    return cache_folder() / "longhaul" / "models"
 
 
 def prepare_model(
@@ -85,6 +88,7 @@ def prepare_model(
 
     Raises:
         ConfigError: If the folder does not exist or lacks what a model needs.
+        MachineError: If a built-in model cannot be written.
     """
     built_in = BUILT_IN_MODELS.get(name_or_path)
     if built_in is None:
@@ -93,6 +97,19 @@ def prepare_model(
     folder = cache / built_in.folder_name
     if folder.is_dir():
         return folder
+    try:
+        _write(built_in, cache)
+    except PermissionError as error:
+        raise MachineError(
+            f"the model {name_or_path!r} cannot be written to {cache} ({error.strerror}: "
+            f"{error.filename}); name another folder for caches with XDG_CACHE_HOME"
+        ) from error
+    return folder
+
+
+def _write(built_in: BuiltInModel, cache: Path) -> None:
+    """Write the model's folder, whole or not at all."""
+    folder = cache / built_in.folder_name
     cache.mkdir(parents=True, exist_ok=True)
     partial = cache / f".{built_in.folder_name}.partial"
     with _locked(cache / f".{built_in.folder_name}.lock"):
@@ -101,7 +118,6 @@ def prepare_model(
             partial.mkdir()
             built_in.write(partial)
             partial.rename(folder)
-    return folder
 
 
 def hash_model(folder: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shlex
 import signal
 from collections.abc import Generator, Sequence
@@ -22,6 +23,7 @@ import ray
 
 from longhaul_core.errors import MachineError
 from longhaul_core.processes import descendants
+from longhaul_trainer.caches import home_is_writable
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
 from longhaul_trainer.resources import ray_processors
@@ -108,35 +110,43 @@ def _start(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's own
     Raises:
         MachineError: If the second does not come up either.
     """
-    for is_last in (False, True):
-        there = set(descendants(os.getpid()))
-        try:
-            with hidden_from_ray() if device == "cpu" else nullcontext():
-                ray.init(
-                    address="local",
-                    include_dashboard=False,
-                    log_to_driver=True,
-                    configure_logging=False,
-                    **options,
-                )
-        # Ray raises `Exception` itself where its processes are too slow, `ValueError` and others
-        # where it does not like what it finds.
-        except Exception as error:
-            for pid in set(descendants(os.getpid())) - there:  # Ray leaves them to its own end
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            reason = (str(error).strip().splitlines() or [repr(error)])[-1]
-            if is_last:
-                limits = ", ".join(f"{name}={os.environ.get(name, '30')}" for name in START_LIMITS)
-                raise MachineError(
-                    f"Ray did not start on this machine, the second time either ({reason}); if it "
-                    "is too slow, end what else keeps its processors busy, or raise the limits of "
-                    f"Ray's start in seconds, {limits}; Ray's logs are in ray/session_latest/logs "
-                    "of RAY_TMPDIR, or TMPDIR, or /tmp"
-                ) from error
-            logger.warning("Ray did not start (%s), and is started once more", reason)
-        else:
-            return
+    if not home_is_writable():  # where Ray writes the token that its processes ask for
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    try:
+        _bring_up(device, **options)
+    except MachineError as error:
+        logger.warning("%s; it is started once more", error)
+        _bring_up(device, **options)
+
+
+def _bring_up(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's own
+    """Start a Ray, whole or not at all.
+
+    Raises:
+        MachineError: If it does not come up.
+    """
+    there = set(descendants(os.getpid()))
+    try:
+        with hidden_from_ray() if device == "cpu" else nullcontext():
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=True,
+                configure_logging=False,
+                **options,
+            )
+    # Ray raises `Exception` itself where its processes are too slow.
+    except Exception as error:
+        for pid in set(descendants(os.getpid())) - there:  # they would stay until this one ends
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reason = (str(error).strip().splitlines() or [repr(error)])[-1]
+        limits = ", ".join(f"{name}={os.environ.get(name, '30')}" for name in START_LIMITS)
+        raise MachineError(
+            f"Ray did not start on this machine ({reason}); if it was too slow, end what else "
+            f"keeps its processors busy, or raise the limits of its start in seconds, {limits}; "
+            "Ray's logs are in ray/session_latest/logs of RAY_TMPDIR, or TMPDIR, or /tmp"
+        ) from error
 
 
 def _join(address: str, *, device: str) -> None:
