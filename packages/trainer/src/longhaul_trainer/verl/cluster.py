@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +21,10 @@ import ray
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
+from longhaul_trainer.ray_token import keep_ray_token_private
 from longhaul_trainer.resources import ray_processors
 from longhaul_trainer.resources.composed import compose
+from longhaul_trainer.verl.loopback import LOOPBACK, on_loopback
 from longhaul_trainer.verl.nodes import (
     living_nodes,
     require_alike,
@@ -51,11 +53,14 @@ def connected(
             asks for, or is not the same on every node.
     """
     resources, composed = run.resources, compose(run, device)
-    with _folder_of_sockets():
+    keep_ray_token_private()
+    with _folder_of_sockets() as folder, ExitStack() as stack:
         if resources.ray_address is not None:
             _join(resources.ray_address, device=device)
         else:
+            stack.enter_context(on_loopback(folder))
             _start(
+                _node_ip_address=LOOPBACK,
                 num_cpus=ray_processors(composed).total,
                 num_gpus=resources.num_workers + resources.num_engine_workers
                 if device == "cpu"
@@ -75,22 +80,20 @@ def connected(
 
 
 @contextmanager
-def _folder_of_sockets() -> Generator[None]:
+def _folder_of_sockets() -> Generator[Path]:
     """Have vLLM's engines put their sockets where they are deleted with the run.
 
     vLLM puts them into the folder of temporary files and leaves them there. A user's own choice
     stays, and so does that of a cluster, whose nodes have disks of their own.
     """
     name = "VLLM_RPC_BASE_PATH"
-    if name in os.environ:
-        yield
-        return
     with TemporaryDirectory(prefix="longhaul-") as folder:
-        os.environ[name] = folder
+        ours = os.environ.setdefault(name, folder) == folder
         try:
-            yield
+            yield Path(folder)
         finally:
-            del os.environ[name]
+            if ours:
+                del os.environ[name]
 
 
 def _start(**options: Any) -> None:  # noqa: ANN401  Ray's own
