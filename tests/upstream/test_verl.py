@@ -539,6 +539,13 @@ def test_a_learner_and_an_engine_name_their_socket_in_one_way_that_ours_moves() 
 # verl/loopback.py
 
 
+def test_a_ray_that_takes_no_other_nodes_has_the_address_of_loopback() -> None:
+    from ray._private import services
+
+    assert "if not ray_constants.ENABLE_RAY_CLUSTER:" in source(services.get_node_ip_address)
+    assert services.get_localhost_ip() == "127.0.0.1"
+
+
 def test_workers_meet_where_a_variable_says() -> None:
     from verl.single_controller.ray import base
     from verl.utils.distributed import initialize_global_process_group_ray

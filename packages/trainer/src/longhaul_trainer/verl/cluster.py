@@ -24,7 +24,7 @@ from longhaul_trainer.device import Device
 from longhaul_trainer.ray_token import keep_ray_token_private
 from longhaul_trainer.resources import ray_processors
 from longhaul_trainer.resources.composed import compose
-from longhaul_trainer.verl.loopback import LOOPBACK, on_loopback
+from longhaul_trainer.verl.loopback import on_loopback
 from longhaul_trainer.verl.nodes import (
     living_nodes,
     require_alike,
@@ -60,7 +60,6 @@ def connected(
         else:
             stack.enter_context(on_loopback(folder))
             _start(
-                _node_ip_address=LOOPBACK,
                 num_cpus=ray_processors(composed).total,
                 num_gpus=resources.num_workers + resources.num_engine_workers
                 if device == "cpu"
@@ -113,7 +112,7 @@ def _start(**options: Any) -> None:  # noqa: ANN401  Ray's own
             raise MachineError(
                 f"Ray did not start on this machine ({reason[0]}); end what else keeps its "
                 "processors busy and start again; Ray's logs are in ray/session_latest/logs of "
-                "RAY_TMPDIR, or /tmp"
+                f"{os.environ['RAY_TMPDIR']}"
             ) from error
         raise
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from longhaul_trainer.verl.private_folder import private_folder
 
 LOOPBACK = "127.0.0.1"
-"""The address of the machine's Ray, from which verl and TransferQueue have theirs."""
 VARIABLES = {
     "VLLM_HOST_IP": LOOPBACK,
     "GLOO_SOCKET_IFNAME": "lo",
@@ -24,6 +25,10 @@ STORES = "LONGHAUL_TORCH_STORES"
 def on_loopback(folder: Path) -> Generator[None]:
     """Have what this process starts in the block listen where no other machine reaches it.
 
+    The address of Ray's node is the machine's in the network, even where it is asked for another;
+    only on systems where it takes no other nodes is it loopback, and so it is here. verl and
+    TransferQueue have theirs from it.
+
     Ray's folders, which it makes writable for everybody, are behind one that nobody else enters;
     where the user names another by `RAY_TMPDIR` they are there, as all that the user has set stays.
 
@@ -33,9 +38,13 @@ def on_loopback(folder: Path) -> Generator[None]:
     wanted = VARIABLES | {"RAY_TMPDIR": str(private_folder()), STORES: str(folder)}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    takes_others = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
+        constants.ENABLE_RAY_CLUSTER = takes_others
         for name in added:
             os.environ.pop(name, None)
 
