@@ -8,7 +8,16 @@ import pytest
 from longhaul_trainer.verl.cpu.preload import LIBRARIES, SHARED_ZYGOTE
 from longhaul_trainer.verl.cpu.zygote import Zygote
 from longhaul_trainer.verl.variables import prepare_environment
-from training.launching import SMOKE, STARTED, Launched, kill_group, run
+from training.launching import (
+    SMOKE,
+    STARTED,
+    Launched,
+    finish,
+    kill_group,
+    trainer,
+    wait_until,
+)
+from training.listening import looked_at
 from verl_process import process_variables
 
 
@@ -40,8 +49,11 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
 
 @pytest.fixture(scope="package")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """Started cold, as a user starts it."""
+    """Started cold, as a user starts it, and looked at by a stranger while it trains."""
     folder: Path = tmp_path_factory.mktemp("smoke")
-    launched = run(folder, "train", str(SMOKE), cold=True)
+    process = trainer(folder, "train", str(SMOKE), cold=True)
+    wait_until(process, lambda: "step 1 " in (folder / "output.txt").read_text(encoding="utf-8"))
+    looked_at(process.pid).write(folder)
+    launched = finish(process, folder)
     assert launched.returncode == 0, launched.output
     return launched

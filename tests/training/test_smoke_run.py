@@ -18,6 +18,7 @@ from longhaul_core.store import read_only_engine
 from longhaul_core.store.queries import get_episode
 from longhaul_trainer.models import prepare_model
 from training.launching import Launched, processes_in
+from training.listening import Seen
 from training.variety import assert_advantages_vary, assert_rewards_vary
 from variation import assert_both_signs, assert_several
 
@@ -33,6 +34,24 @@ def test_the_run_ends_well_and_says_where_to_look(smoke: Launched) -> None:
     assert "finished" in smoke.output
     assert "uv run viewer" in smoke.output
     assert smoke.query("SELECT status FROM runs") == [("finished",)]
+
+
+def test_while_it_trains_nothing_of_it_listens_beyond_the_machine_but_the_engines_store_of_torch(
+    smoke: Launched,
+) -> None:
+    seen = Seen.read(smoke.folder)
+
+    assert len(seen.listeners) > 5, "somebody must have looked"
+    beyond = [one for one in seen.listeners if not one.address.startswith("127.")]
+    assert [one.program for one in beyond if "VLLM::Engine" not in one.program] == []
+    assert len(beyond) <= 1, beyond  # docs/decisions/0066: torch gives its store no address
+
+
+def test_while_it_trains_no_port_does_anything_for_a_stranger(smoke: Launched) -> None:
+    seen = Seen.read(smoke.folder)
+
+    assert seen.taken == []
+    assert seen.open_sockets == []
 
 
 def test_each_training_step_was_trained(smoke: Launched) -> None:

@@ -485,7 +485,21 @@ def test_the_rollout_server_has_the_places_that_ours_puts_itself_in() -> None:
     assert "await server.generate.remote(" in client
     assert client.count("await server.") == 1
     assert "**priority_kwargs,\n                **kwargs," in client
-    assert "self.engine = engine_client" in source(server.run_server)
+    # ours starts the engine alone, with all that verl does between it and the HTTP server
+    run_server = source(server.run_server)
+    assert run_server.index("self.engine = engine_client") < run_server.index("run_uvicorn(")
+    for line in (
+        "AsyncEngineArgs.from_cli_args(args)",
+        "vllm_config.parallel_config.data_parallel_master_port = self._dp_master_port",
+        "AsyncLLM.from_vllm_config(vllm_config=vllm_config, usage_context=usage_context, **kwargs)",
+        "await engine_client.reset_mm_cache()",
+        'method="monkey_patch_model"',
+        '"banned_token_ids": get_vision_placeholder_token_ids(self.model_config.processor)',
+    ):
+        assert line in run_server, line
+    assert run_server.count("await engine_client.") == 3  # the third is for the HTTP server
+    assert "self._get_worker_extension_cls()" in source(server.launch_server)
+    assert "self._master_sock" in source(server.__init__)
     launch = source(server.launch_server)
     assert "self._preprocess_engine_kwargs(engine_kwargs)" in launch
     assert launch.index("self._preprocess_engine_kwargs") < launch.index("**engine_kwargs")
@@ -506,7 +520,67 @@ def test_weights_are_received_in_buckets_by_a_callback() -> None:
     assert "on_bucket_received(" in source(receiver.receive_weights)
 
 
+# verl/engine_updates.py, plugin.py
+
+
+def test_a_learner_and_an_engine_name_their_socket_in_one_way_that_ours_moves() -> None:
+    from verl.workers.rollout import base
+    from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+    from verl.workers.rollout.vllm_rollout.vllm_rollout import ServerAdapter
+
+    assert "_ROLLOUT_REGISTRY[(rollout_name, mode)]" in source(base.get_rollout_class)
+    extension: Any = vLLMColocateWorkerExtension
+    name = "/tmp/rl-colocate-zmq-{job_id}-replica-{"
+    assert f'self.zmq_handle = f"ipc://{name}self.replica_rank' in source(ServerAdapter.__init__)
+    assert f'return f"ipc://{name}replica_rank' in source(extension._get_zmq_handle)
+    assert "zmq_handle=self._get_zmq_handle()" in source(extension.update_weights_from_ipc)
+
+
+# verl/loopback.py
+
+
+def test_a_ray_that_takes_no_other_nodes_has_the_address_of_loopback() -> None:
+    from ray._private import services
+
+    assert "if not ray_constants.ENABLE_RAY_CLUSTER:" in source(services.get_node_ip_address)
+    assert services.get_localhost_ip() == "127.0.0.1"
+
+
+def test_workers_meet_where_a_variable_says() -> None:
+    from verl.single_controller.ray import base
+    from verl.utils.distributed import initialize_global_process_group_ray
+
+    meeting = source(initialize_global_process_group_ray)
+    assert 'init_method=os.environ.get("DIST_INIT_METHOD", None)' in meeting
+    started = inspect.getsource(base)
+    assert '"MASTER_PORT": self._master_port' in started
+    assert '"WG_PREFIX": self.name_prefix' in started
+
+
 # transfer_queue
+
+
+def test_sockets_are_made_and_addresses_are_taken_where_ours_replace_them() -> None:
+    from transfer_queue import controller, interface
+    from transfer_queue.storage import simple_storage
+    from transfer_queue.storage.bootstrap import simple_storage_bootstrap
+    from transfer_queue.storage.managers import base
+    from transfer_queue.utils import zmq_utils
+
+    for server in (controller, simple_storage):  # verl/locked_queue.py
+        made = inspect.getsource(server)
+        assert "self._node_ip = get_node_ip_address()" in made
+        assert "ip=self._node_ip,\n" in made
+        assert ".socket(" not in made.replace("def socket(", "")
+    assert "ip=self.controller_info.ip," in inspect.getsource(base)
+    assert "create_zmq_socket(self._ctx, zmq.DEALER, peer.ip, identity=identity)" in source(
+        zmq_utils.ZMQSocketPool._connect
+    )
+    making: Any = zmq_utils.create_zmq_socket
+    assert parameters(making) == ["ctx", "socket_type", "ip", "identity"]
+    started = inspect.getsource(interface)
+    assert "TransferQueueController.options(" in started
+    assert "SimpleStorageUnit.options(" in inspect.getsource(simple_storage_bootstrap)
 
 
 def test_transfer_queue_is_called_as_ours_call_it() -> None:

@@ -166,8 +166,8 @@ def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
     from trainer.verl.local_ray import wait_for
 
     class Engine:
-        def answer(self) -> str:
-            return os.environ["VLLM_RPC_BASE_PATH"]
+        def answer(self) -> tuple[str, str]:
+            return os.environ["VLLM_RPC_BASE_PATH"], ray.util.get_node_ip_address()
 
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     run = load_config(CONFIGS / "smoke.toml")
@@ -180,8 +180,11 @@ def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
             pool = RayResourcePool([run.resources.num_workers], max_colocate_count=3)
             pool.get_placement_groups(device_name="cpu")  # waits until it is there
             actor: Any = ray.remote(Engine)
-            sockets = Path(ray.get(actor.remote().answer.remote(), timeout=120))
+            folder, address = ray.get(actor.remote().answer.remote(), timeout=120)
+            sockets = Path(folder)
             assert sockets.is_dir()
+            assert sockets.stat().st_mode & 0o777 == 0o700
+            assert address == "127.0.0.1"
             # what is left is what an actor is placed with
             placing = ray_processors(compose(run, "cpu")).placing
             # Ray counts anew some moments after the actor has been placed.

@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.weight_transfer`: what is sent arrives, or somebody says so."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ import pytest
 import torch
 import zmq
 
+from longhaul_trainer.verl.locks import Password
 from verl_process import IMPORTS_VERL
 
 if TYPE_CHECKING:
@@ -57,12 +59,10 @@ def test_every_engine_gets_every_tensor_in_its_precision_in_order_and_again(
     for _ in range(2):
         metadata = [one.prepare() for one in (*learners, *engines)]
         of_learners, of_engines = TcpCheckpointEngine.build_topology(2, 2, metadata)
-        for one, addresses in zip(
-            (*learners, *engines),
-            (*of_learners["addresses"], *of_engines["addresses"]),
-            strict=True,
+        for one, inboxes in zip(
+            (*learners, *engines), (*of_learners["inboxes"], *of_engines["inboxes"]), strict=True
         ):
-            one.init_process_group(addresses=addresses)
+            one.init_process_group(inboxes=inboxes)
         with ThreadPoolExecutor(4) as pool:
             sent = [pool.submit(send, one, weights()) for one in learners]
             received = [pool.submit(receive, one) for one in engines]
@@ -83,16 +83,19 @@ def test_every_engine_gets_every_tensor_in_its_precision_in_order_and_again(
 
 def test_no_more_bytes_travel_than_the_engines_precision_takes() -> None:
     """Counted at the socket: a learner in float32, an engine in bfloat16."""
-    from longhaul_trainer.verl.weight_transfer import END, TcpCheckpointEngine
+    from longhaul_trainer.verl.weight_transfer import END, Inbox, TcpCheckpointEngine
 
     weights = [(f"layer {n}", torch.full((1000, 50), n / 7)) for n in range(20)]
     num_parameters = sum(tensor.numel() for _, tensor in weights)
     learner = TcpCheckpointEngine(MEGABYTE, is_master=True, dtype="bfloat16")
     learner.prepare()
-    with zmq.Context() as context, context.socket(zmq.PULL) as inbox:
+    password = Password.drawn()
+    context = zmq.Context()
+    with context.socket(zmq.PULL) as inbox:
         inbox.setsockopt(zmq.RCVTIMEO, 60_000)
+        password.lock(inbox)
         port = inbox.bind_to_random_port("tcp://127.0.0.1")
-        learner.init_process_group(addresses=[f"tcp://127.0.0.1:{port}"])
+        learner.init_process_group(inboxes=[Inbox(f"tcp://127.0.0.1:{port}", password)])
         with ThreadPoolExecutor(1) as pool:
             sent = pool.submit(send, learner, weights)
             bodies: list[int] = []
@@ -100,6 +103,7 @@ def test_no_more_bytes_travel_than_the_engines_precision_takes() -> None:
                 bodies.append(len(parts[1]))
             sent.result(60)
         learner.finalize()
+    context.term()
 
     assert len(bodies) == len(weights)
     assert sum(bodies) <= num_parameters * torch.bfloat16.itemsize
@@ -112,7 +116,7 @@ def test_an_engine_that_is_slow_holds_no_other_back() -> None:
     learner = TcpCheckpointEngine(200 * MEGABYTE, is_master=True)
     slow, quick = TcpCheckpointEngine(0), TcpCheckpointEngine(0)
     learner.prepare()
-    learner.init_process_group(addresses=[one.prepare()["address"] for one in (slow, quick)])
+    learner.init_process_group(inboxes=[one.prepare()["inbox"] for one in (slow, quick)])
     with ThreadPoolExecutor(2) as pool:
         sent = pool.submit(send, learner, weights)
         try:
@@ -137,7 +141,7 @@ def test_the_sender_holds_no_more_than_its_bucket_for_a_slow_engine() -> None:
 
     learner, engine = TcpCheckpointEngine(12 * MEGABYTE, is_master=True), TcpCheckpointEngine(0)
     learner.prepare()
-    learner.init_process_group(addresses=[engine.prepare()["address"]])
+    learner.init_process_group(inboxes=[engine.prepare()["inbox"]])
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(send, learner, weights())
         with pytest.raises(TimeoutError):
@@ -165,7 +169,7 @@ def test_weights_that_the_learner_changes_afterwards_arrive_as_they_were() -> No
 
     learner, engine = TcpCheckpointEngine(100 * MEGABYTE, is_master=True), TcpCheckpointEngine(0)
     learner.prepare()
-    learner.init_process_group(addresses=[engine.prepare()["address"]])
+    learner.init_process_group(inboxes=[engine.prepare()["inbox"]])
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(send, learner, weights())
         got = receive(engine)
@@ -178,6 +182,35 @@ def test_weights_that_the_learner_changes_afterwards_arrive_as_they_were() -> No
     ]
 
 
+def test_weights_of_a_stranger_are_not_taken() -> None:
+    from longhaul_trainer.verl.weight_transfer import TcpCheckpointEngine
+
+    learner, engine = TcpCheckpointEngine(0, is_master=True), TcpCheckpointEngine(0)
+    learner.prepare()
+    inbox = engine.prepare()["inbox"]
+    head = b'{"name": "embedding", "shape": [2], "dtype": "torch.float32"}'
+    with zmq.Context() as context:
+        for password in (None, Password.drawn()):
+            with context.socket(zmq.PUSH) as stranger:
+                stranger.linger, stranger.sndtimeo = 0, 1_000
+                if password is not None:
+                    password.unlock(stranger)
+                stranger.connect(inbox.address)
+                with contextlib.suppress(zmq.Again):
+                    stranger.send_multipart([head, bytes(8)])
+                    stranger.poll(500, zmq.POLLOUT)
+    learner.init_process_group(inboxes=[inbox])
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(send, learner, [("embedding", torch.tensor([1.0, 2.0]))])
+        got = receive(engine)
+        sent.result(60)
+    for one in (learner, engine):
+        one.finalize()
+
+    assert [tensor.tolist() for _, tensor in got] == [[1.0, 2.0]]
+    assert inbox.password.text not in repr(inbox)
+
+
 def test_an_engine_that_takes_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from longhaul_core.errors import LonghaulError
     from longhaul_trainer.verl import weight_transfer
@@ -186,7 +219,7 @@ def test_an_engine_that_takes_nothing_is_reported(monkeypatch: pytest.MonkeyPatc
     learner = weight_transfer.TcpCheckpointEngine(0, is_master=True)
     engine = weight_transfer.TcpCheckpointEngine(0)
     learner.prepare()
-    learner.init_process_group(addresses=[engine.prepare()["address"]])
+    learner.init_process_group(inboxes=[engine.prepare()["inbox"]])
 
     with pytest.raises(LonghaulError, match=r"an engine took no weights within 0\.3 s"):
         send(learner, ((f"layer {n}", torch.zeros(4 * MEGABYTE)) for n in range(20)))

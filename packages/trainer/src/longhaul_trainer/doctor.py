@@ -27,6 +27,7 @@ from longhaul_trainer.description_check import require_chat_template, require_pl
 from longhaul_trainer.device import least_driver, torch_cuda_version, usable_gpus, wanted_device
 from longhaul_trainer.machine import memory_available, num_processors
 from longhaul_trainer.provenance import Gpu, driver_version
+from longhaul_trainer.ray_token import FROM_ELSEWHERE, others_may_read, ray_token_file
 from longhaul_trainer.resources import Needs, model_size, needs_of
 from longhaul_trainer.resources.processors import busy_processes
 from longhaul_trainer.verl.attention import (
@@ -88,6 +89,7 @@ def examine(config: RunConfig, *, trains: bool = True) -> list[Finding]:
         lambda: check_environment(config),
         check_caches,
         check_temporary_space,
+        check_ray_token,
         lambda: check_store_access(config),
     ]
     return [check() for check in checks] + check_needs(config, gpus, trains=trains)
@@ -329,6 +331,24 @@ def check_temporary_space() -> Finding:
         found=f"{usage.free / GIB:.1f} GiB free at {folder}, {full:.0%} of the disk used",
         advice=advice,
     )
+
+
+def check_ray_token() -> Finding:
+    """No other user can read the token that Ray's ports ask for."""
+    file = ray_token_file()
+    if file is None:
+        found = f"kept by the user ({', '.join(n for n in FROM_ELSEWHERE if n in os.environ)})"
+        return Finding(name="Ray's token", status=Status.GOOD, found=found)
+    if others_may_read(file):
+        return Finding(
+            name="Ray's token",
+            status=Status.WARNING,
+            found=f"other users may read {file}, and whoever has it runs code by your Ray",
+            advice="the next run takes that permission away; if somebody may have read it, end "
+            "your Rays and delete the file, and the next run draws another",
+        )
+    found = f"{file}, for this user alone" if file.exists() else "drawn by the first run"
+    return Finding(name="Ray's token", status=Status.GOOD, found=found)
 
 
 def check_shared_memory(needs: Needs) -> Finding:

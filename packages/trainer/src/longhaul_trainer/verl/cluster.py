@@ -14,7 +14,7 @@ import secrets
 import shlex
 import signal
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,9 +26,11 @@ from longhaul_core.processes import descendants
 from longhaul_trainer.caches import home_is_writable
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
+from longhaul_trainer.ray_token import keep_ray_token_private
 from longhaul_trainer.resources import ray_processors
 from longhaul_trainer.resources.composed import compose
 from longhaul_trainer.verl.cpu.visible_gpus import hidden_from_ray
+from longhaul_trainer.verl.loopback import on_loopback
 from longhaul_trainer.verl.nodes import (
     living_nodes,
     require_alike,
@@ -61,10 +63,12 @@ def connected(
             asks for, or is not the same on every node.
     """
     resources, composed = run.resources, compose(run, device)
-    with _folder_of_sockets():
+    keep_ray_token_private()
+    with _folder_of_sockets() as folder, ExitStack() as stack:
         if resources.ray_address is not None:
             _join(resources.ray_address, device=device)
         else:
+            stack.enter_context(on_loopback(folder))
             _start(
                 device,
                 num_cpus=ray_processors(composed).total,
@@ -86,22 +90,20 @@ def connected(
 
 
 @contextmanager
-def _folder_of_sockets() -> Generator[None]:
+def _folder_of_sockets() -> Generator[Path]:
     """Have vLLM's engines put their sockets where they are deleted with the run.
 
     vLLM puts them into the folder of temporary files and leaves them there. A user's own choice
     stays, and so does that of a cluster, whose nodes have disks of their own.
     """
     name = "VLLM_RPC_BASE_PATH"
-    if name in os.environ:
-        yield
-        return
     with TemporaryDirectory(prefix="longhaul-") as folder:
-        os.environ[name] = folder
+        ours = os.environ.setdefault(name, folder) == folder
         try:
-            yield
+            yield Path(folder)
         finally:
-            del os.environ[name]
+            if ours:
+                del os.environ[name]
 
 
 def _start(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's own
@@ -145,7 +147,7 @@ def _bring_up(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's ow
         raise MachineError(
             f"Ray did not start on this machine ({reason}); if it was too slow, end what else "
             f"keeps its processors busy, or raise the limits of its start in seconds, {limits}; "
-            "Ray's logs are in ray/session_latest/logs of RAY_TMPDIR, or TMPDIR, or /tmp"
+            f"Ray's logs are in ray/session_latest/logs of {os.environ['RAY_TMPDIR']}"
         ) from error
 
 

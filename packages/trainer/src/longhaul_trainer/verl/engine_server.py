@@ -9,6 +9,9 @@ waits for that, up to a minute.
 
 vLLM counts when it began on a request; verl leaves that out of what it returns.
 
+verl's server also answers HTTP on the node's network address, whoever asks, and weights can be
+changed there. Nothing of a run does, since all is asked by Ray: here no HTTP server is started.
+
 A reply that somebody wants token by token is handed on by vLLM after each token, and its tokens go
 into the outbox of the client besides (`streams.py`); all other replies stay as cheap as they are.
 """
@@ -16,6 +19,7 @@ into the outbox of the client besides (`streams.py`); all other replies stay as 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
@@ -23,11 +27,17 @@ from typing import Any
 
 import ray
 from verl.workers.rollout.replica import TokenOutput
+from verl.workers.rollout.utils import get_vision_placeholder_token_ids
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine.async_llm import AsyncLLM
 
 from longhaul_trainer.verl.client import QUEUE_SECONDS
+from longhaul_trainer.verl.engine_updates import PrivateWorkerExtension
+from longhaul_trainer.verl.private_folder import private_folder
 from longhaul_trainer.verl.streams import Outboxes, StreamName, TokenListener
 
 
@@ -111,10 +121,34 @@ class EngineServer(vLLMHttpServer):
         super()._preprocess_engine_kwargs(engine_kwargs)
         engine_kwargs.setdefault("stream_interval", self.config.max_model_len)
 
+    def _get_worker_extension_cls(self) -> str:
+        return f"{PrivateWorkerExtension.__module__}.{PrivateWorkerExtension.__qualname__}"
+
     async def run_server(self, args: argparse.Namespace) -> None:
-        """See `vLLMHttpServer.run_server`."""
-        await super().run_server(args)
-        self.engine = WholeReplies(self.engine)
+        """Start the engine as `vLLMHttpServer.run_server` does, and no HTTP server before it."""
+        # vLLM puts the sockets of its processes there.
+        os.environ.setdefault("VLLM_RPC_BASE_PATH", str(private_folder()))
+        asked = AsyncEngineArgs.from_cli_args(args)
+        usage = UsageContext.OPENAI_API_SERVER
+        config: Any = asked.create_engine_config(usage_context=usage)
+        config.parallel_config.data_parallel_master_port = self._dp_master_port
+        engine = AsyncLLM.from_vllm_config(
+            vllm_config=config,
+            usage_context=usage,
+            enable_log_requests=asked.enable_log_requests,
+            disable_log_stats=asked.disable_log_stats,
+        )
+        await engine.reset_mm_cache()
+        await engine.collective_rpc(
+            method="monkey_patch_model",
+            kwargs={
+                "vocab_size": len(self.model_config.tokenizer),
+                "banned_token_ids": get_vision_placeholder_token_ids(self.model_config.processor),
+            },
+        )
+        self.engine = WholeReplies(engine)
+        # verl tells servers apart by their address; this port is held, and nobody listens there.
+        self._server_port = self._master_port
 
     async def _park_until_admitted(self, request_id: str) -> TokenOutput | None:
         began = time.perf_counter()

@@ -238,6 +238,7 @@ class _Launch:
         preloaded = preloaded_python(self.config, device=self.device, folder=scratch)
         with preloaded as python, ExitStack() as stack:
             from longhaul_trainer.verl.cluster import connected
+            from longhaul_trainer.verl.locked_queue import row_queue
             from longhaul_trainer.verl.run_recorder import RunRecorder
 
             import_ahead()
@@ -278,7 +279,7 @@ class _Launch:
                         (recorder, trackers),
                     )
                     # It ends after the run's end is stored: without Ray that takes its time.
-                    stack.enter_context(self._transfer_queue(trainer))
+                    stack.enter_context(row_queue(trainer.config.transfer_queue))
                     # An episode that outlives a cancelled run's Ray would start another one by its
                     # next call.
                     stack.enter_context(playing)
@@ -421,17 +422,6 @@ class _Launch:
         if self.config.critic.path is None:
             return prepare_model(self.config.model.path)
         return prepare_model(self.config.critic.path, setting="critic.path")
-
-    @contextmanager
-    def _transfer_queue(self, trainer: LonghaulTrainer) -> Generator[None]:
-        """What rows travel by, while the block runs."""
-        import transfer_queue
-
-        transfer_queue.init(trainer.config.transfer_queue)
-        try:
-            yield
-        finally:
-            transfer_queue.close()
 
     def _train(self, trainer: LonghaulTrainer, playing: ExitStack) -> None:
         from longhaul_trainer.verl.manager import create_agent_loops

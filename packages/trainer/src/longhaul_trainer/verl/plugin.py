@@ -1,22 +1,33 @@
 """What verl loads in every one of its processes, through the entry-point group `verl.plugins`.
 
 verl imports this module and calls nothing, so importing it is what registers. Off the
-CPU platform it registers nothing: the few subclasses of a GPU run are registered where they are
-(`policy_worker`, `critic_worker`, `engine_server`, `weight_transfer`).
+CPU platform it registers the learner's way to the engine alone: the few other subclasses of a GPU
+run are registered where they are (`policy_worker`, `critic_worker`, `engine_server`,
+`weight_transfer`).
 """
 
+import importlib
 import os
+from typing import Any
 
 from longhaul_core.errors import MachineError
+from longhaul_trainer.verl.loopback import meet_in_a_file
 
 PLATFORM_VARIABLE = "VERL_PLATFORM"
 """verl's own variable. `launch` sets it to `"cpu"` for runs without an accelerator."""
 
 
 def register() -> None:
-    """Register the CPU platform if this process belongs to a CPU run. Safe to call twice."""
-    if os.environ.get(PLATFORM_VARIABLE) != "cpu":
-        return
+    """Register what this process may need. Safe to call twice."""
+    if os.environ.get(PLATFORM_VARIABLE) == "cpu":
+        _register_platform()  # first: what is imported below asks for the platform
+    meet_in_a_file()
+    rollouts: Any = importlib.import_module("verl.workers.rollout.base")
+    adapter = "longhaul_trainer.verl.engine_updates.PrivateServerAdapter"
+    rollouts._ROLLOUT_REGISTRY["vllm", "async"] = adapter
+
+
+def _register_platform() -> None:
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
     from longhaul_trainer.verl.cpu.platform import CpuPlatform

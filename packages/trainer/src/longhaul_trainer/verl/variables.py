@@ -27,7 +27,6 @@ ENVIRONMENT = {
     "TRANSFER_QUEUE_ENABLE": "1",
     "TOKENIZERS_PARALLELISM": "true",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "true",
     "VLLM_DISABLE_COMPILE_CACHE": "1",
 }
 """For every process of a run; a value that the user has set stays."""

@@ -2,10 +2,11 @@
 
 verl's own ways need the same accelerator on both sides and a package for it; this one needs
 neither, at the price of a copy through the memory of the host. Every worker of the engines
-opens a socket and reports its address; the learner's rank 0 sends all of them every tensor, in
-order, and an end mark. Each has a thread of the sender, so that none waits for another, and all
-read the same copy. Numbers travel in the precision that the engine computes in: it would round
-them to it anyway, and a learner's float32 is twice the bytes of bfloat16.
+opens a socket and reports, by Ray, its address and the password that it asks for; the learner's
+rank 0 sends all of them every tensor, in order, and an end mark. Each has a thread of the sender,
+so that none waits for another, and all read the same copy. Numbers travel in the precision that
+the engine computes in: it would round them to it anyway, and a learner's float32 is twice the
+bytes of bfloat16.
 
 verl imports this module by its path (`custom_backend_module`) in every process that sends or
 receives.
@@ -18,6 +19,7 @@ import json
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -28,6 +30,7 @@ from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
 from verl.utils.device import get_device_id
 
 from longhaul_core.errors import LonghaulError
+from longhaul_trainer.verl.locks import Password
 
 BACKEND = "longhaul_tcp"
 """Name of this way in verl's settings."""
@@ -39,6 +42,15 @@ MAX_IO_THREADS = 4
 """Threads of ZeroMQ that write to sockets; one fills about 2 GB/s."""
 
 END = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """Where a worker of the engines, or of the learner, waits for weights."""
+
+    address: str
+    password: Password
+    """Without it the socket takes nothing. Weights are too much to encrypt: see `Password`."""
 
 
 class _Engine(NamedTuple):
@@ -74,28 +86,31 @@ class TcpCheckpointEngine(CheckpointEngine):
         context = self._context = zmq.Context(io_threads=MAX_IO_THREADS if self._is_master else 1)
         inbox = self._inbox = context.socket(zmq.PULL)
         _limit(inbox)
+        password = Password.drawn()
+        password.lock(inbox)
         host = ray.util.get_node_ip_address() if ray.is_initialized() else "127.0.0.1"
-        port = inbox.bind_to_random_port("tcp://*")
-        return {"address": f"tcp://{host}:{port}"}
+        port = inbox.bind_to_random_port(f"tcp://{host}")
+        return {"inbox": Inbox(f"tcp://{host}:{port}", password)}
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         """Who sends to whom: the learner to every worker of the engines."""
-        receivers = [one["address"] for one in metadata[actor_wg_world_size:]]
+        receivers = [one["inbox"] for one in metadata[actor_wg_world_size:]]
         return (
-            {"addresses": [receivers] * actor_wg_world_size},
-            {"addresses": [[] for _ in range(rollout_world_size)]},
+            {"inboxes": [receivers] * actor_wg_world_size},
+            {"inboxes": [[] for _ in range(rollout_world_size)]},
         )
 
-    def init_process_group(self, **kwargs: list[str]) -> None:
-        """Connect the learner's rank 0 to the inboxes at `addresses`."""
-        for address in kwargs["addresses"] if self._is_master else ():
+    def init_process_group(self, **kwargs: list[Inbox]) -> None:
+        """Connect the learner's rank 0 to the `inboxes`."""
+        for inbox in kwargs["inboxes"] if self._is_master else ():
             assert self._context is not None
             outbox = self._context.socket(zmq.PUSH)
             _limit(outbox)
-            outbox.connect(address)
+            inbox.password.unlock(outbox)
+            outbox.connect(inbox.address)
             self._engines.append(_Engine(outbox, ThreadPoolExecutor(1, "weights")))
 
     def finalize(self) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from vllm.config import ModelConfig
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import (
@@ -19,8 +18,10 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
+from longhaul_trainer.verl.engine_updates import PrivateWorkerExtension
 
-class CpuWorkerExtension(vLLMColocateWorkerExtension):
+
+class CpuWorkerExtension(PrivateWorkerExtension):
     """verl's worker extension with weights reloaded layer by layer."""
 
     def update_weights_from_ipc(
