@@ -13,11 +13,11 @@ lint: ## Style, spelling and the lock file, without changing files
 	uv lock --check
 types: ## Pyright, strict
 	NODE_OPTIONS=--max-old-space-size=8192 uv run pyright # with 4 GB it forgets types, and finds them again
-test: ## What a commit must pass: minutes, no training
-	uv run pytest -m "not slow and not gpu"
-check: lint types test ## All three, before a commit
-all: lint types ## Everything, real training included: what continuous integration runs
+test: ## What a commit must pass: the tests that take seconds, and one training run
 	uv run pytest
+check: lint types test ## All three, before a commit
+all: lint types ## Everything: what continuous integration runs
+	uv run pytest --all
 isolated: ## Each package's tests with only what that package declares
 	uv run --isolated --package longhaul-core --extra postgresql --no-default-groups --group test pytest tests/core
 	uv run --isolated --package longhaul-envs --no-default-groups --group test pytest tests/envs tests/contracts/test_environments.py

@@ -5,6 +5,7 @@ the output of both runs. A failure that repeats fails the suite, and so do failu
 `MOST_FILES` files.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from janitor import TEMPORARY
 
 MOST_FILES = 3
 """Files counted, not tests: a fixture that fails once takes all the tests of its file with it."""
@@ -36,7 +39,7 @@ def run_failed_tests_again(session: pytest.Session, reporter: pytest.TerminalRep
     if len(failed) > MOST_FILES:
         reporter.write_line(f"none: tests of {len(failed)} files failed, more than {MOST_FILES}")
         return
-    outputs = Path(tempfile.mkdtemp(prefix="longhaul-flaky-", dir=session.config.rootpath.parent))
+    outputs = Path(tempfile.mkdtemp(prefix="longhaul-flaky-", dir=os.environ[TEMPORARY]))
     for file, of_file in failed.items():
         folder = outputs / Path(file).stem
         if _pass_now(of_file, folder):

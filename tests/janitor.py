@@ -17,6 +17,8 @@ from pathlib import Path
 
 MARK = "LONGHAUL_SUITE"
 """Variable that all processes of a suite inherit; its value is the suite's folder."""
+TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
+"""pytest's variable for the place of its own folders, which outlive the suite."""
 PATIENCE_SECONDS = 30.0
 """Longest wait for killed processes to be gone, before their folder is deleted."""
 
@@ -28,8 +30,8 @@ def begin_suite() -> Path:
         The folder, with a short path: sockets have room for 107 characters. pytest's own folder
         (`tmp_path`) stays where it was, for whoever looks at a failed test.
     """
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    folder = Path(tempfile.mkdtemp(prefix="lh-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"]))
+    os.environ.setdefault(TEMPORARY, tempfile.gettempdir())
+    folder = Path(tempfile.mkdtemp(prefix="lh-", dir=os.environ[TEMPORARY]))
     folder.chmod(0o711)  # PostgreSQL runs as another user, where root runs the tests
     os.posix_spawn(
         sys.executable,
