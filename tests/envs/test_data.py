@@ -89,6 +89,15 @@ def test_a_second_fetch_asks_nobody(server: Server) -> None:
     assert len(server.requests) == asked == 1
 
 
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGHAUL_DATA", "/dev/null/data")
+
+    with pytest.raises(MachineError, match=r"/dev/null/data: Not a directory; .* LONGHAUL_DATA"):
+        fetch(data_of(DataFile(url=server.url("words.txt"))), report=nothing)
+
+
 def test_another_content_than_the_publishers_is_not_kept(server: Server, root: Path) -> None:
     wrong = DataFile(url=server.url("words.txt"), sha256="0" * 64)
 

@@ -685,6 +685,18 @@ def test_ray_wraps_a_class_so_that_it_can_be_taken_out_again() -> None:
     assert issubclass(wrapped.__ray_metadata__.modified_class, Plain)
 
 
+def test_ray_names_the_variable_that_it_compares_gpus_with_and_the_limits_of_its_start() -> None:
+    """`verl.cpu.visible_gpus`, and `verl.cluster` with `verl.variables`."""
+    from ray._private import node, services
+    from ray._private.accelerators import get_accelerator_manager_for_resource
+
+    manager = get_accelerator_manager_for_resource("GPU")
+    assert manager is not None
+    assert manager.get_visible_accelerator_ids_env_var() == "CUDA_VISIBLE_DEVICES"
+    assert "RAY_gcs_server_port_wait_time_s" in source(node.Node)
+    assert b"raylet_start_wait_time_s" in Path(services.RAYLET_EXECUTABLE).read_bytes()
+
+
 def test_verls_jagged_outputs_are_read_one_place_to_the_left() -> None:
     """`no_padding_2_padding`: a logit predicts the token after it."""
     import torch

@@ -1,5 +1,7 @@
 """Labels are written by the viewer's one writer, and by no viewer that is read-only."""
 
+import os
+import pwd
 import shutil
 from pathlib import Path
 
@@ -33,6 +35,19 @@ def panel(episode_id: str) -> AppTest:
     return AppTest.from_function(
         script, kwargs={"episode_id": episode_id}, default_timeout=TIMEOUT_SECONDS
     ).run()
+
+
+def test_a_person_whose_number_has_no_account_writes_under_the_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    assert labels_data.author() == f"uid-{os.getuid()}"
 
 
 def test_a_remark_on_a_step_is_saved_changed_and_removed(episode_id: str) -> None:

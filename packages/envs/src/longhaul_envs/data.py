@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import shutil
+import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -110,9 +111,10 @@ def fetch(data: DataSet, *, report: Report) -> Mapping[str, str]:
         SHA-256 of each file, by its address.
 
     Raises:
-        MachineError: If the folder is there and was not fetched, another process fetches it, a
-            server does not answer or ends too early, a file has another hash than it must, an
-            archive cannot be unpacked, or hashes that were kept cannot be read.
+        MachineError: If the folder is there and was not fetched, nothing can be written beside it,
+            another process fetches it, a server does not answer or ends too early, a file has
+            another hash than it must, an archive cannot be unpacked, or hashes that were kept
+            cannot be read.
     """
     target = folder(data.name)
     first = target.parent / f".{data.name}.sha256.json"
@@ -126,7 +128,14 @@ def fetch(data: DataSet, *, report: Report) -> Mapping[str, str]:
         raise MachineError(
             f"{target} exists and was not fetched by this program; use it as it is, or move it away"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise MachineError(
+            f"data cannot be put into {target.parent}: {error.strerror}; name another folder with "
+            "LONGHAUL_DATA"
+        ) from error
     with _alone(target.parent / f".{data.name}.lock", data.name):
         part = target.parent / f".{data.name}.part"
         shutil.rmtree(part, ignore_errors=True)
