@@ -288,6 +288,41 @@ def test_an_unknown_environment_is_a_mistake_of_the_configuration(
         read(run_with(environment={"id": "longhaul/TextKraft-v0"}))
 
 
+def tasks_of_a_file(folder: Path, *splits: str, **validation: object) -> RunConfig:
+    """A run of a program whose file has a task of each of the splits."""
+    rows = [{"q": number, "split": split} for number, split in enumerate(splits)]
+    path = folder / "few.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return RunConfig.model_validate(
+        {
+            "num_training_steps": 1,
+            "tasks_per_training_step": 1,
+            "agent": {"kind": "command", "command": ("true",)},
+            "tasks": {"source": str(path)},
+            "validation": {"num_tasks": 2, "test_num_tasks": 0, **validation},
+        }
+    )
+
+
+def test_a_run_needs_no_tasks_of_a_panel_that_it_does_without(tmp_path: Path) -> None:
+    task_stream(tasks_of_a_file(tmp_path, "train", num_tasks=0))
+
+    with pytest.raises(ConfigError, match=r"no validation task.*validation\.num_tasks = 0"):
+        task_stream(tasks_of_a_file(tmp_path, "train"))
+    with pytest.raises(ConfigError, match=r"no test task.*validation\.test_num_tasks = 0"):
+        task_stream(tasks_of_a_file(tmp_path, "train", num_tasks=0, test_num_tasks=1))
+
+
+def test_a_run_is_validated_on_training_tasks_where_it_says_so(tmp_path: Path) -> None:
+    run = tasks_of_a_file(tmp_path, "train", "train", split="train")
+
+    training = {task.task_id for task in task_stream(run).next(2)}
+    panel = task_panel(run, Split.VALIDATION)
+
+    assert {task.task_id for task in panel.tasks} == training
+    assert panel.split is Split.VALIDATION
+
+
 def test_a_panel_larger_than_its_split_is_refused_with_the_limit() -> None:
     run = run_with(validation={"num_tasks": 10**6})
 

@@ -193,6 +193,14 @@ def test_overrides_take_the_values_of_toml() -> None:
     assert config.prompt.system == "You craft = win"
 
 
+def test_variables_of_a_command_are_set_one_by_one_and_are_text() -> None:
+    program = SMALLEST + '[agent]\nkind = "command"\ncommand = ["true"]\nenviron = { MODE = "a" }'
+
+    run = parse_config(program, ["agent.environ.DEPTH=3", 'agent.environ.MODE="b c"'])
+
+    assert run.agent.environ == {"MODE": "b c", "DEPTH": "3"}
+
+
 def test_an_override_of_a_whole_table_takes_its_place() -> None:
     text = SMALLEST + "[environment]\noptions = { level = 'hard' }\n[verl]\nray_kwargs.a = 1\n"
 

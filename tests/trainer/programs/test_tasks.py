@@ -68,6 +68,68 @@ def test_tasks_without_a_split_are_shared_out_by_content_and_stay_where_they_are
         assert set(half.tasks(split)) <= set(whole[split])
 
 
+@pytest.mark.parametrize("num_tasks", [3, 4, 5, 10, 20, 30])
+def test_three_tasks_or_more_leave_no_split_empty(tmp_path: Path, num_tasks: int) -> None:
+    for draw in range(60):
+        rows = [{"draw": draw, "q": number} for number in range(num_tasks)]
+
+        tasks = all_tasks(written(tmp_path, rows))
+
+        assert all(tasks.values())
+        num_empty = len(set(Split) - {split_of(row) for row in rows})
+        lent = [
+            task
+            for split, of_split in tasks.items()
+            for task in of_split
+            if split_of(task_data(task)) is not split
+        ]
+        assert len(lent) == num_empty
+
+
+def test_a_task_moves_only_between_splits_of_which_one_has_none_of_its_own(
+    tmp_path: Path,
+) -> None:
+    few: dict[str, Split] = {}
+    empty = set(Split)
+    for number in range(3, len(ROWS) + 1):
+        tasks = all_tasks(written(tmp_path, ROWS[:number]))
+        now = {task.task_id: split for split, ones in tasks.items() for task in ones}
+        moved = {task_id for task_id, split in few.items() if now[task_id] is not split}
+        assert not moved or empty
+        empty = set(Split) - {split_of(row) for row in ROWS[:number]}
+        few = now
+    assert not empty
+
+
+def test_people_are_shown_a_title_or_the_goal_or_all_that_there_is(tmp_path: Path) -> None:
+    rows = [
+        {"split": "train", "title": "Sums", "goal": "add up", "n": 1},
+        {"split": "train", "goal": "add up", "n": 2},
+        {"split": "train", "goal": {"of": ["a", "b"], "for": "hä"}, "n": 3},
+        {"split": "train", "n": 4},
+    ]
+    tasks = task_source(written(tmp_path, rows)).tasks(Split.TRAIN)
+
+    assert [task.goal for task in tasks] == [
+        "Sums",
+        "add up",
+        '{"for": "hä", "of": ["a", "b"]}',
+        '{"n": 4}',
+    ]
+    assert [task_data(task) for task in tasks] == rows
+
+
+def test_a_split_without_tasks_is_refused_with_what_helps(tmp_path: Path) -> None:
+    listed = task_source(written(tmp_path, [{"q": 1, "split": "train"}]))
+
+    for split, remedy in (
+        (Split.VALIDATION, r"validation\.num_tasks = 0"),
+        (Split.TEST, r"validation\.test_num_tasks = 0"),
+    ):
+        with pytest.raises(ConfigError, match=rf'Give tasks "split": "{split}".*{remedy}'):
+            listed.tasks(split)
+
+
 def test_the_shares_and_ids_of_a_content_are_the_same_on_every_machine(tmp_path: Path) -> None:
     tasks = all_tasks(written(tmp_path, ROWS))
     (task,) = (one for of_split in tasks.values() for one in of_split if '"4 + 4?"' in one.data)
@@ -137,7 +199,6 @@ def test_a_module_gives_an_iterable_or_a_function_of_the_split(
         (['{"a": NaN}'], "line 1: is no JSON"),
         (['{"id": 1, "a": 1}', '{"id": "1", "a": 2}'], "line 2: id '1' is that of .*line 1 too"),
         (['{"id": true}'], "line 1: id must be text or a whole number, got True"),
-        (['{"goal": 1}'], "line 1: goal must be text, got 1"),
         (['{"split": "dev"}'], "split must be one of train, validation, test, got 'dev'"),
         (['{"split": "train"}', '{"a": 1}'], "line 1 names its split, and .*line 2 does not"),
         (

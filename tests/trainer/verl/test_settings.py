@@ -549,6 +549,13 @@ def test_evaluation_stops_after_the_validation_before_training() -> None:
     assert value(config, "trainer.val_before_train") is True
 
 
+def test_a_run_without_validation_validates_at_no_time() -> None:
+    config = settings_of(small_run(validation={"num_tasks": 0}), device="cpu")
+
+    assert value(config, "trainer.test_freq") == -1
+    assert value(config, "trainer.val_before_train") is False
+
+
 # CPU and GPU
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from longhaul_core.actions import build_parser
@@ -35,6 +36,9 @@ from longhaul_trainer.config import EnvironmentConfig, MixedEnvironmentConfig, R
 if TYPE_CHECKING:
     from longhaul_envs.remote.source import RemoteSource
     from longhaul_trainer.programs.tasks import TaskSource
+
+PANEL_SIZES = {Split.VALIDATION: "num_tasks", Split.TEST: "test_num_tasks"}
+"""The panels of a run, and the settings of `[validation]` that say how many tasks they have."""
 
 REGISTRY = "longhaul_envs.registry"
 """Registers the packaged environments with Gymnasium, for those that play on one of them."""
@@ -174,7 +178,8 @@ def task_stream(
     sources = task_sources(run)
     training = {name: source.tasks(Split.TRAIN) for name, source in sources.items()}
     panels = _panels_beside(run, training, sources)
-    refuse_shared_content([task for tasks in training.values() for task in tasks], *panels)
+    held_out = [panel for panel in panels if _held_out(run, panel.split)]
+    refuse_shared_content([task for tasks in training.values() for task in tasks], *held_out)
     if len(entries) == 1:
         return _stream_of_one(run, training[entries[0].id], state)
     weights = {entry.id: entry.weight for entry in entries}
@@ -225,7 +230,7 @@ def _stream_of_one(
 def _panels_beside(
     run: RunConfig, training: Mapping[str, Sequence[Task]], sources: Mapping[str, TaskSource]
 ) -> list[Panel]:
-    """Both panels of a run, whose training step plays no task twice from the start."""
+    """The panels that a run has, whose training step plays no task twice from the start."""
     problems: list[str] = []
     panels: list[Panel] = []
     first_wave = run.tasks_per_training_step + run.sampling.extra_tasks
@@ -238,7 +243,9 @@ def _panels_beside(
                 f"{asked}: {environment_id} has {len(tasks)} training tasks, and a training "
                 f"step starts each once at most; ask for {len(tasks)} or fewer"
             )
-    for split in (Split.VALIDATION, Split.TEST):
+    for split, field in PANEL_SIZES.items():
+        if not getattr(run.validation, field):
+            continue
         try:
             panels.append(_panel_of(run, split, sources))
         except ConfigError as error:
@@ -253,14 +260,23 @@ def task_panel(run: RunConfig, split: Split) -> Panel:
     return _panel_of(run, split, task_sources(run))
 
 
+def _held_out(run: RunConfig, split: Split) -> bool:
+    """Whether the panel of a split has tasks that are not trained on."""
+    return split is Split.TEST or run.validation.split == "validation"
+
+
 def _panel_of(run: RunConfig, split: Split, sources: Mapping[str, TaskSource]) -> Panel:
-    field = {Split.VALIDATION: "num_tasks", Split.TEST: "test_num_tasks"}[split]
+    field = PANEL_SIZES[split]
     panels: list[Panel] = []
     for name, source in sources.items():
         try:
+            if _held_out(run, split):
+                tasks = source.tasks(split)
+            else:
+                tasks = [replace(task, split=split) for task in source.tasks(Split.TRAIN)]
             panels.append(
                 Panel.spread(
-                    source.tasks(split),
+                    tasks,
                     split=split,
                     num_tasks=getattr(run.validation, field),
                     setting=f"validation.{field}",

@@ -234,8 +234,9 @@ class AgentConfig(Section):
     """Folder that a command is started in; left out, a new one for each episode, which is removed
     after it."""
     environ: Mapping[str, str] = {}
-    """Environment variables of a command, beside those that lead it to the gateway. They are
-    written into the run's folder, so no secret belongs here."""
+    """Environment variables of a command, beside those that lead it to the gateway;
+    `agent.environ.NAME=value` sets one on the command line. They are written into the run's folder,
+    so no secret belongs here."""
     deadline_seconds: float = Field(default=3600.0, gt=0)
     """A program that takes longer is ended, and its episode has failed."""
     max_calls: int | None = Field(default=None, ge=1)

@@ -15,6 +15,9 @@ from longhaul_trainer.config.upstreams import UpstreamConfig
 FREE_TABLES = frozenset({"environment.options", "algorithm.options", "verl"})
 """Tables whose keys are somebody else's: the environment's, the user's own estimator's, verl's."""
 
+ENVIRON = "agent.environ"
+"""A table of texts, whose keys are variables that the user names."""
+
 VERL_SECTIONS = ("actor_rollout_ref.", "transfer_queue.")
 """How names of verl's begin that stand in no section here."""
 

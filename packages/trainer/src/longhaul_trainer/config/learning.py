@@ -242,14 +242,18 @@ class OptimizerConfig(Section):
 class ValidationConfig(Section):
     """Episodes on fixed sets of tasks (panels), greedy by default."""
 
-    num_tasks: int = Field(default=64, ge=1)
-    """Tasks of the validation set, by which the best checkpoint is chosen."""
+    num_tasks: int = Field(default=64, ge=0)
+    """Tasks of the validation set, by which the best checkpoint is chosen; with 0 nothing is
+    validated, and no checkpoint is the best."""
+    split: Literal["validation", "train"] = "validation"
+    """Where they are from: `train` validates on tasks that are trained on too, where there are too
+    few to hold any out, and a score then says nothing of others."""
     every: int = Field(default=0, ge=0)
     """Training steps between validations; 0 validates only before and after."""
     before: bool = True
     """Validate the starting model too."""
-    test_num_tasks: int = Field(default=128, ge=1)
-    """Tasks of the test set that `trainer evaluate` plays."""
+    test_num_tasks: int = Field(default=128, ge=0)
+    """Tasks of the test set that `trainer evaluate` plays; with 0 there need be none."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature on both sets, without nucleus sampling (top_p is 1); 0 is greedy."""
     samples_per_task: int = Field(default=1, ge=1)

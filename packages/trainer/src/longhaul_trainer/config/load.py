@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.agentgym import adopt_rounds_ctrl, is_rounds_ctrl
 from longhaul_trainer.config.fields import (
+    ENVIRON,
     ENVIRONMENTS,
     FREE_TABLES,
     UPSTREAMS,
@@ -319,7 +320,7 @@ def _apply_overrides(table: dict[str, object], overrides: Sequence[str]) -> list
 
 def _table_path(key: str) -> tuple[str, ...] | None:
     """Where an override goes; None if no field has this name."""
-    for free in FREE_TABLES:
+    for free in (*FREE_TABLES, ENVIRON):
         if key.startswith(f"{free}.") and key != f"{free}.":
             return (*free.split("."), key.removeprefix(f"{free}."))
     known = is_rounds_ctrl(key) or key in config_fields()
@@ -345,8 +346,9 @@ def _override_value(key: str, text: str) -> object:
     field = config_fields().get(key)
     if field is not None and takes_none(field) and text == "none":
         return None
+    is_text = key.startswith(f"{ENVIRON}.") if field is None else takes_text(field)
     quoted = text[:1] in {'"', "'"}
-    if field is not None and takes_text(field) and not quoted:
+    if is_text and not quoted:
         return text
     try:
         parsed = tomllib.loads(f"value = {text}")

@@ -1,14 +1,15 @@
 """Tasks of programs: from a file, from a module of the run's own, or an environment's.
 
-A task is a JSON object. `id` names it, `split` says where it belongs, `goal` is a line for people;
-all three may be missing, and whatever else it holds is the program's. Its content is the object
-without `id` and `split`: no content comes twice, so the splits share none.
+A task is a JSON object. `id` names it, `split` says where it belongs, and `title`, or else `goal`,
+is what people are shown; all may be missing, and whatever else it holds is the program's. Its
+content is the object without `id` and `split`: no content comes twice, so the splits share none.
 """
 
 import hashlib
 import importlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +81,14 @@ class ListedTasks:
         """See `TaskSource.tasks`."""
         if not self._tasks[split]:
             there_are = ", ".join(f"{len(tasks)} {name}" for name, tasks in self._tasks.items())
+            remedy = {
+                Split.VALIDATION: ", or validate nothing (validation.num_tasks = 0), or on "
+                'training tasks (validation.split = "train")',
+                Split.TEST: ", or do without a test set (validation.test_num_tasks = 0)",
+            }
             raise ConfigError(
-                f"tasks.source = {self._source!r} has no {split} task; there are {there_are}"
+                f"tasks.source = {self._source!r} has no {split} task; there are {there_are}. Give "
+                f'tasks "split": "{split}"{remedy.get(split, "")}'
             )
         return self._tasks[split]
 
@@ -115,8 +122,10 @@ def task_source(
         source: A file `….jsonl` or `….parquet`, or `module:name`: an iterable of objects, or a
             function that is called with each split's name and returns one.
         name: `Task.environment` of the tasks; empty for the file's name, or `module:name`.
-        shares: Which share of the tasks each split has, where the tasks name none, by a hash of
-            their content: a task stays where it is when others come and go. They add up to 1.
+        shares: Which share of the tasks each split has, where the tasks name none; they add up to
+            1. The hash of a task's content decides, so that a task stays where it is when others
+            come and go. A split that has none so takes the nearest by hash from a split with
+            several, until one of its own comes: with three tasks or more, every split has one.
 
     Raises:
         ConfigError: What is wrong and where: it cannot be read, a line is no object, an id or a
@@ -133,11 +142,17 @@ def task_source(
     if 0 < len(named) < len(rows):
         other = next(place for place, task in rows if "split" not in task)
         raise ConfigError(f"{named[0]} names its split, and {other} does not; name all or none")
+    contents = [_content(place, row) for place, row in rows]
+    splits = (
+        [_split(place, row["split"]) for place, row in rows]
+        if named
+        else _shared_out([_digest(content) for content in contents], shares)
+    )
     tasks: list[Task] = []
     by_id: dict[str, str] = {}
     by_content: dict[str, tuple[str, Task]] = {}
-    for place, row in rows:
-        task = _task(place, row, name=name, shares=shares)
+    for (place, row), content, split in zip(rows, contents, splits, strict=True):
+        task = _task(place, row, name=name, content=content, split=split)
         earlier = by_id.setdefault(task.task_id, place)
         if earlier is not place:
             raise ConfigError(f"{place}: id {task.task_id!r} is that of {earlier} too")
@@ -169,30 +184,35 @@ def _named(task: Task) -> dict[str, object]:
     }
 
 
-def _task(
-    place: str, row: Mapping[str, object], *, name: str, shares: Mapping[Split, float]
-) -> Task:
+def _content(place: str, row: Mapping[str, object]) -> str:
     try:
-        data = _canonical(row)
-        content = _canonical({key: row[key] for key in row if key not in ("id", "split")})
+        _canonical(row)
+        return _canonical({key: row[key] for key in row if key not in ("id", "split")})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{place}: is no JSON: {error}") from error
-    digest = hashlib.sha256(content.encode()).digest()
+
+
+def _digest(content: str) -> bytes:
+    return hashlib.sha256(content.encode()).digest()
+
+
+def _task(place: str, row: Mapping[str, object], *, name: str, content: str, split: Split) -> Task:
+    digest = _digest(content)
     task_id = row.get("id", digest.hex()[:16])
     if isinstance(task_id, bool) or not isinstance(task_id, str | int) or task_id == "":
         raise ConfigError(f"{place}: id must be text or a whole number, got {task_id!r}")
-    goal = row.get("goal", content)
-    if not isinstance(goal, str):
-        raise ConfigError(f"{place}: goal must be text, got {goal!r}")
+    title = row.get("title", row.get("goal", json.loads(content)))
+    if not isinstance(title, str):
+        title = json.dumps(title, sort_keys=True, ensure_ascii=False)
     return Task(
         environment=name,
         version="1",
         data_hash=digest.hex()[:16],
         task_id=str(task_id),
         seed=int.from_bytes(digest[8:16]) >> 11,  # 53 bits: any JSON keeps it
-        split=_split(place, row["split"]) if "split" in row else _drawn(digest, shares),
-        goal=shortened(" ".join(goal.split()), MAX_GOAL_CHARACTERS),
-        data=data,
+        split=split,
+        goal=shortened(" ".join(title.split()), MAX_GOAL_CHARACTERS),
+        data=_canonical(row),
     )
 
 
@@ -202,15 +222,28 @@ def _split(place: str, value: object) -> Split:
     return Split(value)
 
 
-def _drawn(digest: bytes, shares: Mapping[Split, float]) -> Split:
-    """The split of a content, by the last 8 bytes of its hash."""
-    uniform = int.from_bytes(digest[-8:]) * 2.0**-64
-    reached = 0.0
+def _shared_out(digests: Sequence[bytes], shares: Mapping[Split, float]) -> list[Split]:
+    """The split of each content, by the last 8 bytes of its hash as a number in [0, 1)."""
+    places = [int.from_bytes(digest[-8:]) * 2.0**-64 for digest in digests]
+    parts: dict[Split, tuple[float, float]] = {}
+    low = 0.0
     for split in Split:
-        reached += shares.get(split, 0.0)
-        if uniform < reached:
-            return split
-    return max(Split, key=lambda split: shares.get(split, 0.0))  # what rounding left over
+        if share := shares.get(split, 0.0):
+            parts[split] = (low, low + share)
+            low += share
+    largest = max(parts, key=lambda split: shares[split])  # has what rounding left over
+
+    def own(place: float) -> Split:
+        return next((split for split, (low, high) in parts.items() if low <= place < high), largest)
+
+    splits = [own(place) for place in places]
+    for split in (Split.TEST, Split.VALIDATION, Split.TRAIN):
+        numbers = Counter(splits)
+        lenders = [at for at, lender in enumerate(splits) if numbers[lender] > 1]
+        if split in parts and not numbers[split] and lenders:
+            low, high = parts[split]
+            splits[min(lenders, key=lambda at: max(low - places[at], places[at] - high))] = split
+    return splits
 
 
 def _canonical(value: Mapping[str, object]) -> str:

@@ -330,11 +330,12 @@ class _Launch:
         models = (model,) if critic is None else (model, critic)
         return (self.run.config_file, *(folder / "config.json" for folder in models))
 
-    def _tasks(self) -> tuple[TaskStream, Panel]:
+    def _tasks(self) -> tuple[TaskStream, Panel | None]:
         state = self.checkpoint.state()["stream"] if self.checkpoint is not None else None
-        return task_stream(self.config, state=state), task_panel(
-            self.config, self.evaluates or Split.VALIDATION
-        )
+        stream = task_stream(self.config, state=state)
+        if self.evaluates is None and not self.config.validation.num_tasks:
+            return stream, None
+        return stream, task_panel(self.config, self.evaluates or Split.VALIDATION)
 
     def _run_context(self) -> RunContext:
         return RunContext(
@@ -365,8 +366,10 @@ class _Launch:
         """The last training step of earlier attempts that stands; -1 takes back all of them."""
         return -1 if self.checkpoint is None else self.checkpoint.training_step
 
-    def _panel_records(self, panel: Panel) -> list[PanelTasks]:
+    def _panel_records(self, panel: Panel | None) -> list[PanelTasks]:
         """The panel, and its part of each environment where it has several."""
+        if panel is None:
+            return []
         return [
             PanelTasks(run_id=self.run.run_id, name=name, split=panel.split, tasks=named.tasks)
             for name, named in ({panel.split.value: panel} | panel.parts).items()
@@ -377,7 +380,7 @@ class _Launch:
         make_trainer: TrainerFactory | None,
         tickets: tuple[RunContext, Path],
         model: Path,
-        tasks: tuple[TaskStream, Panel],
+        tasks: tuple[TaskStream, Panel | None],
         recorders: tuple[RunRecorder, Trackers],
     ) -> LonghaulTrainer:
         self.stages.enter("importing verl", training_step=self.first_step)

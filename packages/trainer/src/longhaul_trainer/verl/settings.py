@@ -313,6 +313,7 @@ def agent_loop_file(run_context: Path) -> Path:
 
 def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
     rollout, algorithm, loss, optimizer = run.rollout, run.algorithm, run.loss, run.optimizer
+    validates = run.validation.num_tasks > 0
     importance = None if loss.importance_sampling == "none" else loss.importance_sampling
     updates = optimizer.optimizer_steps_per_training_step
     actor, sampler = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -382,8 +383,8 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "trainer.default_local_dir": str(paths.checkpoints),
         "trainer.resume_mode": "auto",
         "trainer.save_freq": run.checkpoint.every or run.num_training_steps,
-        "trainer.test_freq": run.validation.every or run.num_training_steps,
-        "trainer.val_before_train": run.validation.before,
+        "trainer.test_freq": (run.validation.every or run.num_training_steps) if validates else -1,
+        "trainer.val_before_train": run.validation.before and validates,
         "transfer_queue.enable": True,
         **_turns(run),
         **_fsdp(run),

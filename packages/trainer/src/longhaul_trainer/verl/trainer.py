@@ -98,7 +98,8 @@ class TrainingContext:
 
     run_context: RunContext
     stream: TaskStream
-    panel: Panel
+    panel: Panel | None
+    """What is validated; None where nothing is."""
     checkpoints: CheckpointFolder
     recorder: RunRecorder
     stages: StageClock
@@ -703,10 +704,12 @@ class LonghaulTrainer(PPOTrainer):
         They are played at the final horizon from the start, so that scores of two moments differ
         by the policy alone.
         """
+        panel = self._context.panel
+        assert panel is not None
         self._context.stages.enter("validation", training_step=self.global_steps)
         batch = self._prompts(
-            self._context.panel.tasks,
-            phase=self._context.panel.split.value,
+            panel.tasks,
+            phase=panel.split.value,
             horizon=self._run.rollout.horizon,
         )
         tu.assign_non_tensor_data(batch, "validate", True)
@@ -725,7 +728,6 @@ class LonghaulTrainer(PPOTrainer):
             )
         episodes = episodes_in(self._rows_of(rows.keys, "val"))
         tq.kv_clear(keys=rows.keys, partition_id="val")
-        panel = self._context.panel
         score = _score_of(episodes, num_planned=self._num_planned(panel))
         self.scores[self.global_steps] = score
         recorded = [
