@@ -30,7 +30,9 @@ def nothing_outlives_its_test() -> Generator[None]:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+def zygote(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[None]:
     """A process that imports the libraries once for the workers of every run.
 
     Every process has one thread: the other processor may be at work on other tests, and two
@@ -39,6 +41,9 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     folder = tmp_path_factory.mktemp("zygote")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
+        if not any(item.get_closest_marker("slow") for item in request.session.items):
+            yield  # of the runs only the smoke run is tested, and it starts cold
+            return
         with process_variables():
             prepare_environment("cpu", scratch=folder)
             started = Zygote(LIBRARIES, folder=folder)

@@ -22,7 +22,7 @@ from training.listening import Seen
 from training.variety import assert_advantages_vary, assert_rewards_vary
 from variation import assert_both_signs, assert_several
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 LOGPROB_BOUND = 1e-4
 """Nats per token, mean, in float32: sampler and learner differ by their kernels alone."""
