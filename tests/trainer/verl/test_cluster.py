@@ -124,6 +124,22 @@ def test_the_sum_is_what_verl_s_and_transfer_queue_s_own_classes_ask_for(
     assert ray_processors(compose(run, device)).total == asked
 
 
+def test_verl_that_is_imported_while_ray_starts_shows_no_gpus_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from longhaul_trainer.verl.cpu.visible_gpus import hidden_from_ray
+    from longhaul_trainer.verl.plugin import register
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+
+    with hidden_from_ray():
+        register()
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
 @pytest.mark.parametrize("visible", ["", "0"])
 def test_gpus_that_are_hidden_are_none_of_a_cpu_run_s_business(
     visible: str, monkeypatch: pytest.MonkeyPatch

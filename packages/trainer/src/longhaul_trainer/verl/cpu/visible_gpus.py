@@ -13,6 +13,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import ray
 from ray._private.accelerators import get_accelerator_manager_for_resource
 
 KEPT = "LONGHAUL_VISIBLE_GPUS"
@@ -32,12 +33,18 @@ def hidden_from_ray() -> Generator[None]:
     try:
         yield
     finally:
-        del os.environ[KEPT]
+        os.environ.pop(KEPT, None)
         os.environ[name] = value
 
 
 def shown_again() -> None:
-    """Set the variable in a process of Ray's, which has connected; nothing where none is kept."""
+    """Set the variable in a process of Ray's; nothing where none is kept.
+
+    Nothing before Ray has connected the process either: while Ray starts, the one that starts it
+    imports verl on another thread.
+    """
+    if not ray.is_initialized():
+        return
     name, kept, value = os.environ.pop(KEPT, "").partition("=")
     if kept:
         os.environ[name] = value
