@@ -290,6 +290,18 @@ DEEPSEEK_V31 = (
 )
 """Arguments are a text to it; a reply begins after a thought that is closed already."""
 
+GEMMA = """<bos>
+{%- set first = 1 if messages[0].role == 'system' else 0 -%}
+{%- for message in messages[first:] -%}
+<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}
+{{ messages[0].content + '\\n\\n' if first and loop.first else '' }}{{ message.content | trim -}}
+<end_of_turn>
+{% endfor -%}
+{%- if add_generation_prompt %}<start_of_turn>model
+{% endif -%}
+"""
+"""The system's words stand in the first question. No tools."""
+
 UNKNOWN = QWEN25.replace("<tool_call>", "(((").replace("</tool_call>", ")))")
 """Calls that nobody can read."""
 
@@ -323,6 +335,12 @@ FAMILIES = {
             "<|end_of_text|>",
         ),
         end="<|eot_id|>",
+    ),
+    "gemma": Family(
+        template=GEMMA,
+        special=("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<pad>"),
+        added=("<table>", "</table>", "\n\n"),
+        end="<end_of_turn>",
     ),
     "gpt-oss": Family(
         template=GPT_OSS,

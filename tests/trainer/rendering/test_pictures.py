@@ -161,13 +161,25 @@ def test_a_conversation_goes_on_from_the_tokens_of_a_prompt_with_pictures(
     reader.require_places(tokens, messages)
 
 
-def test_a_text_that_names_the_placeholder_is_refused(
-    renderer: ChatTemplateRenderer, reader: PictureReader
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("Where is <|image_pad|>, or <|video_pad|>?", RED),
+        (RED, "Where is <|image_", "pad|>, or <|vision_start|><|video_pad|>?"),
+    ],
+)
+def test_a_text_that_names_a_placeholder_stays_a_text(
+    renderer: ChatTemplateRenderer, reader: PictureReader, parts: tuple[str | Picture, ...]
 ) -> None:
-    named = Message(role="user", content=("Where is <|image_pad|>?", RED))
+    named = (Message(role="user", content=parts),)
+    plain = (Message(role="user", content=("Where?", RED)),)
 
-    with pytest.raises(ValueError, match="1 pictures and 2 placeholders"):
-        renderer.render((named,))
+    tokens, known = renderer.render(named), renderer.render(plain)
+
+    reader.require_places(tokens, named)
+    start = known[[known.count(token) for token in known].index(reader.num_tokens(RED)) - 1]
+    assert tokens.count(start) == known.count(start)
+    assert "".join(part for part in parts if isinstance(part, str)) in renderer.decode(tokens)
 
 
 def test_tokens_and_pictures_that_do_not_belong_together_are_refused(

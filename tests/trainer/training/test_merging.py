@@ -17,7 +17,7 @@ from longhaul_core.types import (
     SplitReason,
     Step,
 )
-from longhaul_trainer.training.merging import Row, cut_into_rows, metadata_of
+from longhaul_trainer.training.merging import Row, cut_into_rows, metadata_of, with_spelled_marks
 from longhaul_trainer.training.step_metadata import GroupName
 from steps import one_call_step, sampled_of, with_call
 from store_samples import make_trajectory
@@ -155,6 +155,20 @@ def test_an_anchor_travels_as_its_hash_unless_texts_are_compared() -> None:
     assert hashes.final_anchor == content_hash("cellar")
     assert [step.anchor for step in texts.steps] == anchors
     assert texts.final_anchor == "cellar"
+
+
+def test_a_step_whose_observation_spells_a_control_token_is_marked() -> None:
+    trajectory = make_trajectory(rewards=(0.0, 0.0))
+    shown = [step.observation.text for step in trajectory.steps]
+    assert shown[0] != shown[1]
+
+    metadata = with_spelled_marks(
+        metadata_of(trajectory, group=GroupName(3, 2), retry=0),
+        trajectory,
+        spells_mark=lambda text: text == shown[1],
+    )
+
+    assert [step.spells_mark for step in metadata.steps] == [False, True]
 
 
 def test_the_spans_of_a_row_say_where_each_reply_is_and_why_the_row_begins() -> None:

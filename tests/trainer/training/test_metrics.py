@@ -34,6 +34,14 @@ def test_an_engine_that_does_not_say_has_no_hit_rate() -> None:
     assert HIT_RATE not in episode_metrics([episode(None, None)])
 
 
+def test_observations_that_spell_a_control_token_are_counted_if_there_are_any() -> None:
+    plain = episode(None, None)
+    spelling = replace(plain, steps=(plain.steps[0], replace(plain.steps[1], spells_mark=True)))
+
+    assert episode_metrics([plain, spelling])["episodes/spelled_marks_rate"] == 1 / 4
+    assert "episodes/spelled_marks_rate" not in episode_metrics([plain])
+
+
 def called(*continuations: str) -> EpisodeMetadata:
     """An episode of a program whose calls go on as named, a step each."""
     made = episode(*(None for _ in continuations))

@@ -18,6 +18,7 @@ from typing import Any, cast
 from longhaul_core.errors import RendererFailure, attributed_to
 from longhaul_core.types import Message, Part, Picture, Tool, ToolCall
 from longhaul_trainer.rendering.encoding import TextEncoder
+from longhaul_trainer.rendering.marks import Marks
 from longhaul_trainer.rendering.reading import Reading, begin_reading
 from longhaul_trainer.rendering.syntax import (
     HERMES,
@@ -64,7 +65,7 @@ class ChatTemplate:
                 left out.
         """
         self._tokenizer = tokenizer
-        self._encode = TextEncoder(tokenizer)
+        self._marks = Marks(tokenizer, TextEncoder(tokenizer))
         self._shows_pictures = shows_pictures
         self._beginnings: dict[tuple[bool, bool], Beginning] = {}
         self._ends: dict[tuple[bool, bool], str] = {}
@@ -82,7 +83,7 @@ class ChatTemplate:
     def text(
         self, messages: Sequence[Message], *, tools: Sequence[Tool] = (), begins_reply: bool = True
     ) -> str:
-        """A conversation as the model reads it.
+        """A conversation as the template writes it, for `tokens` to read.
 
         Args:
             messages: At least one.
@@ -153,7 +154,8 @@ class ChatTemplate:
             return None
         rest = whole[len(begun.text) :]
         place = rest.find(end)
-        if place < 0 or not self._means(rest[:place], reply, message, tools=tools):
+        written = self._marks.shown(rest[:place])
+        if place < 0 or not self._means(written, reply, message, tools=tools):
             return None
         return rest[place:]
 
@@ -172,8 +174,23 @@ class ChatTemplate:
         return known
 
     def tokens(self, text: str) -> list[int]:
-        """Tokens of a text that the template wrote."""
-        return self._encode(text)
+        """Tokens of a text that the template wrote; names in what it was given are only text."""
+        return self._marks.tokens(text)
+
+    def reply_as_text(self, text: str) -> str:
+        """An assistant's own text, as the template has it.
+
+        The tags of thoughts and calls stay marks: templates go by them, they end no turn, and a
+        reply is read alike whether they were sampled or spelled.
+        """
+        tags = self._tags if self._marks.in_text(text) else ()
+        return self._marks.as_text(text, tags=tags)
+
+    @cached_property
+    def _tags(self) -> frozenset[str]:
+        syntax = self._syntax
+        markers = syntax.markers if isinstance(syntax, TaggedSyntax) else ()
+        return frozenset((*markers, *(self._thought or ())))
 
     @cached_property
     def begun_thought(self) -> str:
@@ -300,15 +317,51 @@ class ChatTemplate:
                 replace(message, content=message.text) if message.pictures else message
                 for message in messages
             ]
+        messages = [self._as_text(message) for message in messages]
         if not self.knows_tools:
-            messages, tools = _without_tools(messages, tools), ()
+            messages = _without_tools(messages, tools, as_text=self._marks.as_text)
+            tools = ()
         return self._applied(messages, tools, begins_reply=begins_reply)
+
+    def _as_text(self, message: Message) -> Message:
+        """The message, of which nothing but a reply's own tags can become a control token."""
+        texts = [part for part in message.parts if isinstance(part, str)]
+        named = [name for call in message.tool_calls for name in (call.id, call.name)]
+        answered = message.tool_call_id
+        if not self._marks.in_text("".join((*texts, message.reasoning, *named, answered or ""))):
+            return message
+        as_text = self._marks.as_text
+        of_content = self.reply_as_text if message.role == "assistant" else as_text
+        parts: list[Part] = []
+        before = ""
+        for part in message.parts:
+            if isinstance(part, Picture):
+                parts.append(part)
+                before = ""
+            else:
+                parts.append(self._marks.apart(before, part) + of_content(part))
+                before = part
+        return replace(
+            message,
+            content=parts[0] if isinstance(message.content, str) else tuple(parts),
+            tool_calls=tuple(
+                replace(call, id=as_text(call.id), name=as_text(call.name))
+                for call in message.tool_calls
+            ),
+            tool_call_id=None if answered is None else as_text(answered),
+            reasoning=as_text(message.reasoning),
+        )
 
     def _applied(
         self, messages: Sequence[Message], tools: Sequence[Tool], *, begins_reply: bool
     ) -> str:
         if any(message.tool_calls or message.tool_call_id for message in messages):
-            chat = _chat(messages, arguments=self._arguments, id_of=self._id)
+            form = self._arguments or _object_or_text
+            chat = _chat(
+                messages,
+                arguments=lambda text: self._marks.all_as_text(form(text)),
+                id_of=self._id,
+            )
         else:
             chat = _chat(messages)
         return self._written(chat, tools, begins_reply=begins_reply)
@@ -320,7 +373,7 @@ class ChatTemplate:
         with attributed_to(RendererFailure, action):
             return self._tokenizer.apply_chat_template(
                 chat,
-                tools=as_schemas(tools) or None,
+                tools=self._marks.all_as_text(as_schemas(tools)) or None,
                 add_generation_prompt=begins_reply,
                 tokenize=False,
             )
@@ -399,14 +452,16 @@ def _of_nine_letters(id: str) -> str:
     return id if fits else hashlib.sha256(id.encode(errors="surrogatepass")).hexdigest()[:9]
 
 
-def _without_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+def _without_tools(
+    messages: Sequence[Message], tools: Sequence[Tool], *, as_text: Callable[[str], str]
+) -> list[Message]:
     """A conversation with tools for a template that knows none; see the module."""
     plain: list[Message] = []
     for message in messages:
         if message.tool_calls:
             calls = (
                 f'<tool_call>\n{{"name": {as_json(call.name)}, "arguments": '
-                f"{as_json(_object_or_text(call.arguments))}}}\n</tool_call>"
+                f"{as_text(as_json(_object_or_text(call.arguments)))}}}\n</tool_call>"
                 for call in message.tool_calls
             )
             head = [message] if message.text or message.pictures else []
@@ -421,7 +476,8 @@ def _without_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[M
             plain.append(message)
     if tools:
         system = [plain.pop(0), ""] if plain and plain[0].role == "system" else []
-        plain.insert(0, Message(role="system", content=_lines(*system, _told_of(tools))))
+        told = _told_of(as_text("\n".join(as_json(schema) for schema in as_schemas(tools))))
+        plain.insert(0, Message(role="system", content=_lines(*system, told)))
     return plain
 
 
@@ -440,8 +496,7 @@ def _is_result(message: Message) -> bool:
     return message.text.startswith("<tool_response>\n")
 
 
-def _told_of(tools: Sequence[Tool]) -> str:
-    schemas = "\n".join(as_json(schema) for schema in as_schemas(tools))
+def _told_of(schemas: str) -> str:
     return (
         "You may call tools. Their signatures are within <tools></tools> tags:\n"
         f"<tools>\n{schemas}\n</tools>\n"

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase, TokenizersBackend
 
 from longhaul_trainer.rendering.syntax import Tokenizer
 
-__all__ = ["Encode", "TextEncoder", "first_difference", "probes"]
+__all__ = ["Encode", "TextEncoder", "backend_of", "first_difference", "probes"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class TextEncoder:
         """Of one tokenizer; to compare the two programs takes some tenths of a second."""
         self._tokenizer = tokenizer
         self._fast: fastokens.Tokenizer | None = None
-        backend = _backend(tokenizer)
+        backend = backend_of(tokenizer)
         if backend is None or backend.truncation is not None or backend.padding is not None:
             return
         name = str(tokenizer.name_or_path or "the model")
@@ -108,7 +108,7 @@ def probes(tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
     yield (whole * (_LONG_CHARACTERS // len(whole) + 1))[:_LONG_CHARACTERS]
 
 
-def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
     """The Rust tokenizer that `encode` calls; None where there is none, or `encode` does more."""
     if not isinstance(tokenizer, TokenizersBackend):
         return None

@@ -77,16 +77,14 @@ class PictureReader:
             pictures: In their order. Each is decoded, so that one which cannot be is refused here.
 
         Raises:
-            ValueError: There are not as many placeholders as pictures: a text holds the
-                placeholder's name, or the template wrote none for a picture. Or a picture cannot be
-                read.
+            ValueError: There are not as many placeholders as pictures, since the template wrote
+                none for a picture. Or a picture cannot be read.
         """
         self._require_no_video(tokens)
         if (num_places := list(tokens).count(self._token)) != len(pictures):
             raise ValueError(
                 f"the prompt has {len(pictures)} pictures and {num_places} placeholders for them; "
-                "a text may not hold the placeholder's name, and the chat template must write one "
-                "for each picture"
+                "the chat template must write one for each picture"
             )
         for picture in pictures:
             self.image(picture)

@@ -6,6 +6,8 @@ A prompt that goes on from an earlier call repeats that call's tokens as they we
 what is new is made into tokens: a sampled reply need not be the tokens that its text would be
 made into, and may hold special tokens or an end that its text leaves out.
 
+What messages, tools and calls say is text, also where it spells a control token (`marks.py`).
+
 Pictures are rendered for a model that reads them: the template writes a placeholder where each
 stands, which is repeated as often as the picture takes tokens (`pictures.py`). For a model of text
 they are left out: they are stored with the call, and replayed. The gateway refuses such a call of a
@@ -22,7 +24,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool
-from longhaul_trainer.rendering.chat import ChatTemplate, content_of
+from longhaul_trainer.rendering.chat import ChatTemplate
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
 from longhaul_trainer.rendering.pieces import Pieces
 from longhaul_trainer.rendering.reading import Reading
@@ -84,7 +86,7 @@ class ChatTemplateRenderer:
             new = self._template.tokens(added)
             shown = pictures_of(messages[len(call.messages) + 1 :])
             return (*known, *self._with_pictures(new, shown), *prefix)
-        tokens = self._template.tokens(self._text(messages))
+        tokens = self._template.tokens(self._template.text(messages))
         return (*self._with_pictures(tokens, pictures_of(messages)), *prefix)
 
     def _with_pictures(self, tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
@@ -94,7 +96,9 @@ class ChatTemplateRenderer:
         self, messages: Sequence[Message], call: Call, sampled: SampledTokens, *, prefix: str
     ) -> str | None:
         """What the template adds to a call's prompt and reply; None if it writes them anew."""
-        whole, known = self._text(messages), self._text(call.messages) + prefix + call.reply
+        whole = self._template.text(messages)
+        known = self._template.text(call.messages)
+        known += self._template.reply_as_text(prefix + call.reply)
         if not whole.startswith(known):
             return None  # the template changes a reply that is not the last
         added = whole[len(known) :]
@@ -102,21 +106,6 @@ class ChatTemplateRenderer:
         if last in self._special:  # the reply ends with an end token, and needs no second one
             added = added.removeprefix(self._tokenizer.decode([last]))
         return added
-
-    def _text(self, messages: Sequence[Message]) -> str:
-        return self._tokenizer.apply_chat_template(
-            self._chat(messages), add_generation_prompt=True, tokenize=False
-        )
-
-    def _chat(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """As the template takes them; pictures stand where a message has them, if at all."""
-        return [
-            {
-                "role": message.role,
-                "content": message.text if self._pictures is None else content_of(message),
-            }
-            for message in messages
-        ]
 
     @property
     def reads_pictures(self) -> bool:

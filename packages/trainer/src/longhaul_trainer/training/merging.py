@@ -11,8 +11,8 @@ its `SplitReason`. Calls that are not trained are in no row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
@@ -287,6 +287,20 @@ def metadata_of(
             for step, hook in zip(trajectory.steps, hooks, strict=True)
         ),
         hook_error=hook_error,
+    )
+
+
+def with_spelled_marks(
+    metadata: EpisodeMetadata, trajectory: Trajectory, *, spells_mark: Callable[[str], bool]
+) -> EpisodeMetadata:
+    """`metadata` with the steps whose observation spells a control token of the model's."""
+    steps = zip(metadata.steps, trajectory.steps, strict=True)
+    return replace(
+        metadata,
+        steps=tuple(
+            replace(step, spells_mark=spells_mark(played.observation.text))
+            for step, played in steps
+        ),
     )
 
 

@@ -35,6 +35,7 @@ def episode_metrics(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
         _of_each_environment(episodes)
         | _prefix_cache(steps)
         | _gateway(episodes)
+        | _spelled_marks(steps)
         | {
             "episodes/mean_return": float(np.mean([e.episode_return for e in episodes])),
             "episodes/success_rate": float(np.mean([e.success for e in episodes])),
@@ -77,6 +78,12 @@ def _gateway(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
         "gateway/calls_per_episode": calls.total() / len(episodes),
         "gateway/conversations_per_episode": (calls[Continuation.START] + forked) / len(episodes),
     }
+
+
+def _spelled_marks(steps: Sequence[StepMetadata]) -> dict[str, float]:
+    """Share of steps whose observation spells a control token of the model's, if any does."""
+    rate = float(np.mean([step.spells_mark for step in steps]))
+    return {"episodes/spelled_marks_rate": rate} if rate else {}
 
 
 def _of_each_environment(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:

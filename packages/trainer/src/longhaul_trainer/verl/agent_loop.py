@@ -36,12 +36,13 @@ from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.players import EnvironmentPlayer, Player, limits_of
 from longhaul_trainer.programs.player import ProgramPlayer
+from longhaul_trainer.rendering.marks import finder_of_marks
 from longhaul_trainer.rendering.pictures import PictureReader, picture_reader
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
 from longhaul_trainer.runners.server import Runners
-from longhaul_trainer.training.merging import metadata_of
+from longhaul_trainer.training.merging import metadata_of, with_spelled_marks
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
@@ -85,6 +86,7 @@ class EpisodeService:
             max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
         )
         self._tokenizer = tokenizer
+        self._spells_mark = finder_of_marks(tokenizer)
         self._pictures = picture_reader(processor)
         self._texts = TokenTexts(tokenizer, run_id=run_context.run_id)
         shaping = run.algorithm.reward_shaping
@@ -201,6 +203,7 @@ class EpisodeService:
             hook_rewards=rewards,
             hook_error=problem,
         )
+        metadata = with_spelled_marks(metadata, last.outcome, spells_mark=self._spells_mark)
         # Beside the event loop, as all that goes through every token of an episode.
         return await asyncio.to_thread(
             to_rows,
