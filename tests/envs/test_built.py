@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from longhaul_core.errors import MachineError
 from longhaul_envs.built import built_once, shared
 
 BUILD = """
@@ -55,6 +56,13 @@ def test_two_processes_at_once_build_it_once_and_both_find_it_whole(tmp_path: Pa
 
     assert outputs == ["['first', 'second']\n"] * 2
     assert log.read_text("utf-8") == "built\n"
+
+
+def test_a_place_that_cannot_be_written_is_named_with_what_names_another(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()  # below a file nothing can be made, not even by root
+
+    with pytest.raises(MachineError, match=r"home/\.cache/index cannot be made: .*LONGHAUL_DATA"):
+        built_once(tmp_path / "home" / ".cache" / "index", lambda folder: None)
 
 
 def test_a_process_that_is_killed_while_it_builds_leaves_the_place_to_the_next(

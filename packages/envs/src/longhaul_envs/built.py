@@ -13,6 +13,8 @@ from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from longhaul_core.errors import MachineError
+
 __all__ = ["built_once", "shared"]
 
 _T = TypeVar("_T")
@@ -30,11 +32,21 @@ def built_once(target: Path, build: Callable[[Path], None]) -> Path:
 
     Returns:
         `target`, whole.
+
+    Raises:
+        MachineError: If nothing can be written there.
     """
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{target.name}.lock").open("w", encoding="utf-8") as lock:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        opened = (target.parent / f".{target.name}.lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise MachineError(
+            f"{target} cannot be made: {error.strerror}; name a folder that can be written in "
+            "LONGHAUL_DATA"
+        ) from error
+    with opened as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases it when its holder dies
         if target.is_dir():
             return target
