@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from hypothesis import settings
-from sqlalchemy import make_url
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.engine import URL
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -139,8 +139,13 @@ def postgresql_server() -> Iterator[URL]:
             server = get_server(Path(folder) / "data", cleanup_mode="delete")
         pid = server.get_pid()
         assert pid is not None
-        server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
-        yield make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+        address = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+        engine = create_engine(address, isolation_level="AUTOCOMMIT")
+        with engine.connect() as session:  # not its own `psql`, which a space in its path ends
+            session.exec_driver_sql("ALTER SYSTEM SET fsync = off")
+            session.exec_driver_sql("SELECT pg_reload_conf()")
+        engine.dispose()
+        yield address
         os.kill(pid, signal.SIGQUIT)  # an orderly end writes out a hundred databases first
         server.cleanup()
     with contextlib.suppress(psutil.NoSuchProcess):  # it has gone already
