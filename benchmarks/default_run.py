@@ -37,6 +37,7 @@ from longhaul_core.store.queries import (
 )
 from longhaul_core.types import Split
 from longhaul_envs.baselines import baseline_scores
+from longhaul_envs.browser.chromium import chromium_executable
 from longhaul_trainer.config import load_default_config
 from longhaul_trainer.environments import environment_spec, task_panel
 
@@ -194,7 +195,7 @@ def plot(found: Sequence[SeedResult], baselines: dict[str, float], path: Path) -
         page_file = Path(scratch) / "learning.html"
         figure.write_html(page_file, include_plotlyjs="inline")
         browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+            executable_path=chromium_executable(), args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": 920, "height": 440})
         page.goto(page_file.as_uri())

@@ -15,6 +15,7 @@ from playwright.sync_api import sync_playwright
 from plotly.subplots import make_subplots
 
 from longhaul_core.evaluation import Interval
+from longhaul_envs.browser.chromium import chromium_executable
 
 COLORS = {"gigpo": "#1b6ca8", "grpo": "#d1495b", "rloo": "#4d9a5b"}
 LABELS = {"gigpo": "GiGPO", "grpo": "GRPO", "rloo": "RLOO"}
@@ -152,7 +153,7 @@ def screenshot(figure: go.Figure, path: Path) -> None:
         page_file = Path(scratch) / "learning.html"
         figure.write_html(page_file, include_plotlyjs="inline")
         browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+            executable_path=chromium_executable(), args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": 1220, "height": 450})
         page.goto(page_file.as_uri())

@@ -27,6 +27,8 @@ from xdist.scheduler import LoadScopeScheduling
 from skips import refuse_unless_expected
 from statement_cache import share_compiled_statements
 
+pytest_plugins = ["machine"]
+
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("longhaul", deadline=None)
 settings.load_profile("longhaul")

@@ -14,7 +14,7 @@ from pathlib import Path
 from longhaul_core.discovery import installed_environments
 from longhaul_core.environment import EnvironmentSource
 from longhaul_core.errors import ConfigError, MachineError
-from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.types import Split
 from longhaul_envs.sources import environment_source
 from longhaul_envs.task_lists import content_hash
@@ -48,11 +48,13 @@ def source_of(environment_id: str, options: Options | None = None) -> Environmen
 
 @cache
 def why_missing(environment_id: str) -> str | None:
-    """What the environment lacks here: an extra, data, a licence, a server. None: nothing."""
+    """What it lacks here: an extra, a program, data, a licence, a server. None: nothing."""
     try:
         source = source_of(environment_id)
         source.describe()
         source.tasks(Split.TEST)
+        if isinstance(source, GymSource):
+            source.spec.make().close()
     except (ConfigError, MachineError) as error:
         return str(error)
     return None

@@ -1,6 +1,5 @@
 """A running viewer and a browser that looks at it, for tests and for screenshots."""
 
-import os
 import subprocess
 import sys
 import time
@@ -14,9 +13,9 @@ from urllib.error import URLError
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from longhaul_core.store import EpisodeRecord, RunStarted, StoreWriter
+from longhaul_envs.browser.chromium import chromium_executable
 from ports import free_port
 
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 START_SECONDS = 180
 PATIENCE_MS = 120_000
 """Longest wait for what a page is to show: of a machine that a test shares with many programs."""
@@ -70,7 +69,7 @@ def browser_page(*, width: int = 1440, height: int = 1000) -> Generator[Page]:
     """A page of a fresh headless Chromium that may reach this machine only."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
+            executable_path=chromium_executable(),
             args=[
                 "--no-sandbox",
                 "--disable-gpu",

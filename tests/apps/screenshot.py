@@ -5,8 +5,8 @@
 Run it from the `tests` folder's parent with `PYTHONPATH=tests`; writes `runs.png`, `run.png`,
 `episodes.png`, `groups.png`, `group.png`, `replay.png`, `compare.png` (first and last result of the
 run), `side_by_side.png` (its first task, one that flipped if any did), `sql.png` and `storage.png`
-into FOLDER, and of the demo `play.png`. STORE is `demo` for the viewer's own. Needs
-/usr/bin/chromium, or another one named by $CHROMIUM.
+into FOLDER, and of the demo `play.png`. STORE is `demo` for the viewer's own. Needs Chromium, or
+another one named by $LONGHAUL_CHROMIUM.
 """
 
 import json

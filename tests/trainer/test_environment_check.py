@@ -11,6 +11,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import EnvironmentConfig, load_config
 from longhaul_trainer.environment_check import require_known, require_playable
 from longhaul_trainer.environments import task_stream
+from machine import required
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -52,7 +53,7 @@ OF_SERVERS = {
 
 @pytest.mark.parametrize("environment_id", sorted(installed_environments().keys() - OF_SERVERS))
 def test_every_packaged_environment_is_playable(environment_id: str) -> None:
-    require_playable(EnvironmentConfig(id=environment_id))
+    required(lambda: require_playable(EnvironmentConfig(id=environment_id)))
 
 
 @pytest.mark.parametrize(("environment_id", "needed"), OF_SERVERS.items())

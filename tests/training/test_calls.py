@@ -129,6 +129,7 @@ def test_a_summary_takes_the_place_of_what_is_long_past(mixed: Launched) -> None
     assert all(summary.strip() in content for summary, content in summaries)
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_a_picture_goes_from_the_environment_to_the_api_and_the_page(
     mixed: Launched, tmp_path: Path
 ) -> None:

@@ -16,6 +16,6 @@ def viewer(sample: SampleStore, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page(installed_chromium: str) -> Iterator[Page]:
     with browser_page() as page:
         yield page

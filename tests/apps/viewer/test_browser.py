@@ -86,6 +86,7 @@ def test_the_page_of_a_run_follows_it(page: Page, tmp_path: Path) -> None:
             expect(page.get_by_text("finished")).to_be_visible()
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_the_screenshots_of_the_documentation_can_be_taken(
     sample: SampleStore, tmp_path: Path
 ) -> None:

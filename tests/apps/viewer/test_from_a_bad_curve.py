@@ -12,6 +12,7 @@ GUIDE = Path(__file__).parents[3] / "docs/guides/from_a_bad_curve.md"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("installed_chromium")
 def test_the_guide_finds_the_step(tmp_path: Path) -> None:
     steps = GUIDE.read_text(encoding="utf-8").partition("\n1. ")[2]
     told = re.findall(r"\*\*([^*]+)\*\*|^ *> (.+)$", steps, flags=re.MULTILINE)

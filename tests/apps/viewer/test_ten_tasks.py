@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from apps.browser import browser_page, running_viewer, settle
+from apps.browser import running_viewer, settle
 
 pytestmark = pytest.mark.slow
 MOST_CLICKS = 4
@@ -163,12 +163,6 @@ TASKS: tuple[Callable[[Researcher], None], ...] = (
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_viewer(None, tmp_path_factory.mktemp("demo") / "log") as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with browser_page() as page:
-        yield page
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)

@@ -19,8 +19,7 @@ from longhaul_envs.alfworld.tasks import ALFWorldOptions, game_of, tasks
 from longhaul_envs.extras import required
 from longhaul_envs.play import act, expert_policy, play, start
 
-pytest.importorskip("alfworld", reason="longhaul-envs[alfworld] is not installed")
-pytest.importorskip("fast_downward", reason="longhaul-envs[alfworld] is not installed")
+pytestmark = pytest.mark.usefixtures("installed_alfworld")
 
 REAL = "LONGHAUL_TEST_DATA"
 

@@ -8,7 +8,7 @@ from longhaul_envs.alfworld.rooms import FAMILIES, Start, make_start, room, room
 from longhaul_envs.alfworld.source import source
 from longhaul_envs.alfworld.tasks import ALFWorldOptions, game_of, tasks
 
-pytest.importorskip("alfworld", reason="longhaul-envs[alfworld] is not installed")
+pytestmark = pytest.mark.usefixtures("installed_alfworld")
 
 NUM_SEEDS = 600
 

@@ -78,9 +78,9 @@ def sites() -> Iterator[tuple[Site, Site]]:
 
 
 @pytest.fixture(scope="module")
-def settings(sites: tuple[Site, Site]) -> BrowserSettings:
+def settings(installed_chromium: str, sites: tuple[Site, Site]) -> BrowserSettings:
     fence = Fence((place_of(sites[0].address),))
-    return BrowserSettings(executable=chromium_executable(), fence=fence)
+    return BrowserSettings(executable=installed_chromium, fence=fence)
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +271,7 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_closing_the_last_session_frees_processes_threads_and_files(short_folder: Path) -> None:
     program = (
         "import os, psutil, threading\n"
@@ -308,6 +309,7 @@ def test_closing_the_last_session_frees_processes_threads_and_files(short_folder
     )
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_nothing_is_left_of_an_owner_that_was_killed(short_folder: Path) -> None:
     program = (
         "import sys, threading\n"

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def environment() -> Iterator[MiniWoB]:
+def environment(installed_chromium: str) -> Iterator[MiniWoB]:
     made = MiniWoB()
     yield made
     made.close()
@@ -169,6 +169,7 @@ def test_time_is_the_pages_own(environment: MiniWoB) -> None:
         assert not environment.step("wait")[2]
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_pictures_are_of_the_task_and_repeat_themselves() -> None:
     pictured = MiniWoB(observation="tree_and_image")
     try:
@@ -237,6 +238,7 @@ async def played_at_once(task_ids: list[str], *, pooled: bool) -> list[Any]:
         return returned
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_episodes_repeat_themselves_in_threads_and_in_worker_processes() -> None:
     """With timers, animations and dates, beside others in the same browser; nothing is left."""
     by_name = {one.task_id.partition("/")[0]: one.task_id for one in tasks_of_all_splits()}
@@ -314,6 +316,7 @@ def test_an_option_that_cannot_be_is_refused(options: dict[str, object], message
         source(options)
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_chosen_pages_take_turns() -> None:
     made = source({"tasks": ["click-link", "enter-text"]})
     names = [one.task_id.partition("/")[0] for one in made.tasks(Split.TRAIN)[:4]]

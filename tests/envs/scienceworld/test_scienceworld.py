@@ -26,7 +26,7 @@ WAIT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def shared_java() -> Iterator[None]:
+def shared_java(installed_java: str) -> Iterator[None]:
     """Java that runs on between the tests of this module."""
     used = java.shared()
     yield
@@ -85,6 +85,7 @@ def test_tasks_and_splits_are_those_that_the_package_has() -> None:
     java.release(process)
 
 
+@pytest.mark.usefixtures("installed_java")
 def test_a_description_and_a_list_start_no_java() -> None:
     program = (
         "import sys\n"
@@ -101,6 +102,7 @@ def test_a_description_and_a_list_start_no_java() -> None:
     assert answer.stdout.split()[:2] == ["1", "1819"]
 
 
+@pytest.mark.usefixtures("installed_java")
 def test_java_writes_nothing_where_it_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +254,7 @@ def test_what_the_simulator_calls_valid_is_listed_where_it_is_asked_for() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("installed_java")
 def test_worlds_share_one_java_which_the_last_one_ends() -> None:
     program = (
         "from longhaul_envs.scienceworld import java\n"
@@ -273,6 +276,7 @@ def test_worlds_share_one_java_which_the_last_one_ends() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("installed_java")
 def test_a_python_that_is_killed_leaves_no_java() -> None:
     program = (
         "import time\n"
@@ -305,6 +309,7 @@ def test_options_out_of_range_are_refused(options: dict[str, object], message: s
         source(options)
 
 
+@pytest.mark.usefixtures("installed_java")
 def test_agentgyms_tasks_are_a_preset_and_numbers_of_the_paper_name_tasks() -> None:
     preset = task_list.options_of({"tasks": "agentgym"})
 

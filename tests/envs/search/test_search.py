@@ -18,8 +18,6 @@ from longhaul_envs.search.scoring import contains_answer
 from longhaul_envs.search.source import source
 from search_files import CORPUS, QUESTIONS, write_jsonl, write_wordnet
 
-WORDNET = Path("/usr/share/wordnet")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -256,7 +254,7 @@ def test_the_texts_of_a_small_wordnet_name_what_is_next(tiny_wordnet: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not WORDNET.is_dir(), reason="Debian's package wordnet-base is not installed")
+@pytest.mark.usefixtures("installed_wordnet")
 def test_questions_of_wordnet_take_two_searches() -> None:
     environment = Search(top_k=10)
     counts = {split: len(environment.tasks(split)) for split in Split}

@@ -17,7 +17,7 @@ from longhaul_envs.textworld.games import built, game_folder, settings_text
 from longhaul_envs.textworld.source import source
 from longhaul_envs.textworld.tasks import TextWorldOptions, parse_task_id, tasks
 
-pytest.importorskip("textworld", reason="longhaul-envs[textworld] is not installed")
+pytestmark = pytest.mark.usefixtures("installed_textworld")
 
 SMALL = {
     "cooking": "cook,cut,go=1,open,recipe=1,split=test,take=1",

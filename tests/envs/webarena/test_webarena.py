@@ -150,7 +150,7 @@ def options(sites: tuple[Site, Site], tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def environment(options: dict[str, Any]) -> Iterator[WebArena]:
+def environment(installed_chromium: str, options: dict[str, Any]) -> Iterator[WebArena]:
     made = WebArena(**options)
     yield made
     made.close()
@@ -270,6 +270,7 @@ def test_a_fuzzy_match_without_a_judge_fails_the_episode(
         environment.step(f"stop [{answer}]")
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_a_judge_decides_fuzzy_matches(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +383,7 @@ def test_the_picture_is_the_window(environment: WebArena) -> None:
     assert picture.max() == 255
 
 
+@pytest.mark.usefixtures("installed_chromium")
 def test_a_site_that_does_not_answer_is_named(options: dict[str, Any]) -> None:
     with running_site() as gone:
         address = gone.address

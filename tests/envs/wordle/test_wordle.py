@@ -15,7 +15,6 @@ from longhaul_envs.wordle.environment import Wordle
 from longhaul_envs.wordle.make_words import words_file
 from longhaul_envs.wordle.words import mark_codes, marks, word_list
 
-WORDNET = Path("/usr/share/wordnet")
 WORDS = st.text("abc", min_size=5, max_size=5)
 
 
@@ -95,11 +94,9 @@ def test_six_guesses_end_the_game(reward: str, paid: float) -> None:
     assert not steps[-1][4]["success"]
 
 
-def test_the_packaged_list_is_made_of_wordnet() -> None:
+def test_the_packaged_list_is_made_of_wordnet(installed_wordnet: Path) -> None:
     packaged = Path(str(words_file.__globals__["__file__"])).with_name("words.txt")
-    if not WORDNET.is_dir():
-        pytest.skip("needs Debian's wordnet-base")
-    assert packaged.read_text(encoding="ascii") == words_file(WORDNET)
+    assert packaged.read_text(encoding="ascii") == words_file(installed_wordnet)
 
 
 def test_the_packaged_list_carries_its_licence_and_common_answers() -> None:
