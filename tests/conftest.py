@@ -178,9 +178,9 @@ def postgresql_server() -> Iterator[URL]:
         engine.dispose()
         yield address
         os.kill(pid, signal.SIGQUIT)  # an orderly end writes out a hundred databases first
-        server.cleanup()
-    with contextlib.suppress(psutil.NoSuchProcess):  # it has gone already
-        psutil.Process(pid).wait(timeout=60)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has gone already
+            psutil.Process(pid).wait(timeout=60)
+        server.cleanup()  # which stops a server that runs, and fails if that ends meanwhile
 
 
 @pytest.fixture(scope="module", autouse=True)
