@@ -6,6 +6,7 @@ names who of ours depends on it.
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import math
 from collections.abc import Callable
@@ -540,7 +541,7 @@ def test_a_learner_and_an_engine_name_their_socket_in_one_way_that_ours_moves() 
 
 
 def test_a_ray_that_takes_no_other_nodes_has_the_address_of_loopback() -> None:
-    from ray._private import services
+    services: Any = importlib.import_module("ray._private.services")
 
     assert "if not ray_constants.ENABLE_RAY_CLUSTER:" in source(services.get_node_ip_address)
     assert services.get_localhost_ip() == "127.0.0.1"

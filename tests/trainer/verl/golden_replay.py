@@ -553,18 +553,21 @@ class Beginning:
 
 
 def probe(model: Path) -> str:
-    """A hash of the gradient of some text: what this machine's arithmetic makes of the same sum.
+    """A hash of gradients of texts of many lengths: what this machine makes of the same sums.
 
     None of our code is in it, so where it differs from the recorded one, so may every gradient.
+    Kernels cut sums by their length and by the processor's caches, so one length would not do.
     """
     plain: Any = AutoModelForCausalLM.from_pretrained(
         model, dtype=torch.float32, attn_implementation="sdpa"
     )
-    tokens = torch.arange(17, 97).reshape(2, 40)
-    plain(tokens).logits.float().log_softmax(-1)[:, :, 5].sum().backward()
     found = hashlib.sha256()
-    for parameter in plain.parameters():
-        found.update(parameter.grad.numpy().tobytes())
+    for num_rows, length in ((2, 40), *((1, 7 * n) for n in range(1, 64, 3))):
+        plain.zero_grad()
+        tokens = (torch.arange(num_rows * length) % 80 + 17).reshape(num_rows, length)
+        plain(tokens).logits.float().log_softmax(-1)[:, :, 5].sum().backward()
+        for parameter in plain.parameters():
+            found.update(parameter.grad.numpy().tobytes())
     return found.hexdigest()
 
 
