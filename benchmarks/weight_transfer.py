@@ -25,7 +25,7 @@ import zmq
 
 os.environ["VERL_PLATFORM"] = "cpu"  # read while verl is imported
 
-from longhaul_trainer.verl.weight_transfer import END, TcpCheckpointEngine
+from longhaul_trainer.verl.weight_transfer import END, Inbox, TcpCheckpointEngine
 
 NUMS_ENGINES = (1, 2, 4)
 LAYER_PARAMETERS = 4 * 2**20
@@ -33,7 +33,7 @@ LAYER_PARAMETERS = 4 * 2**20
 BUCKET_BYTES = 512 * 2**20
 ROUNDS = 3
 
-Way = Callable[[list[str], int], None]
+Way = Callable[[list[Inbox], int], None]
 
 
 def weights(megabytes: int) -> Iterator[tuple[str, torch.Tensor]]:
@@ -43,22 +43,23 @@ def weights(megabytes: int) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"layer {layer}", tensor
 
 
-def to_all_at_once(addresses: list[str], megabytes: int, *, dtype: str) -> None:
+def to_all_at_once(inboxes: list[Inbox], megabytes: int, *, dtype: str) -> None:
     """As `separate_async` does, in the engines' precision."""
     learner = TcpCheckpointEngine(BUCKET_BYTES, is_master=True, dtype=dtype)
     learner.prepare()
-    learner.init_process_group(addresses=addresses)
+    learner.init_process_group(inboxes=inboxes)
     asyncio.run(learner.send_weights(weights(megabytes)))
     learner.finalize()
 
 
-def to_one_after_the_other(addresses: list[str], megabytes: int) -> None:
+def to_one_after_the_other(inboxes: list[Inbox], megabytes: int) -> None:
     """As it did before: each tensor as it is, copied for each engine in turn."""
     with zmq.Context() as context:
-        outboxes = [context.socket(zmq.PUSH) for _ in addresses]
-        for outbox, address in zip(outboxes, addresses, strict=True):
+        outboxes = [context.socket(zmq.PUSH) for _ in inboxes]
+        for outbox, inbox in zip(outboxes, inboxes, strict=True):
             outbox.setsockopt(zmq.SNDHWM, 2)
-            outbox.connect(address)
+            inbox.password.unlock(outbox)
+            outbox.connect(inbox.address)
         for name, tensor in weights(megabytes):
             head = {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype)}
             body = tensor.view(torch.uint8).numpy().data
@@ -79,7 +80,7 @@ WAYS: tuple[Way, ...] = (
 def receive(parent: Connection) -> None:
     """Be an engine: say where it listens, and how many bytes came when all have."""
     engine = TcpCheckpointEngine(0)
-    parent.send(engine.prepare()["address"])
+    parent.send(engine.prepare()["inbox"])
 
     async def num_bytes() -> int:
         return sum([tensor.nbytes async for _, tensor in engine.receive_weights()])
@@ -97,9 +98,9 @@ def measured(send: Way, *, num_engines: int, megabytes: int) -> tuple[float, int
         process = fork.Process(target=receive, args=(theirs,))
         process.start()
         engines.append((process, ours))
-    addresses = [pipe.recv() for _, pipe in engines]
+    inboxes = [pipe.recv() for _, pipe in engines]
     began = time.perf_counter()
-    send(addresses, megabytes)
+    send(inboxes, megabytes)
     num_bytes = sum(pipe.recv() for _, pipe in engines)
     seconds = time.perf_counter() - began
     for process, _ in engines:
