@@ -420,4 +420,4 @@ def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path
 
     assert found["model"] is Status.BAD
     assert found["store"] is Status.GOOD
-    assert len(found) == 18
+    assert len(found) == 19
