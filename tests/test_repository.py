@@ -78,6 +78,20 @@ def test_every_target_of_the_makefile_explains_itself() -> None:
     assert [name for name, rest in targets if "##" not in rest] == []
 
 
+def test_every_package_carries_the_licence_and_a_page_of_its_own() -> None:
+    licence = (ROOT / "LICENSE").read_bytes()
+    assert b"Apache License" in licence
+
+    for member in members():
+        folder = (ROOT / member).parent
+        project = tomllib.loads((ROOT / member).read_text(encoding="utf-8"))["project"]
+        assert (folder / "LICENSE").read_bytes() == licence, member
+        assert project["license"] == "Apache-2.0", member
+        assert "LICENSE" in project["license-files"], member
+        assert all((folder / file).is_file() for file in project["license-files"]), member
+        assert (folder / project["readme"]).is_file(), member
+
+
 PURE_PYTHON_SOURCES = {"antlr4-python3-runtime", "chess"}
 """Published as source alone, and of Python alone: no compiler is asked for.
 
