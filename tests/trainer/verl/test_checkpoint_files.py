@@ -5,6 +5,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run_directory import PanelScore, RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.launch import (
     keep_models,
@@ -85,7 +86,8 @@ def checkpointed(config: RunConfig, run: RunDirectory, rows: list[Row]) -> Weigh
         folder = checkpoints.begin(2)
         worker.save_checkpoint(str(folder / "actor"), None, 2)
         weights = for_the_engine(worker)
-    checkpoints.publish(2, {"scores": {"2": {"mean_return": 0.5}}})
+    score = PanelScore.of([(0, 0.5, True)], num_planned=1)
+    checkpoints.publish(2, {"scores": {"2": asdict(score)}})
     return weights
 
 

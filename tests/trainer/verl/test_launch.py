@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.launch`: the number of an attempt, and what nodes must see."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from longhaul_trainer.cli.evaluate import weights_of
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.models.adapter import ADAPTER_META
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run_directory import PanelScore, RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.stages import StageClock
@@ -117,7 +118,8 @@ def test_final_weights_are_there_whole_or_not_at_all(run: RunDirectory) -> None:
     weights = checkpoints.begin(2) / "actor/huggingface"
     weights.mkdir(parents=True)
     (weights / "config.json").write_text("{}", encoding="utf-8")
-    checkpoints.publish(2, {"scores": {"2": {"mean_return": 0.5}}})
+    score = PanelScore.of([(0, 0.5, True)], num_planned=1)
+    checkpoints.publish(2, {"scores": {"2": asdict(score)}})
 
     with pytest.raises(FileNotFoundError, match=ADAPTER_META):  # after weights were copied
         keep_models(config, run, checkpoints)

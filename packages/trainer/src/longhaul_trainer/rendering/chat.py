@@ -369,7 +369,8 @@ class ChatTemplate:
     def _written(
         self, chat: list[dict[str, Any]], tools: Sequence[Tool], *, begins_reply: bool
     ) -> str:
-        action = f"the chat template of {self.model} cannot write these messages"
+        roles = ", ".join(str(message["role"]) for message in chat)
+        action = f"the chat template of {self.model} refuses messages of {roles}"
         with attributed_to(RendererFailure, action):
             return self._tokenizer.apply_chat_template(
                 chat,
