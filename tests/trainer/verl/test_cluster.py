@@ -155,9 +155,6 @@ def test_gpus_that_are_hidden_are_none_of_a_cpu_run_s_business(
             return ids, os.environ.get("CUDA_VISIBLE_DEVICES")
 
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    monkeypatch.setenv("HOME", "/dev/null/home")  # Ray would write its token there
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "")
-    monkeypatch.delenv("RAY_AUTH_TOKEN")  # what the run sets goes again
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
     run = load_config(CONFIGS / "smoke.toml", ["resources.num_workers=2"])
