@@ -20,6 +20,9 @@ from training.launching import (
 from training.listening import looked_at
 from verl_process import process_variables
 
+IMPORTED = (*LIBRARIES, "longhaul_trainer.cli.main")
+"""The trainer's process is a fork as well; it imports Ray and verl itself."""
+
 
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test() -> Generator[None]:
@@ -33,7 +36,7 @@ def nothing_outlives_its_test() -> Generator[None]:
 def zygote(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[None]:
-    """A process that imports the libraries once for the workers of every run.
+    """A process that imports the libraries once for every process of every run.
 
     Every process has one thread: the other processor may be at work on other tests, and two
     threads that wait for each other on one processor make a training step ten times as long.
@@ -46,7 +49,7 @@ def zygote(
             return
         with process_variables():
             prepare_environment("cpu", scratch=folder)
-            started = Zygote(LIBRARIES, folder=folder)
+            started = Zygote(IMPORTED, folder=folder)
         with started:
             patch.setenv(SHARED_ZYGOTE, str(started.stand_in))
             yield

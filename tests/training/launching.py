@@ -1,6 +1,7 @@
 """Runs of the real command line, in processes of their own, on a store and folder of their own.
 
-A run's workers are forks of the suite's zygote (`conftest.zygote`), unless it is started cold.
+All processes of a run are forks of the suite's zygote (`conftest.zygote`), which has imported what
+they need, unless it is started cold.
 """
 
 import contextlib
@@ -60,18 +61,22 @@ class Launched:
 def trainer(folder: Path, *arguments: str, cold: bool = False) -> subprocess.Popen[str]:
     """Start `trainer …` in `folder`, as the leader of a process group.
 
+    Unless it is cold this process stands in for it: SIGKILL and SIGTERM reach it, SIGINT does not.
+
     Args:
         folder: Its working folder.
         arguments: Of the command line.
-        cold: As a user starts it, with a zygote of its own.
+        cold: As a user starts it, with a zygote of its own for Ray's workers.
     """
-    # As after a login: this soft limit is every distribution's.
-    command = ["bash", "-c", 'ulimit -Sn 1024; exec "$@"', "bash"]
-    command += [str(Path(sys.executable).with_name("trainer")), *arguments]
     # SLURM's way to hide GPUs, which a run on the CPU has nothing to do with.
     variables = os.environ | {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}
+    command = [str(Path(sys.executable).with_name("trainer")), *arguments]
     if cold:
         variables.pop(SHARED_ZYGOTE, None)
+        # As after a login: this soft limit is every distribution's.
+        command = ["bash", "-c", 'ulimit -Sn 1024; exec "$@"', "bash", *command]
+    else:
+        command.insert(0, variables[SHARED_ZYGOTE])
     with (folder / "output.txt").open("a", encoding="utf-8") as output:
         process = subprocess.Popen(
             command,

@@ -71,7 +71,7 @@ def test_broken_environments_end_their_own_episodes_and_a_second_terminal_cancel
     ended = finish(process, tmp_path)
 
     assert busy.returncode == MACHINE
-    assert f"process {process.pid}" in busy.stderr.replace("\n", " ")
+    assert f"process {ended.value('SELECT pid FROM attempts')}" in busy.stderr.replace("\n", " ")
     assert ended.returncode == CANCELLED, ended.output
     assert ended.query("SELECT status FROM runs") == [("cancelled",)]
     causes = ended.query(

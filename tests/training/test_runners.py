@@ -172,7 +172,8 @@ def test_what_runners_play_when_a_run_is_cancelled_is_stored_as_cancelled(tmp_pa
     with runner(tmp_path, port, "one"):
         playing = "SELECT 1 FROM lease_summary WHERE state = 'playing'"
         wait_until(process, lambda: bool(asked(tmp_path, playing)))
-        process.send_signal(signal.SIGINT)
+        ((pid,),) = asked(tmp_path, "SELECT pid FROM attempts")
+        os.kill(pid, signal.SIGINT)
         ended = finish(process, tmp_path)
 
     assert ended.returncode == 130, ended.output

@@ -1,11 +1,12 @@
 """The agreement check fails when the engine keeps old weights: it is able to see a lost sync."""
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 from training.launching import SMOKE, TIME_LIMIT_SECONDS, Launched
 from training.test_smoke_run import LOGPROB_BOUND
 from training.variety import assert_advantages_vary
@@ -44,7 +45,7 @@ OPTIONS = (
 
 def test_a_skipped_sync_is_seen(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(SMOKE), *OPTIONS],
+        [os.environ[SHARED_ZYGOTE], "-c", PROGRAM, str(SMOKE), *OPTIONS],
         cwd=tmp_path,
         capture_output=True,
         text=True,

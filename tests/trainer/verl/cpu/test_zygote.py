@@ -158,6 +158,21 @@ def test_a_signal_to_the_stand_in_ends_the_program(warm: Zygote, number: signal.
     until(lambda: not running(pid))
 
 
+def test_a_killed_stand_in_takes_what_the_program_started_in_its_group(warm: Zygote) -> None:
+    program = (
+        "import subprocess, sys, time; "
+        f"subprocess.Popen([sys.executable, '-c', {PRINTS_AND_WAITS!r}]); time.sleep(600)"
+    )
+    process = subprocess.Popen([warm.stand_in, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as lines:
+        started_by_it = int(lines.readline())
+    process.kill()
+
+    assert process.wait(60) == -signal.SIGKILL
+    until(lambda: not running(started_by_it))
+
+
 def test_a_killed_program_ends_its_stand_in(warm: Zygote) -> None:
     process, pid = started(warm)
     os.kill(pid, signal.SIGKILL)

@@ -148,7 +148,7 @@ class _Server:
                     self._bury(selector)
                 elif key.data in self._stand_ins:  # the stand-in was killed
                     selector.unregister(key.fileobj)
-                    os.kill(key.data, signal.SIGKILL)
+                    kill_with_its_group(key.data)
 
     def _fork(self, selector: selectors.BaseSelector) -> Command | None:
         """Start what the next stand-in stands for; in the fork, return it."""
@@ -246,6 +246,13 @@ def take(descriptors: dict[int, int]) -> None:
     for number, found in high.items():
         os.dup2(found, number)
         os.close(found)
+
+
+def kill_with_its_group(pid: int) -> None:
+    """Kill a fork and what it started: with a plain program they had been in its stand-in's group."""
+    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # it had not begun to lead a group of its own
+        os.killpg(pid, signal.SIGKILL)
 
 
 def die_with(parent: int) -> None:
