@@ -26,9 +26,15 @@ def open_page(page: Page, address: str) -> None:
 
 
 def shown(page: Page) -> tuple[str, list[str]]:
-    """Where the page is, and all that it says in its blocks."""
-    settle(page)
-    return page.url, page.locator(".stHtml").all_inner_texts()
+    """Where the page is, and all that it says in its blocks, as two looks in a row find it.
+
+    Streamlit takes blocks of the page before away only after it has run the page to its end.
+    """
+    blocks: list[str] = []
+    while (now := page.locator(".stHtml").all_inner_texts()) != blocks:
+        blocks = now
+        settle(page)
+    return page.url, blocks
 
 
 def write_in(page: Page, label: str, text: str) -> None:
