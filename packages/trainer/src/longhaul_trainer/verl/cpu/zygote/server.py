@@ -249,7 +249,7 @@ def take(descriptors: dict[int, int]) -> None:
 
 
 def kill_with_its_group(pid: int) -> None:
-    """Kill a fork and what it started: with a plain program they had been in its stand-in's group."""
+    """Kill a fork and what it started: a plain program has both in the group of its stand-in."""
     os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):  # it had not begun to lead a group of its own
         os.killpg(pid, signal.SIGKILL)
