@@ -189,6 +189,37 @@ def test_a_chat_template_is_tried_on_the_second_step_too(model: Path) -> None:
     require_named(run_with(model=path, prompt=prompt, memory={"kind": "window"}))
 
 
+def test_a_template_of_the_runs_own_takes_the_place_of_the_models(
+    model: Path, tmp_path: Path
+) -> None:
+    (model / "chat_template.jinja").write_text(REFUSES_SYSTEM, encoding="utf-8")
+    prompt = {"system": "You craft."}
+
+    run = run_with(model={"path": str(model), "chat_template": "chatml-thoughts"}, prompt=prompt)
+    require_named(run)
+    assert "enable_thinking" in (run.with_absolute_paths(tmp_path).model.chat_template or "")
+    with pytest.raises(ConfigError, match=r"none\.jinja.*No such file"):
+        require_named(run_with(model={"path": str(model), "chat_template": "none.jinja"}))
+
+
+def test_a_template_that_writes_the_time_of_day_is_refused_with_the_remedy(model: Path) -> None:
+    writes = "{% if now is not defined %}{% set now = strftime_now('FORMAT') %}{% endif %}{{ now }}"
+    path = str(model)
+    file = model / "chat_template.jinja"
+    whole = writes + file.read_text(encoding="utf-8")
+
+    file.write_text(whole.replace("FORMAT", "%d %b %Y"), encoding="utf-8")
+    require_named(run_with(model={"path": path}))
+    file.write_text(whole.replace("FORMAT", "%H:%M"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"time of day \(strftime_now\).*chat_template_kwargs"):
+        require_named(run_with(model={"path": path}))
+    with pytest.raises(ConfigError, match="time of day"):
+        require_chat_template(
+            run_with(agent={"kind": "command", "command": [sys.executable]}, model={"path": path})
+        )
+    require_named(run_with(model={"path": path, "chat_template_kwargs": {"now": "noon"}}))
+
+
 def test_a_chat_template_that_is_not_jinja_is_refused(model: Path) -> None:
     (model / "chat_template.jinja").write_text("{% for message in %}", encoding="utf-8")
 

@@ -1,11 +1,16 @@
 """Options that the smoke run leaves alone, together, through the whole stack and the audit."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
+from sqlalchemy.orm import Session
+from transformers import AutoTokenizer
 
+from longhaul_core.store import read_only_engine
+from longhaul_core.store.queries import get_episode
 from longhaul_trainer.models import prepare_model
 from training.critic import assert_a_critic_learned
 from training.launching import Launched, in_world, path_with_tests, run
@@ -63,6 +68,8 @@ OPTIONS = {
         "critic.learning_rate=1e-3",
         "critic.warmup_training_steps=1",
         "rollout.group_size=2",
+        'model.chat_template="chatml-thoughts"',
+        "model.chat_template_kwargs.enable_thinking=false",
         'memory.kind="full"',
         'optimizer.rows="merged"',
     ),
@@ -189,6 +196,28 @@ def test_the_store_keeps_of_older_training_steps_what_retention_says(
 
     assert {step for (step,) in removed} == ({0, 1} if options == ALL_WEIGHTS else set())
     assert {step for (step,) in whole} == ({2} if options == ALL_WEIGHTS else {0, 1, 2})
+
+
+def test_prompts_and_trained_models_have_the_runs_chat_template(
+    trained: Launched, options: str
+) -> None:
+    model = trained.run_folder / "model"
+    template = (model / "chat_template.jinja").read_text(encoding="utf-8")
+    longest = "SELECT id FROM episodes WHERE trained ORDER BY num_steps DESC LIMIT 1"
+    engine = read_only_engine(trained.folder / "longhaul.db")
+    with Session(engine) as session:
+        episode = get_episode(session, episode_id=trained.value(longest))
+    engine.dispose()
+    calls = [call for step in episode.steps for call in step.calls]
+    prompts = [call.tokens.prompt_tokens for call in calls if call.tokens is not None]
+    tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(model)
+    begin = str(tokenizer.decode(prompts[-1])).count(
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+
+    assert len(prompts) > 1
+    assert begin == (len(prompts) if options == CRITIC else 0)
+    assert ("enable_thinking" in template) == (options == CRITIC)
 
 
 def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:

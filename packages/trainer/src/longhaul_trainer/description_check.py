@@ -12,8 +12,10 @@ import asyncio
 import importlib.util
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -35,6 +37,7 @@ from longhaul_trainer.environments import (
     source_of,
     task_stream,
 )
+from longhaul_trainer.models.chat_template import chat_template_text
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
 from longhaul_trainer.models.vision import reads_pictures, require_processor
 from longhaul_trainer.programs.of_run import grader_of, program_of, upstreams_of
@@ -42,6 +45,9 @@ from longhaul_trainer.resources.model_size import model_size
 from longhaul_trainer.reward_shaping import load_reward_shaping
 from longhaul_trainer.runners.token import token_of
 from longhaul_trainer.training.estimators import own_estimator
+
+if TYPE_CHECKING:
+    from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 
 SureOf = Callable[..., bool]
 """Whether the values of some keys, or sections, are those that were described."""
@@ -301,28 +307,33 @@ def require_chat_template(config: RunConfig) -> None:
 
     Raises:
         ConfigError: If its folder has no tokenizer or template that load, or the template refuses
-            a prompt of the first steps, or the memory cannot compose it.
+            a prompt of the first steps or writes the time of day into it, or the memory cannot
+            compose it.
     """
-    path = config.model.path
-    if path in BUILT_IN_MODELS:
+    path, variables = config.model.path, config.model.chat_template_kwargs
+    template = chat_template_text(config.model.chat_template, Path.cwd())
+    if path in BUILT_IN_MODELS and template is None and not variables:
         return
     advice = "put the tokenizer's files of a whole model into the folder"
     try:
         with attributed_to(RendererFailure, "its tokenizer cannot be loaded"):
-            from longhaul_trainer.rendering.renderer import load_renderer  # imports transformers
-
-            prefixes = {entry.prompt.reply_prefix for entry in config.played_environments}
+            renderer_with = _renderers_of(prepare_model(path), template)
+            morning, evening = (
+                renderer_with(variables={**variables, "strftime_now": time.strftime})
+                for time in (datetime(2026, 1, 1, hour, hour, hour, tzinfo=UTC) for hour in (8, 21))
+            )
             renderers = {
-                prefix: load_renderer(Path(path).expanduser(), reply_prefix=prefix)
-                for prefix in prefixes
+                prefix: renderer_with(variables=variables, reply_prefix=prefix)
+                for prefix in {entry.prompt.reply_prefix for entry in config.played_environments}
             }
-        advice = "give the folder a chat_template.jinja that takes them"
+        advice = "set model.chat_template to one that takes them"
         pictures = [_A_PICTURE] if reads_pictures(path) else []
         if config.agent.is_program:
             (renderer, *_) = renderers.values()
             for asked in (_A_QUESTION, *pictures):
                 with attributed_to(RendererFailure, "its chat template refuses a question"):
                     renderer.render_chat(asked)
+            _refuse_clock(morning.render_chat(_A_QUESTION), evening.render_chat(_A_QUESTION))
             return
         advice += ", or change [prompt] and [memory], which compose them"
         for entry in config.played_environments:
@@ -332,8 +343,38 @@ def require_chat_template(config: RunConfig) -> None:
                 refused = f"its chat template refuses messages of {roles}"
                 with attributed_to(RendererFailure, refused):
                     renderer.render(prompt)
+                _refuse_clock(morning.render(prompt), evening.render(prompt))
     except RendererFailure as error:
         raise ConfigError(f"model.path = {path!r}: {error}; {advice}") from error
+
+
+def _renderers_of(folder: Path, template: str | None) -> Callable[..., ChatTemplateRenderer]:
+    """Makes renderers of one model, whose tokenizer is loaded once."""
+    from transformers import AutoTokenizer
+
+    from longhaul_trainer.rendering.pictures import load_picture_reader
+    from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
+
+    return partial(
+        ChatTemplateRenderer,
+        cast("Any", AutoTokenizer).from_pretrained(folder),
+        pictures=load_picture_reader(folder),
+        template=template,
+    )
+
+
+def _refuse_clock(morning: Sequence[int], evening: Sequence[int]) -> None:
+    """Refuse a template by which a prompt is another one each second; a date may change a day.
+
+    Raises:
+        ConfigError: If a prompt of the morning is not that of the evening.
+    """
+    if morning != evening:
+        raise ConfigError(
+            "the chat template writes the time of day (strftime_now), so no prompt goes on from "
+            "the one before; set model.chat_template_kwargs to what it reads instead, such as "
+            '{ date_string = "1 Jan 2026" }, or model.chat_template to one without a clock'
+        )
 
 
 _A_QUESTION = (Message(role="user", content="Where am I?"),)

@@ -12,8 +12,11 @@ from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.upstreams import UpstreamConfig
 
-FREE_TABLES = frozenset({"environment.options", "algorithm.options", "verl"})
-"""Tables whose keys are somebody else's: the environment's, the user's own estimator's, verl's."""
+FREE_TABLES = frozenset(
+    {"environment.options", "algorithm.options", "model.chat_template_kwargs", "verl"}
+)
+"""Tables whose keys are somebody else's: of the environment, the user's own estimator, the model's
+chat template, verl."""
 
 ENVIRON = "agent.environ"
 """A table of texts, whose keys are variables that the user names."""

@@ -1,10 +1,11 @@
 """What carries the run: model, sampling engine and machine."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
 
@@ -22,6 +23,12 @@ class ModelConfig(Section):
     `tiny-moves` (random too, and mostly writes Sokoban's moves), `tiny-tools` (random too, and
     mostly writes calls of a tool), `tiny-vision` (random too; it reads pictures), or a Hugging Face
     folder. Of the models of folders, Qwen2-VL and Qwen2.5-VL read pictures."""
+    chat_template: str | None = Field(default=None, min_length=1)
+    """In place of the model's own chat template: a file with one in Jinja, the Jinja itself, or
+    `chatml-thoughts`, which writes earlier turns with their thoughts, where Qwen3's own leaves
+    those out and every prompt is tokenized anew. The run keeps the text, and so do its models."""
+    chat_template_kwargs: Mapping[str, Scalar] = {}
+    """Variables of the chat template, such as `{ enable_thinking = false }` for Qwen3."""
     dtype: Precision = "float32"
     """Precision of the learner's weights and of AdamW's moments, an adapter's too. Training needs
     `float32`, because bfloat16 rounds most updates away. An evaluation may take `bfloat16`."""

@@ -42,6 +42,7 @@ from longhaul_trainer.config.sampling import SamplingConfig
 from longhaul_trainer.config.section import Conflicts, Section
 from longhaul_trainer.config.toml import to_toml, toml_value
 from longhaul_trainer.config.trainer import TrainerConfig
+from longhaul_trainer.models.chat_template import chat_template_text
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
 OF_ONE_ENVIRONMENT = ("environment", "memory", "prompt", "actions")
@@ -455,7 +456,8 @@ class RunConfig(Section):
             base: Folder that relative paths start from.
 
         Raises:
-            ConfigError: If a path is not UTF-8, as the files and addresses that hold it are.
+            ConfigError: If a path is not UTF-8, as the files and addresses that hold it are, or the
+                chat template's file cannot be read.
         """
 
         def absolute(path: str) -> str:
@@ -469,7 +471,12 @@ class RunConfig(Section):
             update={
                 "runs_directory": str(base / Path(self.runs_directory).expanduser()),
                 "store": store,
-                "model": self.model.model_copy(update={"path": absolute(self.model.path)}),
+                "model": self.model.model_copy(
+                    update={
+                        "path": absolute(self.model.path),
+                        "chat_template": chat_template_text(self.model.chat_template, base),
+                    }
+                ),
                 "tasks": self.tasks.model_copy(update={"source": _file(self.tasks.source, base)}),
                 "agent": self.agent.model_copy(
                     update={"working_directory": _folder(self.agent.working_directory, base)}

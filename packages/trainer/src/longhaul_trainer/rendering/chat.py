@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -56,14 +56,25 @@ class Beginning:
 class ChatTemplate:
     """The chat template of a tokenizer."""
 
-    def __init__(self, tokenizer: Tokenizer, *, shows_pictures: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        shows_pictures: bool = False,
+        template: str | None = None,
+        variables: Mapping[str, object] | None = None,
+    ) -> None:
         """Of one model.
 
         Args:
             tokenizer: With the template.
             shows_pictures: Whether it writes a placeholder for a picture; without, pictures are
                 left out.
+            template: In Jinja, in place of the tokenizer's.
+            variables: Of the template, beside messages and tools.
         """
+        self._template = template
+        self._variables: Mapping[str, object] = variables or {}
         self._tokenizer = tokenizer
         self._marks = Marks(tokenizer, TextEncoder(tokenizer))
         self._shows_pictures = shows_pictures
@@ -375,8 +386,10 @@ class ChatTemplate:
             return self._tokenizer.apply_chat_template(
                 chat,
                 tools=self._marks.all_as_text(as_schemas(tools)) or None,
+                chat_template=self._template,
                 add_generation_prompt=begins_reply,
                 tokenize=False,
+                **self._variables,
             )
 
 

@@ -16,7 +16,7 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class ChatTemplateRenderer:
         *,
         reply_prefix: str = "",
         pictures: PictureReader | None = None,
+        template: str | None = None,
+        variables: Mapping[str, object] | None = None,
     ) -> None:
         """Render for one model.
 
@@ -48,6 +50,8 @@ class ChatTemplateRenderer:
             tokenizer: With the chat template.
             reply_prefix: What replies to environments start from.
             pictures: Of a model that reads them; None leaves pictures out.
+            template: A chat template in Jinja, in place of the tokenizer's.
+            variables: Of the chat template, beside messages and tools.
         """
         self._tokenizer: Any = tokenizer
         self._pictures = pictures
@@ -59,7 +63,12 @@ class ChatTemplateRenderer:
         # Some models mark thoughts by special tokens; left out, a thought would read as an answer.
         tags = {token for token, piece in added if piece.content in (_THINK, _THOUGHT)}
         self._left_out = (self._special | special) - tags
-        self._template = ChatTemplate(tokenizer, shows_pictures=pictures is not None)
+        self._template = ChatTemplate(
+            tokenizer,
+            shows_pictures=pictures is not None,
+            template=template,
+            variables=variables,
+        )
 
     @property
     def begun_thought(self) -> str:

@@ -276,7 +276,13 @@ def responder_of(
         temperature: Where a call does not say; 0 is greedy.
         top_p: The same, above 0 and at most 1.
     """
-    renderer = ChatTemplateRenderer(tokenizer, reply_prefix=reply_prefix, pictures=pictures)
+    renderer = ChatTemplateRenderer(
+        tokenizer,
+        reply_prefix=reply_prefix,
+        pictures=pictures,
+        template=run.model.chat_template,
+        variables=run.model.chat_template_kwargs,
+    )
     return Responder(
         policy=EnginePolicy(
             server,

@@ -323,6 +323,10 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "data.max_response_length": rollout.max_reply_tokens,
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.path": str(paths.model),
+        # Of the models that are written; prompts are rendered by ourselves.
+        "actor_rollout_ref.model.custom_chat_template": _without_references(
+            run.model.chat_template
+        ),
         "actor_rollout_ref.model.enable_gradient_checkpointing": run.model.gradient_checkpointing,
         **_adapter(run),
         f"{actor}.ppo_mini_batch_size": run.tasks_per_training_step // updates,
@@ -389,6 +393,11 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         **_turns(run),
         **_fsdp(run),
     }
+
+
+def _without_references(text: str | None) -> str | None:
+    """A text of which OmegaConf takes nothing for the name of another setting."""
+    return None if text is None else text.replace("${", r"\${")
 
 
 def _adapter(run: RunConfig) -> dict[str, Value]:
