@@ -361,6 +361,54 @@ def test_a_call_after_one_with_an_open_quote_is_read_by_itself() -> None:
     assert [call.arguments for call in found.tool_calls] == ['{"a": "x}}', NORTH]
 
 
+@pytest.mark.parametrize(
+    ("family", "before", "mark", "after"),
+    [
+        ("qwen2.5", '<tool_call>{"name": "move", "arguments": ', "</tool_call>", "}</tool_call>"),
+        ("qwen2.5", '<tool_call>{"name": "move", "arguments": ', "</tool_call>", "}"),
+        (
+            "tiny-tools",
+            '<tool_call>{"arguments": ',
+            "</tool_call>",
+            ', "name": "move"}</tool_call>',
+        ),
+        ("mistral", '[TOOL_CALLS][{"name": "move", "arguments": ', "[TOOL_CALLS]", "}]"),
+        ("mistral", '[TOOL_CALLS][{"arguments": ', "[TOOL_CALLS]", ', "name": "move"}]'),
+        ("mistral-v11", "[TOOL_CALLS]move[ARGS]", "[TOOL_CALLS]", ""),
+        (
+            "deepseek-v3.1",
+            f"{BEGUN}<｜tool▁call▁begin｜>move<｜tool▁sep｜>",
+            "<｜tool▁call▁end｜>",
+            f"<｜tool▁call▁end｜>{ENDED}",
+        ),
+    ],
+)
+def test_a_tag_in_a_string_of_the_arguments_does_not_end_the_call(
+    family: str, before: str, mark: str, after: str
+) -> None:
+    arguments = f'{{"where": "see {mark} and \\" {mark} here"}}'
+    reply = f"I write.{before}{arguments}{after}"
+
+    found = read(family, reply)
+    one_by_one = RENDERERS[family].reader(tools=(MOVE,))
+    for token in sampled(TOKENIZERS[family], reply):
+        one_by_one.feed([token])
+
+    assert found.text == "I write."
+    assert [json.loads(call.arguments) for call in found.tool_calls] == [json.loads(arguments)]
+    assert one_by_one.end()[1] == found
+
+
+def test_a_tag_ends_a_call_whose_string_never_ends() -> None:
+    broken = '<tool_call>{"name": "move", "arguments": {"a": "x</tool_call>'
+
+    for rest in ("", " It is {so}.", f"\n{CALL}", ' He said: "no" }.'):
+        first, *others = read("qwen2.5", broken + rest).tool_calls
+
+        assert first.arguments == '{"a": "x'
+        assert [call.arguments for call in others] == ([NORTH] if CALL in rest else [])
+
+
 def test_without_tools_everything_but_a_thought_is_text() -> None:
     assert read("qwen2.5", f"Now: {CALL} ", tools=()) == ReadReply(text=f"Now: {CALL} ")
     assert read("qwen3", f"<think>\na\n</think>\n\nb {CALL}", tools=()) == ReadReply(
@@ -500,6 +548,8 @@ MARKS = (
     "word",
     "龘🙂",
     CALL,
+    '{"where": "</tool_call>[TOOL_CALLS]"}',
+    '"',
     "[TOOL_CALLS]",
     "[",
     "]",

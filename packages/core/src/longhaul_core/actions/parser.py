@@ -27,6 +27,9 @@ __all__ = [
 MAX_ACTION_CHARACTERS = 1_000_000
 """A longer action is invalid, and cut: no environment's channel need carry more."""
 
+_MAX_OBJECTS = 64
+"""Braces that are tried as the beginning of a JSON object, each in time linear in the reply."""
+
 _OPEN, _CLOSE = "<action>", "</action>"
 _THINK, _THOUGHT = "<think>", "</think>"
 
@@ -37,7 +40,8 @@ class ActionFormat(StrEnum):
     TAGS = "tags"
     """`<action>go north</action>`"""
     JSON = "json"
-    """`{"action": "go north"}`; other keys are allowed."""
+    """`{"action": "go north"}`, the first such object; other keys are allowed, and braces before
+    it that are no object or one without an action."""
     PLAIN = "plain"
     """The first line that is not blank."""
 
@@ -186,23 +190,30 @@ def _in_json(answer: str) -> ParsedAction:
     def refuse(reason: str) -> ParsedAction:
         return ParsedAction(text=answer.strip(), valid=False, reason=reason)
 
-    start = answer.find("{")
-    if start < 0:
-        return refuse("no JSON object in the reply")
-    try:
-        # An object is read as its pairs, which show a key that is written twice; a number that
-        # Python would not read as a whole one, of 5000 digits say, is no error of the action.
-        decoder = json.JSONDecoder(object_pairs_hook=list, parse_int=float)
-        value, _ = decoder.raw_decode(answer, start)
-    except (ValueError, RecursionError) as error:  # too deeply nested raises the latter
-        return refuse(f"no JSON object in the reply: {error}")
-    pairs = cast("list[tuple[str, object]]", value)
-    actions = [entry for key, entry in pairs if key == "action"]
-    if len(actions) > 1:
-        return refuse(f'the JSON object has "action" {len(actions)} times')
-    if not actions or not isinstance(actions[0], str):
-        return refuse('the JSON object has no text under "action"')
-    return _non_empty(actions[0])
+    # An object is read as its pairs, which show a key that is written twice; a number that
+    # Python would not read as a whole one, of 5000 digits say, is no error of the action.
+    decoder = json.JSONDecoder(object_pairs_hook=list, parse_int=float)
+    problem = "no JSON object in the reply"
+    place = answer.find("{")
+    for _ in range(_MAX_OBJECTS):
+        if place < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(answer, place)
+        except (ValueError, RecursionError) as error:  # too deeply nested raises the latter
+            problem = f"no JSON object in the reply can be read: {error}"
+            # What stands within a broken object, up to where it breaks, is a part of it.
+            end = max(place + 1, getattr(error, "pos", 0))
+        else:
+            pairs = cast("list[tuple[str, object]]", value)
+            actions = [entry for key, entry in pairs if key == "action"]
+            if len(actions) > 1:
+                return refuse(f'the JSON object has "action" {len(actions)} times')
+            if actions and isinstance(actions[0], str):
+                return _non_empty(actions[0])
+            problem = 'no JSON object with a text under "action" in the reply'
+        place = answer.find("{", end)
+    return refuse(problem)
 
 
 def _in_plain(answer: str, admissible: Sequence[str] | None) -> ParsedAction:

@@ -189,7 +189,8 @@ class TaggedReading(Reading):
         self._header_failed = False
         self._braces = _Braces()
         self._num_seen = 0
-        """Characters of a listed call that its braces have counted."""
+        """Characters of a listed call that its braces have counted; beyond a closing tag within a
+        string, characters that were looked at without being told."""
         self._cut = False
 
     @property
@@ -378,6 +379,8 @@ class TaggedReading(Reading):
     def _block(self, ends: bool) -> tuple[str, bool]:
         """What is known of the block, and whether that is all of it."""
         place = self._pending.find(self._ending) if self._ending else -1
+        if place >= 0 and self._syntax.read_block is None:
+            place = self._end_outside_strings(place, ends=ends)
         block, ended = (self._pending, ends) if place < 0 else (self._pending[:place], True)
         if not self._syntax.listed:
             return block, ended
@@ -385,6 +388,19 @@ class TaggedReading(Reading):
             new = block[self._num_seen :]
             self._num_seen += self._braces.end_in(new, len(new))
         return (block[: self._num_seen], True) if not self._braces.depth else (block, ended)
+
+    def _end_outside_strings(self, place: int, *, ends: bool) -> int:
+        """Where the first tag stands that ends a call of JSON, and is in no string of it.
+
+        A string that is open to the end of the reply holds none: -1 until then.
+        """
+        first, seen, braces = place, 0, _Braces()
+        while place >= 0:
+            braces.end_in(self._pending[seen:place], place - seen)
+            if not braces.quoted:
+                return place
+            seen, place = place, self._pending.find(self._ending, place + 1)
+        return first if ends else -1
 
     def _end_block(self, block: str, calls: Sequence[WrittenCall], *, ends: bool) -> bool:
         closed = self._pending.startswith(self._syntax.closing, len(block))
@@ -409,8 +425,27 @@ class TaggedReading(Reading):
             return True
         if not self._pending.startswith(ending) or not self._pending:
             return False
+        if self._braces.quoted:
+            self._num_seen = 0
+            self._state = self._at_tag_in_string
+            return True
         self._take(len(self._syntax.closing))
         self._state = self._in_text
+        return True
+
+    def _at_tag_in_string(self, ends: bool) -> bool:
+        """At a closing tag within a string of arguments: it is text if their object ends well."""
+        new = self._pending[self._num_seen :]
+        self._num_seen += self._braces.end_in(new, len(new))
+        if self._braces.depth and not ends:
+            return False
+        known, rest = "".join(self._calls[-1].arguments), self._pending[: self._num_seen]
+        if not self._braces.depth and _is_json(known + rest):
+            self._argue(self._take(len(rest)))
+            self._state = self._after_arguments
+        else:
+            self._take(len(self._syntax.closing))
+            self._state = self._in_text
         return True
 
     def _after_arguments(self, ends: bool) -> bool:
@@ -559,16 +594,18 @@ def begin_reading(
 class _Braces:
     """Finds the end of a JSON object while it is written."""
 
-    __slots__ = ("_escaped", "_quoted", "depth")
+    __slots__ = ("_escaped", "depth", "quoted")
 
     def __init__(self) -> None:
         self.depth = 0
         """Of braces; 0 at the end of the object."""
-        self._quoted = self._escaped = False
+        self.quoted = False
+        """Within a string."""
+        self._escaped = False
 
     def end_in(self, text: str, limit: int) -> int:
         """How many characters of the text, of which `limit` are read, belong to the object."""
-        depth, quoted, escaped = self.depth, self._quoted, self._escaped
+        depth, quoted, escaped = self.depth, self.quoted, self._escaped
         end = limit
         for place in range(limit):
             character = text[place]
@@ -588,7 +625,7 @@ class _Braces:
                 if depth == 0:
                     end = place + 1
                     break
-        self.depth, self._quoted, self._escaped = depth, quoted, escaped
+        self.depth, self.quoted, self._escaped = depth, quoted, escaped
         return end
 
 
@@ -614,6 +651,15 @@ def _header(block: str) -> tuple[str, int]:
     except (ValueError, RecursionError):
         return "", length
     return (_name_of(known) if value[0] == "{" else ""), length
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is a JSON value; line breaks in its strings may stand as they are."""
+    try:
+        json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _whole_call(block: str) -> WrittenCall | None:
