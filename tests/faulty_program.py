@@ -82,6 +82,17 @@ def play_paid(calls: int) -> None:
         report("step", {"reward": 0.5})
 
 
+def paid_and_solved(_: object) -> None:
+    call()
+    report("step", {"reward": 0.25})
+    say(json.dumps({"success": True}))
+
+
+def solved_unpaid(_: object) -> None:
+    call()
+    say(json.dumps({"success": True}))
+
+
 def crash_before(_: object) -> None:
     raise RuntimeError("crashed before any call")
 

@@ -1,5 +1,6 @@
 """Vendors' clients, told nothing but their environment variables, play an episode of two turns."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import anthropic
@@ -7,7 +8,7 @@ import openai
 import pytest
 from google import genai
 
-from gateways import Played, Stage
+from gateways import Played, Stage, StreamingScriptedPolicy
 from longhaul_core.types import Continuation
 
 
@@ -86,6 +87,24 @@ async def generate(stream: bool) -> list[str]:
                 answer = await talk.send_message(turn)  # pyright: ignore[reportUnknownMemberType]
                 said.append(answer.text or "")
     return said
+
+
+@pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+def test_five_votes_of_a_client_that_numbers_no_retries_are_five_samples(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def program(one: Played) -> None:
+        for name, value in one.episode.environ().items():
+            monkeypatch.setenv(name, value)
+        async with genai.Client().aio as client:
+            asked = [client.models.generate_content(model="auto", contents="Vote") for _ in "12345"]
+            votes = {answer.text for answer in await asyncio.gather(*asked)}
+        await one.episode.close()
+
+        assert votes == {"one", "two", "three", "four", "five"}
+        assert len(one.end().steps) == 5
+
+    stage.played(program, StreamingScriptedPolicy(["one", "two", "three", "four", "five"]))
 
 
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")

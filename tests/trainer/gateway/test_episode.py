@@ -321,6 +321,35 @@ def test_a_tool_that_is_demanded_is_offered_and_the_reply_says_so(stage: Stage) 
     stage.played(program, policy)
 
 
+def test_what_nobody_serves_is_left_out_and_the_answer_says_so(stage: Stage) -> None:
+    async def program(one: Played) -> None:
+        metadata, tools = {"a": "b"}, [{"type": "web_search"}]
+        whole = await one.chat("hi", client_metadata=metadata, tools=tools)
+        streamed = await one.chat("hi", client_metadata=metadata, tools=tools, stream=True)
+
+        for answer in (whole, streamed):
+            assert answer.status_code == 200, answer.text
+            assert answer.headers[OVERRIDDEN_HEADER] == "client_metadata=off, tools.web_search=off"
+        assert [call.tools for call in calls_of(one.end())] == [(), ()]
+
+    stage.played(program)
+
+
+def test_a_pattern_is_a_name_of_the_policy(stage: Stage) -> None:
+    async def program(one: Played) -> None:
+        named = await one.chat("hi", model="claude-sonnet-9")
+        other = await one.chat("hi", model="gpt-9")
+        listed = await one.http.get("/v1/models/claude-opus-7")
+
+        assert (named.status_code, other.status_code, listed.status_code) == (200, 404, 200)
+        assert named.json()["model"] == "claude-sonnet-9"
+        (call,) = calls_of(one.end())
+        assert (call.model, call.trained) == ("", True)
+
+    policy = responder_of()
+    stage.played(program, models={"tiny": policy, "claude-*": policy})
+
+
 def test_a_run_may_let_its_programs_choose_and_what_was_in_force_is_recorded(stage: Stage) -> None:
     async def program(one: Played) -> None:
         answer = await one.chat("hi", temperature=0.25)
@@ -354,7 +383,33 @@ def test_the_shorter_of_two_longest_replies_counts(stage: Stage) -> None:
         ("response_format", {"type": "json_object"}),
     ],
 )
-def test_what_makes_logprobs_wrong_is_refused_in_training(
+@pytest.mark.parametrize("trains", [True, False])
+def test_what_makes_logprobs_wrong_is_left_out_and_the_answer_says_so(
+    stage: Stage, field: str, value: object, trains: bool
+) -> None:
+    policy = StreamingScriptedPolicy()
+
+    async def program(one: Played) -> None:
+        answer = await one.chat("hi", headers=None, **{field: value})
+        judged = {"longhaul": {"train": False}, field: value}
+        judge = await one.chat("hi", headers=None, **judged)
+
+        assert answer.status_code == 200, answer.text
+        name = "structured_outputs" if field == "response_format" else field
+        assert answer.headers[OVERRIDDEN_HEADER] == f"{name}=off"
+        assert OVERRIDDEN_HEADER not in judge.headers
+        own, of_judge = policy.samplings
+        assert own.altered == ()
+        assert [name for name, _ in of_judge.altered] == [name]
+        assert calls_of(one.end())[0].sampling is None
+
+    stage.played(program, policy, rules=CallRules(trains=trains))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("top_k", 5), ("response_format", {"type": "json_object"})]
+)
+def test_what_makes_logprobs_wrong_is_refused_in_training_where_the_run_says_so(
     stage: Stage, field: str, value: object
 ) -> None:
     async def program(one: Played) -> None:
@@ -363,10 +418,10 @@ def test_what_makes_logprobs_wrong_is_refused_in_training(
         untrained = await one.chat("hi", headers=None, **judged)
 
         assert refused.status_code == 400
-        assert "agent.allow_altered" in refused.json()["error"]["message"]
+        assert 'agent.altered = "ignore"' in refused.json()["error"]["message"]
         assert untrained.status_code == 200
 
-    stage.played(program)
+    stage.played(program, rules=CallRules(trains=True, altered="refuse"))
 
 
 @pytest.mark.parametrize("trains", [True, False])
@@ -388,7 +443,7 @@ def test_a_model_of_text_refuses_pictures(stage: Stage, trains: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "rules", [CallRules(trains=True, allows_altered=True), CallRules(trains=False)]
+    "rules", [CallRules(trains=True, altered="allow"), CallRules(trains=False, altered="refuse")]
 )
 def test_what_makes_logprobs_wrong_is_recorded_where_it_is_allowed(
     stage: Stage, rules: CallRules
@@ -890,20 +945,17 @@ def test_equal_prompts_of_two_turns_and_of_parallel_calls_are_calls_of_their_own
     stage.played(program, StreamingScriptedPolicy(["one", "two", "three", "four"]))
 
 
-def test_equal_bodies_of_two_agents_are_two_calls_where_clients_say_nothing_of_retries(
+def test_five_votes_at_once_are_five_calls_where_clients_say_nothing_of_retries(
     stage: Stage,
 ) -> None:
     async def program(one: Played) -> None:
         policy.let, policy.begun = asyncio.Event(), asyncio.Semaphore(0)
-        asked = [
-            asyncio.create_task(one.chat("a", headers={"Longhaul-Agent": agent}))
-            for agent in ("planner", "worker", "worker")
-        ]
-        for _ in range(2):
+        asked = [asyncio.create_task(one.chat("a", headers={})) for _ in range(5)]
+        for _ in range(5):
             await asyncio.wait_for(policy.begun.acquire(), 60)
         policy.let.set()
         await asyncio.wait(asked)
-        assert sorted(call.agent for call in calls_of(one.end())) == ["planner", "worker"]
+        assert len(calls_of(one.end())) == 5
 
     policy = LetPolicy()
     stage.played(program, policy)

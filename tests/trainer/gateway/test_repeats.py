@@ -77,7 +77,7 @@ def run(test: Coroutine[None, None, None]) -> None:
         pytest.param(sent(retries=0), sent(retries=1), True, id="counted as a retry"),
         pytest.param(sent(retries=0), sent(retries=0), False, id="counted as a first try"),
         pytest.param(sent(retries=0), sent(b"other", retries=1), False, id="another body"),
-        pytest.param(sent(), sent(), True, id="nothing said, and the first in flight"),
+        pytest.param(sent(), sent(), False, id="nothing said, and a client waits for each"),
         pytest.param(sent(key="a"), sent(retries=0), False, id="a key beside none"),
     ],
 )
@@ -175,11 +175,11 @@ def test_a_repetition_that_is_still_read_when_the_first_is_cancelled_is_sampled_
 
     async def test() -> None:
         engine, repeats = Engine(), Repeats(max_kept=8)
-        first = repeats.asked(sent())
+        first = repeats.asked(sent(retries=0))
         first.credit = CreditReport(reward=1.0)
         waiting = engine.waiting(first)
         await under_way()
-        again = [repeats.asked(sent()) for _ in range(2)]
+        again = [repeats.asked(sent(retries=1)) for _ in range(2)]
         waiting.cancel()
         await under_way()
         answered = [engine.waiting(one) for one in again]

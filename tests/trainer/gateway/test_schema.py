@@ -46,7 +46,7 @@ def episodes() -> Iterator[Callable[[], OpenEpisode]]:
     gateway = Gateway()
 
     async def opened() -> OpenEpisode:
-        rules = CallRules(trains=True, allows_altered=True)
+        rules = CallRules(trains=True, altered="allow")
         return open_episode(gateway, rules=rules)[1]
 
     asyncio.run_coroutine_threadsafe(gateway.start(), loop).result()

@@ -66,6 +66,7 @@ ENDED: Mapping[str, tuple[object, list[float], bool]] = {
     # fault: argument, rewards of the steps, success
     "play": (3, [0, 0, 1], True),
     "play_paid": (2, [0.5, 0.5], True),
+    "paid_and_solved": (None, [0.25], True),
     "outlived_by_grandchild": (None, [1], True),
     "long_line": (10_000_000, [0.25], False),
     "tiny_lines": (100_000, [0.25], False),
@@ -103,6 +104,7 @@ FAILED: Mapping[str, tuple[object, FailureCause, int, str]] = {
     "step_rewards": ([1], FailureCause.PROGRAM_ERROR, 2, "1 numbers, and the episode 2 steps"),
     "call_after_done": (None, FailureCause.PROGRAM_ERROR, 1, "410 Gone"),
     "no_reward": (None, FailureCause.PROGRAM_ERROR, 1, "no reward: print a number"),
+    "solved_unpaid": (None, FailureCause.PROGRAM_ERROR, 1, "no reward: print a number"),
     "not_a_number": (None, FailureCause.PROGRAM_ERROR, 1, "must be a finite number, got nan"),
     "no_call": (None, FailureCause.PROGRAM_ERROR, 0, "no call that was answered"),
     "kill_keeper": (None, FailureCause.PROGRAM_ERROR, 1, "ended by signal SIGKILL"),

@@ -14,6 +14,10 @@ from longhaul_trainer.programs.result import Result, printed_result, result_of
         ("0.5", Result(reward=0.5)),
         ("thinking\n1\n\n", Result(reward=1.0)),
         ('{"reward": -2, "success": true}', Result(reward=-2.0, success=True)),
+        ('{"success": true}', Result(success=True)),
+        ('{"reward": 0.5}\n{"success": true}\ndone', Result(reward=0.5, success=True)),
+        ('{"reward": 0.5, "success": false}\n{"success": true}', Result(reward=0.5, success=True)),
+        ('{"success": "maybe"}\n{"reward": 0.5}', Result(reward=0.5)),
         (
             '{"step_rewards": [0, 0.5], "success": false}',
             Result(success=False, step_rewards=(0.0, 0.5)),
@@ -75,7 +79,7 @@ def test_what_a_function_returns_may_be_of_numpy() -> None:
     assert result_of(None) is None
 
 
-@pytest.mark.parametrize("value", ["1", [1], True, math.nan, {"success": True}, object()])
+@pytest.mark.parametrize("value", ["1", [1], True, math.nan, {"solved": True}, object()])
 def test_a_function_that_returns_something_else_is_told_so(value: object) -> None:
     with pytest.raises(ValueError, match=r"must be a|has no reward"):
         result_of(value)

@@ -308,11 +308,9 @@ def test_the_asynchronous_client_streams_too(address: str) -> None:
             {"contents": [{"parts": [{"functionResponse": {"name": "f"}}]}]},
             "contents[0].parts[0].functionResponse",
         ),
-        ({"tools": [{"googleSearch": {"a": 1}}]}, "tools[0]"),
         ({"cachedContent": "caches/1"}, "cachedContent"),
         ({"generationConfig": {"topP": 2}}, "generationConfig.topP"),
         ({"generationConfig": {"speechConfig": {"a": 1}}}, "generationConfig.speechConfig"),
-        ({"temperature": 1}, "temperature"),
     ],
 )
 def test_what_is_not_understood_is_named(address: str, body: dict[str, object], named: str) -> None:

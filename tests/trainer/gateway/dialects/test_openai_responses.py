@@ -293,13 +293,11 @@ def test_errors_in_the_midst_of_a_stream_reach_the_program(client: openai.OpenAI
     [
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"input": []}, "input"),
         ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"include": ["message.output_text.logprobs"]}, "include[0]"),
-        ({"n": 2}, "n"),
     ],
 )
 def test_what_is_not_understood_is_named(

@@ -21,6 +21,7 @@ GOOGLE_PATH = {"model": "m", "method": "generateContent"}
 IMAGE = "iVBORw0KGgo="
 TEXT = {"type": "text", "text": "x"}
 EMPTY: dict[str, object] = {}
+EMPTY_PATH: dict[str, str] = {}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
@@ -299,6 +300,47 @@ def test_credit_is_of_headers_and_body_and_the_body_wins() -> None:
     assert credit_of(headers, {"longhaul": {"reward": 2, "agent": "planner"}}) == CreditReport(
         reward=2.0, anchor_state="Küche", train=False, done=True, purpose="judge", agent="planner"
     )
+
+
+FUNCTION = {"name": "f", "parameters": EMPTY}
+
+
+@pytest.mark.parametrize(
+    ("name", "further", "left_out"),
+    [
+        ("chat", {"chat_template_kwargs": {"enable_thinking": False}}, ["chat_template_kwargs"]),
+        ("chat", {"te\r\nmp": 1, "seeds": None, "x": False}, ["te__mp"]),
+        ("chat", {"tools": [{"type": "function", "function": FUNCTION}, {"type": "custom"}]},
+         ["tools.custom"]),
+        ("responses", {"client_metadata": {"a": "b"}, "tools": [
+            {"type": "function", **FUNCTION}, {"type": "web_search"}, {"type": "namespace"}]},
+         ["client_metadata", "tools.web_search", "tools.namespace"]),
+        ("messages", {"beta_flags": ["x"], "tools": [
+            {"name": "f", "input_schema": EMPTY}, {"type": "web_search_20250305", "name": "s"}]},
+         ["beta_flags", "tools.web_search_20250305"]),
+        ("generate", {"notes": {"a": "b"}, "generationConfig": {"routing": 1}, "tools": [
+            {"functionDeclarations": [{"name": "f"}], "googleSearch": EMPTY}]},
+         ["notes", "generationConfig.routing", "tools.googleSearch"]),
+        ("completions", {"chat_template": "x"}, ["chat_template"]),
+    ],
+)  # fmt: skip
+def test_fields_and_tools_that_nobody_serves_are_left_out_and_named(
+    name: str, further: dict[str, object], left_out: list[str]
+) -> None:
+    asked = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 5}
+    bodies: Mapping[str, tuple[Dialect, dict[str, object]]] = {
+        "chat": (OpenAIChat(), asked),
+        "responses": (OpenAIResponses(), {"model": "m", "input": "x"}),
+        "messages": (AnthropicMessages(), asked),
+        "generate": (GoogleGenerate(), {"contents": [{"parts": [{"text": "x"}]}]}),
+        "completions": (OpenAICompletions(), {"model": "m", "prompt": "x"}),
+    }
+    dialect, body = bodies[name]
+
+    request = dialect.read(body | further, path=GOOGLE_PATH if name == "generate" else EMPTY_PATH)
+
+    assert sorted(request.left_out) == sorted(left_out)
+    assert [tool.name for tool in request.tools] == (["f"] if "tools" in further else [])
 
 
 @pytest.mark.parametrize(

@@ -254,12 +254,15 @@ class AgentConfig(Section):
     allow_sampling: bool = False
     """Whether a program's own temperature and `top_p` are in force in training. Without it they are
     left out of account, and the run's are."""
-    allow_altered: bool = False
-    """Whether a program may ask, in training, for what makes the logprobs not those of the policy
-    (penalties, `logit_bias`, `top_k`, guided decoding). Without it such a request is refused."""
+    altered: Literal["ignore", "refuse", "allow"] = "ignore"
+    """Of what makes the logprobs not those of the policy (penalties, `logit_bias`, `top_k`, a
+    response format, guided decoding). `ignore`: the policy's calls are drawn without it, and the
+    answer's header `Longhaul-Overridden` says so. `refuse`: with 400 in training. `allow`: in
+    force, and the audit reports it."""
     model_names: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Further names of the policy, beside `auto` and that of `model.path`: for a program with a
-    model's name in its code, such as `["gpt-4o-mini"]`."""
+    """Further names of the policy, beside `auto` and that of `model.path`, or patterns: for a
+    program with a model's name in its code, such as `["gpt-4o-mini"]`, `["claude-*"]` or
+    `["*"]`."""
     upstreams: Mapping[str, UpstreamConfig] = {}
     """Models of other servers by the name that a program's requests give, for a judge or a teacher:
     an `[agent.upstreams.NAME]` table each. Their calls are stored with latency and cost, and never

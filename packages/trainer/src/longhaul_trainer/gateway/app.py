@@ -350,8 +350,9 @@ class _Routes:
 
     async def model(self, name: str, request: Incoming) -> Response:
         guest = self._lobby.enter(request)
-        names = guest.episode.model_names
-        asked = _part(request, "model")
+        names, asked = guest.episode.model_names, _part(request, "model")
+        if guest.episode.has_model(asked):  # by a pattern
+            names = (*names, asked)
         return JSONResponse(find_model(asked, names, created=guest.opened_at))
 
     async def step(self, name: str, request: Incoming) -> Response:

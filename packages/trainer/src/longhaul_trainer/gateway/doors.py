@@ -34,20 +34,27 @@ class Door:
     """What each request carries."""
 
     def environ(self, *, mode: str) -> dict[str, str]:
-        """Environment variables of a program: addresses, and the key.
+        """Environment variables of a program: addresses, the key, and the policy's name.
 
         Args:
             mode: `train` or `val`, for agent-lightning's addresses.
         """
         base = f"{self.address}/e/{self.id}"
+        models = ("OPENAI_MODEL", "GEMINI_MODEL", "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL")
+        of_claude = (f"ANTHROPIC_DEFAULT_{size}_MODEL" for size in ("HAIKU", "SONNET", "OPUS"))
         rollout = f"{self.address}/proxy/rollout/{self.id}/attempt/0/mode/{mode}"
         return {
             "OPENAI_BASE_URL": f"{base}/v1",
+            "OPENAI_API_BASE": f"{base}/v1",
             "OPENAI_API_KEY": self.key,
             "ANTHROPIC_BASE_URL": base,
             "ANTHROPIC_API_KEY": self.key,
             "GOOGLE_GEMINI_BASE_URL": base,
+            "GEMINI_API_BASE": f"{base}/v1beta",  # of LiteLLM
             "GEMINI_API_KEY": self.key,
+            "LLM_BASE_URL": f"{base}/v1",
+            "LLM_API_KEY": self.key,
+            **dict.fromkeys((*models, *of_claude), "auto"),
             "LONGHAUL_URL": f"{base}/longhaul",
             "LONGHAUL_KEY": self.key,
             "AGL_OPENAI_BASE_URL": f"{rollout}/openai/v1",

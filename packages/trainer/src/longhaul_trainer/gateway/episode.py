@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from fnmatch import fnmatchcase
+from typing import Literal, Protocol, runtime_checkable
 
 from longhaul_core.errors import (
     EnvironmentFailure,
@@ -70,6 +71,14 @@ _NO_REFERENCE = (
     ". The run has engines of the policy alone, whose weights change; serve the weights that it "
     "started from by an engine of their own, and name that as [agent.upstreams.reference]"
 )
+
+Altered = Literal["ignore", "refuse", "allow"]
+"""`ignore`: they are left out of account, and the answer says so. `refuse`: a call that is trained
+is refused; elsewhere they are in force. `allow`: they are in force, so that logprobs of trained
+calls are not the policy's."""
+
+_MAX_SHOWN = 32
+"""Of what is left out of a request, how many an answer's header names."""
 
 WISHES: Mapping[str, str] = {"tool_choice": "auto", "parallel_tool_calls": "true"}
 """What a client demands of a reply and an engine of ours holds no model to, and what holds instead.
@@ -126,9 +135,9 @@ class CallRules:
     allows_sampling: bool = False
     """Whether a client's own temperature and `top_p` are in force for the policy, in place of the
     run's. Calls that are not the agent's own have their client's in any case."""
-    allows_altered: bool = False
-    """Whether a client's settings that change the distribution (`Sampling.altered`) are in force
-    while training. Elsewhere they are."""
+    altered: Altered = "ignore"
+    """Of a client's settings that change the distribution (`Sampling.altered`), for the policy's
+    own calls. Calls that are not the agent's own have their client's in any case."""
     max_calls: int | None = None
     """Most calls of an episode, those of upstreams included; None for no such limit."""
     keeps_final_prompt: bool = False
@@ -202,8 +211,12 @@ class OpenEpisode:
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """What a request's `model` may be."""
+        """What a request's `model` may be, patterns such as `claude-*` included."""
         return (AUTO, *(name for name in self._models if name != AUTO))
+
+    def has_model(self, name: str) -> bool:
+        """Whether a request's `model` may be this."""
+        return self._named(name) in self._models
 
     @property
     def reported(self) -> Reported:
@@ -238,9 +251,12 @@ class OpenEpisode:
         Empty where the model is unknown.
         """
         model = self._models.get(self._named(request.model))
+        wishes = dict.fromkeys(request.left_out[:_MAX_SHOWN], "off")
         if not isinstance(model, Responder):
-            return {}
-        wishes = {name: WISHES[name] for name in request.altered if name in WISHES}
+            return wishes
+        wishes |= {name: WISHES[name] for name in request.altered if name in WISHES}
+        if self._ignores_altered(model, self._credit(request.credit)):
+            wishes |= dict.fromkeys(_altered(request), "off")
         if request.max_tokens is not None and request.max_tokens > model.max_reply_tokens:
             wishes["max_tokens"] = str(model.max_reply_tokens)
         if not self._decides(request, model):
@@ -373,7 +389,12 @@ class OpenEpisode:
         self._over.set()
 
     def _named(self, model: str) -> str:
-        return self._policy_name if model == AUTO and AUTO not in self._models else model
+        if model in self._models:
+            return model
+        matches = model != REFERENCE and any(
+            fnmatchcase(model, name) for name in self._models if _is_pattern(name)
+        )
+        return self._policy_name if model == AUTO or matches else model
 
     def _model(self, name: str) -> tuple[str, Responder | Upstream]:
         named = self._named(name)
@@ -395,6 +416,9 @@ class OpenEpisode:
         """Whether the run's own temperature and `top_p` are in force."""
         own = self._is_policy(model) and self._credit(request.credit).train
         return own and not self._rules.allows_sampling
+
+    def _ignores_altered(self, model: Responder | Upstream, credit: CreditReport) -> bool:
+        return self._rules.altered == "ignore" and self._is_policy(model) and credit.train
 
     def _credit(self, given: CreditReport) -> CreditReport:
         """What is reported of the next call: now, and before it apart from it."""
@@ -532,6 +556,8 @@ class OpenEpisode:
         limit_before = self._limit
         prompt = await _prompt(request, renderer)
         step, is_new = self._step(request, prompt, credit, renderer, own=own)
+        if self._ignores_altered(model, credit):
+            request = replace(request, altered={})
         sampling = self._sampling(request, model, own=own)
         watches = [
             ReplyWatch(
@@ -702,14 +728,14 @@ class OpenEpisode:
         """Refuse what would make the logprobs of a trained call wrong."""
         trains = self._rules.trains and self._is_policy(model) and credit.train
         altered = _altered(request)
-        if not trains or not altered or self._rules.allows_altered:
+        if not trains or not altered or self._rules.altered != "refuse":
             return
         names = ", ".join(f"{name} = {value!r}" for name, value in sorted(altered.items()))
         raise ApiError(
             "unsupported",
             f"{names}: with it the engine draws from another distribution than the one that is "
             "trained, so its logprobs would be wrong. Leave it out, mark the call with "
-            "`train: false`, or allow it for the run (agent.allow_altered)",
+            '`train: false`, or have the run leave it out (agent.altered = "ignore")',
             parameter=min(altered),
         )
 
@@ -750,6 +776,10 @@ class OpenEpisode:
                 raise failure.__cause__ from None
             self._failures[fingerprint] = failure
             raise ApiError("upstream", str(failure)) from failure
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name
 
 
 def _altered(request: ChatRequest) -> dict[str, object]:

@@ -124,6 +124,8 @@ class ChatRequest:
     """What the client asks for beyond that, by vLLM's names, which would change the distribution
     that is sampled: penalties, `logit_bias`, `top_k`, `min_p`, `structured_outputs` (of a response
     format, a tool that must be called). Neutral values are left out."""
+    left_out: tuple[str, ...] = ()
+    """What it asks for and nobody serves: fields that are unknown, and tools of a vendor's own."""
     stream: bool = False
     streams_usage: bool = False
     """Whether a stream ends with the numbers of tokens, where that is asked for."""

@@ -9,11 +9,11 @@ request repeats an earlier one of its episode
 2. if its client counts retries (`x-stainless-retry-count` of the OpenAI and Anthropic packages),
    the count is not 0, and the body is the same; first of all one that got no reply, which is
    sampled anew;
-3. if its client says nothing of retries, and the body is that of one which is in flight, or whose
-   client went away just when the reply was there.
+3. if its client says nothing of retries, and the body is that of one whose client went away just
+   when the reply was there.
 
-Everything else is a call of its own: with a count of 0 always, so that a program may ask for
-several replies to one prompt at once. Where the last client that waits for a reply goes away, its
+Everything else is a call of its own, so that a program may ask for several replies to one prompt at
+once, with whatever client. Where the last client that waits for a reply goes away, its
 request in the engine is cancelled; a repetition that comes later is sampled anew. Bodies are
 compared byte by byte, with the address and the headers of credit.
 """
@@ -96,11 +96,6 @@ class Asked:
     def given_up(self) -> bool:
         """Whether nobody waits for its reply any more."""
         return bool(self._cause)
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether its reply is still to come."""
-        return not self._cause and not self._is_done
 
     @property
     def answered(self) -> bool:
@@ -269,7 +264,7 @@ class Repeats:
         alike = self._by_body.get(sent.fingerprint, [])
         lost = [one for one in alike if one.lost]
         if sent.num_retries is None:
-            return next(iter(lost + [one for one in alike if one.in_flight]), None)
+            return next(iter(lost), None)
         if not lost and sent.fingerprint in self._given_up:
             return None
         return next(iter(lost + alike[::-1]), None)

@@ -76,8 +76,8 @@ class Grader:
                 if inspect.isawaitable(value):  # of an object whose `__call__` is asynchronous
                     value = await value
             result = result_of(value)
-            if result is None:
-                raise ValueError("it returned None, which is no reward")
+            if result is None or (result.reward is None and not result.step_rewards):
+                raise ValueError(f"it returned {value!r}, which is no reward")
             return result
 
 

@@ -189,15 +189,15 @@ class _Episode:
             said = printed_result(leavings.printed) or result_of(leavings.result)
         except ValueError as error:
             raise ProgramFailure(f"{error}{_ending(leavings)}") from error
-        if said is None:
-            if posted.reward is None and not posted.num_step_rewards:
-                if (limit := self._opened.limit) is not None:
-                    raise ProgramLimit(f"{limit}, and it left no reward{_ending(leavings)}")
-                raise ProgramFailure(
-                    'it left no reward: print a number or {"reward": ...} as the last line of '
-                    f"standard output, return it, or post it{_ending(leavings)}"
-                )
-            return Result(reward=posted.reward, success=posted.success)
+        said = Result() if said is None else said
+        paid = (said.reward, posted.reward, said.step_rewards or None)
+        if paid == (None, None, None) and not posted.num_step_rewards:
+            if (limit := self._opened.limit) is not None:
+                raise ProgramLimit(f"{limit}, and it left no reward{_ending(leavings)}")
+            raise ProgramFailure(
+                'it left no reward: print a number or {"reward": ...} as the last line of '
+                f"standard output, return it, or post it{_ending(leavings)}"
+            )
         for name, one, other in (
             ("reward", said.reward, posted.reward),
             ("success", said.success, posted.success),

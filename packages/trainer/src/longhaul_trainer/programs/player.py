@@ -135,7 +135,7 @@ class ProgramPlayer:
         return CallRules(
             trains=phase in ("train", "baseline"),
             allows_sampling=agent.allow_sampling,
-            allows_altered=agent.allow_altered,
+            altered=agent.altered,
             max_calls=agent.max_calls,
             keeps_final_prompt=keeps_final_prompt,
         )

@@ -3,13 +3,14 @@
 0.5
 {"reward": 0.5, "success": false}
 {"step_rewards": [0, 0, 1], "success": true}
+{"success": true}
 """
 
 import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 __all__ = ["Result", "printed_result", "result_of"]
@@ -39,7 +40,7 @@ def result_of(value: object) -> Result | None:
         return Result(reward=_number(value, "the result"))
     fields = cast("Mapping[object, object]", value)
     reward, success, steps = (fields.get(key) for key in ("reward", "success", "step_rewards"))
-    if reward is None and steps is None:
+    if reward is None and steps is None and success is None:
         raise ValueError(f"the result has no reward: {_shown(dict(fields))}")
     if success is not None and not isinstance(success, bool):
         raise ValueError(f"success must be true or false, got {_shown(success)}")
@@ -59,17 +60,23 @@ def printed_result(printed: str) -> Result | None:
     """The last line of a program's output that is a result; None if there is none.
 
     That is an object with `reward` or `step_rewards`, on whatever line, or a number on the last
-    line that is not blank: further up a number may be anything.
+    line that is not blank: further up a number may be anything. An object with `success` alone
+    says that of the result, or of what was posted.
 
     Raises:
         ValueError: It is one, and its values are no rewards.
     """
     # Not splitlines: it cuts at U+2028 too, which a text within a result may hold.
     lines = [line for line in re.split(r"[\r\n]", printed) if line.strip()]
+    success: bool | None = None
     for place, line in enumerate(reversed(lines)):
         if (found := _parsed(line, is_last=place == 0)) is not None:
-            return result_of(found)
-    return None
+            result = result_of(found)
+            assert result is not None
+            success = result.success if success is None else success
+            if result.reward is not None or result.step_rewards:
+                return replace(result, success=success)
+    return None if success is None else Result(success=success)
 
 
 def _parsed(line: str, *, is_last: bool) -> object:
@@ -81,7 +88,10 @@ def _parsed(line: str, *, is_last: bool) -> object:
     except (ValueError, RecursionError):  # a log's line, or one that was cut
         return None
     if isinstance(value, dict):
-        return cast("object", value) if {"reward", "step_rewards"} & value.keys() else None
+        is_result = {"reward", "step_rewards"} & value.keys() or isinstance(
+            value.get("success"), bool
+        )
+        return cast("object", value) if is_result else None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number else None
 

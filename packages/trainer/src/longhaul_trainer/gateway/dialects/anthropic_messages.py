@@ -140,7 +140,7 @@ class AnthropicMessages:
 
     def _read(self, fields: Fields, *, max_tokens: int | None) -> MessagesRequest:
         fields.refuse(_REFUSED)
-        fields.known({*_KNOWN, *_REFUSED})
+        fields.leave_out_others({*_KNOWN, *_REFUSED})
         tools, altered = _chosen_tools(fields, _read_tools(fields))
         altered |= _constraint(fields)
         top_k = fields.integer("top_k", at_least=0, at_most=LARGEST)
@@ -158,6 +158,7 @@ class AnthropicMessages:
             stream=fields.flag("stream") or False,
             streams_usage=True,
             shows_thoughts=_wants_thoughts(fields),
+            left_out=tuple(fields.left_out),
         )
 
 
@@ -330,12 +331,8 @@ def _read_tools(body: Fields) -> tuple[Tool, ...]:
     found: list[Tool] = []
     for tool in body.objects("tools"):
         if tool.get("type") not in (None, "custom"):
-            raise refusal(
-                tool.place("type"),
-                tool.get("type"),
-                "'custom', with an input_schema: the gateway has no tools of its own",
-                kind="unsupported",
-            )
+            body.leave_out(f"tools.{tool.needed_text('type')}")
+            continue
         schema = tool.needed_inner("input_schema")
         found.append(
             Tool(

@@ -1,6 +1,7 @@
 """Fields of a JSON object, read by their types; what is wrong becomes an error for the client."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Self, TypeVar, cast
 
@@ -10,6 +11,7 @@ from longhaul_trainer.gateway.exchange import ApiError, ErrorKind
 __all__ = ["Fields", "json_text", "refusal", "shown"]
 
 _SHOWN_CHARACTERS = 80
+_NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9_.\[\]-]")
 T = TypeVar("T")
 
 
@@ -62,13 +64,21 @@ def json_text(value: object, place: str) -> str:
 class Fields:
     """A JSON object of a body. A field that is null counts as one that is not there."""
 
-    def __init__(self, values: Mapping[str, object], *, place: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        *,
+        place: str = "",
+        left_out: list[str] | None = None,
+    ) -> None:
         """The object at `place` of the body; empty for the body itself."""
         self._values = values
         self._place = place
+        self.left_out: list[str] = [] if left_out is None else left_out
+        """What of the whole body is not served, for the answer to say so."""
 
     @classmethod
-    def of(cls, value: object, *, place: str) -> Self:
+    def of(cls, value: object, *, place: str, left_out: list[str] | None = None) -> Self:
         """The object that stands at `place`.
 
         Raises:
@@ -76,7 +86,7 @@ class Fields:
         """
         if not isinstance(value, Mapping):
             raise refusal(place, value, "an object")
-        return cls(cast("Mapping[str, object]", value), place=place)
+        return cls(cast("Mapping[str, object]", value), place=place, left_out=left_out)
 
     @property
     def values(self) -> Mapping[str, object]:
@@ -155,11 +165,13 @@ class Fields:
     def inner(self, name: str) -> "Fields | None":
         """An object."""
         value = self._values.get(name)
-        return None if value is None else Fields.of(value, place=self.place(name))
+        if value is None:
+            return None
+        return Fields.of(value, place=self.place(name), left_out=self.left_out)
 
     def needed_inner(self, name: str) -> "Fields":
         """An object that must be there."""
-        return Fields.of(self._values.get(name), place=self.place(name))
+        return Fields.of(self._values.get(name), place=self.place(name), left_out=self.left_out)
 
     def items(self, name: str) -> list[object]:
         """A list; empty where there is none."""
@@ -173,7 +185,7 @@ class Fields:
     def objects(self, name: str) -> "list[Fields]":
         """A list of objects; empty where there is none."""
         return [
-            Fields.of(item, place=f"{self.place(name)}[{place}]")
+            Fields.of(item, place=f"{self.place(name)}[{place}]", left_out=self.left_out)
             for place, item in enumerate(self.items(name))
         ]
 
@@ -205,6 +217,16 @@ class Fields:
                     parameter=self.place(name),
                 )
 
+    def leave_out(self, name: str) -> None:
+        """Note that something here is not served, by a name that a header can carry."""
+        self.left_out.append(_NOT_OF_A_NAME.sub("_", name)[:_SHOWN_CHARACTERS])
+
+    def leave_out_others(self, names: Collection[str]) -> None:
+        """Note every field that asks for something and is none of these; it is not served."""
+        for name, value in self._values.items():
+            if name not in names and value not in (None, False, "", [], {}):
+                self.leave_out(self.place(name))
+
     def known(self, names: Collection[str]) -> None:
         """Refuse every field that is none of these.
 
@@ -223,5 +245,7 @@ class Fields:
     def renamed(self, change: Callable[[str], str]) -> "Fields":
         """The same object with other names of its fields; deeper ones keep theirs."""
         return Fields(
-            {change(name): value for name, value in self._values.items()}, place=self._place
+            {change(name): value for name, value in self._values.items()},
+            place=self._place,
+            left_out=self.left_out,
         )

@@ -121,10 +121,10 @@ class GoogleGenerate:
             )
         fields = Fields(body).renamed(_camel)
         fields.refuse(_REFUSED)
-        fields.known({*_KNOWN, *_REFUSED})
+        fields.leave_out_others({*_KNOWN, *_REFUSED})
         config = (fields.inner("generationConfig") or Fields({})).renamed(_camel)
         config.refuse(_REFUSED_SETTINGS)
-        config.known({*_KNOWN_SETTINGS, *_REFUSED_SETTINGS})
+        config.leave_out_others({*_KNOWN_SETTINGS, *_REFUSED_SETTINGS})
         for word in config.each("responseModalities", str, "'TEXT'"):
             if word.upper() != "TEXT":
                 raise refusal("responseModalities", word, "'TEXT'", kind="unsupported")
@@ -145,6 +145,7 @@ class GoogleGenerate:
             streams_usage=True,
             returns_logprobs=_returns_logprobs(config),
             shows_thoughts=thinking.flag("includeThoughts") or False,
+            left_out=tuple(fields.left_out),
         )
 
     def read_count(self, body: Mapping[str, object], *, path: Mapping[str, str]) -> ChatRequest:
@@ -404,12 +405,7 @@ def _read_tools(body: Fields) -> tuple[Tool, ...]:
         tool = tool.renamed(_camel)
         for name in tool.values:
             if name != "functionDeclarations":
-                raise refusal(
-                    tool.here,
-                    tool.values,
-                    "functionDeclarations: the gateway has no tools of its own",
-                    kind="unsupported",
-                )
+                body.leave_out(f"tools.{name}")
         found += [
             _declared(declared.renamed(_camel)) for declared in tool.objects("functionDeclarations")
         ]

@@ -59,13 +59,8 @@ _READ = (
 )
 _REFUSED = {
     "audio": "no model here speaks",
-    "chat_template": "the run's model has its own",
-    "chat_template_kwargs": "the run decides how its model's template is used",
-    "enable_thinking": "the run decides how its model's template is used",
     "function_call": "use tool_choice",
     "functions": "use tools",
-    "moderation": "nothing is moderated",
-    "web_search_options": "it fetches nothing",
 }
 
 
@@ -76,7 +71,7 @@ class OpenAIChat:
         """What a body asks for; see `Dialect`."""
         fields = Fields(body)
         fields.refuse(_REFUSED)
-        fields.known({*OPENAI_SETTINGS, *_IGNORED, *_READ, *_REFUSED})
+        fields.leave_out_others({*OPENAI_SETTINGS, *_IGNORED, *_READ, *_REFUSED})
         for word in fields.each("modalities", str, "'text'"):
             if word != "text":
                 raise refusal("modalities", word, "'text'", kind="unsupported")
@@ -93,6 +88,7 @@ class OpenAIChat:
             returns_logprobs=_returns_logprobs(fields),
             names_tokens_by_id=fields.flag("return_tokens_as_token_ids") or False,
             returns_token_ids=fields.flag("return_token_ids") or False,
+            left_out=tuple(fields.left_out),
             **settings,
         )
 

@@ -45,7 +45,7 @@ class OpenAICompletions:
         """What a body asks for; see `Dialect`."""
         fields = Fields(body)
         fields.refuse(_REFUSED)
-        fields.known({*OPENAI_SETTINGS, *_KNOWN})
+        fields.leave_out_others({*OPENAI_SETTINGS, *_KNOWN})
         settings = openai_settings(fields)
         best_of = fields.integer("best_of", at_least=1, at_most=LARGEST)
         if best_of not in (None, settings["num_choices"]):
@@ -62,6 +62,7 @@ class OpenAICompletions:
             returns_logprobs=logprobs is not None,
             names_tokens_by_id=fields.flag("return_tokens_as_token_ids") or False,
             returns_token_ids=fields.flag("return_token_ids") or False,
+            left_out=tuple(fields.left_out),
             **settings,
         )
 

@@ -104,7 +104,6 @@ _SAMPLING = (
 _REFUSED = {
     "background": "ask for a stream, or wait for the answer",
     "conversation": "send the items themselves, or previous_response_id",
-    "moderation": "nothing is moderated",
     "prompt": "send the text itself as instructions and input",
 }
 
@@ -136,7 +135,7 @@ class OpenAIResponses:
         """What a body asks for; see `Dialect`."""
         fields = Fields(body)
         fields.refuse(_REFUSED)
-        fields.known({*_KNOWN, *_SAMPLING, *_REFUSED})
+        fields.leave_out_others({*_KNOWN, *_SAMPLING, *_REFUSED})
         instructions = fields.text("instructions") or ""
         tools, demanded = chosen_tools(fields, read_tools(fields, nested=False), nested=False)
         settings = openai_settings(fields, constraint=_constraint(fields))
@@ -156,6 +155,7 @@ class OpenAIResponses:
             echo={name: body.get(name) for name in _ECHOED},
             has_instructions=bool(instructions),
             stores=True if stores is None else stores,
+            left_out=tuple(fields.left_out),
             **settings,
         )
 

@@ -7,25 +7,19 @@ from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal
 
 __all__ = ["chosen_tools", "read_tools"]
 
-_FUNCTIONS_ALONE = "{'type': 'function', …}: the gateway runs no tools, and has no others"
-
 
 def read_tools(body: Fields, *, nested: bool) -> tuple[Tool, ...]:
-    """The functions that a reply may ask for.
+    """The functions that a reply may ask for; tools of the vendor's own are left out.
 
     Args:
         body: The request.
         nested: Whether a tool's name lies in an object `function`, as in chat completions.
-
-    Raises:
-        ApiError: `unsupported` for a tool of the vendor's own, such as a web search.
     """
     found: list[Tool] = []
     for tool in body.objects("tools"):
         if tool.get("type") != "function":
-            raise refusal(
-                tool.place("type"), tool.get("type"), _FUNCTIONS_ALONE, kind="unsupported"
-            )
+            body.leave_out(f"tools.{tool.needed_text('type')}")
+            continue
         function = tool.needed_inner("function") if nested else tool
         parameters = function.inner("parameters")
         found.append(
