@@ -23,8 +23,8 @@ from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import (
     VERSION_TABLE,
     autocommit,
+    connect_read_only,
     open_store,
-    read_only_address,
     read_only_engine,
     write_transaction,
 )
@@ -106,7 +106,7 @@ def opened_archive(file: Path) -> Generator[Engine]:
     with TemporaryDirectory(prefix="longhaul-archive-") as folder:
         copy = Path(folder) / file.name
         with (
-            closing(sqlite3.connect(read_only_address(file), uri=True)) as old,
+            closing(connect_read_only(file)) as old,
             closing(sqlite3.connect(copy)) as new,
         ):
             old.backup(new)
