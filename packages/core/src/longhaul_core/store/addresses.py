@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.redaction import redacted
+from longhaul_core.redaction import redacted
 
 __all__ = [
     "LOCK_WAIT_SECONDS",

@@ -202,6 +202,26 @@ def find_in_store(engine: Engine, reference: str, store: str) -> str:
     return pick_run(reference, newest_first[::-1], place=store)
 
 
+def folder_in_store(store: str, reference: str) -> RunDirectory:
+    """The folder of the run that a person names, by the run's configuration in a store.
+
+    Raises:
+        ConfigError: There is no such run, or its folder is not on this machine.
+    """
+    engine = read_only_engine(store)
+    try:
+        run_id = find_in_store(engine, reference, store)
+        folder = folder_of(engine, run_id)
+    finally:
+        engine.dispose()
+    if folder is None:
+        raise ConfigError(
+            f"the folder of {run_id}, which {store} names, is not on this machine: a run goes on "
+            "where its checkpoints are; name the folder itself if it was moved"
+        )
+    return folder
+
+
 def folder_of(engine: Engine, run_id: str) -> RunDirectory | None:
     """The run's folder, by its configuration in the store; None if it is not on this machine.
 

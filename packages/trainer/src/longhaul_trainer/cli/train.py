@@ -21,6 +21,7 @@ from longhaul_trainer.cli.arguments import (
     RunReference,
     RunsDirectory,
     SkipDoctor,
+    Store,
     console_of,
 )
 from longhaul_trainer.cli.exit_codes import ExitCode
@@ -136,11 +137,17 @@ def train(
 def resume(
     reference: RunReference,
     *,
+    store: Store = None,
     runs_directory: RunsDirectory = Path("runs"),
     skip_doctor: SkipDoctor = False,
 ) -> None:
     """Go on with a run that was cancelled or killed, from its last checkpoint."""
-    run = RunDirectory.find(reference, runs_directory=runs_directory)
+    if store is None or (Path(reference) / "config.toml").is_file():
+        run = RunDirectory.find(reference, runs_directory=runs_directory)
+    else:
+        from longhaul_trainer.cli.stored_runs import folder_in_store  # imports SQLAlchemy
+
+        run = folder_in_store(store, reference)
     with run.locked():
         config = run.load_config()
         check_machine(config, skip=skip_doctor)

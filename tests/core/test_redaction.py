@@ -1,8 +1,8 @@
-"""Tests for `longhaul_core.store.redaction`."""
+"""Tests for `longhaul_core.redaction`."""
 
 import pytest
 
-from longhaul_core.store.redaction import redacted
+from longhaul_core.redaction import redacted
 
 
 @pytest.mark.parametrize(
