@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.redaction import redacted_command
 from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import (
     DEFAULT_RUN,
@@ -226,7 +227,7 @@ def carry_out(
     console = console_of("stdout")
     console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
     with RunLog(run), FullDisksExplained(run, config):
-        logger.info("%s: %s", run.run_id, shlex.join(sys.argv))
+        logger.info("%s: %s", run.run_id, shlex.join(redacted_command(sys.argv)))
         provenance = collect_provenance(
             model_sha256=None if hosted else hash_model(prepare_model(config.model.path)),
             command=sys.argv,
