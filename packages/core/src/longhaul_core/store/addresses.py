@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from longhaul_core.errors import StoreError
@@ -93,6 +93,11 @@ def store_errors(where: str) -> Generator[None]:
     except DBAPIError as error:
         reason = redacted(str(error.orig).strip())
         raise StoreError(f"{where}: {reason}: {_advice(reason, where)}") from error
+    except (StatementError, UnicodeDecodeError) as error:  # a value that is none of its column's
+        raise StoreError(
+            f"{where}: {redacted(str(error).strip())}: a value is not of its column's kind; the "
+            f"file is damaged{lost_log(where)}, or was not written by this program: restore a copy"
+        ) from error
     except NoConnectionFree as error:  # SQLAlchemy's own, before a database was asked
         raise StoreError(
             f"{where}: all connections of this program were busy for as long as one waits for "
@@ -134,6 +139,7 @@ def _advice(reason: str, where: str) -> str:
         "not a database": "it is some other file; name another path",
         "malformed": f"the file is damaged{lost_log(where)}; else restore a copy, or try SQLite's "
         "`.recover`",
+        "not decode": "the file is damaged: a text in it is none; restore a copy",
         "connection": _SERVER_ADVICE,
         "authentication": _SERVER_ADVICE,
         "does not exist": _SERVER_ADVICE,

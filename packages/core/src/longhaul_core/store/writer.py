@@ -56,6 +56,9 @@ GARBAGE_LOCK = 0x10D6_4A02
 """PostgreSQL: writers hold it together; the collection of what is unused, and the text index while
 it looks for the newest row, alone."""
 
+CONTENT_TABLE = "longhaul_content"
+"""Of an archive or a backup: a hash of each run's rows, until a run goes on in it."""
+
 _CHECKPOINTED = (RunStarted, Metrics, Heartbeat, RunEnded)
 """Records after which the file alone shall hold what was written: a run's begin, each of its
 training steps, its signs of life and its end."""
@@ -99,6 +102,8 @@ class StoreWriter:
             runs.lock_lineages(connection, run_ids, to_change={each.run_id for each in starting})
             for started in starting:
                 runs.start_run(connection, started)
+            if starting:
+                connection.execute(text(f"DROP TABLE IF EXISTS {CONTENT_TABLE}"))
             lineages = runs.read_lineages(connection, run_ids)
             new_episodes = episodes.write_episodes(connection, _of(EpisodeRecord, batch), lineages)
             episodes.write_decisions(connection, _of(GroupDecision, batch), lineages)
