@@ -26,3 +26,8 @@ def small_disk(folder: Path, *, megabytes: int) -> Generator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def make_read_only(disk: Path) -> None:
+    """Take from everybody, root too, the right to write on a disk of `small_disk`."""
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)

@@ -229,6 +229,37 @@ def test_an_archive_cannot_write_outside_its_folder(server: Server, root: Path, 
     assert [path.name for path in root.parent.rglob("outside")] == []
 
 
+def test_an_archive_that_unpacks_to_too_much_is_refused(
+    server: Server, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a", bytes(2_000))
+        archive.writestr("b", bytes(2_000))
+    server.files["/bomb.zip"] = buffer.getvalue()
+    bomb = data_of(DataFile(url=server.url("bomb.zip"), unpack=True))
+
+    monkeypatch.setattr("longhaul_envs.data._MOST_BYTES", 3_999)
+    with pytest.raises(MachineError, match=r"bomb.zip would unpack to 2 files of 4,000 bytes"):
+        fetch(bomb, report=nothing)
+    assert not (root / "words").exists()
+    monkeypatch.setattr("longhaul_envs.data._MOST_BYTES", 4_000)
+    monkeypatch.setattr("longhaul_envs.data._MOST_FILES", 1)
+    with pytest.raises(MachineError, match=r"more than the 1 files or 4,000 bytes"):
+        fetch(bomb, report=nothing)
+    monkeypatch.setattr("longhaul_envs.data._MOST_FILES", 2)
+    fetch(bomb, report=nothing)
+
+
+def test_a_file_that_does_not_end_is_given_up(
+    server: Server, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longhaul_envs.data._MOST_BYTES", len(WORDS) - 1)
+    with pytest.raises(MachineError, match="could not be fetched: it is longer than"):
+        fetch(data_of(DataFile(url=server.url("words.txt"))), report=nothing)
+    assert not (root / "words").exists()
+
+
 def test_what_a_person_put_there_is_left_alone(server: Server, root: Path) -> None:
     (root / "words").mkdir(parents=True)
     (root / "words" / "mine.txt").write_text("mine", encoding="utf-8")

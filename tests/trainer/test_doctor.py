@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recipe_costs import QWEN2_5, write_folder, write_headers
+from recipe_costs import write_folder, write_headers
 
 from longhaul_core.errors import ConfigError, MachineError, StoreError
 from longhaul_core.store.session import open_store
@@ -16,6 +16,7 @@ from longhaul_trainer.device import Device
 from longhaul_trainer.doctor import Finding, Status
 from longhaul_trainer.provenance import Gpu
 from longhaul_trainer.resources import Needs, needs_of
+from longhaul_trainer.resources.published import PUBLISHED
 
 GIB = 2**30
 H200 = Gpu(name="H200", memory_gib=140.0, free_gib=139.0)
@@ -88,7 +89,7 @@ def test_a_run_whose_checkpoints_fit_on_no_disk_is_refused(tmp_path: Path) -> No
 
 
 def test_a_gpu_that_is_too_small_is_told_with_the_size_that_would_do(tmp_path: Path) -> None:
-    large = write_headers(tmp_path / "m", QWEN2_5["7B"])
+    large = write_headers(tmp_path / "m", PUBLISHED["Qwen2.5-7B-Instruct"])
     run = a_run(tmp_path, model={"path": str(large)}, resources={"device": "gpu"})
     wanted = needs(run, "gpu")
     assert wanted.gpu is not None
@@ -111,7 +112,7 @@ def test_a_gpu_that_is_too_small_is_told_with_the_size_that_would_do(tmp_path: P
 
 
 def test_a_model_of_1_5_billion_fits_a_card_of_80_gigabytes(tmp_path: Path) -> None:
-    small = write_headers(tmp_path / "m", QWEN2_5["1.5B"])
+    small = write_headers(tmp_path / "m", PUBLISHED["Qwen2.5-1.5B-Instruct"])
     run = a_run(tmp_path, model={"path": str(small)}, resources={"device": "gpu"})
 
     h100 = replace(H200, memory_gib=79.6)
@@ -121,7 +122,7 @@ def test_a_model_of_1_5_billion_fits_a_card_of_80_gigabytes(tmp_path: Path) -> N
 def test_an_engine_whose_weights_do_not_fit_its_share_of_the_gpu_is_refused(
     tmp_path: Path,
 ) -> None:
-    large = write_headers(tmp_path / "m", QWEN2_5["7B"])
+    large = write_headers(tmp_path / "m", PUBLISHED["Qwen2.5-7B-Instruct"])
     run = a_run(
         tmp_path,
         model={"path": str(large), "lora_rank": 8, "dtype": "bfloat16"},

@@ -92,12 +92,11 @@ def test_a_folder_without_git_has_no_state(tmp_path: Path) -> None:
 
 
 def test_a_start_of_a_run_says_what_it_was_made_of() -> None:
-    found = json.loads(
-        collect_provenance(model_sha256="abc", command=["trainer", "train", "x.toml"]).to_json()
-    )
+    command = ["trainer", "train", "x.toml", "agent.environ.SERP_KEY=a secret"]
+    found = json.loads(collect_provenance(model_sha256="abc", command=command).to_json())
 
     assert found["model_sha256"] == "abc"
-    assert found["command"] == ["trainer", "train", "x.toml"]
+    assert found["command"] == ["trainer", "train", "x.toml", "agent.environ.SERP_KEY=***"]
     lock = hashlib.sha256((ROOT / "uv.lock").read_bytes()).hexdigest()
     assert found["lock_sha256"] == lock
     assert found["packages"]["verl"] == "0.9.1"

@@ -22,7 +22,13 @@ from longhaul_core.store import (
     open_store,
     queries,
 )
-from longhaul_core.store.copies import archive_run, back_up, copy_run, opened_archive
+from longhaul_core.store.copies import (
+    archive_run,
+    back_up,
+    copy_run,
+    opened_archive,
+    verify_archive,
+)
 from longhaul_core.types import Split
 from store_samples import (
     make_audit,
@@ -310,4 +316,109 @@ def test_a_writer_has_its_turn_between_two_transactions_of_a_copy(
     ]
     assert len(gaps) == 4
     assert min(gaps) > 0.1  # a writer of SQLite looks at a lock ten times a second
+    target.dispose()
+
+
+def change(file: Path, statement: str) -> None:
+    """Change a file as a disk does: not through the store."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(statement)
+
+
+def verified(file: Path) -> dict[str, bool | None]:
+    with opened_archive(file) as archive:
+        return verify_archive(archive)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE steps SET reward = reward + 1 WHERE step_index = 1",
+        "UPDATE messages SET own_lines = own_lines || 'x'",
+        "UPDATE runs SET config_json = '{}'",
+        "DELETE FROM call_tokens",
+    ],
+)
+def test_an_archive_that_is_not_what_was_written_is_not_restored(
+    opened: Engine, tmp_path: Path, damage: str
+) -> None:
+    file, target = tmp_path / "archive.db", open_store(tmp_path / "target.db")
+    archive_run(opened, run_id="run", target=file)
+    assert verified(file) == {"run": True}
+
+    change(file, damage)
+
+    assert verified(file) == {"run": False}
+    with opened_archive(file) as archive:
+        with pytest.raises(StoreError, match=r"'run' in .*archive.db is not what was written"):
+            copy_run(archive, target, run_id="run")
+    with Session(target) as session:
+        assert queries.list_runs(session) == []
+    target.dispose()
+
+
+def test_what_was_restored_has_the_hash_that_was_archived(
+    opened: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first.db", tmp_path / "second.db"
+    archive_run(opened, run_id="run", target=first)
+    monkeypatch.setattr(copies, "_EPISODES_PER_BATCH", 3)
+    monkeypatch.setattr(copies, "_ROWS_AT_ONCE", 2)
+    target = open_store(tmp_path / "target.db")
+    with opened_archive(first) as archive:
+        copy_run(archive, target, run_id="run")
+    archive_run(target, run_id="run", target=second)
+    target.dispose()
+
+    def hashes(file: Path) -> list[object]:
+        with closing(sqlite3.connect(file)) as connection:
+            return connection.execute("SELECT run_id, sha256 FROM longhaul_content").fetchall()
+
+    assert hashes(first) == hashes(second)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_a_backup_tells_which_of_its_runs_was_changed_until_a_run_goes_on_in_it(
+    opened: Engine, tmp_path: Path
+) -> None:
+    file = tmp_path / "backup.db"
+    back_up(opened, file)
+    assert verified(file) == {"run": True, "other": True}
+
+    change(file, "UPDATE episodes SET episode_return = 7 WHERE run_id = 'other'")
+    assert verified(file) == {"run": True, "other": False}
+    with StoreWriter(file) as writer:
+        writer.write([make_audit()])  # what people add
+    assert verified(file) == {"run": True, "other": False}
+    with StoreWriter(file) as writer:
+        writer.write([run_started(attempt=1)])
+    assert verified(file) == {"run": None, "other": None}
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind"),
+    [
+        ("CREATE VIEW metrics AS WITH RECURSIVE n(run_id) AS "
+         "(SELECT 'run' UNION ALL SELECT 'run' FROM n) SELECT * FROM n", "view"),
+        ("CREATE VIRTUAL TABLE metrics USING fts5(run_id)", "table"),
+    ],
+)  # fmt: skip
+def test_an_archive_whose_table_is_none_is_refused(
+    opened: Engine, tmp_path: Path, instead: str, kind: str
+) -> None:
+    file = tmp_path / "archive.db"
+    archive_run(opened, run_id="run", target=file)
+    change(file, f"DROP TABLE metrics; {instead}")
+
+    with pytest.raises(StoreError, match=f"its 'metrics' is a {kind} of another kind"):
+        verified(file)
+
+
+def test_a_value_of_another_kind_is_an_error_of_the_archive(opened: Engine, tmp_path: Path) -> None:
+    file, target = tmp_path / "archive.db", open_store(tmp_path / "target.db")
+    archive_run(opened, run_id="run", target=file)
+    change(file, "DROP TABLE longhaul_content; UPDATE runs SET started_at = 'some day'")
+
+    with opened_archive(file) as archive, pytest.raises(StoreError, match="restore"):
+        copy_run(archive, target, run_id="run")
     target.dispose()

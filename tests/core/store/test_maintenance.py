@@ -240,6 +240,32 @@ def test_a_running_run_is_not_deleted_by_accident(
     assert queries.list_runs(session) == []
 
 
+def test_what_the_death_of_the_process_leaves_of_a_deleted_run_says_so(
+    writer: StoreWriter, opened: Engine, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "_EPISODES_PER_BATCH", 3)
+    ended = RunEnded(run_id="run", attempt=0, status="finished", message="", ended_at=1.0)
+    writer.write([run_started(), *make_training_step(1), ended])
+    seen: list[tuple[int, str, str]] = []
+
+    def look(*_: object) -> None:
+        """Read what was committed before, which a death would leave."""
+        with Session(engine) as session:
+            seen.extend(
+                (queries.count_episodes(session), run.status, run.message.split(":")[0])
+                for run in queries.list_runs(session)
+            )
+
+    event.listen(opened, "commit", look)
+    maintenance.delete_run(opened, run_id="run")
+
+    assert seen == [
+        (8, "finished", ""),
+        (5, "failed", "its deletion was cut short"),
+        (2, "failed", "its deletion was cut short"),
+    ]
+
+
 def test_collecting_garbage_shrinks_the_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with StoreWriter(path) as writer:

@@ -53,8 +53,12 @@ def test_what_is_exported_can_be_imported(store: str, tmp_path: Path) -> None:
     assert run.run_id in result.stdout
 
 
-def test_an_export_goes_to_standard_output(store: str) -> None:
-    typed = ["export", "last", "--format", "agentgym", "--store", store]
+@pytest.mark.parametrize("output", [(), ("-o", "-")])
+def test_an_export_goes_to_standard_output(
+    store: str, output: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where a file called `-` would be
+    typed = ["export", "last", "--format", "agentgym", "--store", store, *output]
     exported = CLI.invoke(app, typed, catch_exceptions=False)
     assert [log["reward"] for log in json.loads(exported.stdout)] == [1.5, 0.0]
 

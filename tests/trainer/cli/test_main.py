@@ -11,19 +11,21 @@ import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from typer.models import CommandInfo
 from typer.testing import CliRunner
 
+from longhaul_core.store.writer import StoreWriter
 from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.main import app, main
 from longhaul_trainer.config import RunConfig, parse_config
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.offline import OFFLINE_ENVIRONMENT
 from longhaul_trainer.run_directory import RunDirectory
+from store_samples import run_started
 from verl_process import process_variables
 
 ROOT = Path(__file__).parents[3]
@@ -181,6 +183,45 @@ def test_checking_needs_no_training_stack(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_missing_is_told_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    code = """if True:
+        import sys
+        from longhaul_trainer.cli.main import main
+
+        def tell(*commands):
+            for command in commands:
+                sys.argv = ["trainer", *command.split()]
+                try:
+                    main()
+                except SystemExit as end:
+                    assert end.code in (2, 4), end.code
+
+        heavy = {"torch", "transformers", "verl", "vllm", "ray", "tensordict", "pandas"}
+        tell("check gone.toml", "train gone.toml", "resume gone", "evaluate gone")
+        print(sorted({*heavy, "sqlalchemy"} & set(sys.modules)))
+        tell("audit last", "runs sizes", "export last --format verl", "query tables")
+        tell("import gone.jsonl --format verl", "resume last --store gone.db", "data fetch gone")
+        print(sorted(heavy & set(sys.modules)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout.splitlines()[-2:] == ["[]", "[]"], done.stderr
+
+
+def test_a_recipe_is_checked_without_its_model_which_a_training_needs(tmp_path: Path) -> None:
+    named = "model.path=models/Qwen2.5-1.5B-Instruct"
+
+    checked = trainer("check", "default", named, folder=tmp_path)
+    trained = trainer("train", "default", named, folder=tmp_path)
+
+    assert checked.returncode == 0, checked.stderr
+    assert "model.path = 'models/Qwen2.5-1.5B-Instruct' has no weights here" in checked.stdout
+    assert trained.returncode == 2
+    assert "models/Qwen2.5-1.5B-Instruct' is not a folder" in words(trained.stderr)
 
 
 @pytest.mark.parametrize("opened", [os.pipe, pty.openpty], ids=["pipe", "terminal"])
@@ -410,6 +451,24 @@ def test_a_run_that_is_not_there_exits_with_2_and_says_what_is(tmp_path: Path) -
 
     assert done.returncode == 2
     assert run.run_id in done.stderr
+
+
+def test_a_run_is_resumed_by_the_store_that_names_it(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "far")
+    named = {"runs_directory": str(run.path.parent)}
+    with StoreWriter(tmp_path / "other.db") as writer:
+        writer.write([replace(run_started(run.run_id), config_json=json.dumps(named))])
+        writer.write([replace(run_started("gone"), config_json="{}")])
+
+    with run.locked():  # so that it is found and goes no further
+        found = trainer_process(
+            "resume", run.run_id, "--store", "other.db", "--skip-doctor", folder=tmp_path
+        )
+    gone = trainer("resume", "gone", "--store", "other.db", folder=tmp_path)
+
+    assert (found.returncode, gone.returncode) == (3, 2)
+    assert f"in use by process {os.getpid()}" in words(found.stderr)
+    assert "the folder of gone, which other.db names, is not on this machine" in words(gone.stderr)
 
 
 def test_a_run_that_another_process_works_on_is_refused_with_its_id_and_host(

@@ -2,8 +2,10 @@
 
 import io
 import json
+import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -33,6 +35,7 @@ from longhaul_trainer.cli.stored_runs import (
     show_sizes,
     status_of,
     table_of,
+    verify_file,
 )
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run_directory import RunDirectory
@@ -232,6 +235,34 @@ def test_a_store_is_backed_up_indexed_and_measured(
         assert heading in shown
     back_up_store(store, tmp_path / "backup.db")
     assert stored(str(tmp_path / "backup.db")) == stored(store)
+
+
+def test_a_backup_is_verified(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "backup.db"
+    back_up_store(store, file)
+    verify_file(file)
+    run_ids = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("UPDATE runs SET name = 'x' WHERE id = ?", run_ids[:1])
+        connection.commit()
+
+    with pytest.raises(StoreError, match=f"1 are not what was written: {run_ids[0]}; use another"):
+        verify_file(file)
+    assert f"{run_ids[1]}: as it was written" in capsys.readouterr().out
+
+
+def test_a_text_that_is_none_is_the_stores_error(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    with StoreWriter(file) as writer:
+        writer.write([run_started()])
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("UPDATE runs SET name = CAST(X'ff' AS TEXT)")
+        connection.commit()
+
+    with pytest.raises(StoreError, match="the file is damaged: a text in it is none"):
+        show_runs(str(file), status=None, limit=20, as_json=False)
 
 
 def test_a_run_without_an_episode_is_among_the_sizes_and_a_narrow_terminal_has_the_sum(

@@ -1,12 +1,14 @@
 """Tests for `longhaul_trainer.resources.model_size`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from recipe_costs import QWEN2_5, write_folder, write_headers
+from recipe_costs import write_folder, write_headers
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.resources.model_size import BUILT_IN_SIZES, model_size, size_or_none
+from longhaul_trainer.resources.published import PUBLISHED
 
 SHAPE = {"vocab_size": 321, "num_hidden_layers": 2, "hidden_size": 512}
 
@@ -31,8 +33,8 @@ def test_the_sizes_of_the_built_in_models_are_those_of_their_files() -> None:
 
 
 def test_qwen_s_published_sizes_are_found_and_its_embedding_is_no_work(tmp_path: Path) -> None:
-    small = model_size(str(write_headers(tmp_path / "small", QWEN2_5["1.5B"])))
-    large = model_size(str(write_headers(tmp_path / "large", QWEN2_5["7B"])))
+    small = model_size(str(write_headers(tmp_path / "small", PUBLISHED["Qwen2.5-1.5B-Instruct"])))
+    large = model_size(str(write_headers(tmp_path / "large", PUBLISHED["Qwen2.5-7B-Instruct"])))
 
     assert (small.num_parameters, large.num_parameters) == (1_543_714_304, 7_615_616_512)
     assert (small.tied, large.tied) == (True, False)
@@ -43,7 +45,7 @@ def test_qwen_s_published_sizes_are_found_and_its_embedding_is_no_work(tmp_path:
 
 
 def test_an_adapter_trains_a_rank_of_each_matrix_that_it_is_beside(tmp_path: Path) -> None:
-    size = model_size(str(write_headers(tmp_path / "m", QWEN2_5["1.5B"])))
+    size = model_size(str(write_headers(tmp_path / "m", PUBLISHED["Qwen2.5-1.5B-Instruct"])))
     attention = 28 * (2 * (1536 + 1536) + 2 * (1536 + 256))
     perceptron = 28 * 3 * (1536 + 8960)
 
@@ -59,3 +61,44 @@ def test_a_model_that_cannot_be_read_has_no_size(tmp_path: Path) -> None:
         model_size(str(broken), setting="critic.path")
     assert size_or_none(str(broken)) is None
     assert size_or_none(str(tmp_path / "gone")) is None
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_a_model_without_weights_has_the_size_that_its_configuration_says(
+    tmp_path: Path, family: str
+) -> None:
+    import transformers
+
+    library: Any = transformers  # typed in part
+    config = library.AutoConfig.for_model(
+        family,
+        vocab_size=97,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=4,
+        tie_word_embeddings=family == "qwen3",
+        max_position_embeddings=64,
+    )
+    config.save_pretrained(tmp_path / "alone")
+    library.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "whole")
+    (tmp_path / "whole" / "tokenizer.json").write_text("{}", encoding="utf-8")
+
+    alone = size_or_none(str(tmp_path / "alone"))
+
+    assert alone == size_or_none(str(tmp_path / "whole"))
+    assert alone is not None
+    with pytest.raises(ConfigError, match="lacks weights"):
+        model_size(str(tmp_path / "alone"))
+
+
+def test_a_published_model_that_is_not_here_has_its_size(tmp_path: Path) -> None:
+    name = "Qwen2.5-7B-Instruct"
+    whole = write_headers(tmp_path / "m", PUBLISHED[name])
+
+    assert size_or_none(f"models/{name}") == model_size(str(whole))
+    assert size_or_none("models/Qwen2.5-8B-Instruct") is None
+    with pytest.raises(ConfigError, match="is not a folder"):
+        model_size(f"models/{name}")

@@ -6,13 +6,14 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from recipe_costs import QWEN2_5, write_headers
+from recipe_costs import write_headers
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig, load_config
 from longhaul_trainer.device import Device
 from longhaul_trainer.resources import Needs, needs_of
 from longhaul_trainer.resources.needs import environment_processes
+from longhaul_trainer.resources.published import PUBLISHED
 from longhaul_trainer.resources.words import needs_in_a_line, needs_in_words, span_in_words
 from trainer.resources.runs import GIB, a_run
 
@@ -47,20 +48,16 @@ GIGPO: dict[str, object] = {
 """GiGPO's sizes on four GPUs."""
 
 
-def needs_of_recipe(files: Sequence[Path], folder: Path) -> tuple[RunConfig, Needs]:
-    """Of a recipe with its model's headers in place of the model."""
+def needs_of_recipe(files: Sequence[Path]) -> tuple[RunConfig, Needs]:
+    """Of a recipe whose model is not here."""
     run = load_config(files[0], layers=files[1:])
     device: Device = "cpu" if run.resources.device == "cpu" else "gpu"
-    if device == "gpu":
-        size = next(size for size in QWEN2_5 if size in run.model.path)
-        model = write_headers(folder / "model", QWEN2_5[size])
-        run = load_config(files[0], [f"model.path={model}"], layers=files[1:])
     return run, needs_of(run, device=device)
 
 
 def gigpo(folder: Path, **sections: object) -> tuple[RunConfig, Needs]:
     model = {
-        "path": str(write_headers(folder / "model", QWEN2_5["1.5B"])),
+        "path": str(write_headers(folder / "model", PUBLISHED["Qwen2.5-1.5B-Instruct"])),
         "gradient_checkpointing": True,
     }
     run = a_run(**GIGPO, **sections, model=model)
@@ -68,10 +65,8 @@ def gigpo(folder: Path, **sections: object) -> tuple[RunConfig, Needs]:
 
 
 @pytest.mark.parametrize("files", RUNS, ids=lambda files: " on ".join(f.stem for f in files))
-def test_every_recipe_gives_a_sum_that_each_machine_has(
-    files: Sequence[Path], tmp_path: Path
-) -> None:
-    run, needs = needs_of_recipe(files, tmp_path)
+def test_every_recipe_gives_a_sum_that_each_machine_has(files: Sequence[Path]) -> None:
+    run, needs = needs_of_recipe(files)
     workers = run.resources.num_workers + run.resources.num_engine_workers
 
     assert needs.unknown == ()
@@ -86,9 +81,9 @@ def test_every_recipe_gives_a_sum_that_each_machine_has(
         assert needs.time.seconds[0] > 10
 
 
-def test_one_gpu_with_eight_processors_is_enough_for_the_recipe_of_one_gpu(tmp_path: Path) -> None:
+def test_one_gpu_with_eight_processors_is_enough_for_the_recipe_of_one_gpu() -> None:
     machine = MACHINES / "qwen2.5-1.5b-1x80gb.toml"
-    _, needs = needs_of_recipe((GIGPO_RECIPE, machine), tmp_path)
+    _, needs = needs_of_recipe((GIGPO_RECIPE, machine))
 
     assert needs.ray.total == 7
 

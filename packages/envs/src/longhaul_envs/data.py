@@ -14,7 +14,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,6 +28,10 @@ __all__ = ["DataFile", "DataSet", "fetch", "fetched_hashes", "folder"]
 _RECORD = "fetched.json"
 """In the folder of a data set that was fetched: the hash of each file, by its address."""
 _CHUNK_BYTES = 1 << 20
+_MOST_BYTES = 16 << 30
+"""Of a file that is fetched, and of what an archive unpacks to: a few times the largest listed."""
+_MOST_FILES = 2_000_000
+"""In an archive."""
 _NO_ANSWER_SECONDS = 60
 
 Report = Callable[[str, int, int | None], None]
@@ -242,6 +246,8 @@ def _copy(answer: http.client.HTTPResponse, out: BinaryIO, file: DataFile, repor
         digest.update(chunk)
         out.write(chunk)
         num_bytes += len(chunk)
+        if num_bytes > _MOST_BYTES:
+            raise OSError(f"it is longer than {_MOST_BYTES:,} bytes, the most that is fetched")
         report(file.name, num_bytes, expected)
     if expected is not None and num_bytes != expected:
         raise OSError(f"the connection ended after {num_bytes:,} of {expected:,} bytes")
@@ -251,6 +257,7 @@ def _copy(answer: http.client.HTTPResponse, out: BinaryIO, file: DataFile, repor
 def _unpack(archive: Path, contents: Path, file: DataFile) -> None:
     try:
         with zipfile.ZipFile(archive) as packed:
+            _check_size(packed.infolist(), contents, file)
             for entry in packed.infolist():
                 parts = PurePosixPath(entry.filename).parts
                 if ".." in parts or PurePosixPath(entry.filename).is_absolute():
@@ -263,3 +270,19 @@ def _unpack(archive: Path, contents: Path, file: DataFile) -> None:
                     shutil.copyfileobj(source, out)
     except zipfile.BadZipFile as error:
         raise MachineError(f"{file.url} is no zip archive: {error}") from error
+
+
+def _check_size(entries: Sequence[zipfile.ZipInfo], contents: Path, file: DataFile) -> None:
+    """Refuse an archive that would fill the disk; no entry unpacks to more than it says."""
+    num_bytes, free = sum(entry.file_size for entry in entries), shutil.disk_usage(contents).free
+    if num_bytes > _MOST_BYTES or len(entries) > _MOST_FILES:
+        raise MachineError(
+            f"{file.url} would unpack to {len(entries):,} files of {num_bytes:,} bytes, more than "
+            f"the {_MOST_FILES:,} files or {_MOST_BYTES:,} bytes that are unpacked; nothing of it "
+            "is kept. If it is what it should be, unpack it by hand"
+        )
+    if num_bytes > free:
+        raise MachineError(
+            f"{file.url} unpacks to {num_bytes:,} bytes, and {contents.parent} has {free:,} free: "
+            "free space there, or name another folder with LONGHAUL_DATA"
+        )

@@ -41,7 +41,7 @@ from longhaul_trainer.models.chat_template import chat_template_text
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
 from longhaul_trainer.models.vision import reads_pictures, require_processor
 from longhaul_trainer.programs.of_run import grader_of, program_of, upstreams_of
-from longhaul_trainer.resources.model_size import model_size
+from longhaul_trainer.resources.model_size import model_size, size_or_none
 from longhaul_trainer.reward_shaping import load_reward_shaping
 from longhaul_trainer.runners.token import token_of
 from longhaul_trainer.training.estimators import own_estimator
@@ -58,6 +58,7 @@ def problems_of(
     *,
     trains: bool = True,
     deeply: bool = False,
+    here: bool = True,
     sure_of: SureOf = lambda *_: True,
 ) -> list[str]:
     """What is named and is not there, or cannot be used; one line each.
@@ -66,6 +67,8 @@ def problems_of(
         config: The run.
         trains: Whether it is trained, and not its model evaluated alone.
         deeply: List the environment's tasks too, which may take a reset for each.
+        here: Whether it is to run on this machine: elsewhere the models' files may be, if their
+            shapes are known.
         sure_of: What is not sure is not looked up.
     """
     problems: list[str] = []
@@ -79,16 +82,17 @@ def problems_of(
     if is_playable and deeply and sure_of("validation", "sampling", "tasks"):
         problems += _problems(lambda: task_stream(config))  # both panels too
     if sure_of("model"):
-        of_model = _problems(lambda: require_model(config.model.path, setting="model.path"))
+        missing = _problems(lambda: require_model(config.model.path, setting="model.path"))
+        of_model = [] if not here and size_or_none(config.model.path) else missing
         problems += of_model
-        problems += [] if of_model else _problems(lambda: require_target_modules(config))
+        problems += [] if missing else _problems(lambda: require_target_modules(config))
         if not of_model and sure_of("rollout"):
             problems += _problems(lambda: require_context(config))
         problems += _problems(lambda: require_picture_reading(config, trains=trains))
-        if not of_model and is_playable and sure_of("prompt", "memory", "actions", "environments"):
+        if not missing and is_playable and sure_of("prompt", "memory", "actions", "environments"):
             problems += _problems(lambda: require_chat_template(config))
     critic = config.critic.path
-    if critic is not None and sure_of("critic"):
+    if critic is not None and sure_of("critic") and (here or size_or_none(critic) is None):
         problems += _problems(lambda: require_model(critic, setting="critic.path"))
     shaping = config.algorithm.reward_shaping
     if shaping is not None and sure_of("algorithm"):
@@ -218,7 +222,8 @@ def require_context(config: RunConfig) -> None:
     Raises:
         ConfigError: With both lengths.
     """
-    rollout, context = config.rollout, model_size(config.model.path).context_tokens
+    rollout, size = config.rollout, size_or_none(config.model.path)
+    context = None if size is None else size.context_tokens
     longest_call = rollout.max_prompt_tokens + rollout.max_reply_tokens
     if context is not None and longest_call > context:
         raise ConfigError(

@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 import longhaul_trainer
+from longhaul_core.redaction import redacted_command
 
 RECORDED_PACKAGES = (
     "longhaul-core",
@@ -105,12 +106,12 @@ def collect_provenance(*, model_sha256: str | None, command: Sequence[str]) -> P
 
     Args:
         model_sha256: Hash of the starting weights, which the caller has at hand.
-        command: How the program was called.
+        command: How the program was called; secrets in it are left out.
     """
     root = _checkout()
     return Provenance(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=tuple(command),
+        command=redacted_command(command),
         working_directory=str(Path.cwd()),
         python=sys.version.split()[0],
         git=None if root is None else git_state(root),

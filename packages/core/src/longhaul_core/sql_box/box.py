@@ -20,11 +20,11 @@ from sqlalchemy.engine import URL
 
 import longhaul_core
 from longhaul_core.errors import QueryError, StoreError
+from longhaul_core.redaction import redacted
 from longhaul_core.sql_box.limits import KILL_SECONDS, START_SECONDS, Fence, QueryLimits
 from longhaul_core.sql_box.mistakes import did_you_mean, line_and_column, pointed_at
 from longhaul_core.sql_box.relations import column_names, relation_names
 from longhaul_core.store.addresses import describe_store, store_url
-from longhaul_core.store.redaction import redacted
 from longhaul_core.store.session import read_only_address, read_only_engine
 
 __all__ = ["Cell", "QueryResult", "run_query"]

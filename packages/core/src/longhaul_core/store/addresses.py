@@ -11,13 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.redaction import redacted
+from longhaul_core.redaction import redacted
 
-__all__ = ["LOCK_WAIT_SECONDS", "describe_store", "is_temporary", "store_errors", "store_url"]
+__all__ = [
+    "LOCK_WAIT_SECONDS",
+    "describe_store",
+    "is_temporary",
+    "lost_log",
+    "store_errors",
+    "store_url",
+]
 
 LOCK_WAIT_SECONDS = 30
 """How long a transaction waits for another program's before it gives up."""
@@ -86,6 +93,11 @@ def store_errors(where: str) -> Generator[None]:
     except DBAPIError as error:
         reason = redacted(str(error.orig).strip())
         raise StoreError(f"{where}: {reason}: {_advice(reason, where)}") from error
+    except (StatementError, UnicodeDecodeError) as error:  # a value that is none of its column's
+        raise StoreError(
+            f"{where}: {redacted(str(error).strip())}: a value is not of its column's kind; the "
+            f"file is damaged{lost_log(where)}, or was not written by this program: restore a copy"
+        ) from error
     except NoConnectionFree as error:  # SQLAlchemy's own, before a database was asked
         raise StoreError(
             f"{where}: all connections of this program were busy for as long as one waits for "
@@ -125,7 +137,9 @@ def _advice(reason: str, where: str) -> str:
         "no space left": "free space on the disk, or name a store on another one",
         "disk i/o": "check the disk; SQLite's write-ahead mode does not work on network disks",
         "not a database": "it is some other file; name another path",
-        "malformed": "the file is damaged; restore a copy, or try SQLite's `.recover`",
+        "malformed": f"the file is damaged{lost_log(where)}; else restore a copy, or try SQLite's "
+        "`.recover`",
+        "not decode": "the file is damaged: a text in it is none; restore a copy",
         "connection": _SERVER_ADVICE,
         "authentication": _SERVER_ADVICE,
         "does not exist": _SERVER_ADVICE,
@@ -134,6 +148,24 @@ def _advice(reason: str, where: str) -> str:
     return next(
         (advice for sign, advice in known.items() if sign in lowered),
         "the store refused; nothing of this transaction was written",
+    )
+
+
+def lost_log(where: str) -> str:
+    """What to ask whoever copied a SQLite file alone, in words that go on from a reason.
+
+    Args:
+        where: The store's address, see `describe_store`.
+
+    Returns:
+        Nothing where the log holds something, or there is no such file.
+    """
+    log = Path(f"{where}-wal")  # opening a copy makes an empty one
+    if not Path(where).is_file() or (log.exists() and log.stat().st_size > 0):
+        return ""
+    return (
+        f", or was copied without {where}-wal, which holds what was written last: copy both, or "
+        "copy the store by `trainer runs backup`"
     )
 
 

@@ -3,18 +3,20 @@
 All are taken while runs go on: they read one state of the database, and hold up no writer.
 
 The one decision to know: an archive is a store. Whatever opens a store opens it, of whichever
-database the run came from, and a later program upgrades its schema as it does any other's.
+database the run came from, and a later program upgrades its schema as it does any other's. One
+table more has a hash of each run's rows, so that what a disk or a copy changed is not restored.
 """
 
 import fcntl
+import hashlib
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import Connection, Engine, Select, Table, func, select, text, update
+from sqlalchemy import Connection, Engine, Select, Table, func, inspect, select, text, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import describe_store, store_errors
@@ -23,20 +25,23 @@ from longhaul_core.store.models import SCHEMA_VERSION, Base
 from longhaul_core.store.session import (
     VERSION_TABLE,
     autocommit,
+    connect_read_only,
     open_store,
-    read_only_address,
     read_only_engine,
     write_transaction,
 )
-from longhaul_core.store.writer import as_writer
+from longhaul_core.store.writer import CONTENT_TABLE, as_writer
 from longhaul_core.store.writing.statements import insert
 
-__all__ = ["archive_run", "back_up", "copy_run", "opened_archive"]
+__all__ = ["archive_run", "back_up", "copy_run", "opened_archive", "verify_archive"]
 
 _EPISODES_PER_BATCH = 50
 _NOT_OF_A_RUN = frozenset({"search_progress"})
 _SHARED = ("tasks", "tool_lists", "media", "panel_tasks")
 """Tables whose rows several runs may use; one that is there stays as it is."""
+_ADDED_LATER = frozenset({"labels", "audits", "audit_findings", "commits", "changes"})
+"""Tables that people add to, in an archive too, and those that say so."""
+_ROWS_AT_ONCE = 1_000
 _UNFINISHED = "its copy was cut short: delete the run here, and copy it again"
 
 
@@ -57,6 +62,14 @@ def back_up(engine: Engine, target: Path) -> None:
         )
     with _new_file(target) as partial, autocommit(engine) as connection:
         connection.execute(text("VACUUM INTO :target"), {"target": str(partial)})
+        copy = read_only_engine(partial)
+        try:
+            with _snapshot(copy) as reading:
+                run_ids = reading.scalars(select(Base.metadata.tables["runs"].c.id)).all()
+                hashes = {run_id: _content_hash(reading, run_id) for run_id in run_ids}
+        finally:
+            copy.dispose()
+        _write_hashes(partial, hashes)
 
 
 def archive_run(engine: Engine, *, run_id: str, target: Path) -> None:
@@ -74,12 +87,10 @@ def archive_run(engine: Engine, *, run_id: str, target: Path) -> None:
     with _new_file(target) as partial:
         archive = open_store(partial)
         try:
-            _copy_run(engine, archive, run_id=run_id, keep_part=True)
-            with autocommit(archive) as connection:  # the file alone shall hold it all
-                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-                connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
+            content_hash = _copy_run(engine, archive, run_id=run_id, keep_part=True)
         finally:
             archive.dispose()
+        _write_hashes(partial, {run_id: content_hash})
 
 
 @contextmanager
@@ -96,7 +107,8 @@ def opened_archive(file: Path) -> Generator[Engine]:
     """
     engine = read_only_engine(file, older=True)
     try:
-        with engine.connect() as connection:
+        with store_errors(describe_store(engine.url)), engine.connect() as connection:
+            _require_tables(connection, file)
             version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
         if version == SCHEMA_VERSION:
             yield engine
@@ -106,7 +118,7 @@ def opened_archive(file: Path) -> Generator[Engine]:
     with TemporaryDirectory(prefix="longhaul-archive-") as folder:
         copy = Path(folder) / file.name
         with (
-            closing(sqlite3.connect(read_only_address(file), uri=True)) as old,
+            closing(connect_read_only(file)) as old,
             closing(sqlite3.connect(copy)) as new,
         ):
             old.backup(new)
@@ -115,6 +127,45 @@ def opened_archive(file: Path) -> Generator[Engine]:
             yield engine
         finally:
             engine.dispose()
+
+
+def _require_tables(connection: Connection, file: Path) -> None:
+    """Refuse a file in which a table's name is that of a view, which may have no end.
+
+    Raises:
+        StoreError: There is one, or a table that a module makes up.
+    """
+    found = connection.execute(text("SELECT name, type, sql FROM sqlite_master")).all()
+    for name, kind, sql in found:
+        if name in Base.metadata.tables and (
+            kind != "table" or str(sql).upper().startswith("CREATE VIRTUAL")
+        ):
+            raise StoreError(
+                f"{file} was not written by this program: its {name!r} is a {kind} of another "
+                f"kind than a store's table: {sql!s:.80}"
+            )
+
+
+def verify_archive(engine: Engine) -> dict[str, bool | None]:
+    """Whether the rows of each run are those that were written, by the run's id, newest first.
+
+    Args:
+        engine: As `opened_archive` gives it.
+
+    Returns:
+        None for a run without a hash, or with one of an older schema.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    run = Base.metadata.tables["runs"]
+    with _snapshot(engine) as reading:
+        run_ids = reading.scalars(select(run.c.id).order_by(run.c.started_at.desc())).all()
+        written = _written_hashes(reading)
+        return {
+            each: _content_hash(reading, each) == written[each] if each in written else None
+            for each in run_ids
+        }
 
 
 def copy_run(source: Engine, target: Engine, *, run_id: str) -> None:
@@ -131,35 +182,37 @@ def copy_run(source: Engine, target: Engine, *, run_id: str) -> None:
 
     Raises:
         LookupError: There is no such run in `source`.
-        StoreError: It is in `target` already, or a store refused.
+        StoreError: It is in `target` already, a store refused, or `source` is an archive whose rows
+            are not those that were written.
     """
     _copy_run(source, target, run_id=run_id, keep_part=False)
 
 
-def _copy_run(source: Engine, target: Engine, *, run_id: str, keep_part: bool) -> None:
-    tables = [each for each in Base.metadata.sorted_tables if each.name not in _NOT_OF_A_RUN]
+def _copy_run(source: Engine, target: Engine, *, run_id: str, keep_part: bool) -> str:
+    """Returns the hash of what was copied."""
+    content = _Content()
     with _snapshot(source) as reading:
         run = Base.metadata.tables["runs"]
         of_run = select(run.c.status, run.c.message).where(run.c.id == run_id)
         state = reading.execute(of_run).mappings().one_or_none()
         if state is None:
             raise LookupError(f"there is no run {run_id!r} in {describe_store(source.url)}")
-        episodes = Base.metadata.tables["episodes"]
-        ids = reading.scalars(
-            select(episodes.c.id)
-            .where(episodes.c.run_id == run_id)
-            .order_by(episodes.c.training_step, episodes.c.id)
-        ).all()
+        ids = _episode_ids(reading, run_id)
         this = update(run).where(run.c.id == run_id)
         with _writing(target, alone=keep_part) as writing:
             if writing.scalar(select(run.c.id).where(run.c.id == run_id)) is not None:
                 raise StoreError(f"run {run_id!r} is in {describe_store(target.url)} already")
-            for table in tables:
-                if table.name not in {"episodes", "media", "tool_lists"} and not _of_episode(table):
-                    _copy(reading, writing, table, _of_run(table, run_id))
+            for table in _TABLES_OF_A_RUN:
+                _copy(reading, writing, table, _of_run(table, run_id), content)
             writing.execute(this.values(status="failed", message=_UNFINISHED))
         try:
-            _copy_episodes(reading, target, ids, run_id=run_id, alone=keep_part)
+            _copy_episodes(reading, target, ids, content, run_id=run_id, alone=keep_part)
+            written = {} if keep_part else _written_hashes(reading)
+            if written.get(run_id, content.sha256) != content.sha256:
+                raise StoreError(
+                    f"run {run_id!r} in {describe_store(source.url)} is not what was written "
+                    "there: the file is damaged, or somebody wrote into it; restore another copy"
+                )
             with _writing(target, alone=keep_part) as writing:
                 writing.execute(this.values(**state))
         except BaseException:
@@ -167,21 +220,22 @@ def _copy_run(source: Engine, target: Engine, *, run_id: str, keep_part: bool) -
                 with suppress(LookupError, StoreError):
                     delete_run(target, run_id=run_id, force=True)
             raise
+    return content.sha256
 
 
 def _copy_episodes(
-    reading: Connection, target: Engine, ids: Sequence[str], *, run_id: str, alone: bool
+    reading: Connection,
+    target: Engine,
+    ids: Sequence[str],
+    content: "_Content",
+    *,
+    run_id: str,
+    alone: bool,
 ) -> None:
-    tables = [
-        each
-        for each in Base.metadata.sorted_tables
-        if each.name in {"episodes", "media", "tool_lists"} or _of_episode(each)
-    ]
-    for start in range(0, len(ids), _EPISODES_PER_BATCH):
-        some = ids[start : start + _EPISODES_PER_BATCH]
+    for some in _batches(ids):
         with _writing(target, alone=alone) as writing:
-            for table in tables:
-                _copy(reading, writing, table, _of_episodes(table, some))
+            for table in _TABLES_OF_EPISODES:
+                _copy(reading, writing, table, _of_episodes(table, some), content)
     num_copied = _count(target, run_id)
     if num_copied != len(ids):
         raise StoreError(
@@ -200,6 +254,18 @@ def _writing(target: Engine, *, alone: bool) -> Generator[Connection]:
 
 def _of_episode(table: Table) -> bool:
     return "episode_id" in table.c and "run_id" not in table.c
+
+
+_TABLES_OF_EPISODES = [
+    each
+    for each in Base.metadata.sorted_tables
+    if each.name in {"episodes", "media", "tool_lists"} or _of_episode(each)
+]
+_TABLES_OF_A_RUN = [
+    each
+    for each in Base.metadata.sorted_tables
+    if each not in _TABLES_OF_EPISODES and each.name not in _NOT_OF_A_RUN
+]
 
 
 def _of_run(table: Table, run_id: str) -> Select[*tuple[object, ...]]:
@@ -240,17 +306,110 @@ def _of_episodes(table: Table, episode_ids: Sequence[str]) -> Select[*tuple[obje
 
 
 def _copy(
-    reading: Connection, writing: Connection, table: Table, rows: Select[*tuple[object, ...]]
+    reading: Connection,
+    writing: Connection,
+    table: Table,
+    rows: Select[*tuple[object, ...]],
+    content: "_Content",
 ) -> None:
-    new = [dict(row) for row in reading.execute(rows).mappings()]
-    if table.name in {"observations", "calls"}:
-        for row in new:  # the other store numbers them itself
-            del row["id"]
-    if new:
-        statement = insert(writing, table)
-        if table.name in _SHARED:
-            statement = statement.on_conflict_do_nothing()
-        writing.execute(statement, new)
+    statement = insert(writing, table)
+    if table.name in _SHARED:
+        statement = statement.on_conflict_do_nothing()
+    for some in _read(reading, table, rows):
+        content.add(table, some)
+        writing.execute(statement, some)
+
+
+def _read(
+    reading: Connection, table: Table, rows: Select[*tuple[object, ...]]
+) -> Generator[list[dict[str, object]]]:
+    """Rows of a table, some at a time, without the numbers that each store gives them itself."""
+    numbered = table.name in {"observations", "calls"}
+    result = reading.execute(rows, execution_options={"yield_per": _ROWS_AT_ONCE})
+    for some in result.mappings().partitions():
+        yield [
+            {name: value for name, value in row.items() if not (numbered and name == "id")}
+            for row in some
+        ]
+
+
+class _Content:
+    """A hash of rows, whatever their order."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+        self._shared: set[bytes] = set()
+        """Of rows that several batches of episodes may use."""
+
+    def add(self, table: Table, rows: Sequence[Mapping[str, object]]) -> None:
+        """Count some rows of a table in."""
+        if table.name in _ADDED_LATER:
+            return
+        for row in rows:
+            values = [
+                (name, hashlib.sha256(value).digest() if isinstance(value, bytes) else value)
+                for name, value in sorted(row.items())
+            ]
+            digest = hashlib.sha256(repr((table.name, values)).encode()).digest()
+            if table.name in _SHARED:
+                if digest in self._shared:
+                    continue
+                self._shared.add(digest)
+            self._sum += int.from_bytes(digest, "big")
+
+    @property
+    def sha256(self) -> str:
+        """The sum of the rows' own hashes, 64 hexadecimal digits."""
+        return f"{self._sum % 2**256:064x}"
+
+
+def _content_hash(reading: Connection, run_id: str) -> str:
+    """The hash of a run's rows, as `_copy_run` returns it."""
+    content = _Content()
+    for table in _TABLES_OF_A_RUN:
+        for some in _read(reading, table, _of_run(table, run_id)):
+            content.add(table, some)
+    for ids in _batches(_episode_ids(reading, run_id)):
+        for table in _TABLES_OF_EPISODES:
+            for some in _read(reading, table, _of_episodes(table, ids)):
+                content.add(table, some)
+    return content.sha256
+
+
+def _episode_ids(reading: Connection, run_id: str) -> Sequence[str]:
+    episodes = Base.metadata.tables["episodes"]
+    of_run = select(episodes.c.id).where(episodes.c.run_id == run_id)
+    return reading.scalars(of_run.order_by(episodes.c.training_step, episodes.c.id)).all()
+
+
+def _batches(ids: Sequence[str]) -> Generator[Sequence[str]]:
+    for start in range(0, len(ids), _EPISODES_PER_BATCH):
+        yield ids[start : start + _EPISODES_PER_BATCH]
+
+
+def _write_hashes(file: Path, hashes: Mapping[str, str]) -> None:
+    """Put the hashes of the runs into a copy, and all of it into the file alone."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"DROP TABLE IF EXISTS {CONTENT_TABLE}")
+        connection.execute(
+            f"CREATE TABLE {CONTENT_TABLE} (run_id TEXT PRIMARY KEY, schema TEXT, sha256 TEXT)"
+        )
+        connection.executemany(
+            f"INSERT INTO {CONTENT_TABLE} VALUES (?, ?, ?)",
+            [(run_id, SCHEMA_VERSION, sha256) for run_id, sha256 in hashes.items()],
+        )
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def _written_hashes(reading: Connection) -> dict[str, str]:
+    """What `_write_hashes` wrote, but for an older schema's, whose columns were others."""
+    if not inspect(reading).has_table(CONTENT_TABLE):
+        return {}
+    of_schema = text(f"SELECT run_id, sha256 FROM {CONTENT_TABLE} WHERE schema = :schema")
+    rows = reading.execute(of_schema, {"schema": SCHEMA_VERSION}).all()
+    return {str(run_id): str(sha256) for run_id, sha256 in rows}
 
 
 def _count(engine: Engine, run_id: str) -> int:

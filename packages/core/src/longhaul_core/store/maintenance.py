@@ -57,6 +57,7 @@ _EPISODES_PER_BATCH = 100
 _ROWS_PER_BATCH = 5_000
 _PICTURES_PER_BATCH = 200
 """A batch of any takes a fraction of a second: a writer waits for no more."""
+_HALF_DELETED = "its deletion was cut short: delete it again"
 _TURN_SECONDS = 0.12
 """Between two batches on SQLite: longer than its tenth of a second between two looks at a lock."""
 
@@ -191,6 +192,7 @@ def drop_tokens(engine: Engine, *, run_id: str, force: bool = False) -> int:
 def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     """Delete a run and everything that hangs on it, the run itself last.
 
+    What the death of the process leaves says `failed`, with a message: delete it again.
     Pictures, lists of tools and tasks that no run uses any more stay until `collect_garbage`.
 
     Args:
@@ -207,6 +209,11 @@ def delete_run(engine: Engine, *, run_id: str, force: bool = False) -> None:
     while there_are_more:
         with short_transaction(engine) as connection:
             _require_ended(connection, run_id, force=force)
+            connection.execute(
+                update(RunRow)
+                .where(RunRow.id == run_id)
+                .values(status="failed", message=_HALF_DELETED)
+            )
             some = connection.scalars(of_run.limit(_EPISODES_PER_BATCH)).all()
             forget_text(connection, some)
             connection.execute(delete(EpisodeRow).where(EpisodeRow.id.in_(some)))

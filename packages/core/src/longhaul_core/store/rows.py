@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import get_args
 
 from longhaul_core.errors import StoreError
+from longhaul_core.redaction import redacted
 from longhaul_core.store.message_text import MessageCutter, message_runs
 from longhaul_core.store.packing import (
     content_hash,
@@ -28,7 +29,6 @@ from longhaul_core.store.records import (
     LossInput,
     LossInputs,
 )
-from longhaul_core.store.redaction import redacted
 from longhaul_core.store.token_stream import Stream, TokenWriter
 from longhaul_core.types import (
     Call,

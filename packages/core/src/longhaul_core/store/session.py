@@ -27,6 +27,7 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import (
     LOCK_WAIT_SECONDS,
     describe_store,
+    lost_log,
     store_errors,
     store_url,
 )
@@ -35,6 +36,8 @@ from longhaul_core.store.models import SCHEMA_VERSION, Base
 __all__ = [
     "autocommit",
     "check_store",
+    "checkpoint",
+    "connect_read_only",
     "open_store",
     "read_only_address",
     "read_only_engine",
@@ -50,6 +53,10 @@ DEVELOPMENT_VERSIONS = frozenset(f"{number:04}" for number in range(1, 10))
 _MOST_CONNECTIONS = 15
 """Of an engine, all of them kept: for one that is opened for a request PostgreSQL begins a process,
 and SQLite reads its whole schema."""
+
+WITHOUT_LOCKS = "vfs=unix-none"
+"""In SQLite's address of a store whose log is read although no index of it can be made beside it:
+alone, without locks, a connection keeps the index in its memory."""
 
 _MIGRATION_LOCK = 0x10D6_4A01  # any number, the same in every process
 
@@ -88,8 +95,9 @@ def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
                 version = _schema_version(connection, where)
             if version != SCHEMA_VERSION:
                 if version is None and not create:
-                    raise StoreError(f"{where} holds no store yet")
+                    raise StoreError(f"{where} holds no store yet{lost_log(where)}")
                 _upgrade(engine, where)
+                checkpoint(engine)
     except BaseException:
         engine.dispose()
         raise
@@ -116,7 +124,7 @@ def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
             raise StoreError(f"there is no store at {where}: start a run, or name another one")
         engine = create_engine(
             url,
-            creator=lambda: _connect_read_only(path),
+            creator=lambda: connect_read_only(path),
             poolclass=QueuePool,
             pool_size=_MOST_CONNECTIONS,
             max_overflow=0,
@@ -130,7 +138,9 @@ def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
         with store_errors(where), engine.connect() as connection:
             version = _schema_version(connection, where)
         if version is None:
-            raise StoreError(f"{where} holds no store yet: start a run, or name another one")
+            raise StoreError(
+                f"{where} holds no store yet: start a run, or name another one{lost_log(where)}"
+            )
         if version != SCHEMA_VERSION:
             _refuse_newer(version, where)
             if not older:
@@ -208,6 +218,36 @@ def autocommit(engine: Engine) -> Generator[Connection]:
         yield connection
 
 
+def checkpoint(engine: Engine, *, empty: bool = False) -> bool:
+    """Bring what was committed from SQLite's write-ahead log into the file, and wait for nobody.
+
+    A reader that sees an older state keeps the newer part in the log. The file alone is then of no
+    one state: who copies it needs the log too.
+
+    Args:
+        engine: Of a store that may be written.
+        empty: Also empty the log, if nobody reads from it now.
+
+    Returns:
+        Whether the file alone held everything; always on PostgreSQL.
+
+    Raises:
+        StoreError: The database refused.
+    """
+    if engine.dialect.name != "sqlite":
+        return True
+    with autocommit(engine) as connection:
+        waited = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+        connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+        try:
+            mode = "TRUNCATE" if empty else "PASSIVE"
+            row = connection.exec_driver_sql(f"PRAGMA wal_checkpoint({mode})").one()
+        finally:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {waited}")
+    _held, num_pages, num_brought = row
+    return num_pages == num_brought
+
+
 @contextmanager
 def _immediate(engine: Engine) -> Generator[Connection]:
     with engine.connect().execution_options(longhaul_write=True) as connection, connection.begin():
@@ -277,17 +317,33 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def read_only_address(path: Path) -> str:
-    """SQLite's address of a file that is to be read and not written."""
+    """SQLite's address of a file that is to be read and not written.
+
+    One with `WITHOUT_LOCKS` in it is read after `PRAGMA locking_mode = EXCLUSIVE`.
+    """
     address = f"file:{quote(str(path))}?mode=ro"
-    if not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
-        address += "&immutable=1"  # a write-ahead file cannot be made beside it, nor is one needed
+    if os.access(path.parent, os.W_OK):
+        return address
+    if not Path(f"{path}-wal").exists():
+        return f"{address}&immutable=1"  # a log cannot be made beside it, nor is one needed
+    if not Path(f"{path}-shm").exists():  # nor can the log's index, which every writer has made
+        return f"{address}&{WITHOUT_LOCKS}"
     return address
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(
-        read_only_address(path), uri=True, timeout=LOCK_WAIT_SECONDS, check_same_thread=False
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """A connection that reads a SQLite store, and writes nothing, not beside it either.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    address = read_only_address(path)
+    connection = sqlite3.connect(
+        address, uri=True, timeout=LOCK_WAIT_SECONDS, check_same_thread=False
     )
+    if WITHOUT_LOCKS in address:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return connection
 
 
 def _probe_write(connection: Connection) -> None:

@@ -10,6 +10,8 @@ The database decides what is new, so a retry, a second writer and a pruned store
 the same case.
 """
 
+import logging
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.engine import URL
 
 from longhaul_core.errors import StoreError
+from longhaul_core.store.addresses import LOCK_WAIT_SECONDS, describe_store
 from longhaul_core.store.records import (
     Audit,
     CriticLossInputs,
@@ -39,17 +42,29 @@ from longhaul_core.store.records import (
     RunStarted,
     TokenPieces,
 )
-from longhaul_core.store.session import autocommit, open_store, write_transaction
+from longhaul_core.store.session import autocommit, checkpoint, open_store, write_transaction
 from longhaul_core.store.writing import episodes, measurements, runs
 from longhaul_core.store.writing.changes import write_changes
 
 __all__ = ["StoreWriter", "as_writer"]
+
+logger = logging.getLogger(__name__)
 
 RecordT = TypeVar("RecordT", bound=Record)
 
 GARBAGE_LOCK = 0x10D6_4A02
 """PostgreSQL: writers hold it together; the collection of what is unused, and the text index while
 it looks for the newest row, alone."""
+
+CONTENT_TABLE = "longhaul_content"
+"""Of an archive or a backup: a hash of each run's rows, until a run goes on in it."""
+
+_CHECKPOINTED = (RunStarted, Metrics, Heartbeat, RunEnded)
+"""Records after which the file alone shall hold what was written: a run's begin, each of its
+training steps, its signs of life and its end."""
+
+_PAUSE_SECONDS = 0.1
+"""Between two looks whether the readers have ended."""
 
 
 class StoreWriter:
@@ -87,6 +102,8 @@ class StoreWriter:
             runs.lock_lineages(connection, run_ids, to_change={each.run_id for each in starting})
             for started in starting:
                 runs.start_run(connection, started)
+            if starting:
+                connection.execute(text(f"DROP TABLE IF EXISTS {CONTENT_TABLE}"))
             lineages = runs.read_lineages(connection, run_ids)
             new_episodes = episodes.write_episodes(connection, _of(EpisodeRecord, batch), lineages)
             episodes.write_decisions(connection, _of(GroupDecision, batch), lineages)
@@ -106,6 +123,19 @@ class StoreWriter:
             for ended in _of(RunEnded, batch):
                 runs.end_run(connection, ended)
             write_changes(connection, batch, new_episodes=new_episodes)
+        if any(isinstance(each, _CHECKPOINTED) for each in batch):
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Let a copy of a SQLite file alone have what was written, if no reader is in the way.
+
+        The records are in the store already: what this cannot do is no error of theirs, and the
+        next sign of life tries again.
+        """
+        try:
+            checkpoint(self._engine)
+        except StoreError as error:
+            logger.warning("the store's log stays as it is, trying again later: %s", error)
 
     def flush(self) -> None:
         """Return once everything written would survive the loss of power.
@@ -127,27 +157,53 @@ class StoreWriter:
                 finally:
                     connection.exec_driver_sql("PRAGMA synchronous = NORMAL")
 
-    def close(self) -> None:
-        """Leave a SQLite file tidy, and release the connections. Safe to call twice."""
+    def close(self, *, patience_seconds: float = LOCK_WAIT_SECONDS) -> None:
+        """Leave a SQLite file whole, and release the connections. Safe to call twice.
+
+        Args:
+            patience_seconds: How long to wait for readers whose transactions keep what was written
+                in the log.
+        """
         if not self._closed:
             self._closed = True
             if self._engine.dialect.name == "sqlite":
                 with suppress(StoreError):  # a store that is held goes without
-                    self._tidy()
+                    self._count_rows()
+                self._bring_in(patience_seconds)
         self._engine.dispose()
 
-    def _tidy(self) -> None:
-        """Count what SQLite chooses its indexes by, and bring everything into the file itself.
+    def _count_rows(self) -> None:
+        """Count what SQLite chooses its indexes by.
 
         Not `PRAGMA optimize`: it takes the tables that this connection has asked about, and others
-        ask about others. SQLite empties its write-ahead log when the last connection closes, and
-        that may be a reader's, which cannot.
+        ask about others.
         """
         with autocommit(self._engine) as connection:
             connection.exec_driver_sql("PRAGMA busy_timeout = 0")
             connection.exec_driver_sql("PRAGMA analysis_limit = 1000")  # rows of each index
             connection.exec_driver_sql("ANALYZE")
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")  # or as far as it can
+
+    def _bring_in(self, patience_seconds: float) -> None:
+        """Bring everything into the file itself.
+
+        SQLite empties its write-ahead log when the last connection closes, and that may be a
+        reader's, which cannot.
+        """
+        where = describe_store(self._engine.url)
+        give_up = time.monotonic() + patience_seconds
+        try:
+            while not checkpoint(self._engine, empty=True):
+                if time.monotonic() > give_up:
+                    logger.warning(
+                        "%s: a reader keeps what was written last in %s-wal: copy both, or copy "
+                        "the store by `trainer runs backup`",
+                        where,
+                        where,
+                    )
+                    return
+                time.sleep(_PAUSE_SECONDS)
+        except StoreError as error:
+            logger.warning("what was written last stays in %s-wal: %s", where, error)
 
     def __enter__(self) -> Self:
         return self

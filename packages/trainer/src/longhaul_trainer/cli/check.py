@@ -18,7 +18,7 @@ from longhaul_trainer.cli.arguments import Further, console_of
 from longhaul_trainer.cli.train import describe
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.load import problem_list
-from longhaul_trainer.description_check import problems_of
+from longhaul_trainer.description_check import problems_of, require_model
 from longhaul_trainer.horizons import horizon_schedule
 from longhaul_trainer.resources import needs_here
 from longhaul_trainer.resources.words import needs_in_words
@@ -36,7 +36,11 @@ def check(
     description = describe(file, further)
     problems = list(description.problems)
     if description.config is not None:
-        problems += problems_of(description.config, deeply=True, sure_of=description.sure_of)
+        # An environment of one's own may take a minute to be made and to list its tasks.
+        with console_of("stderr").status(f"checking {file}"):
+            problems += problems_of(
+                description.config, deeply=True, here=False, sure_of=description.sure_of
+            )
     if problems:
         raise ConfigError(problem_list(description.source, problems))
     config = description.run()
@@ -50,7 +54,7 @@ def check(
         table.add_row(f"[dim]{name}[/]", value)
     console.print(f"[green]{file} describes a run[/]", highlight=False)
     console.print(table)
-    for line in advice(config):
+    for line in [*missing_models(config), *advice(config)]:
         console.print(f"[yellow]note:[/] {line}", highlight=False)
 
 
@@ -128,6 +132,23 @@ def algorithm_in_words(config: RunConfig) -> str:
         start = config.critic.path or config.model.path
         return f"{name} by {config.algorithm.gae_level}, with a critic from {start}{alone}"
     return name
+
+
+def missing_models(config: RunConfig) -> list[str]:
+    """Models whose files are not here, and whose shapes are known all the same, in a line each."""
+    lines: list[str] = []
+    named = {"model.path": config.model.path, "critic.path": config.critic.path}
+    for setting, path in named.items():
+        try:
+            if path is not None:
+                require_model(path, setting=setting)
+        except ConfigError:
+            lines.append(
+                f"{setting} = {path!r} has no weights here: what the run takes is by the shape in "
+                "its config.json, or in that of the published model of this name; to train, "
+                "download the model there"
+            )
+    return lines
 
 
 def horizon_span(config: RunConfig) -> str:

@@ -70,7 +70,9 @@ def export(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write.", show_default="standard output"),
+        typer.Option(
+            "--output", "-o", help="The file to write, or `-`.", show_default="standard output"
+        ),
     ] = None,
 ) -> None:
     """Write a run's episodes in another program's format, e.g. for imitation (SFT)."""

@@ -121,6 +121,16 @@ def restore(
 
 
 @runs_app.command(epilog=EXIT_CODE_HELP)
+def verify(
+    file: Annotated[Path, typer.Argument(help="What `archive` or `backup` wrote.", exists=True)],
+) -> None:
+    """Say whether each run of a file is what was written there."""
+    from longhaul_trainer.cli.stored_runs import verify_file
+
+    verify_file(file)
+
+
+@runs_app.command(epilog=EXIT_CODE_HELP)
 def backup(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A file that is not there yet.")],

@@ -122,7 +122,7 @@ def export_run(
         total = count_episodes(session, where=asked)
     with _bar("export", total, of_bytes=False) as advance:
         pieces = export_episodes(reading, run_id=run_id, format=chosen, where=asked, report=advance)
-        if output is None:
+        if output is None or str(output) == "-":
             for piece in pieces:
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()

@@ -20,9 +20,16 @@ from rich.table import Table
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.run_names import pick_run
-from longhaul_core.store.copies import archive_run, back_up, copy_run, opened_archive
+from longhaul_core.store.addresses import describe_store, store_errors
+from longhaul_core.store.copies import (
+    archive_run,
+    back_up,
+    copy_run,
+    opened_archive,
+    verify_archive,
+)
 from longhaul_core.store.maintenance import (
     PruneRule,
     collect_garbage,
@@ -51,7 +58,7 @@ MOST_RUNS = 1_000_000
 def show_runs(store: str, *, status: str | None, limit: int, as_json: bool) -> None:
     """Print runs, newest first."""
     engine = read_only_engine(store)
-    with Session(engine) as session:
+    with store_errors(describe_store(engine.url)), Session(engine) as session:
         found = list_runs(session, status=status, limit=limit)
     engine.dispose()
     console = console_of("stdout")
@@ -69,7 +76,7 @@ def ask_to_stop(store: str, reference: str) -> None:
     engine = open_store(store, create=False)
     run_id = find_in_store(engine, reference, store)
     request_cancel(engine, run_id=run_id)
-    with Session(engine) as session:
+    with store_errors(describe_store(engine.url)), Session(engine) as session:
         kind = get_run(session, run_id=run_id).summary.kind
     engine.dispose()
     resume = "; `trainer resume` goes on from its last checkpoint" if kind == "train" else ""
@@ -113,6 +120,25 @@ def restore_one(store: str, reference: str, file: Path) -> None:
     _print(f"{run_id} is in {store}; `trainer runs index` makes its text findable")
 
 
+def verify_file(file: Path) -> None:
+    """Print of each run whether its rows are those that were written.
+
+    Raises:
+        StoreError: Those of one are not, or the file cannot be read.
+    """
+    with opened_archive(file) as archive:
+        found = verify_archive(archive)
+    words = {True: "as it was written", False: "not as it was written", None: "without a hash"}
+    for run_id, whole in found.items():
+        _print(f"{run_id}: {words[whole]}")
+    damaged = [run_id for run_id, whole in found.items() if whole is False]
+    if damaged:
+        raise StoreError(
+            f"{file} is damaged, or somebody wrote into it: of {len(found)} runs {len(damaged)} "
+            f"are not what was written: {', '.join(damaged)}; use another copy"
+        )
+
+
 def back_up_store(store: str, file: Path) -> None:
     """Copy a whole store into a file."""
     engine = open_store(store, create=False)
@@ -124,7 +150,7 @@ def back_up_store(store: str, file: Path) -> None:
 def show_sizes(store: str) -> None:
     """Print what each run takes of the store."""
     engine = read_only_engine(store)
-    with Session(engine) as session:
+    with store_errors(describe_store(engine.url)), Session(engine) as session:
         sizes, whole = run_sizes(session), storage_stats(session)
     engine.dispose()
     console = console_of("stdout")
@@ -197,9 +223,29 @@ def find_in_store(engine: Engine, reference: str, store: str) -> str:
     Raises:
         ConfigError: If there is no such run, or more than one.
     """
-    with Session(engine) as session:
+    with store_errors(describe_store(engine.url)), Session(engine) as session:
         newest_first = [run.run_id for run in list_runs(session, limit=MOST_RUNS)]
     return pick_run(reference, newest_first[::-1], place=store)
+
+
+def folder_in_store(store: str, reference: str) -> RunDirectory:
+    """The folder of the run that a person names, by the run's configuration in a store.
+
+    Raises:
+        ConfigError: There is no such run, or its folder is not on this machine.
+    """
+    engine = read_only_engine(store)
+    try:
+        run_id = find_in_store(engine, reference, store)
+        folder = folder_of(engine, run_id)
+    finally:
+        engine.dispose()
+    if folder is None:
+        raise ConfigError(
+            f"the folder of {run_id}, which {store} names, is not on this machine: a run goes on "
+            "where its checkpoints are; name the folder itself if it was moved"
+        )
+    return folder
 
 
 def folder_of(engine: Engine, run_id: str) -> RunDirectory | None:
@@ -207,7 +253,7 @@ def folder_of(engine: Engine, run_id: str) -> RunDirectory | None:
 
     Runs that were imported, that a person played or that a gateway served have none.
     """
-    with Session(engine) as session:
+    with store_errors(describe_store(engine.url)), Session(engine) as session:
         config = json.loads(get_run(session, run_id=run_id).config_json)
     if "runs_directory" not in config:
         return None

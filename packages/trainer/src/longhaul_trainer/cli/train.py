@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.redaction import redacted_command
 from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import (
     DEFAULT_RUN,
@@ -21,6 +22,7 @@ from longhaul_trainer.cli.arguments import (
     RunReference,
     RunsDirectory,
     SkipDoctor,
+    Store,
     console_of,
 )
 from longhaul_trainer.cli.exit_codes import ExitCode
@@ -136,11 +138,17 @@ def train(
 def resume(
     reference: RunReference,
     *,
+    store: Store = None,
     runs_directory: RunsDirectory = Path("runs"),
     skip_doctor: SkipDoctor = False,
 ) -> None:
     """Go on with a run that was cancelled or killed, from its last checkpoint."""
-    run = RunDirectory.find(reference, runs_directory=runs_directory)
+    if store is None or (Path(reference) / "config.toml").is_file():
+        run = RunDirectory.find(reference, runs_directory=runs_directory)
+    else:
+        from longhaul_trainer.cli.stored_runs import folder_in_store  # imports SQLAlchemy
+
+        run = folder_in_store(store, reference)
     with run.locked():
         config = run.load_config()
         check_machine(config, skip=skip_doctor)
@@ -219,7 +227,7 @@ def carry_out(
     console = console_of("stdout")
     console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
     with RunLog(run), FullDisksExplained(run, config):
-        logger.info("%s: %s", run.run_id, shlex.join(sys.argv))
+        logger.info("%s: %s", run.run_id, shlex.join(redacted_command(sys.argv)))
         provenance = collect_provenance(
             model_sha256=None if hosted else hash_model(prepare_model(config.model.path)),
             command=sys.argv,

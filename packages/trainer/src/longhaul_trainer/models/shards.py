@@ -6,6 +6,7 @@ adapter's factors alone. Here they are put together, on the CPU and without a pr
 """
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +32,7 @@ def write_model(actor: Path, folder: Path, *, start: Path) -> None:
 
     Raises:
         OSError: If a file is missing or cannot be written.
-        ValueError: If the weights are not those of the model in `start`.
+        ValueError: If the weights are not those of the model in `start`, or a file holds more.
     """
     kind = json.loads((start / "config.json").read_bytes())["architectures"][0]
     model = getattr(transformers, kind).from_pretrained(start, dtype=torch.float32)
@@ -43,7 +44,12 @@ def write_model(actor: Path, folder: Path, *, start: Path) -> None:
 
 
 def whole_weights(actor: Path) -> Weights:
-    """Name and value of everything that the ranks wrote; mapped from the files, not read."""
+    """Name and value of everything that the ranks wrote; mapped from the files, not read.
+
+    Raises:
+        OSError: If a file is missing.
+        ValueError: If one holds more than weights, which loading it would carry out.
+    """
     num_ranks = int(json.loads((actor / "fsdp_config.json").read_bytes())["world_size"])
     first = _of_rank(actor, 0, num_ranks)
     sharded = [weight for weight in first.values() if isinstance(weight, DTensor)]
@@ -55,8 +61,10 @@ def whole_weights(actor: Path) -> Weights:
 
 def _of_rank(actor: Path, rank: int, num_ranks: int) -> Weights:
     file = actor / f"model_world_size_{num_ranks}_rank_{rank}.pt"
-    # It holds distributed tensors, which only the full unpickler makes; the run wrote it itself.
-    return cast("Weights", torch.load(file, map_location="cpu", weights_only=False, mmap=True))
+    try:  # a folder may be a stranger's; with DTensor come the classes that a shard is made of
+        return cast("Weights", torch.load(file, map_location="cpu", weights_only=True, mmap=True))
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{file} is refused, since it holds more than weights: {error}") from error
 
 
 @torch.no_grad()

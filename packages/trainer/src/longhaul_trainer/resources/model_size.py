@@ -9,6 +9,7 @@ from typing import cast
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.resources.published import published_config, shapes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +127,23 @@ def model_size(path: str, *, setting: str = "model.path") -> ModelSize:
 
 
 def size_or_none(path: str) -> ModelSize | None:
-    """As `model_size`; None where the model cannot be read, which other checks report."""
+    """As `model_size`, and without weights by the folder's `config.json` or what is published.
+
+    Returns:
+        None where these say nothing either, which other checks report.
+    """
     try:
         return model_size(path)
     except ConfigError:
+        pass
+    folder = Path(path).expanduser()
+    if any(folder.glob("*.safetensors")):
+        return None  # they are broken
+    try:
+        file = folder / "config.json"
+        config = json.loads(file.read_bytes()) if folder.is_dir() else published_config(path)
+        return None if config is None else _size_of(config, [*shapes_of(config)])
+    except (OSError, ValueError, KeyError):
         return None
 
 

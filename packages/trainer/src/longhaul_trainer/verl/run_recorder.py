@@ -22,7 +22,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.addresses import is_temporary
+from longhaul_core.store.addresses import LOCK_WAIT_SECONDS, is_temporary
 from longhaul_core.store.maintenance import cancel_requested, index_text
 from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record, RunEnded
 from longhaul_core.store.retention import Retention
@@ -158,14 +158,15 @@ class _Writer:
                 self._patience.took()
                 return
 
-    def close(self) -> None:
+    def close(self, patience_seconds: float = LOCK_WAIT_SECONDS) -> None:
         self._retention.begin_anew()
         self._whole_after = self._newest_asked
         while self._whole_after is not None:
             self._keep_trying(self._remove_a_batch)
         self._index_some(LAST_INDEXED_STEPS)
         self._maintained.dispose()
-        self._writer.close()
+        self._engine.dispose()
+        self._writer.close(patience_seconds=patience_seconds)
 
 
 def _with_episode(counts: EpisodeCounts, record: EpisodeRecord) -> EpisodeCounts:
@@ -387,7 +388,8 @@ class RunRecorder:
             StoreError: If the writer failed, or was not done within a few times `within_seconds`.
         """
         self.flush(within_seconds=within_seconds)
-        _raise_failures([self._actor.close.remote()], within_seconds=within_seconds)
+        patience = LOCK_WAIT_SECONDS if within_seconds is None else within_seconds / 2
+        _raise_failures([self._actor.close.remote(patience)], within_seconds=within_seconds)
         ray.kill(self._actor)
 
 
@@ -402,7 +404,7 @@ def write_here(store: str, records: Sequence[Record]) -> None:
         writer.write(records)
         writer.flush()
     finally:
-        writer.close()
+        writer.close(patience_seconds=HURRIED_SECONDS / 2)
 
 
 def _settled(pending: list[Pending]) -> tuple[list[Pending], list[Pending]]:

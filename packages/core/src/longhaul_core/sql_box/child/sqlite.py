@@ -69,6 +69,8 @@ def _connect(request: Request) -> sqlite3.Connection:
         address = address.replace("?mode=ro", "?mode=rw")
     connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     try:
+        if "vfs=unix-none" in address:  # see `connect_read_only`, which needs SQLAlchemy beside it
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         if request.has(Fence.MEMORY):
             connection.execute(f"PRAGMA hard_heap_limit = {request.limits.memory_bytes // 2}")
         connection.execute("PRAGMA temp_store = MEMORY")  # a sort makes no files

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Select, exists, func, select, text, union, up
 from sqlalchemy.orm import aliased
 
 from longhaul_core.errors import StoreError
+from longhaul_core.redaction import redacted
 from longhaul_core.store.models import (
     AttemptRow,
     EpisodeRow,
@@ -19,7 +20,6 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.packing import storable_message, storable_text
 from longhaul_core.store.records import Heartbeat, Phase, RunEnded, RunStarted
-from longhaul_core.store.redaction import redacted
 from longhaul_core.store.rows import Row
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.statements import insert_new

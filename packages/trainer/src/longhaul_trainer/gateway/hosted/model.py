@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from longhaul_core.addresses import proxy_variable, through_proxy
-from longhaul_core.store.redaction import redacted
+from longhaul_core.redaction import redacted
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Usage
 from longhaul_trainer.gateway.hosted.anthropic_client import AnthropicVendor
 from longhaul_trainer.gateway.hosted.endpoint import Endpoint
