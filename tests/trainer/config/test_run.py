@@ -276,6 +276,20 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
             "leaves",
         ),
         (
+            {"algorithm": {"name": "rloo", "invalid_action_penalty": 0.1}},
+            'invalid_action_penalty_on = "action" is not defined for algorithm.name = "rloo"; ',
+        ),
+        (
+            {
+                "algorithm": {
+                    "name": "grpo",
+                    "baseline_per_agent": True,
+                    "invalid_action_penalty": 0.1,
+                }
+            },
+            '"grpo" with algorithm.baseline_per_agent = true; set algorithm.invalid_action_penalty',
+        ),
+        (
             {"algorithm": {"loss_unit": "fixed_token"}},
             'algorithm.loss_unit = "fixed_token" needs algorithm.tokens_per_episode',
         ),

@@ -18,6 +18,7 @@ from longhaul_core.advantages.credit import (
     FloatArray,
     check_group,
     check_one_per_step,
+    joined_penalties,
     step_credit,
 )
 from longhaul_core.advantages.gigpo import number_by_first, step_advantages
@@ -32,6 +33,7 @@ def hgpo_credit(
     history_length: int = 2,
     history_weight_exponent: float = 1.0,
     scale_by_std: bool = True,
+    action_penalties: Sequence[FloatArray] = (),
 ) -> tuple[EpisodeCredit, ...]:
     r"""Credit of each episode of one group of attempts at one task.
 
@@ -57,6 +59,8 @@ def hgpo_credit(
         history_weight_exponent: The paper's alpha, at least 0; 0 weighs every depth alike. The
             greatest weight, (K + 1)^alpha, is at most 1e100.
         scale_by_std: Divide by the sample standard deviation; False does not divide.
+        action_penalties: For each step what its own return is lowered by, and no other step's, in
+            the environment's units; empty for nothing.
 
     Returns:
         One credit per episode, in the order given, with a step part alone. A step whose
@@ -82,6 +86,9 @@ def hgpo_credit(
         )
     to_go = returns_to_go(step_rewards, discount=discount)
     returns_N = np.concatenate(to_go)
+    penalties_N = joined_penalties(action_penalties, step_rewards)
+    if penalties_N is not None:
+        returns_N = returns_N - penalties_N
     total_N = np.zeros_like(returns_N)
     weight_N = np.zeros_like(returns_N)
     for depth in range(history_length + 1):
