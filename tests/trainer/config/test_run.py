@@ -56,8 +56,10 @@ def test_every_algorithm_lies_over_a_recipe_on_every_machine(file: Path) -> None
         (config, *others) = [run.model_dump(include={section})[section] for run in trained]
         assert algorithm[section].items() <= config.items()
         assert all(config == other for other in others)
+    penalty = load_config(GIGPO).algorithm.invalid_action_penalty
     for run in trained:
         assert run.algorithm.name == algorithm["algorithm"]["name"]
+        assert run.algorithm.invalid_action_penalty == penalty  # of the environment's success
 
 
 @pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.stem)
