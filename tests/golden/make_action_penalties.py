@@ -2,9 +2,10 @@
 
     uv run python tests/golden/make_action_penalties.py CHECKOUT
 
-with a checkout of verl-agent, github.com/langfengQ/verl-agent; what is recorded came of the copy
-shatianming5/verl-agent at 3483665. Its functions are read from the checkout and called; none of
-them is kept here. They calculate in float32, so they are given small binary fractions alone.
+with a checkout of verl-agent, github.com/langfengQ/verl-agent; what is recorded came of the copies
+shatianming5/verl-agent at 3483665 and, for recipe/hgpo, OliverLeeXZ/SERL at 5a2a85b. Its functions
+are read from the checkout and called; none of them is kept here. They calculate in float32, so they
+are given small binary fractions alone.
 """
 
 import ast
@@ -38,8 +39,11 @@ FUNCTIONS = {
         *("nested_defaultdict", "StateCanonicalizer", "ComplexGraph"),
         *("compute_graph_path_returns", "compute_graphgpo_outcome_advantage"),
     ),
+    "recipe/hgpo/core_hgpo.py": ("hgpo_advantage_estimate", "compute_hgpo_outcome_advantage"),
 }
 """What is called, and what that calls."""
+MORE = {"graphgpo": {"episode_advantage_w": 1.0}, "hgpo": {"history_length": 2}}
+"""Arguments of one estimator alone."""
 
 
 def functions(checkout: Path) -> dict[str, Any]:
@@ -127,7 +131,7 @@ def batch_of(group: dict[str, Any]) -> Any:  # noqa: ANN401  verl's types are pa
 def advantages(group: dict[str, Any], name: str, of: dict[str, Any]) -> list[list[float]]:
     """Of each step of each episode, by one estimator, as the trainers there call it."""
     batch = batch_of(group)
-    if name == "gigpo":
+    if name in ("gigpo", "hgpo"):
         batch.batch["step_rewards"] = of["compute_step_discounted_returns"](batch, 0.5)
     if name == "graphgpo":
         graphs = of["ComplexGraph"].from_data(batch)
@@ -151,7 +155,7 @@ def advantages(group: dict[str, Any], name: str, of: dict[str, Any]) -> list[lis
             step_rewards=batch.batch["step_rewards"],
             anchor_obs=columns["anchor_obs"],
             mode="mean_std_norm" if group["scale_by_std"] else "mean_norm",
-            **({"episode_advantage_w": 1.0} if name == "graphgpo" else {}),
+            **MORE.get(name, {}),
         )
     steps = iter([float(f"{value:.7g}") for value in found[:, 0].tolist()])
     return [[next(steps) for _ in episode["states"]] for episode in group["episodes"]]
@@ -164,7 +168,7 @@ def main() -> None:
     groups = [drawn(random) for _ in range(NUM_GROUPS)]
     for group in groups:
         group["advantages"] = {
-            name: advantages(group, name, of) for name in ("grpo", "gigpo", "graphgpo")
+            name: advantages(group, name, of) for name in ("grpo", "gigpo", "graphgpo", "hgpo")
         }
     with gzip.GzipFile(FILE, "wb", mtime=0) as file:
         file.write(json.dumps(groups, separators=(",", ":")).encode())

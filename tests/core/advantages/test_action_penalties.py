@@ -55,6 +55,16 @@ def as_verl_agent(group: dict[str, Any], name: str) -> list[list[float]]:
             statistics="row",
             action_penalties=penalties,
         )
+    elif name == "hgpo":
+        credits = hgpo_credit(
+            rewards,
+            states,
+            discount=0.5,
+            history_length=2,
+            history_form="code",
+            scale_by_std=group["scale_by_std"],
+            action_penalties=penalties,
+        )
     else:
         # A success pays 10 there, and 1 here: all in units of a tenth but for the step part.
         credits = graphgpo_credit(
@@ -72,7 +82,7 @@ def as_verl_agent(group: dict[str, Any], name: str) -> list[list[float]]:
     return [list(credit.advantages) for credit in credits]
 
 
-@pytest.mark.parametrize("name", ["grpo", "gigpo", "graphgpo"])
+@pytest.mark.parametrize("name", ["grpo", "gigpo", "graphgpo", "hgpo"])
 def test_advantages_are_those_of_verl_agents_own_functions(name: str) -> None:
     groups = recorded()
     assert len(groups) == 300
@@ -180,6 +190,8 @@ def settings_of(name: str, *, scale_by_std: bool, statistics: str) -> EstimatorS
     given: dict[str, object] = {"name": name, "scale_by_std": scale_by_std, "discount": 0.5}
     if "statistics" in reads:
         given["statistics"] = statistics
+    if "history_form" in reads:
+        given["history_form"] = "code" if statistics == "row" else "paper"
     if "distance_decay" in reads:
         given["distance_decay"] = 0.5
     return EstimatorSettings.model_validate(given)

@@ -86,6 +86,7 @@ def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
         "distance_form": ("proximity", "progress"),
         "history_length": (0, 1, 2),
         "history_weight_exponent": (0.0, 1.0),
+        "history_form": ("paper", "code"),
         "whiten": ("token", "episode"),
         "pass_k": (None, 2, 3),
         "gae_level": ("step", "token"),

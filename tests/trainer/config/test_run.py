@@ -491,6 +491,7 @@ def test_an_estimator_refuses_what_it_does_not_read(name: str) -> None:
         "distance_form": "progress",
         "history_length": 1,
         "history_weight_exponent": 0.0,
+        "history_form": "code",
         "whiten": "episode",
         "gae_level": "token",
         "gae_lambda": 0.5,

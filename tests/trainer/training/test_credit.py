@@ -411,6 +411,7 @@ PARAMETERS: list[tuple[Settings, Settings]] = [
     ({"name": "hgpo"}, {"discount": 0.5}),
     ({"name": "hgpo"}, {"history_length": 0}),
     ({"name": "hgpo"}, {"history_weight_exponent": 3.0}),
+    ({"name": "hgpo"}, {"history_form": "code"}),
     ({"name": "pass_at_k"}, {"scale_by_std": True}),
     ({"name": "pass_at_k"}, {"pass_k": 2}),
     ({"name": "reinforce_plus_plus", "scale_by_std": True}, {"discount": 0.5}),

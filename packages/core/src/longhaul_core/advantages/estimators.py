@@ -23,7 +23,7 @@ from longhaul_core.advantages.gae_credit import GaeLevel, gae_credit
 from longhaul_core.advantages.gigpo import gigpo_credit
 from longhaul_core.advantages.graphgpo import DistanceForm, GraphSettings, graphgpo_credit
 from longhaul_core.advantages.grpo import grpo_credit
-from longhaul_core.advantages.hgpo import hgpo_credit
+from longhaul_core.advantages.hgpo import HistoryForm, hgpo_credit
 from longhaul_core.advantages.pass_at_k import pass_at_k_credit
 from longhaul_core.advantages.per_agent import gigpo_per_agent_credit, grpo_per_agent_credit
 from longhaul_core.advantages.reinforce import (
@@ -140,6 +140,10 @@ class EstimatorSettings(BaseModel):
     history_weight_exponent: float = Field(default=1.0, ge=0)
     """How much more `hgpo` weighs comparisons of steps that share more of the past (alpha); 0
     weighs all alike."""
+    history_form: HistoryForm = "paper"
+    """`hgpo` as in its paper; or as in its authors' code, where the weights are (k + 2)^alpha for
+    (k + 1)^alpha, deviations are over n, and comparisons with a mean that is the step's own return
+    are left out."""
     whiten: Whiten = "token"
     """Unit over which the training step's mean and deviation are taken; for
     `reinforce_plus_plus`, `reinforce_plus_plus_baseline` and `gae`."""
@@ -229,6 +233,7 @@ def _hgpo(group: Group, settings: EstimatorSettings) -> GroupCredit:
         discount=settings.discount,
         history_length=settings.history_length,
         history_weight_exponent=settings.history_weight_exponent,
+        history_form=settings.history_form,
         scale_by_std=settings.scale_by_std,
         action_penalties=group.action_penalties,
     )
@@ -352,7 +357,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "hgpo": Estimator(
         compute=_per_group(_hgpo),
         summary="HGPO: the group's steps from the same state with the same past",
-        reads=("scale_by_std", "history_length", "history_weight_exponent"),
+        reads=("scale_by_std", "history_length", "history_weight_exponent", "history_form"),
         penalises_actions=True,
     ),
     "graphgpo": Estimator(

@@ -105,7 +105,9 @@ def number_by_first(keys: Sequence[Hashable]) -> IntArray:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
-def step_advantages(returns_N: FloatArray, group_N: IntArray, *, scale_by_std: bool) -> FloatArray:
+def step_advantages(
+    returns_N: FloatArray, group_N: IntArray, *, scale_by_std: bool, ddof: int = 1
+) -> FloatArray:
     """How much better each step's future was than that of its step group, shape (N,).
 
     Sums to zero over each step group; exactly zero where a group's returns are equal
@@ -114,7 +116,8 @@ def step_advantages(returns_N: FloatArray, group_N: IntArray, *, scale_by_std: b
     Args:
         returns_N: Return-to-go of each step.
         group_N: The step group of each step, numbered from 0 to K - 1 without gaps.
-        scale_by_std: Divide by the group's sample standard deviation (ddof 1) + 1e-6.
+        scale_by_std: Divide by the group's standard deviation + 1e-6.
+        ddof: Subtracted from the group's size in that deviation; 1 for the sample's.
     """
     size_K = np.bincount(group_N)
     # Measured from one member, equal returns are exactly 0 whatever their rounding.
@@ -124,5 +127,5 @@ def step_advantages(returns_N: FloatArray, group_N: IntArray, *, scale_by_std: b
     if not scale_by_std:
         return centered_N
     squares_K = np.bincount(group_N, weights=centered_N**2)
-    std_K = np.sqrt(squares_K / np.maximum(size_K - 1, 1))
+    std_K = np.sqrt(squares_K / np.maximum(size_K - ddof, 1))
     return centered_N / (std_K + EPSILON)[group_N]

@@ -297,9 +297,16 @@ def lead(value: float, returns: Sequence[float], drawn: int) -> float:
 
 
 def _compared_in(
-    keys: Sequence[Sequence[Hashable]], returns: Sequence[Sequence[float]], *, scale_by_std: bool
+    keys: Sequence[Sequence[Hashable]],
+    returns: Sequence[Sequence[float]],
+    *,
+    scale_by_std: bool,
+    over_n: bool = False,
 ) -> tuple[list[list[float]], Mapping[Hashable, int]]:
-    """What each step did against those with its key, and how many have each key."""
+    """What each step did against those with its key, and how many have each key.
+
+    By the sample's deviation, or by that over n.
+    """
     met: dict[Hashable, list[float]] = defaultdict(list)
     for episode_keys, episode_returns in zip(keys, returns, strict=True):
         for key, value in zip(episode_keys, episode_returns, strict=True):
@@ -308,6 +315,8 @@ def _compared_in(
 
     def against(key: Hashable, value: float) -> float:
         mean, std = scales[key]
+        if over_n:
+            std *= sqrt((len(met[key]) - 1) / len(met[key]))
         return (value - mean) / (std + STD_EPSILON if scale_by_std else 1.0)
 
     found = [
@@ -475,6 +484,8 @@ def distances_to_goal(edges: Collection[tuple[str | None, str | None]]) -> dict[
 
 
 def _hgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    # A run that was stored before there was a choice has no such setting.
+    as_code = settings.get("history_form", "paper") == "code"
     returns = _compared_returns(group, settings)
     totals = [[0.0] * len(episode.rewards) for episode in group]
     weights = [[0.0] * len(episode.rewards) for episode in group]
@@ -486,11 +497,15 @@ def _hgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
             ]
             for place, episode in enumerate(group)
         ]
-        parts, sizes = _compared_in(pasts, returns, scale_by_std=settings["scale_by_std"])
-        weight = (depth + 1.0) ** settings["history_weight_exponent"]
+        parts, sizes = _compared_in(
+            pasts, returns, scale_by_std=settings["scale_by_std"], over_n=as_code
+        )
+        centered, _ = _compared_in(pasts, returns, scale_by_std=False)
+        weight = (depth + (2.0 if as_code else 1.0)) ** settings["history_weight_exponent"]
         for place, (keys, steps) in enumerate(zip(pasts, parts, strict=True)):
             for step, (key, part) in enumerate(zip(keys, steps, strict=True)):
-                if sizes[key] > 1:
+                is_mean = abs(centered[place][step]) <= 1e-9 * (1 + abs(returns[place][step]))
+                if sizes[key] > 1 and not (as_code and is_mean):
                     totals[place][step] += weight * part
                     weights[place][step] += weight
     found = [
