@@ -80,7 +80,11 @@ KINDS = {
     "grpo_unmerged": Kind(
         what="GRPO with a penalty for invalid actions, a row for each step, DAPO's clip range",
         settings={
-            "algorithm": {"name": "grpo", "invalid_action_penalty": 0.1},
+            "algorithm": {
+                "name": "grpo",
+                "invalid_action_penalty": 0.1,
+                "invalid_action_penalty_on": "return",
+            },
             "loss": {"clip_high": 0.28},
             "memory": WINDOW,
         },

@@ -53,6 +53,19 @@ def test_a_fresh_folder_holds_the_configuration_and_reads_back_equal(tmp_path: P
     assert run.path.parent == tmp_path / "runs"
 
 
+def test_a_run_of_before_keeps_its_penalty_on_the_return(tmp_path: Path) -> None:
+    run = RunDirectory.create(a_run(tmp_path))
+    assert run.load_config().algorithm.invalid_action_penalty_on == "action"
+    lines = run.config_file.read_text(encoding="utf-8").splitlines(keepends=True)
+
+    run.config_file.write_text(
+        "".join(line for line in lines if "invalid_action_penalty_on" not in line),
+        encoding="utf-8",
+    )
+
+    assert run.load_config().algorithm.invalid_action_penalty_on == "return"
+
+
 def test_ids_read_as_date_time_name_and_letters_and_a_second_run_loses_nothing(
     tmp_path: Path,
 ) -> None:

@@ -18,6 +18,7 @@ COMMON = (
     'environment.import_modules=["training.coin_world"]',
     'algorithm.reward_shaping="training.coin_world:cheaper"',
     "algorithm.invalid_action_penalty=0.25",
+    'algorithm.invalid_action_penalty_on="return"',
     "num_training_steps=3",
     "rollout.group_size=2",
     "validation.num_tasks=2",

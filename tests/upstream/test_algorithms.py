@@ -157,6 +157,19 @@ def test_gspo_is_verls_where_a_row_is_a_step(batch: Batch, mean: str, unit: Loss
         assert float(found[2].divergence) == pytest.approx(theirs[2]["actor/ppo_kl"], rel=1e-4)
 
 
+def test_a_ratio_of_gspo_is_held_where_verl_holds_it(batch: Batch) -> None:
+    config = actor_config(clip_low=0.3, clip_high=0.4)
+    likelier = torch.tensor([9.9, 10.1, 25.0, 0.0, -25.0, 10.1])[:, None]
+    far = batch._replace(policy=batch.old + likelier, advantages=-batch.advantages.abs())
+
+    theirs = verls("gspo", far, mean="token-mean", config=config)
+    found = ours(gspo_loss, far, unit="token", clip_low=0.3, clip_high=0.4)
+
+    assert found[0] == pytest.approx(theirs[0], rel=1e-5)
+    torch.testing.assert_close(found[1], theirs[1])
+    assert [bool(row.any()) for row in found[1]] == [True, False, False, True, False, False]
+
+
 def test_cispo_is_verls_over_the_mean_of_the_tokens(batch: Batch) -> None:
     config = actor_config(clip_low=0.3, clip_high=0.4)
 

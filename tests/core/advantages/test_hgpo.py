@@ -86,6 +86,27 @@ def test_scaling_is_by_the_deviation_of_each_group() -> None:
     np.testing.assert_allclose(third.advantages, [-1.0, -1.0], rtol=1e-5)
 
 
+def test_the_form_of_the_code_is_the_hand_worked_one() -> None:
+    # Weights 2, 3, 4. At the door the second attempt is average at depth 0, which is left out.
+    def found(*, scale_by_std: bool) -> list[tuple[float, ...]]:
+        credits = hgpo_credit(
+            rewards_of(HAND_WORKED),
+            states_of(HAND_WORKED),
+            discount=1.0,
+            history_form="code",
+            scale_by_std=scale_by_std,
+        )
+        return [credit.advantages for credit in credits]
+
+    door = (2 * 4 + 3 * 2 + 4 * 2) / 9
+    unscaled = [(4.0, 2.0, door), (0.0, -2.0, -2.0), (-4.0, -4.0)]
+    assert found(scale_by_std=False) == [pytest.approx(steps) for steps in unscaled]
+    # Over n the deviation of {8, 4, 0} is sqrt(32 / 3), that of {8, 4} is 2.
+    far = 4 / (32 / 3) ** 0.5
+    scaled = [(far, 1.0, (2 * far + 3 + 4) / 9), (0.0, -1.0, -1.0), (-far, -far)]
+    assert found(scale_by_std=True) == [pytest.approx(steps, abs=1e-5) for steps in scaled]
+
+
 @pytest.mark.parametrize(
     ("history", "exponent", "door"),
     [

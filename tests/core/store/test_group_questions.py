@@ -332,6 +332,23 @@ def test_a_group_without_credit_is_estimated_from_its_rewards_less_penalties(
     assert "no update of the lineage took this one" in (reinforce.missing or "")
 
 
+def test_a_penalty_on_the_action_is_on_it_for_every_estimator_that_tells_steps_apart(
+    writer: StoreWriter, session: Session
+) -> None:
+    start = started(settings())
+    config = json.loads(start.config_json)
+    config["algorithm"]["invalid_action_penalty_on"] = "action"
+    walks = [replace(BY_HAND[0], actions="?n"), *BY_HAND[1:]]
+    writer.write([replace(start, config_json=json.dumps(config)), *records(walks)])
+
+    found = by_name(session, "drgrpo", "rloo")
+
+    # copies of the returns: 0.9 and 1, 0, 1; each episode counts once, so the mean is 1.95 / 3
+    assert advantages_of(found["drgrpo"]) == pytest.approx([0.25, 0.35, *[-0.65] * 3, 0.35, 0.35])
+    assert found["drgrpo"].episodes[0].episode_advantage == pytest.approx(0.35)
+    assert "no penalty of an invalid action alone" in (found["rloo"].missing or "")
+
+
 def test_what_an_estimator_lacks_is_said(writer: StoreWriter, session: Session) -> None:
     write(writer, BY_HAND)
 

@@ -63,6 +63,11 @@ def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
         "algorithm__discount": draw(st.sampled_from((0.0, 0.9, 1.0))),
         "algorithm__loss_unit": unit,
         "algorithm__invalid_action_penalty": draw(st.sampled_from((0.0, 0.1))),
+        "algorithm__invalid_action_penalty_on": draw(
+            st.sampled_from(
+                ("action", "return") if ESTIMATORS[name].penalises_actions else ("return",)
+            )
+        ),
     }
     if unit == "fixed_token":
         settings["algorithm__tokens_per_episode"] = 64
@@ -81,6 +86,7 @@ def algorithms(draw: st.DrawFn, *, name: str) -> dict[str, object]:
         "distance_form": ("proximity", "progress"),
         "history_length": (0, 1, 2),
         "history_weight_exponent": (0.0, 1.0),
+        "history_form": ("paper", "code"),
         "whiten": ("token", "episode"),
         "pass_k": (None, 2, 3),
         "gae_level": ("step", "token"),

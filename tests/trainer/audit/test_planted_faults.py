@@ -1586,13 +1586,38 @@ def test_the_loss_unit_is_over_the_tokens_of_all_trained_calls(audit: Audit) -> 
 def test_a_penalty_that_the_configuration_does_not_have_is_found(audit: Audit) -> None:
     config = make_config()
     played = play(config, 1)
-    credit(config, played, as_if=make_config(algorithm__invalid_action_penalty=0.5))
+    credit(
+        config,
+        played,
+        as_if=make_config(
+            algorithm__invalid_action_penalty=0.5, algorithm__invalid_action_penalty_on="return"
+        ),
+    )
     consume(config, played)
 
     report = audit([run_started(config), *played.records()])
 
     assert rules_of(report) == {"shaped_reward"}
     assert all(finding.step_index is not None for finding in report.findings)
+
+
+@pytest.mark.parametrize(("meant", "credited"), [("action", "return"), ("return", "action")])
+def test_a_penalty_in_another_place_than_the_configuration_has_it_is_found(
+    audit: Audit, meant: str, credited: str
+) -> None:
+    config, other = (
+        make_config(
+            algorithm__invalid_action_penalty=0.5, algorithm__invalid_action_penalty_on=place
+        )
+        for place in (meant, credited)
+    )
+    played = play(config, 1)
+    credit(config, played, as_if=other)
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert {"shaped_reward", "advantage"} <= rules_of(report)
 
 
 def test_a_reward_of_the_function_that_credit_did_not_see_is_found(audit: Audit) -> None:

@@ -56,8 +56,10 @@ def test_every_algorithm_lies_over_a_recipe_on_every_machine(file: Path) -> None
         (config, *others) = [run.model_dump(include={section})[section] for run in trained]
         assert algorithm[section].items() <= config.items()
         assert all(config == other for other in others)
+    penalty = load_config(GIGPO).algorithm.invalid_action_penalty
     for run in trained:
         assert run.algorithm.name == algorithm["algorithm"]["name"]
+        assert run.algorithm.invalid_action_penalty == penalty  # of the environment's success
 
 
 @pytest.mark.parametrize("file", ALGORITHMS, ids=lambda file: file.stem)
@@ -276,6 +278,20 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
             "leaves",
         ),
         (
+            {"algorithm": {"name": "rloo", "invalid_action_penalty": 0.1}},
+            'invalid_action_penalty_on = "action" is not defined for algorithm.name = "rloo"; ',
+        ),
+        (
+            {
+                "algorithm": {
+                    "name": "grpo",
+                    "baseline_per_agent": True,
+                    "invalid_action_penalty": 0.1,
+                }
+            },
+            '"grpo" with algorithm.baseline_per_agent = true; set algorithm.invalid_action_penalty',
+        ),
+        (
             {"algorithm": {"loss_unit": "fixed_token"}},
             'algorithm.loss_unit = "fixed_token" needs algorithm.tokens_per_episode',
         ),
@@ -475,6 +491,7 @@ def test_an_estimator_refuses_what_it_does_not_read(name: str) -> None:
         "distance_form": "progress",
         "history_length": 1,
         "history_weight_exponent": 0.0,
+        "history_form": "code",
         "whiten": "episode",
         "gae_level": "token",
         "gae_lambda": 0.5,

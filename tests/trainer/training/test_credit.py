@@ -125,11 +125,25 @@ def test_an_invalid_action_costs_its_episode_but_not_its_reward() -> None:
         0, 1, rewards(1.0)
     )
 
-    credit = credit_of(rows, num_groups=1, invalid_action_penalty=0.5)
+    credit = credit_of(
+        rows, num_groups=1, invalid_action_penalty=0.5, invalid_action_penalty_on="return"
+    )
 
     # returns 1 - 1/2 and 1: mean 3/4
     assert list(advantages_of(credit).values()) == pytest.approx([-0.25, -0.25, 0.25])
     assert [step.reward for step in credit.credit[0].metadata.steps] == [1.0, 0.0]
+
+
+def test_an_invalid_action_costs_itself_alone() -> None:
+    rows = episode(0, 0, [{"reward": 1.0, "valid": False}, {"reward": 0.0}]) | episode(
+        0, 1, rewards(1.0)
+    )
+
+    credit = credit_of(rows, num_groups=1, invalid_action_penalty=0.5)
+
+    # copies of the returns 1 - 1/2, 1 and, of the other episode, 1: mean (3/4 + 1) / 2
+    assert list(advantages_of(credit).values()) == pytest.approx([-0.375, 0.125, 0.125])
+    assert [one.shaped_rewards for one in credit.credit] == [(1.0, 0.0), (1.0,)]
 
 
 def test_a_reply_that_is_too_long_costs_its_episode() -> None:
@@ -397,6 +411,7 @@ PARAMETERS: list[tuple[Settings, Settings]] = [
     ({"name": "hgpo"}, {"discount": 0.5}),
     ({"name": "hgpo"}, {"history_length": 0}),
     ({"name": "hgpo"}, {"history_weight_exponent": 3.0}),
+    ({"name": "hgpo"}, {"history_form": "code"}),
     ({"name": "pass_at_k"}, {"scale_by_std": True}),
     ({"name": "pass_at_k"}, {"pass_k": 2}),
     ({"name": "reinforce_plus_plus", "scale_by_std": True}, {"discount": 0.5}),

@@ -78,7 +78,9 @@ def test_a_greedy_episode_pays_the_penalties_that_others_pay() -> None:
     rows = episode(0, 0, rewards(1.0)) | greedy_episode(0, 1.0, 1.0, valid=False)
 
     # 1 against 2 - 2 * 0.25
-    assert episode_advantages(credited(rows, invalid_action_penalty=0.25)) == [-0.5]
+    found = credited(rows, invalid_action_penalty=0.25, invalid_action_penalty_on="return")
+
+    assert episode_advantages(found) == [-0.5]
 
 
 def test_a_task_whose_greedy_episode_failed_is_left_out() -> None:

@@ -112,7 +112,11 @@ def test_an_episode_pays_for_all_its_replies_with_its_last_step() -> None:
 
 
 def test_penalties_add_up() -> None:
-    settings = OVERLONG | {"invalid_action_penalty": 0.1, "reward_kl_coefficient": 0.2}
+    settings = OVERLONG | {
+        "invalid_action_penalty": 0.1,
+        "invalid_action_penalty_on": "return",
+        "reward_kl_coefficient": 0.2,
+    }
 
     found = shaped_rewards(
         episode({"reward": 1.0, "tokens": 8, "valid": False}),
@@ -166,7 +170,9 @@ def test_the_runs_own_reward_takes_the_place_of_the_environments_and_pays_penalt
         {"reward": 1.0, "hook_reward": -0.5, "valid": False},
     )
 
-    found = shaped_rewards(played, algorithm(invalid_action_penalty=0.1))
+    found = shaped_rewards(
+        played, algorithm(invalid_action_penalty=0.1, invalid_action_penalty_on="return")
+    )
 
     assert found == pytest.approx([0.25, -0.6])
 

@@ -71,6 +71,8 @@ def run_of(inputs: Inputs) -> RunConfig:
         "model": {"path": "tiny", "engine_dtype": "float32"},
         **inputs["settings"],
     }
+    # What was recorded before a penalty had a place lowered returns.
+    table["algorithm"] = {"invalid_action_penalty_on": "return"} | table["algorithm"]
     assert not adopt_old_names(table, "the recording")
     return RunConfig.model_validate(table)
 

@@ -418,6 +418,9 @@ def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     config = make_config(
         algorithm__name=name,
         algorithm__invalid_action_penalty=0.1,
+        algorithm__invalid_action_penalty_on="action"
+        if ESTIMATORS[name].penalises_actions
+        else "return",
         loss={"kind": kind},
         rollout__temperature=TEMPERATURE,
     )

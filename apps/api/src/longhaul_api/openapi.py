@@ -188,7 +188,7 @@ FIELDS: dict[str, tuple[str, Any]] = {
     "role": ("Who speaks.", "user"),
     "rule": ("Name of the rule.", "advantages"),
     "rules": ("The rules, and how many cases of each did not hold.", None),
-    "shaped_reward": ("What credit is given for: the reward, shaped and less penalties.", 0.0),
+    "shaped_reward": ("What returns are made of: the reward, shaped, less what lowers them.", 0.0),
     "sizes": ("Bytes of each token, in order.", None),
     "source": ("The node that it begins at.", None),
     "step_advantage": (

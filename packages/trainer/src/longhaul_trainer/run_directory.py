@@ -27,6 +27,8 @@ from longhaul_trainer.config import RunConfig, load_config
 
 __all__ = ["PanelScore", "RunDirectory", "RunOutcome", "write_atomically"]
 
+_PENALTY_ON = "invalid_action_penalty_on"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelScore:
@@ -221,10 +223,14 @@ class RunDirectory:
     def load_config(self) -> RunConfig:
         """The configuration the run was started with.
 
+        A run that was started before penalties had a place keeps theirs on the return.
+
         Raises:
             ConfigError: If the file is missing or was edited into nonsense.
         """
-        return load_config(self.config_file)
+        file = self.config_file
+        older = file.is_file() and _PENALTY_ON not in file.read_text("utf-8", errors="replace")
+        return load_config(file, [f'algorithm.{_PENALTY_ON}="return"'] if older else [])
 
     def write_provenance(self, provenance: str) -> Path:
         """Keep the description of one start of the run (JSON), beside those of earlier starts."""

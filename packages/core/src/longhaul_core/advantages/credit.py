@@ -11,7 +11,7 @@ Shapes: G episodes of the group, N steps of all of them, one after the other.
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +42,21 @@ class EpisodeCredit:
     returns_to_go: tuple[float, ...]
     """Discounted sum of the rewards from each step on, in the environment's units."""
     advantages: tuple[float, ...]
-    """What the loss uses: both parts, combined; where tokens have their own, their mean."""
+    """What the loss uses: both parts, combined, less the penalty of an action that is invalid;
+    where tokens have their own, their mean."""
     token_advantages: tuple[tuple[float, ...], ...] | None = None
     """What the loss uses of each token of each step's action; None where all have the step's."""
     value_targets: tuple[float, ...] | None = None
     """Lambda-return of each step, in the environment's units; None without a critic."""
+
+
+class EpisodePart(NamedTuple):
+    """A^E of a group."""
+
+    episodes_G: FloatArray
+    """Of each episode, without the penalties of its invalid actions."""
+    steps_N: FloatArray
+    """The same for each step, less the step's own penalty."""
 
 
 def check_group(step_rewards: Sequence[FloatArray]) -> None:
@@ -160,7 +170,7 @@ def step_credit(
 
 
 def two_part_credit(
-    episodes_G: FloatArray,
+    episodes: EpisodePart,
     steps_N: FloatArray,
     returns_to_go: Sequence[FloatArray],
     *,
@@ -170,14 +180,14 @@ def two_part_credit(
     """Credit of estimators that have an episode part and a step part.
 
     Args:
-        episodes_G: Episode part of each episode.
+        episodes: Episode part.
         steps_N: Step part of each step of all the episodes.
         returns_to_go: Of each episode's steps, for the record.
         step_weight: Of the step part in the advantage.
         episode_weight: Of the episode part in the advantage.
     """
     num_steps = [len(to_go) for to_go in returns_to_go]
-    combined_N = episode_weight * np.repeat(episodes_G, num_steps) + step_weight * steps_N
+    combined_N = episode_weight * episodes.steps_N + step_weight * steps_N
     return tuple(
         EpisodeCredit(
             episode_advantage=episode,
@@ -186,13 +196,36 @@ def two_part_credit(
             advantages=both,
         )
         for episode, steps, to_go, both in zip(
-            episodes_G.tolist(),
+            episodes.episodes_G.tolist(),
             split_by_episode(steps_N, num_steps),
             returns_to_go,
             split_by_episode(combined_N, num_steps),
             strict=True,
         )
     )
+
+
+def joined_penalties(
+    action_penalties: Sequence[FloatArray], step_rewards: Sequence[FloatArray]
+) -> FloatArray | None:
+    """What each step of all the episodes is lowered by on its own, shape (N,).
+
+    Args:
+        action_penalties: Of each episode's steps, in the environment's units; empty for none.
+        step_rewards: Rewards of each episode's steps.
+
+    Returns:
+        None where nothing is taken off.
+
+    Raises:
+        ValueError: If penalties and rewards differ in number, or a penalty is not finite.
+    """
+    if not any(np.any(penalties) for penalties in action_penalties):
+        return None
+    check_one_per_step(step_rewards, action_penalties, of="penalty")
+    penalties_N = np.concatenate(action_penalties)
+    check_numbers(penalties_N, name="penalty")
+    return penalties_N
 
 
 def split_by_episode(values_N: FloatArray, num_steps: Sequence[int]) -> list[tuple[float, ...]]:

@@ -18,7 +18,10 @@ from longhaul_core.advantages.grpo import grpo_credit
 
 
 def drgrpo_credit(
-    step_rewards: Sequence[FloatArray], *, discount: float = 1.0
+    step_rewards: Sequence[FloatArray],
+    *,
+    discount: float = 1.0,
+    action_penalties: Sequence[FloatArray] = (),
 ) -> tuple[EpisodeCredit, ...]:
     r"""Credit of each episode of one group; every step of an episode gets the same.
 
@@ -30,6 +33,7 @@ def drgrpo_credit(
         step_rewards: Rewards of each episode's steps, for the group's episodes that did
             not fail, in the environment's units.
         discount: Per step, in [0, 1]; for the reported `returns_to_go` only.
+        action_penalties: As for `grpo_credit`.
 
     Returns:
         One credit per episode, in the order given; the advantages sum to zero.
@@ -41,4 +45,9 @@ def drgrpo_credit(
     Source:
         Liu et al. 2025, Understanding R1-Zero-Like Training, arXiv:2503.20783, section 3.2.
     """
-    return grpo_credit(step_rewards, discount=discount, scale_by_std=False)
+    return grpo_credit(
+        step_rewards,
+        discount=discount,
+        scale_by_std=False,
+        action_penalties=action_penalties,
+    )

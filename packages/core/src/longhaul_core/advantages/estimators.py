@@ -23,7 +23,7 @@ from longhaul_core.advantages.gae_credit import GaeLevel, gae_credit
 from longhaul_core.advantages.gigpo import gigpo_credit
 from longhaul_core.advantages.graphgpo import DistanceForm, GraphSettings, graphgpo_credit
 from longhaul_core.advantages.grpo import grpo_credit
-from longhaul_core.advantages.hgpo import hgpo_credit
+from longhaul_core.advantages.hgpo import HistoryForm, hgpo_credit
 from longhaul_core.advantages.pass_at_k import pass_at_k_credit
 from longhaul_core.advantages.per_agent import gigpo_per_agent_credit, grpo_per_agent_credit
 from longhaul_core.advantages.reinforce import (
@@ -45,13 +45,15 @@ class Group:
 
     name: str
     step_rewards: Sequence[npt.NDArray[np.float64]]
-    """Rewards of the steps, penalties taken off."""
+    """Rewards of the steps, penalties that lower returns taken off."""
     anchor_states: Sequence[Sequence[str]]
     """State that each step was taken in."""
     final_states: Sequence[str | None]
     """State seen after each episode's last step; None in one that succeeded."""
     num_action_tokens: Sequence[Sequence[int]]
     """Tokens of each step's action."""
+    action_penalties: Sequence[npt.NDArray[np.float64]] = ()
+    """What each step alone is lowered by; empty where all penalties are taken off the rewards."""
     agents: Sequence[Sequence[str | None]] = ()
     """Name of the agent of each step, None for one without a trained call; empty unless
     `baseline_per_agent`."""
@@ -85,6 +87,8 @@ class Estimator:
     reads: tuple[str, ...] = ()
     """Settings of `EstimatorSettings` that it reads, beside `discount`; others are refused unless
     they have their default value."""
+    penalises_actions: bool = False
+    """Whether it takes `Group.action_penalties`."""
     compares_episodes: bool = True
     """Whether its baseline comes from the other episodes of a group; if not, one is enough."""
     needs_greedy_episode: bool = False
@@ -136,6 +140,10 @@ class EstimatorSettings(BaseModel):
     history_weight_exponent: float = Field(default=1.0, ge=0)
     """How much more `hgpo` weighs comparisons of steps that share more of the past (alpha); 0
     weighs all alike."""
+    history_form: HistoryForm = "paper"
+    """`hgpo` as in its paper; or as in its authors' code, where the weights are (k + 2)^alpha for
+    (k + 1)^alpha, deviations are over n, and comparisons with a mean that is the step's own return
+    are left out."""
     whiten: Whiten = "token"
     """Unit over which the training step's mean and deviation are taken; for
     `reinforce_plus_plus`, `reinforce_plus_plus_baseline` and `gae`."""
@@ -169,11 +177,16 @@ def _grpo(group: Group, settings: EstimatorSettings) -> GroupCredit:
         discount=settings.discount,
         scale_by_std=settings.scale_by_std,
         statistics=settings.statistics,
+        action_penalties=group.action_penalties,
     )
 
 
 def _drgrpo(group: Group, settings: EstimatorSettings) -> GroupCredit:
-    return drgrpo_credit(group.step_rewards, discount=settings.discount)
+    return drgrpo_credit(
+        group.step_rewards,
+        discount=settings.discount,
+        action_penalties=group.action_penalties,
+    )
 
 
 def _rloo(group: Group, settings: EstimatorSettings) -> GroupCredit:
@@ -209,6 +222,7 @@ def _gigpo(group: Group, settings: EstimatorSettings) -> GroupCredit:
         scale_by_std=settings.scale_by_std,
         statistics=settings.statistics,
         similarity=settings.anchor_similarity,
+        action_penalties=group.action_penalties,
     )
 
 
@@ -219,7 +233,9 @@ def _hgpo(group: Group, settings: EstimatorSettings) -> GroupCredit:
         discount=settings.discount,
         history_length=settings.history_length,
         history_weight_exponent=settings.history_weight_exponent,
+        history_form=settings.history_form,
         scale_by_std=settings.scale_by_std,
+        action_penalties=group.action_penalties,
     )
 
 
@@ -238,6 +254,7 @@ def _graphgpo(group: Group, settings: EstimatorSettings) -> GroupCredit:
         discount=settings.discount,
         scale_by_std=settings.scale_by_std,
         statistics=settings.statistics,
+        action_penalties=group.action_penalties,
     )
 
 
@@ -304,16 +321,19 @@ ESTIMATORS: Mapping[str, Estimator] = {
             "step_advantage_weight",
             "anchor_similarity",
         ),
+        penalises_actions=True,
     ),
     "grpo": Estimator(
         compute=_per_group(_grpo),
         summary="GRPO: the mean return of the group",
         reads=("scale_by_std", "statistics", "baseline_per_agent"),
+        penalises_actions=True,
     ),
     "drgrpo": Estimator(
         compute=_per_group(_drgrpo),
         summary="Dr.GRPO: the mean return of the group, not divided by the standard deviation",
         reads=("scale_by_std",),  # it divides by nothing, so `false` repeats what it does
+        penalises_actions=True,
         loss_units=("token", "fixed_token"),  # it leaves out lengths
     ),
     "rloo": Estimator(
@@ -337,7 +357,8 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "hgpo": Estimator(
         compute=_per_group(_hgpo),
         summary="HGPO: the group's steps from the same state with the same past",
-        reads=("scale_by_std", "history_length", "history_weight_exponent"),
+        reads=("scale_by_std", "history_length", "history_weight_exponent", "history_form"),
+        penalises_actions=True,
     ),
     "graphgpo": Estimator(
         compute=_per_group(_graphgpo),
@@ -351,6 +372,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
             "distance_decay",
             "distance_form",
         ),
+        penalises_actions=True,
     ),
     "pass_at_k": Estimator(
         compute=_per_group(_pass_at_k),

@@ -25,14 +25,15 @@ from longhaul_core.advantages.credit import (
     Statistics,
     check_group,
     check_one_per_step,
+    joined_penalties,
     two_part_credit,
 )
-from longhaul_core.advantages.grpo import EPSILON, episode_advantages
+from longhaul_core.advantages.grpo import EPSILON, episode_part
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.similarity import merge_similar
 
 
-def gigpo_credit(
+def gigpo_credit(  # noqa: PLR0913  what an estimator reads
     step_rewards: Sequence[FloatArray],
     anchor_states: Sequence[Sequence[str]],
     *,
@@ -41,6 +42,7 @@ def gigpo_credit(
     scale_by_std: bool = True,
     statistics: Statistics = "episode",
     similarity: float | None = None,
+    action_penalties: Sequence[FloatArray] = (),
 ) -> tuple[EpisodeCredit, ...]:
     r"""Credit of each episode of one group of attempts at one task.
 
@@ -48,7 +50,8 @@ def gigpo_credit(
 
     `A^E` is GRPO's, from the undiscounted return. `A^S` is the same formula over all
     steps of the group that share an anchor state, from their discounted return-to-go:
-    `(R_{i,t} - mean) / (std + 1e-6)`.
+    `(R_{i,t} - mean) / (std + 1e-6)`. With `action_penalties` both are of returns less the step's
+    own penalty, so that the step's advantage falls and those of the steps before it do not.
 
     Args:
         step_rewards: Rewards of each episode's steps, for the group's episodes that did
@@ -61,6 +64,8 @@ def gigpo_credit(
         statistics: What mean and deviation of `A^E` are taken over; see `Statistics`.
         similarity: Anchor states at least this alike, in (0, 1), are one state, as
             `merge_similar` joins them; None compares for equality, by hash.
+        action_penalties: For each step what it alone is lowered by, in the environment's units;
+            empty for nothing. See `episode_part`.
 
     Returns:
         One credit per episode, in the order given. A step whose state nobody else met
@@ -78,18 +83,17 @@ def gigpo_credit(
     check_group(step_rewards)
     check_one_per_step(step_rewards, anchor_states, of="anchor state")
     check_weight(step_advantage_weight, name="step_advantage_weight")
+    penalties_N = joined_penalties(action_penalties, step_rewards)
     to_go = returns_to_go(step_rewards, discount=discount)
+    returns_N = np.concatenate(to_go)
+    if penalties_N is not None:
+        returns_N = returns_N - penalties_N
     anchors = [state for states in anchor_states for state in states]
     if similarity is not None:
         anchors = merge_similar(anchors, threshold=similarity)
     return two_part_credit(
-        episode_advantages(
-            np.array([rewards.sum() for rewards in step_rewards]),
-            np.array([len(rewards) for rewards in step_rewards]),
-            scale_by_std=scale_by_std,
-            statistics=statistics,
-        ),
-        step_advantages(np.concatenate(to_go), number_by_first(anchors), scale_by_std=scale_by_std),
+        episode_part(step_rewards, penalties_N, scale_by_std=scale_by_std, statistics=statistics),
+        step_advantages(returns_N, number_by_first(anchors), scale_by_std=scale_by_std),
         to_go,
         step_weight=step_advantage_weight,
     )
@@ -101,7 +105,9 @@ def number_by_first(keys: Sequence[Hashable]) -> IntArray:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
-def step_advantages(returns_N: FloatArray, group_N: IntArray, *, scale_by_std: bool) -> FloatArray:
+def step_advantages(
+    returns_N: FloatArray, group_N: IntArray, *, scale_by_std: bool, ddof: int = 1
+) -> FloatArray:
     """How much better each step's future was than that of its step group, shape (N,).
 
     Sums to zero over each step group; exactly zero where a group's returns are equal
@@ -110,7 +116,8 @@ def step_advantages(returns_N: FloatArray, group_N: IntArray, *, scale_by_std: b
     Args:
         returns_N: Return-to-go of each step.
         group_N: The step group of each step, numbered from 0 to K - 1 without gaps.
-        scale_by_std: Divide by the group's sample standard deviation (ddof 1) + 1e-6.
+        scale_by_std: Divide by the group's standard deviation + 1e-6.
+        ddof: Subtracted from the group's size in that deviation; 1 for the sample's.
     """
     size_K = np.bincount(group_N)
     # Measured from one member, equal returns are exactly 0 whatever their rounding.
@@ -120,5 +127,5 @@ def step_advantages(returns_N: FloatArray, group_N: IntArray, *, scale_by_std: b
     if not scale_by_std:
         return centered_N
     squares_K = np.bincount(group_N, weights=centered_N**2)
-    std_K = np.sqrt(squares_K / np.maximum(size_K - 1, 1))
+    std_K = np.sqrt(squares_K / np.maximum(size_K - ddof, 1))
     return centered_N / (std_K + EPSILON)[group_N]

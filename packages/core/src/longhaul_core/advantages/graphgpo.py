@@ -24,10 +24,11 @@ from longhaul_core.advantages.credit import (
     Statistics,
     check_group,
     check_one_per_step,
+    joined_penalties,
     two_part_credit,
 )
 from longhaul_core.advantages.gigpo import number_by_first, step_advantages
-from longhaul_core.advantages.grpo import episode_advantages
+from longhaul_core.advantages.grpo import episode_part
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.similarity import merge_similar
 
@@ -70,7 +71,7 @@ class GraphSettings:
             check_weight(getattr(self, name), name=name)
 
 
-def graphgpo_credit(
+def graphgpo_credit(  # noqa: PLR0913  what an estimator reads
     step_rewards: Sequence[FloatArray],
     anchor_states: Sequence[Sequence[str]],
     final_states: Sequence[str | None],
@@ -79,6 +80,7 @@ def graphgpo_credit(
     discount: float = 1.0,
     scale_by_std: bool = True,
     statistics: Statistics = "episode",
+    action_penalties: Sequence[FloatArray] = (),
 ) -> tuple[EpisodeCredit, ...]:
     r"""Credit of each episode of one group of attempts at one task.
 
@@ -91,9 +93,10 @@ def graphgpo_credit(
         R_{i,t} = 10 * distance_decay^(d(s') - d(s) + 1)        progress
 
     for a step from s to s', with d the fewest steps to the goal. A state from which no episode
-    reached it counts as one step further than the furthest that has a way. Rewards, and so
-    penalties, are in `A^E` alone. In a group without success every state is as far as any
-    other, and `A^S` is 0.
+    reached it counts as one step further than the furthest that has a way. Rewards are in `A^E`
+    alone. In a group without success every state is as far as any other, and `A^S` is 0, but for
+    `action_penalties`: a step's own penalty is taken off its copy of the return in `A^E`, and ten
+    times it, of a success that is worth 10 there and pays 1, off `R_{i,t}`.
 
     Steps that are compared share d(s), so the two forms differ by a factor for each state. With
     `scale_by_std` it meets the 1e-6 alone: by `proximity` the deviation at a state d steps from
@@ -120,6 +123,8 @@ def graphgpo_credit(
         scale_by_std: Divide both parts by their sample standard deviation; False divides
             neither (`mean_norm` in the released code).
         statistics: What mean and deviation of `A^E` are taken over; see `Statistics`.
+        action_penalties: For each step what it alone is lowered by, where a success pays 1; empty
+            for nothing. See `episode_part`.
 
     Returns:
         One credit per episode, in the order given. A step whose state nobody else left has
@@ -150,14 +155,12 @@ def graphgpo_credit(
     if settings.distance_form == "progress":
         exponents_N = exponents_N - distances_K[sources_N] + 1
     worth_N = SUCCESS_REWARD * np.power(settings.distance_decay, exponents_N, dtype=np.float64)
+    penalties_N = joined_penalties(action_penalties, step_rewards)
+    if penalties_N is not None:
+        worth_N = worth_N - SUCCESS_REWARD * penalties_N
     _, step_group_N = np.unique(sources_N, return_inverse=True)
     return two_part_credit(
-        episode_advantages(
-            np.array([rewards.sum() for rewards in step_rewards]),
-            np.array([len(rewards) for rewards in step_rewards]),
-            scale_by_std=scale_by_std,
-            statistics=statistics,
-        ),
+        episode_part(step_rewards, penalties_N, scale_by_std=scale_by_std, statistics=statistics),
         step_advantages(worth_N, step_group_N, scale_by_std=scale_by_std),
         returns_to_go(step_rewards, discount=discount),
         episode_weight=settings.episode_advantage_weight,

@@ -1,4 +1,4 @@
-"""Penalties: what is taken off the rewards of an episode before credit is given for them.
+"""Penalties: what is taken off the rewards of an episode, or off the rows of its invalid actions.
 
 Shapes: S steps of one episode.
 """
@@ -11,7 +11,15 @@ from pydantic import BaseModel
 
 from longhaul_core.advantages.credit import FloatArray
 
-__all__ = ["Penalties", "overlong_share", "penalised_rewards"]
+__all__ = ["Penalties", "PenaltyOn", "action_penalties", "overlong_share", "penalised_rewards"]
+
+PenaltyOn = Literal["action", "return"]
+"""What the penalty of an invalid action lowers.
+
+`"action"`: what this one step is compared with others by, after returns are taken, as in
+verl-agent and in GraphGPO's released code. `"return"`: the step's reward, and with it the return
+of the whole episode and of the steps before it.
+"""
 
 
 class Penalties(BaseModel):
@@ -20,6 +28,8 @@ class Penalties(BaseModel):
     model_config = {"frozen": True, "from_attributes": True}
 
     invalid_action_penalty: float
+    invalid_action_penalty_on: PenaltyOn = "return"
+    """Runs that were stored before there was a choice have no such setting."""
     overlong_penalty: float
     overlong_start_tokens: int | None
     overlong_end_tokens: int | None
@@ -32,10 +42,10 @@ def penalised_rewards(
     num_action_tokens: Sequence[int],
     penalties: Penalties,
 ) -> FloatArray:
-    """The rewards of one episode less its penalties, shape `[S]`.
+    """The rewards of one episode less the penalties that lower returns, shape `[S]`.
 
-        r_t − invalid_action_penalty · [the action is invalid]
-            − overlong_penalty · overlong share
+        r_t − overlong_penalty · overlong share
+            − invalid_action_penalty · [the action is invalid], if it is on the return
 
     Args:
         rewards: Of each step.
@@ -44,9 +54,24 @@ def penalised_rewards(
         penalties: What is taken off.
     """
     found = np.array(rewards, dtype=np.float64)
-    found -= penalties.invalid_action_penalty * np.array([not valid for valid in action_valid])
+    if penalties.invalid_action_penalty_on == "return":
+        found -= _of_invalid_actions(action_valid, penalties)
     found -= penalties.overlong_penalty * _overlong_shares(num_action_tokens, penalties)
     return found
+
+
+def action_penalties(action_valid: Sequence[bool], penalties: Penalties) -> FloatArray:
+    """What each step of one episode is lowered by on its own, shape `[S]`.
+
+        invalid_action_penalty · [the action is invalid], if it is on the action
+
+    Args:
+        action_valid: Whether each step's action was valid.
+        penalties: What is taken off.
+    """
+    if penalties.invalid_action_penalty_on == "return":
+        return np.zeros(len(action_valid))
+    return _of_invalid_actions(action_valid, penalties)
 
 
 def overlong_share(num_tokens: int, *, start: int, end: int) -> float:
@@ -70,6 +95,10 @@ def overlong_share(num_tokens: int, *, start: int, end: int) -> float:
     if end <= start:
         raise ValueError(f"end must be above start = {start}, got {end}")
     return min(max((num_tokens - start) / (end - start), 0.0), 1.0)
+
+
+def _of_invalid_actions(action_valid: Sequence[bool], penalties: Penalties) -> FloatArray:
+    return penalties.invalid_action_penalty * np.array([not valid for valid in action_valid])
 
 
 def _overlong_shares(num_tokens: Sequence[int], penalties: Penalties) -> FloatArray:

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.audit.formulas import (
     Credit,
     EpisodeFacts,
+    action_penalties,
     credit_of,
     penalised_rewards,
     value_weights_of,
@@ -312,6 +313,9 @@ class Evidence:
                 final_anchor=None if episode.numbers.success else episode.final_anchor,
                 final_value=0.0 if episode.terminated else episode.numbers.final_value or 0.0,
                 agents=[calls[0].agent if calls else None for calls in episode.trained_calls],
+                action_penalties=action_penalties(
+                    [step.action_valid for step in episode.steps], self.intent.algorithm
+                ),
             )
             for episode in chosen
         ]
@@ -370,7 +374,7 @@ class Evidence:
         return self.penalised(episode)
 
     def penalised(self, episode: AuditedEpisode) -> list[float]:
-        """Rewards of the episode's steps less penalties, but for a divergence in the reward."""
+        """Rewards of the episode's steps as returns are made of them, but for a divergence."""
         return penalised_rewards(
             [step.reward for step in episode.steps],
             [step.action_valid for step in episode.steps],

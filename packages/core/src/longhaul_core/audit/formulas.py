@@ -1,7 +1,9 @@
 """Credit by the definitions, one loop each: what the trainer's numbers are compared with.
 
 Nothing here is shared with the code that trains, and nothing is clever: every mean is a sum
-over a list divided by its length. Returns are in the environment's units, less penalties.
+over a list divided by its length. Returns are in the environment's units, less penalties. A
+penalty on the action is taken off R_i and R_{i,t} where they are compared for the step of that
+action, and nowhere else.
 
     A^E_i = (R_i - mean) / (std + 1e-6)                            GRPO, over a group's episodes
     R_{i,t} = r_{i,t} + discount * R_{i,t+1}
@@ -34,6 +36,7 @@ __all__ = [
     "Definition",
     "EpisodeFacts",
     "Settings",
+    "action_penalties",
     "credit_of",
     "gae",
     "penalised_rewards",
@@ -54,7 +57,7 @@ class EpisodeFacts(NamedTuple):
 
     group: int
     rewards: Sequence[float]
-    """Less penalties."""
+    """Less the penalties that lower returns."""
     anchors: Sequence[str]
     num_action_tokens: Sequence[int]
     greedy_rewards: Sequence[float] | None = None
@@ -69,6 +72,13 @@ class EpisodeFacts(NamedTuple):
     after one that was scored at its end."""
     agents: Sequence[str | None] = ()
     """Name of the agent of each step's trained calls; None for a step without one."""
+    action_penalties: Sequence[float] = ()
+    """What is taken off what the step alone is compared by; empty for nothing."""
+
+    @property
+    def own_penalties(self) -> list[float]:
+        """One for each step."""
+        return list(self.action_penalties) or [0.0] * len(self.rewards)
 
 
 class Credit(NamedTuple):
@@ -90,10 +100,12 @@ def penalised_rewards(
     settings: Settings,
 ) -> list[float]:
     """Rewards of an episode's steps as credit sees them, but for a divergence in the reward."""
-    found = [
-        reward - (0.0 if is_valid else settings["invalid_action_penalty"])
-        for reward, is_valid in zip(rewards, valid, strict=True)
-    ]
+    found = list(rewards)
+    if _lowers_returns(settings):
+        found = [
+            reward - (0.0 if is_valid else settings["invalid_action_penalty"])
+            for reward, is_valid in zip(rewards, valid, strict=True)
+        ]
     start, end = settings["overlong_start_tokens"], settings["overlong_end_tokens"]
     if start is None or end is None:
         return found
@@ -107,6 +119,18 @@ def penalised_rewards(
         found[-1] -= penalty(sum(num_action_tokens))
         return found
     return [reward - penalty(n) for reward, n in zip(found, num_action_tokens, strict=True)]
+
+
+def action_penalties(valid: Sequence[bool], settings: Settings) -> list[float]:
+    """What each step is lowered by where it is compared with others; no return is lower for it."""
+    if _lowers_returns(settings):
+        return [0.0] * len(valid)
+    return [0.0 if is_valid else settings["invalid_action_penalty"] for is_valid in valid]
+
+
+def _lowers_returns(settings: Settings) -> bool:
+    """Runs that were stored before there was a choice have no such setting."""
+    return settings.get("invalid_action_penalty_on", "return") == "return"
 
 
 def returns_to_go(rewards: Sequence[float], discount: float) -> list[float]:
@@ -183,31 +207,59 @@ def _whole(advantages: Sequence[float], group: Sequence[EpisodeFacts]) -> list[C
     ]
 
 
+class _EpisodeParts(NamedTuple):
+    """How whole episodes did against their group."""
+
+    whole: list[float]
+    """Of each episode."""
+    steps: list[list[float]]
+    """Of each of its steps, less the step's own penalty."""
+
+
 def _group_relative(
     group: Sequence[EpisodeFacts], *, scale_by_std: bool, over_rows: bool
-) -> list[float]:
+) -> _EpisodeParts:
+    """Every step has a copy of its episode's return, less its own penalty; those are compared.
+
+    Over rows every copy counts once, and else every episode, whose copies share its weight.
+    """
     returns = [fsum(episode.rewards) for episode in group]
-    compared = [
-        value
+    copies = [
+        [value - penalty for penalty in episode.own_penalties]
         for value, episode in zip(returns, group, strict=True)
-        for _ in range(len(episode.rewards) if over_rows else 1)
     ]
-    mean, std = mean_and_std(compared)
-    divisor = std + STD_EPSILON if scale_by_std else 1.0
-    return [(value - mean) / divisor for value in returns]
+    weighted = [
+        (copy, 1.0 if over_rows else 1.0 / len(of_episode))
+        for of_episode in copies
+        for copy in of_episode
+    ]
+    total = len(weighted) if over_rows else len(group)
+    mean = fsum(weight * copy for copy, weight in weighted) / total
+    variance = fsum(weight * (copy - mean) ** 2 for copy, weight in weighted) / (total - 1)
+    divisor = sqrt(variance) + STD_EPSILON if scale_by_std else 1.0
+    return _EpisodeParts(
+        [(value - mean) / divisor for value in returns],
+        [[(copy - mean) / divisor for copy in of_episode] for of_episode in copies],
+    )
+
+
+def _of_episodes(parts: _EpisodeParts) -> list[Credit]:
+    """Nothing but episode parts."""
+    return [Credit(whole, [0.0] * len(steps), steps) for whole, steps in zip(*parts, strict=True)]
 
 
 def _grpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     if _per_agent(settings):
         return [Credit(0.0, parts, parts) for parts in _outcome_among_own(group, settings)]
-    advantages = _group_relative(
-        group, scale_by_std=settings["scale_by_std"], over_rows=settings["statistics"] == "row"
+    return _of_episodes(
+        _group_relative(
+            group, scale_by_std=settings["scale_by_std"], over_rows=settings["statistics"] == "row"
+        )
     )
-    return _whole(advantages, group)
 
 
 def _drgrpo(group: Sequence[EpisodeFacts], _settings: Settings) -> list[Credit]:
-    return _whole(_group_relative(group, scale_by_std=False, over_rows=False), group)
+    return _of_episodes(_group_relative(group, scale_by_std=False, over_rows=False))
 
 
 def _rloo(group: Sequence[EpisodeFacts], _settings: Settings) -> list[Credit]:
@@ -245,9 +297,16 @@ def lead(value: float, returns: Sequence[float], drawn: int) -> float:
 
 
 def _compared_in(
-    keys: Sequence[Sequence[Hashable]], returns: Sequence[Sequence[float]], *, scale_by_std: bool
+    keys: Sequence[Sequence[Hashable]],
+    returns: Sequence[Sequence[float]],
+    *,
+    scale_by_std: bool,
+    over_n: bool = False,
 ) -> tuple[list[list[float]], Mapping[Hashable, int]]:
-    """What each step did against those with its key, and how many have each key."""
+    """What each step did against those with its key, and how many have each key.
+
+    By the sample's deviation, or by that over n.
+    """
     met: dict[Hashable, list[float]] = defaultdict(list)
     for episode_keys, episode_returns in zip(keys, returns, strict=True):
         for key, value in zip(episode_keys, episode_returns, strict=True):
@@ -256,6 +315,8 @@ def _compared_in(
 
     def against(key: Hashable, value: float) -> float:
         mean, std = scales[key]
+        if over_n:
+            std *= sqrt((len(met[key]) - 1) / len(met[key]))
         return (value - mean) / (std + STD_EPSILON if scale_by_std else 1.0)
 
     found = [
@@ -305,11 +366,33 @@ def _gigpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
             threshold=settings["anchor_similarity"],
         )
         anchors = [[stands_for[state] for state in episode.anchors] for episode in group]
-    returns = [returns_to_go(episode.rewards, settings["discount"]) for episode in group]
+    returns = _compared_returns(group, settings)
     step_parts, _ = _compared_in(anchors, returns, scale_by_std=settings["scale_by_std"])
     return [
-        Credit(whole, steps, [whole + settings["step_advantage_weight"] * step for step in steps])
-        for whole, steps in zip(episode_parts, step_parts, strict=True)
+        Credit(
+            whole,
+            steps,
+            [
+                own + settings["step_advantage_weight"] * step
+                for own, step in zip(of_episode, steps, strict=True)
+            ],
+        )
+        for whole, of_episode, steps in zip(*episode_parts, step_parts, strict=True)
+    ]
+
+
+def _compared_returns(group: Sequence[EpisodeFacts], settings: Settings) -> list[list[float]]:
+    """The return-to-go of each step, less the step's own penalty."""
+    return [
+        [
+            to_go - penalty
+            for to_go, penalty in zip(
+                returns_to_go(episode.rewards, settings["discount"]),
+                episode.own_penalties,
+                strict=True,
+            )
+        ]
+        for episode in group
     ]
 
 
@@ -361,7 +444,13 @@ def _graphgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]
 
     step_parts, _ = _compared_in(
         [path[:-1] for path in paths],
-        [[worth(*edge) for edge in pairwise(path)] for path in paths],
+        [
+            [
+                worth(*edge) - 10 * penalty  # a success is worth 10 here, and pays 1
+                for edge, penalty in zip(pairwise(path), episode.own_penalties, strict=True)
+            ]
+            for path, episode in zip(paths, group, strict=True)
+        ],
         scale_by_std=settings["scale_by_std"],
     )
     return [
@@ -369,12 +458,12 @@ def _graphgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]
             whole,
             steps,
             [
-                settings["episode_advantage_weight"] * whole
+                settings["episode_advantage_weight"] * own
                 + settings["step_advantage_weight"] * step
-                for step in steps
+                for own, step in zip(of_episode, steps, strict=True)
             ],
         )
-        for whole, steps in zip(episode_parts, step_parts, strict=True)
+        for whole, of_episode, steps in zip(*episode_parts, step_parts, strict=True)
     ]
 
 
@@ -395,7 +484,9 @@ def distances_to_goal(edges: Collection[tuple[str | None, str | None]]) -> dict[
 
 
 def _hgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
-    returns = [returns_to_go(episode.rewards, settings["discount"]) for episode in group]
+    # A run that was stored before there was a choice has no such setting.
+    as_code = settings.get("history_form", "paper") == "code"
+    returns = _compared_returns(group, settings)
     totals = [[0.0] * len(episode.rewards) for episode in group]
     weights = [[0.0] * len(episode.rewards) for episode in group]
     for depth in range(settings["history_length"] + 1):
@@ -406,11 +497,15 @@ def _hgpo(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
             ]
             for place, episode in enumerate(group)
         ]
-        parts, sizes = _compared_in(pasts, returns, scale_by_std=settings["scale_by_std"])
-        weight = (depth + 1.0) ** settings["history_weight_exponent"]
+        parts, sizes = _compared_in(
+            pasts, returns, scale_by_std=settings["scale_by_std"], over_n=as_code
+        )
+        centered, _ = _compared_in(pasts, returns, scale_by_std=False)
+        weight = (depth + (2.0 if as_code else 1.0)) ** settings["history_weight_exponent"]
         for place, (keys, steps) in enumerate(zip(pasts, parts, strict=True)):
             for step, (key, part) in enumerate(zip(keys, steps, strict=True)):
-                if sizes[key] > 1:
+                is_mean = abs(centered[place][step]) <= 1e-9 * (1 + abs(returns[place][step]))
+                if sizes[key] > 1 and not (as_code and is_mean):
                     totals[place][step] += weight * part
                     weights[place][step] += weight
     found = [

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from longhaul_core.advantages import LossUnit
 from longhaul_core.advantages.estimators import ESTIMATORS
+from longhaul_core.advantages.penalties import PenaltyOn
 from longhaul_core.components import is_own
 from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.section import Section
@@ -61,15 +62,20 @@ class AlgorithmConfig(EstimatorSettings, Section):
     """The constant of `fixed_token`: for example the most action tokens that an episode can
     have."""
     invalid_action_penalty: float = Field(default=0.0, ge=0)
-    """Subtracted from the reward of a step whose action is invalid, for advantages only; the
-    environment's reward is stored as it was."""
+    """Subtracted at a step whose action is invalid, for advantages only; the environment's reward
+    is stored as it was."""
+    invalid_action_penalty_on: PenaltyOn = "action"
+    """Subtract it from what the step alone is compared by, after returns are taken, as in
+    verl-agent and GraphGPO's released code; or from the step's reward, which lowers the return of
+    the whole episode and of the steps before. `action` is for `grpo`, `drgrpo`, `gigpo`, `hgpo` and
+    `graphgpo`, without `baseline_per_agent`."""
     reward_shaping: Annotated[str | None, BuiltInOrOwn({})] = None
     """Function of your own that returns the reward of each step of an episode, from which
     advantages are computed; penalties are subtracted from it. The environment's reward is stored
     as it was."""
     overlong_penalty: float = Field(default=0.0, ge=0)
-    """DAPO's soft overlong shaping: subtracted in the same way from the reward of a step whose
-    reply has overlong_end_tokens or more, in proportion from overlong_start_tokens on."""
+    """DAPO's soft overlong shaping: subtracted, for advantages only, from the reward of a step
+    whose reply has overlong_end_tokens or more, in proportion from overlong_start_tokens on."""
     overlong_start_tokens: int | None = Field(default=None, ge=0)
     """Longest reply without an overlong penalty."""
     overlong_end_tokens: int | None = Field(default=None, ge=1)
@@ -97,6 +103,7 @@ class AlgorithmConfig(EstimatorSettings, Section):
                 )
         yield from self.estimator_conflicts()
         yield from self._loss_unit_without_its_length()
+        yield from self._penalty_on_actions_that_are_not_told_apart()
         yield from self._overlong_penalty_without_its_lengths()
         if self.reward_shaping is not None and self.needs_greedy_episode:
             yield (
@@ -109,6 +116,18 @@ class AlgorithmConfig(EstimatorSettings, Section):
                 f"algorithm.reward_kl_coefficient = {self.reward_kl_coefficient:g} with "
                 f'algorithm.name = "{self.name}" needs the divergence of greedy episodes, which '
                 "the learner does not read; use loss.kl_coefficient"
+            )
+
+    def _penalty_on_actions_that_are_not_told_apart(self) -> Generator[str]:
+        if self.invalid_action_penalty == 0 or self.invalid_action_penalty_on == "return":
+            return
+        if not self.penalises_actions or self.baseline_per_agent:
+            per_agent = " with algorithm.baseline_per_agent = true" * self.baseline_per_agent
+            yield (
+                f"algorithm.invalid_action_penalty = {self.invalid_action_penalty:g} with "
+                f'algorithm.invalid_action_penalty_on = "action" is not defined for '
+                f'algorithm.name = "{self.name}"{per_agent}; set '
+                'algorithm.invalid_action_penalty_on = "return"'
             )
 
     def _overlong_penalty_without_its_lengths(self) -> Generator[str]:

@@ -9,12 +9,15 @@ Shapes: B rows, T tokens of the response, right-padded.
 import torch
 
 from longhaul_trainer.losses.tokens import (
-    MAX_LOG_RATIO,
     ActionTokens,
     PolicyLoss,
     sums_by_action,
     weighted_sums,
 )
+
+MAX_LOG_RATIO = 10.0
+"""As in verl. What became likelier by more has no gradient, since nothing else bounds the loss of
+an action whose advantage is negative."""
 
 
 def gspo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> PolicyLoss:
@@ -28,7 +31,8 @@ def gspo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> Pol
     Every s_t has the value s, so an action is clipped whole where its advantages have one sign.
     Where advantage and weight are the same all over an action, value and gradient are those of
     the sequence's own −min(s A, clip(s) A) at the action's summed weight; the paper gives each
-    sequence the same one, which is loss unit "step". There is no dual clip.
+    sequence the same one, which is loss unit "step". There is no dual clip; s is at most e^10,
+    where the gradient ends.
 
     Args:
         tokens: What is trained.
@@ -42,10 +46,8 @@ def gspo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> Pol
     num_tokens_BT = _by_action(tokens, torch.ones_like(log_ratio_BT)).clamp(min=1)
     mean_BT = _by_action(tokens, log_ratio_BT) / num_tokens_BT
     logprobs_BT = torch.where(counted_BT, tokens.policy_logprobs_BT, 0.0)
-    log_ratio_BT = mean_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO) + (
-        logprobs_BT - logprobs_BT.detach()
-    )
-    ratio_BT = log_ratio_BT.exp()
+    log_ratio_BT = mean_BT + (logprobs_BT - logprobs_BT.detach())
+    ratio_BT = log_ratio_BT.clamp(max=MAX_LOG_RATIO).exp()
     plain_BT = -advantages_BT * ratio_BT
     clipped_BT = -advantages_BT * ratio_BT.clamp(1.0 - clip_low, 1.0 + clip_high)
     token_loss_BT = torch.maximum(plain_BT, clipped_BT)

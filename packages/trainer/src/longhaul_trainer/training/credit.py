@@ -19,6 +19,7 @@ import numpy as np
 
 from longhaul_core.advantages import EpisodeCredit, LossUnit, loss_weights
 from longhaul_core.advantages.estimators import Group
+from longhaul_core.advantages.penalties import Penalties, action_penalties
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.training.estimators import estimate, smallest_group
@@ -112,7 +113,7 @@ class TrainedEpisode:
     name: Episode
     metadata: EpisodeMetadata
     shaped_rewards: tuple[float, ...]
-    """What credit is given for at each step: the rewards, less penalties."""
+    """What returns are made of: the reward of each step, less the penalties that lower them."""
     credit: EpisodeCredit
     """Of each step, whether or not a call of it is trained."""
     loss_weights: tuple[float, ...]
@@ -235,6 +236,7 @@ def credit_episodes(
                 anchor_states=[[s.anchor for s in m.played.metadata.steps] for m in members],
                 final_states=[_final_state(m.played.metadata) for m in members],
                 num_action_tokens=[m.played.trained_tokens for m in members],
+                action_penalties=[_action_penalties(m, algorithm) for m in members],
                 agents=[_agents(m) for m in members] if algorithm.baseline_per_agent else (),
                 greedy_rewards=None if greedy is None else shaped_rewards(greedy[name], algorithm),
                 token_values=[critic[m.name].tokens for m in members] if critic else None,
@@ -264,6 +266,13 @@ def credit_episodes(
             optimizer_step=episode.optimizer_step,
         )
         for episode in selection.episodes
+    )
+
+
+def _action_penalties(episode: SelectedEpisode, algorithm: AlgorithmConfig) -> FloatArray:
+    return action_penalties(
+        [step.action_valid for step in episode.played.metadata.steps],
+        Penalties.model_validate(algorithm),
     )
 
 

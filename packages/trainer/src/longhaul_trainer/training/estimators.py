@@ -120,6 +120,11 @@ class EstimatorSettings(built_in.EstimatorSettings):
         return self._known.compares_episodes
 
     @property
+    def penalises_actions(self) -> bool:
+        """Whether the penalty of an invalid action can lower that action's advantage alone."""
+        return self._known.penalises_actions
+
+    @property
     def needs_greedy_episode(self) -> bool:
         """Whether a group is compared with a greedy episode of its task."""
         return self._known.needs_greedy_episode

@@ -25,9 +25,9 @@ def shaped_rewards(
     *,
     reference_kl: FloatArray | None = None,
 ) -> FloatArray:
-    """The rewards of one episode, shape `[S]`.
+    """The rewards of one episode, shape `[S]`, of which returns are made.
 
-        r_t − invalid_action_penalty · [the action is invalid]
+        r_t − invalid_action_penalty · [the action is invalid], if it is on the return
             − overlong_penalty · overlong share
             − reward_kl_coefficient · divergence from the starting model
 

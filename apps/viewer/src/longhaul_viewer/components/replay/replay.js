@@ -1164,12 +1164,12 @@ class Replay {
     return [
       this.table("Credit", step.trained ? "trained" : "not trained", [
         ["Reward", signed(step.reward), tone(step.reward)],
-        ["Shaped reward", signed(step.shaped_reward), "", "What credit is given for: the reward, shaped and less penalties"],
+        ["Shaped reward", signed(step.shaped_reward), "", "What returns are made of: the reward, shaped and less the penalties that lower returns"],
         step.value == null ? null : ["Value", number(step.value), "", "The critic's"],
         ["Return-to-go", number(step.return_to_go), "", "Discounted sum of the shaped rewards from this step on"],
         ["Episode part", signed(step.episode_advantage), "", "How the whole episode did against its group"],
         ["Step part", signed(step.step_advantage), "", "How it went on from here, against other steps taken in the same state"],
-        ["Advantage", signed(step.advantage), `total ${tone(step.advantage)}`, "Both parts combined, as the loss used it"],
+        ["Advantage", signed(step.advantage), `total ${tone(step.advantage)}`, "Both parts combined, less the penalty of an invalid action if that is on the action, as the loss used it"],
         ["Loss weight of a token", step.trained ? number(step.loss_weight, 5) : "–", "", "A dash: the step was not in the loss"],
       ]),
       this.waterfall(step),

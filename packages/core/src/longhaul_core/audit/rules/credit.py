@@ -30,7 +30,7 @@ def _far(found: float | None, expected: float, rounding: float) -> bool:
 
 
 def check_shaped_reward(evidence: Evidence, tally: Tally) -> None:
-    """A shaped reward is the environment's less penalties, unless the run shapes its own."""
+    """A shaped reward is the environment's less what lowers returns, or the run's own shape."""
     unknown = _why_rewards_do_not_follow(evidence.intent)
     for episode in evidence.trained:
         if not episode.complete:
@@ -114,7 +114,7 @@ def check_step_part(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_advantage(evidence: Evidence, tally: Tally) -> None:
-    """The advantage is both parts, combined as the estimator defines."""
+    """The advantage is both parts, combined as the estimator defines, less a penalty on it."""
     for episode, credit in _credited(evidence, tally):
         tally.checked(len(episode.steps))
         for step, expected in zip(episode.steps, credit.advantages, strict=True):
@@ -189,7 +189,7 @@ def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
 RULES = (
     Rule(
         name="shaped_reward",
-        claim="credit is given for the reward less penalties",
+        claim="returns are made of the reward less the penalties that lower them",
         check=check_shaped_reward,
     ),
     Rule(

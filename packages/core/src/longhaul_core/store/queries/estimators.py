@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.advantages.credit import EpisodeCredit, FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, Estimator, EstimatorSettings, Group
-from longhaul_core.advantages.penalties import Penalties, penalised_rewards
+from longhaul_core.advantages.penalties import Penalties, action_penalties, penalised_rewards
 from longhaul_core.errors import GroupError
 from longhaul_core.store.models import CallRow, EpisodeRow, GroupRow, StepRow
 from longhaul_core.store.queries.answers import Answer
@@ -259,11 +259,29 @@ class _Material:
             anchor_states=self.compared.anchors,
             final_states=self.compared.finals,
             num_action_tokens=[_counts(episode, self._trained) for episode in episodes],
+            action_penalties=self._action_penalties(estimator, settings),
             agents=[self._agents(episode) for episode in episodes]
             if settings.baseline_per_agent
             else (),
             greedy_rewards=self._greedy_rewards() if estimator.needs_greedy_episode else None,
         )
+
+    def _action_penalties(
+        self, estimator: Estimator, settings: EstimatorSettings
+    ) -> list[FloatArray]:
+        """What each step alone is lowered by; see `PenaltyOn`."""
+        algorithm = self._config.get("algorithm", {})
+        if algorithm.get("invalid_action_penalty_on", "return") == "return":
+            return []
+        penalties = _penalties(self._config, whose="what its steps are compared by")
+        found = [
+            action_penalties([step.action_valid for step in episode.steps], penalties)
+            for episode in self.compared.episodes
+        ]
+        takes = estimator.penalises_actions and not settings.baseline_per_agent
+        if not takes and any(map(np.any, found)):
+            raise GroupError("it has no penalty of an invalid action alone, and the run has one")
+        return found
 
     def _agents(self, episode: GroupEpisode) -> list[str | None]:
         """The agent of each step; None where no call is trained."""
