@@ -27,7 +27,10 @@ HELD: list[bytearray] = []
 
 
 class Chain(gymnasium.Env[str, str]):
-    """Say anything; `hang`, `crash`, `exit`, `grow`, `slow` and `raise` do what they say."""
+    """Say anything; `hang`, `crash`, `exit`, `grow`, `slow` and `raise` do what they say.
+
+    `boast` and `end twice` bring what no step may.
+    """
 
     episodes_per_process = 8
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  Gymnasium's
@@ -71,8 +74,9 @@ class Chain(gymnasium.Env[str, str]):
         self.write(action)
         misbehave(action)
         self.state = hashlib.sha256(f"{self.state} {action}".encode()).hexdigest()
-        ended = self.num_steps == STEPS
-        return self.state, self.num_steps / 8, ended, False, self.info()
+        ended = self.num_steps == STEPS or action == "end twice"
+        reward = 1e200 if action == "boast" else self.num_steps / 8
+        return self.state, reward, ended, action == "end twice", self.info()
 
     def knows(self, task_id: str) -> bool:
         return task_id.startswith("chain/")

@@ -36,6 +36,15 @@ def test_a_toy_text_keeps_the_contract(options: dict[str, object]) -> None:
     assert found == []
 
 
+def test_a_lake_that_is_crossed_by_the_last_allowed_step_is_not_cut_off_too() -> None:
+    environment = DiscreteAsText(
+        env="FrozenLake-v1", desc=["SFG"], is_slippery=False, max_episode_steps=2
+    )
+    environment.reset(seed=1)
+    assert environment.step("right")[2:4] == (False, False)
+    assert environment.step("right")[1:4] == (1.0, True, False)
+
+
 def test_a_taxi_is_driven_by_words() -> None:
     environment = DiscreteAsText(env="Taxi-v4")
     text, info = environment.reset(seed=3)

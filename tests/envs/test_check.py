@@ -37,7 +37,7 @@ def test_a_sound_environment_has_no_problems(name: str) -> None:
         ("Blurred", "has one anchor state after 0 and after"),
         ("Blurred", "and lists other actions there"),
         ("Faint", "'wait' then has another effect"),
-        ("Undecided", "ends both terminated and truncated"),
+        ("Undecided", "an episode ends in one way, and this step is both"),
         ("Echoing", "answers 100 kB with 100,"),
         ("Mute", "shows nothing after control characters"),
         ("Drifting", "give another episode in another process, from step 1 on"),

@@ -1,8 +1,12 @@
 """What Gymnasium returns, as our nouns."""
 
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
 
+from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.gym.convert import to_observation, to_step_result
 from longhaul_core.gym.worker import OBSERVATION
 from longhaul_core.types import MediaType, Picture
@@ -64,9 +68,46 @@ def test_a_wrong_type_is_named(text: object, info: dict[str, object], message: s
         to_observation(text, info)
 
 
-def test_a_reward_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="nan"):
-        to_step_result("", float("nan"), terminated=False, truncated=False, info={})
+@pytest.mark.parametrize("reward", [float("nan"), float("-inf"), 1.1e30, np.float32(-1e31)])
+def test_a_reward_that_cannot_be_learned_from_is_refused(reward: float) -> None:
+    with pytest.raises(ValueError, match=r"reward must be .*, got"):
+        to_step_result("", reward, terminated=False, truncated=False, info={})
+
+
+def test_an_episode_that_ends_in_two_ways_is_refused() -> None:
+    with pytest.raises(ValueError, match="both terminated and truncated"):
+        to_step_result("", 1.0, terminated=np.bool_(True), truncated=np.bool_(True), info={})
+
+
+class Brief(gymnasium.Env[str, str]):
+    """Is solved by its third step."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        self.num_steps = 0
+        return "", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.num_steps += 1
+        return "", 0.0, self.num_steps == 3, False, {}
+
+
+gymnasium.register(  # pyright: ignore[reportUnknownMemberType]
+    id="tests/Brief-v0", entry_point=f"{__name__}:Brief"
+)
+
+
+@pytest.mark.parametrize(("limit", "end"), [(2, (False, True)), (3, (True, False))])
+def test_gymnasiums_time_limit_cuts_off_no_step_that_ends_the_task(
+    limit: int, end: tuple[bool, bool]
+) -> None:
+    options = {"max_episode_steps": limit}
+    environment = GymEnvironmentSpec(environment_id="tests/Brief-v0", options=options).make()
+    environment.reset()
+    for _ in range(limit - 1):
+        assert environment.step("")[2:4] == (False, False)
+    assert environment.step("")[2:4] == end
 
 
 HEADS: list[tuple[bytes, MediaType]] = [

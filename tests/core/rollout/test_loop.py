@@ -1,6 +1,7 @@
 """One episode: what it records, what truncates it, what fails it."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -321,10 +322,19 @@ def test_a_reply_that_cannot_be_trained_on_is_the_policys_failure(
     assert message in failure.message
 
 
-def test_a_reward_that_is_not_a_number_is_the_environments_failure() -> None:
-    failure = failure_of(play(ScriptedEnvironment(rewards=[float("nan"), 1.0])))
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (float("nan"), "must be finite, got nan"),
+        (-1.8e300, r"at most 1e\+30 in size, got -1.8e\+300"),
+    ],
+)
+def test_a_reward_that_cannot_be_learned_from_is_the_environments_failure(
+    reward: float, message: str
+) -> None:
+    failure = failure_of(play(ScriptedEnvironment(rewards=[reward, 1.0])))
     assert failure.cause is FailureCause.ENVIRONMENT_ERROR
-    assert "nan" in failure.message
+    assert re.search(message, failure.message)
 
 
 def test_a_memory_that_raises_fails_the_episode() -> None:

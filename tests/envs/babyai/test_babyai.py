@@ -189,6 +189,21 @@ def test_minigrids_limit_on_moves_truncates() -> None:
         environment.step("turn left")
 
 
+def test_a_mission_that_ends_with_the_last_allowed_move_is_not_cut_off_too() -> None:
+    environment = BabyAI(levels=["GoToLocalS5N2"], actions="primitive")
+    task = environment.tasks(Split.TRAIN)[0]
+    solution = play(environment, task, expert_policy, horizon=60)
+    moves = [
+        Move[action.removeprefix("move ").removeprefix("turn ").upper()]
+        for action in solution.actions
+    ]
+    world = World("GoToLocalS5N2")
+    world.reset(task.seed)
+    world.minigrid.max_steps = len(moves)
+    outcome = world.carry_out(moves)
+    assert (outcome.terminated, outcome.truncated) == (True, False)
+
+
 def test_the_time_penalty_is_minigrids() -> None:
     environment = BabyAI(time_penalty=True, actions="primitive")
     environment.reset(options={"task_id": "GoToLocal/00012"})

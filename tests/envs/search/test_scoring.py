@@ -23,7 +23,14 @@ def test_case_articles_and_punctuation_do_not_count(text: str, left: str) -> Non
 def test_an_answer_matches_any_right_one_and_nothing_matches_nothing() -> None:
     assert exact_match("the Charles Babbage.", ["Ada", "charles babbage"])
     assert not exact_match("Babbage", ["charles babbage"])
-    assert not exact_match("...", ["", "the"])
+    assert not exact_match(" ", ["", "the"])
+
+
+@pytest.mark.parametrize(("answer", "right"), [("A", "A"), ("the", "The"), ("$", "$"), ("an", "a")])
+def test_an_answer_of_which_nothing_is_left_can_be_right(answer: str, right: str) -> None:
+    assert exact_match(answer, ["Ada", right])
+    assert f1(answer, ["Ada", right]) == 1.0
+    assert not exact_match(answer, ["Ada"])
 
 
 @pytest.mark.parametrize(

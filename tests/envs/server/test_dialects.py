@@ -125,7 +125,10 @@ def test_requests_in_agentgym_s_form_play_the_episode_that_is_played_here(
     address = f"http://127.0.0.1:{ports['agentgym']}"
     place = sum(len(SOURCE.tasks(split)) for split in (Split.TRAIN, Split.VALIDATION))
     with httpx.Client(base_url=address, timeout=60) as client:
-        number = client.post("/create").json()["id"]
+        begun = client.post("/create").json()
+        number = begun["id"]
+        assert (begun["done"], begun["reward"]) == (False, 0.0)
+        assert SOURCE.tasks(Split.TRAIN)[int(number)].goal in begun["observation"]
         first = client.post("/reset", json={"id": number, "data_idx": place}).json()
         assert first["observation"] == known.first_observation.text
         assert (first["done"], first["reward"]) == (False, 0.0)
@@ -172,7 +175,7 @@ def test_our_client_of_agentgym_plays_there(
     [
         ("/step", {"id": 10**6, "action": "x"}, "no environment has id = 1000000"),
         ("/step", {"id": None, "action": "x"}, "no environment has id = None"),
-        ("/step", {"action": "x"}, "there is no episode; reset it first"),
+        ("/step", {}, "action must be text"),
         ("/reset", {"data_idx": 10**9}, "data_idx must be from 0 to"),
         ("/reset", {"data_idx": "one"}, "data_idx must be from 0 to"),
     ],
@@ -183,6 +186,7 @@ def test_what_agentgym_s_client_asks_wrongly_is_answered_as_its_servers_do(
     with httpx.Client(base_url=f"http://127.0.0.1:{ports['agentgym']}", timeout=60) as client:
         number = client.post("/create").json()["id"]
         answer = client.post(path, json={"id": number} | body)
+        client.post("/close", json={"id": number})
 
     assert answer.status_code == 200
     assert problem in answer.json()["error"]

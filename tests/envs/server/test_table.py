@@ -355,13 +355,23 @@ async def test_a_place_is_not_given_away_while_a_call_of_its_last_session_goes_o
         here.table.create(CHAIN, owner=ME)
 
 
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ("raise", "RuntimeError: as it was asked to"),
+        ("boast", r"reward must be at most 1e\+30 in size, got 1e\+200"),
+        ("end twice", "both terminated and truncated"),
+    ],
+)
 @in_event_loop
-async def test_an_error_of_the_environment_ends_its_session_alone() -> None:
+async def test_an_error_of_the_environment_ends_its_session_alone(
+    action: str, message: str
+) -> None:
     async with room() as here:
         failing, other = [await here.playing() for _ in range(2)]
         for _ in range(2):  # the second time it is asked for as well
-            with pytest.raises(Gone, match="RuntimeError: as it was asked to") as gone:
-                await here.table.step(failing, owner=ME, number=1, action="raise")
+            with pytest.raises(Gone, match=message) as gone:
+                await here.table.step(failing, owner=ME, number=1, action=action)
             assert gone.value.cause == Cause.ENVIRONMENT_ERROR
         await here.table.step(other, owner=ME, number=1, action="a")
         with pytest.raises(Gone, match="no task is called"):

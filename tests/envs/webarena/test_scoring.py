@@ -1,8 +1,13 @@
 """How answers and addresses are compared; each case follows from the authors' code."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from longhaul_envs.webarena.scoring import answer_matches, includes, url_matches
+from longhaul_envs.browser.fence import Fence
+from longhaul_envs.webarena.schema import Evaluation, ReferenceAnswers, WebArenaTask
+from longhaul_envs.webarena.scoring import Scorer, answer_matches, includes, url_matches
 
 
 @pytest.mark.parametrize(
@@ -33,6 +38,25 @@ def test_answers_are_equal_but_for_quotes_spaces_and_case() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "score"), [("'\"5\"'", 1.0), ('""5""', 1.0), ('"\'"5"\'"', 0.0), ("55", 0.0)]
+)
+def test_two_pairs_of_quotes_around_an_answer_are_none_of_it(answer: str, score: float) -> None:
+    """The authors clean an answer, and what they compare it with, before they clean both again."""
+    task = WebArenaTask(
+        task_id=1,
+        sites=(),
+        intent="",
+        start_url="",
+        eval=Evaluation(
+            eval_types=("string_match",), reference_answers=ReferenceAnswers(exact_match="5")
+        ),
+    )
+    scorer = Scorer(fence=Fence(), shopping="", admin=("", ""), judge=None)
+    no_page: Any = None  # of which an answer's score asks nothing
+    assert asyncio.run(scorer.score(task, answer=answer, page=no_page)) == score
+
+
+@pytest.mark.parametrize(
     ("reference", "answer", "as_word", "included"),
     [
         ("Lamp", "two lamps", True, True),
@@ -41,10 +65,23 @@ def test_answers_are_equal_but_for_quotes_spaces_and_case() -> None:
         ("0", "It is 0.", True, True),
         ("0", "(0)", True, True),
         ("$", "$ 5", True, True),
+        ("$", "$5", True, True),
+        ("5", "$5", True, True),
+        ("5", "5-star", True, False),
+        ("5", "-5", True, False),
+        ("5", "5/10", True, False),
+        ("5", "5,000", True, False),
+        ("5", "5, 6 and 7", True, True),
+        ("5", 'they say "5".', True, True),
+        ("5", "5's place", True, True),
+        ("5", "5 stars, 4.5", True, True),
+        ("5", "4.5", True, False),
+        ("5", "5'6", True, False),
         ("lamp", "", False, False),
     ],
 )
 def test_an_answer_includes_a_phrase_and_a_lone_character_as_a_word(
     reference: str, answer: str, as_word: bool, included: bool
 ) -> None:
+    """As a word: whether it is among what NLTK 3.10.4's `NLTKWordTokenizer` makes of the answer."""
     assert includes(reference, answer, as_word=as_word) is included

@@ -133,9 +133,7 @@ def test_the_sep_form_is_the_authors_simple_text(tiny: dict[str, Any]) -> None:
     )
     assert text == item
     text, _ = walked(environment, "click[reviews]")
-    assert text == (
-        f'{head}< Prev [SEP] "Good" [SEP] 5.0 [SEP] They last. [SEP] "Hm" [SEP] 2.0 [SEP] '
-    )
+    assert text == f'{head}< Prev [SEP] "Good" [SEP] 5.0 [SEP] They last. [SEP] "Hm" [SEP] 2.0'
     text, _ = walked(environment, "click[< prev]", "click[attributes]")
     assert text == (
         f"{head}< Prev [SEP] noise cancelling [SEP] long battery [SEP] electronics [SEP] "
@@ -146,6 +144,30 @@ def test_the_sep_form_is_the_authors_simple_text(tiny: dict[str, Any]) -> None:
     text, reward, terminated, _, info = environment.step("click[Buy Now]")
     assert (reward, terminated, info["success"]) == (1.0, True, True)
     assert info["score"].options == 1.0
+
+
+def test_what_a_sep_page_does_not_have_is_no_part_of_it(tiny: dict[str, Any]) -> None:
+    environment = WebShop(**tiny, observation="sep")
+    environment.reset(options={"task_id": "B000000003/0"})
+    walked(environment, "search[another]", "click[b000000003]")
+    for page in ("reviews", "features"):
+        text, _ = walked(environment, f"click[{page}]")
+        assert text.endswith("[SEP] Back to Search [SEP] < Prev")
+        walked(environment, "click[< prev]")
+
+
+@pytest.mark.parametrize(("asked", "paid"), [("values", 1.0), ("pairs", 2 / 3)])
+def test_by_the_authors_text_of_a_pair_the_right_option_may_not_be_found(
+    tmp_path: Path, asked: str, paid: float
+) -> None:
+    """What is chosen stands for `black`, and `('color', 'blackish')` has no such word."""
+    files = write_files(tmp_path, num_fillers=20)
+    products = Path(files["products"])
+    products.write_text(products.read_text("utf-8").replace("Black/Red", "Blackish"), "utf-8")
+    environment = WebShop(**files, asked=asked)
+    environment.reset(options={"task_id": "B000000001/0"})
+    walked(environment, "search[alder case]", "click[b000000001]", "click[blackish]")
+    assert environment.step("click[buy now]")[1] == pytest.approx(paid)
 
 
 def test_the_wrong_option_costs_a_part_of_the_reward(tiny: dict[str, Any]) -> None:
@@ -307,6 +329,7 @@ def test_sessions_of_a_process_share_one_shop_and_the_last_one_closes_it() -> No
         ({"split": "random"}, "split must be content or authors, got 'random'"),
         ({"observation": "html"}, "observation must be plain or sep, got 'html'"),
         ({"reward": 1}, "reward must be text, got 1"),
+        ({"asked": "pairs"}, "of synthetic goals: name products"),
         ({"search_proposals": 9}, "search_proposals must be from 0 to 8, got 9"),
         ({"nouns": "spacy:en_no_such_model"}, "spacy"),
     ],

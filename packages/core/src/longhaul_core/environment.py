@@ -9,6 +9,7 @@ what it is, which tasks it has, and for one to be played. The trainer, its comma
 contract check and the benchmarks ask nothing else.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,9 @@ from typing import Protocol, runtime_checkable
 from pydantic import TypeAdapter, ValidationError
 
 from longhaul_core.types import Observation, Split, Task
+
+LARGEST_REWARD = 1e30
+"""Of a step, in size: estimators add rewards up and square them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,26 @@ class StepResult:
     """Whether the task counts as solved."""
     action_accepted: bool = True
     """False if the environment did not understand the action."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be learned from.
+
+        Raises:
+            ValueError: If the reward is not a number within `LARGEST_REWARD`, or the step ends the
+                episode in both ways.
+        """
+        if not math.isfinite(self.reward):
+            raise ValueError(f"reward must be finite, got {self.reward}")
+        if abs(self.reward) > LARGEST_REWARD:
+            raise ValueError(
+                f"reward must be at most {LARGEST_REWARD:g} in size, got {self.reward}: learning "
+                "adds rewards up and squares them, so pay smaller ones"
+            )
+        if self.terminated and self.truncated:
+            raise ValueError(
+                "an episode ends in one way, and this step is both terminated and truncated; say "
+                "truncated = False where the task itself has ended"
+            )
 
 
 class Environment(Protocol):

@@ -134,7 +134,9 @@ class DiscreteAsText(DrawnEnv[str]):
         facts = self._info(accepted=name in admissible)
         if self._family == "CliffWalking":  # whose rewards are all below 0
             facts["success"] = bool(terminated)
-        return self._shown(), float(reward), bool(terminated), bool(truncated), facts
+        # Gymnasium's time limit cuts a last step off also where it ends the task
+        cut_off = bool(truncated and not terminated)
+        return self._shown(), float(reward), bool(terminated), cut_off, facts
 
     def render(self) -> NDArray[np.uint8]:
         """What the agent sees, as a picture."""

@@ -11,7 +11,6 @@ Text is made well-formed: half of a surrogate pair, as Python reads a file name 
 UTF-8, becomes U+FFFD.
 """
 
-import math
 from collections.abc import Mapping
 from typing import SupportsFloat, cast
 
@@ -53,11 +52,9 @@ def to_step_result(
 
     Raises:
         TypeError: If something has the wrong type.
-        ValueError: If the reward is not a finite number, or a picture is of no type that is read.
+        ValueError: If a picture is of no type that is read, or see `StepResult`.
     """
-    if not math.isfinite(reward := float(reward)):
-        raise ValueError(f"reward must be finite, got {reward}")
-    terminated = bool(terminated)
+    reward, terminated = float(reward), bool(terminated)
     return StepResult(
         observation=to_observation(seen, info),
         reward=reward,

@@ -4,10 +4,11 @@ import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, SupportsFloat, cast
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
+from gymnasium.wrappers import TimeLimit
 
 from longhaul_core.errors import ConfigError
 
@@ -77,12 +78,14 @@ class GymEnvironmentSpec:
     def make(self) -> gymnasium.Env[str, str]:
         """A new environment. Gymnasium's own time limits and wrappers apply.
 
-        Its passive checker does not: it would test each step of each episode for what a
-        contract suite tests once.
+        A time limit does not truncate a step that ends the task. Gymnasium's passive checker does
+        not apply: it would test each step of each episode for what a contract suite tests once.
         """
         self.load()
         options = cast("dict[str, Any]", dict(self.options))
         made = gymnasium.make(self.environment_id, disable_env_checker=True, **options)
+        if isinstance(made, TimeLimit):
+            made = _EndsInOneWay(made)
         return cast("gymnasium.Env[str, str]", made)
 
     def to_json(self) -> str:
@@ -96,3 +99,11 @@ class GymEnvironmentSpec:
         return cls(
             environment_id=environment_id, options=options, import_modules=tuple(import_modules)
         )
+
+
+class _EndsInOneWay(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Under Gymnasium's time limit, which truncates the last step also if it ends the task."""
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:  # noqa: ANN401
+        seen, reward, terminated, truncated, info = self.env.step(action)
+        return seen, reward, terminated, truncated and not terminated, info

@@ -9,7 +9,6 @@ and so does anything that is a fault of ours. The environment is closed on every
 import asyncio
 import functools
 import logging
-import math
 import time
 from contextlib import AbstractAsyncContextManager
 
@@ -146,8 +145,6 @@ class _Episode:
         limit = self._limits.step_deadline_seconds
         async with _environment_deadline(limit, "environment.step"):
             result = await environment.step(action.text)
-            if not math.isfinite(result.reward):
-                raise ValueError(f"reward must be finite, got {result.reward}")
             session.require_readable(result.observation)
         session.acted(
             action.text,

@@ -34,6 +34,8 @@ class Dialect:
     """Of bodies and queries, for the environment's id."""
     created_id: str | None = "id"
     """Where `/create` answers the id; None if the answer is the bare number."""
+    begins_at_create: bool = False
+    """Whether `/create` begins the item of the id's number, and answers as `/reset` does."""
     create_body: Mapping[str, object] = field(default_factory=dict[str, object])
     reset_body: Mapping[str, object] = field(default_factory=dict[str, object])
     """Beside the id and the item."""
@@ -96,6 +98,7 @@ DIALECTS: Mapping[str, Dialect] = {
         summary="craft a goal item out of Minecraft's recipes",
         num_items=544,
         item_field="data_idx",
+        begins_at_create=True,
         write=actions.plain_words,
         refusals=("Could not", "Wrong item format"),
         prompt=prompts.TEXTCRAFT,

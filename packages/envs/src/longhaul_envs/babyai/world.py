@@ -187,7 +187,9 @@ class World:
             seen, reward, terminated, truncated, _ = self.minigrid.step(move)
             self.moves.append(move)
             self._look(seen["image"])
-            outcome = Outcome(float(reward), bool(terminated), bool(truncated))
+            # MiniGrid's limit truncates a last move also where it ends the mission
+            cut_off = bool(truncated and not terminated)
+            outcome = Outcome(float(reward), bool(terminated), cut_off)
             if outcome.terminated or outcome.truncated:
                 break
         return outcome

@@ -52,20 +52,12 @@ def same_episode_in_another_process(subject: Subject) -> Iterator[str]:
                 f"task {task.task_id!r} and the same actions give another episode in another "
                 f"process, from step {place} on"
             )
-        yield from _ends_in_one_way(task, first)
 
 
 def _paired(first: list[list[object]], second: list[list[object]]) -> Iterator[tuple[object, ...]]:
     longest = max(len(first), len(second))
     for n in range(longest):
         yield tuple(facts[n] if n < len(facts) else None for facts in (first, second))
-
-
-def _ends_in_one_way(task: Task, episode: Recorded) -> Iterator[str]:
-    for facts in episode.facts[1:]:
-        terminated, truncated = facts[-4:-2]
-        if terminated and truncated:
-            yield f"task {task.task_id!r} ends both terminated and truncated"
 
 
 def same_episode_twice(subject: Subject) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 __all__ = ["contains_answer", "exact_match", "f1", "normalised"]
 
@@ -20,14 +20,22 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
-def exact_match(answer: str, right: Iterable[str]) -> bool:
-    """Whether `answer` is one of `right`, both normalised. An answer without words never is."""
-    given = normalised(answer)
-    return bool(given) and given in map(normalised, right)
+def exact_match(answer: str, right: Collection[str]) -> bool:
+    """Whether `answer` is one of `right`, both normalised. White space alone never is.
+
+    `A` and `$` are answers too, though nothing is left of them: they are right if nothing is left
+    of a right one.
+    """
+    return bool(answer.strip()) and normalised(answer) in map(normalised, right)
 
 
-def f1(answer: str, right: Iterable[str]) -> float:
-    """The highest F1 of shared words with one of `right`, from 0 to 1, both normalised."""
+def f1(answer: str, right: Collection[str]) -> float:
+    """The highest F1 of shared words with one of `right`, from 0 to 1, both normalised.
+
+    1 for an exact match, also of answers without words.
+    """
+    if exact_match(answer, right):
+        return 1.0
     given = Counter(normalised(answer).split())
     best = 0.0
     for one in right:

@@ -6,7 +6,7 @@ would say that the agent was wrong.
 """
 
 import html
-import string
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import parse_qs, quote, urlsplit
@@ -32,6 +32,14 @@ _MEMBER_ROLE = """account => {
   const index = names.findIndex((name) => name.outerText === account);
   return document.querySelectorAll("td.col-max-role span")[index]?.outerText ?? "";
 }"""
+
+
+_APART = "()[]{}<>;@#$%&?!*"
+"""What NLTK's tokenizer, which the authors ask, parts from a word on both sides."""
+_EDGE = rf"[\s\"`{re.escape(_APART)}]"
+_BEFORE = rf"(?:^|(?<={_EDGE})|(?<=--)|(?<=\.\.)|(?<=(?<!\w)'))"
+_AFTER = rf"(?=$|{_EDGE}|--|[,:](?!\d)|'(?!\w)|'s(?![\w-])|\.(?:\.|[\"')\]}}>]*(?:\s|$)))"
+"""Where a word of a sentence begins and ends for NLTK's tokenizer; `-5` and `5,000` are words."""
 
 
 class Judge(Protocol):
@@ -65,9 +73,8 @@ def answer_matches(reference: str, answer: str) -> bool:
 def includes(reference: str, answer: str, *, as_word: bool = False) -> bool:
     """Whether the answer holds the reference; one character, with `as_word`, as a word alone."""
     wanted, given = _clean(reference), _clean(answer)
-    if as_word and len(wanted) == 1:
-        stripped = (word.strip(string.punctuation) for word in given.split())
-        return wanted in {*given.split(), *stripped}
+    if as_word and len(wanted) == 1 and wanted not in _APART:
+        return bool(re.search(f"{_BEFORE}{re.escape(wanted)}{_AFTER}", given))
     return wanted in given
 
 
@@ -114,13 +121,14 @@ class Scorer:
 
     def _answer_holds(self, intent: str, evaluation: Evaluation, answer: str) -> bool:
         references = evaluation.reference_answers
+        cleaned = _clean(answer)  # once more than what it is compared with, as the authors do
         exact, includes_all = references.exact_match, references.must_include or ()
-        if exact is not None and not answer_matches(exact, answer):
+        if exact is not None and not answer_matches(exact, cleaned):
             return False
-        if not all(includes(one, answer, as_word=len(includes_all) == 1) for one in includes_all):
+        if not all(includes(one, cleaned, as_word=len(includes_all) == 1) for one in includes_all):
             return False
         if references.fuzzy_match == "N/A":
-            return answer_matches("N/A", answer) or self._judged(
+            return answer_matches("N/A", cleaned) or self._judged(
                 intent, evaluation.string_note or "", answer
             )
         return all(

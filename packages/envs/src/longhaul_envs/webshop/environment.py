@@ -108,12 +108,14 @@ class WebShop(DrawnEnv[str]):
         info = self._info(self._goal, accepted=not refused)
         reward = 0.0
         if self._place.over:
+            wanted = self._shop.product(self._goal.asin)
             scored = score(
                 self._shop.product(self._place.asin),
                 dict(self._place.options),
                 goal=self._goal,
-                wanted=self._shop.product(self._goal.asin),
+                wanted=wanted,
                 nouns=self._nouns,
+                option_names=sorted(wanted.options) if self.options.asked == "pairs" else None,
             )
             info |= {"score": scored, "success": scored.total >= 1}
             by_success = self.options.reward == "success"

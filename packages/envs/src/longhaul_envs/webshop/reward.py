@@ -1,10 +1,10 @@
 """WebShop's reward: how well what was bought fits what was asked for, from 0 to 1.
 
 Source:
-    Yao and others 2022, arXiv:2207.01206, appendix A.5, with the thresholds of the authors' code.
+    Yao and others 2022, arXiv:2207.01206, appendix A.5, as the authors' code has it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ __all__ = ["Score", "alike", "score"]
 
 _ALIKE_ABOVE = 85
 """Percent of likeness at which two texts count as equal."""
+_WITHOUT_LATIN_1 = dict.fromkeys(range(128, 256))
+"""thefuzz leaves these characters out, e.g. an é, and no others."""
 _NOUNLESS_TITLE = 0.2
 _SHARED_CATEGORIES = 2
 _COLORS_WORDS = (
@@ -42,7 +44,7 @@ class Score:
     attributes: float
     """Share of the goal's attributes."""
     options: float | None
-    """Matched options over those of the goal; None if the goal has none."""
+    """Share of the goal's options that were chosen; None if the goal has none."""
     price: bool
     """Whether the price is within the limit."""
 
@@ -54,6 +56,7 @@ def score(
     goal: Goal,
     wanted: Product,
     nouns: NounFinder,
+    option_names: Sequence[str] | None = None,
 ) -> Score:
     """The score of buying `bought` with `options` chosen.
 
@@ -63,17 +66,22 @@ def score(
         goal: What was asked for.
         wanted: The product that the goal was made of.
         nouns: Finds the nouns of a title.
+        option_names: Of the goal's options, in their order, where each is compared as the text of
+            its name and value; None where it is compared as its value.
 
     Raises:
         ConfigError: If `rapidfuzz` is not installed.
     """
     type_factor = _type_factor(bought, wanted, nouns)
     num_attributes = sum(_has_attribute(bought, attribute) for attribute in goal.attributes)
-    num_options = _num_options(bought, options, goal.options)
+    asked = goal.options
+    if option_names is not None:
+        asked = list(zip(option_names, goal.options, strict=True))
+    num_options = _num_options(options, asked)
     within = bought.price <= goal.price_limit
     num_wanted = len(goal.attributes) + len(goal.options) + 1
     return Score(
-        total=type_factor * (num_attributes + num_options + within) / num_wanted,
+        total=(num_attributes + num_options + within) / num_wanted * type_factor,
         type=type_factor,
         attributes=num_attributes / len(goal.attributes),
         options=num_options / len(goal.options) if goal.options else None,
@@ -85,7 +93,7 @@ def alike(one: str, other: str) -> bool:
     """Whether the words of two texts are nearly the same set: thefuzz's `token_set_ratio` > 85."""
     fuzz: Any = required("rapidfuzz.fuzz", "search")
     process: Any = required("rapidfuzz.utils", "search").default_process
-    first, second = (process(text.encode("ascii", "ignore").decode()) for text in (one, other))
+    first, second = (process(text.translate(_WITHOUT_LATIN_1)) for text in (one, other))
     if not first or not second:
         return False
     return round(fuzz.token_set_ratio(first, second)) > _ALIKE_ABOVE
@@ -115,21 +123,14 @@ def _has_attribute(product: Product, attribute: str) -> bool:
     return any(alike(has, attribute) for has in product.attributes) or _mentions(product, attribute)
 
 
-def _num_options(product: Product, chosen: Mapping[str, str], wanted: Iterable[str]) -> int:
-    colored = [_color_of(value) for value in wanted]
-    matched = 0
-    for name, value in chosen.items():
-        given = _color_of(value)
-        if name.lower() == "size":  # sizes are alike where they are not the same
-            found = given in colored
-        else:
-            found = any(alike(one, given) for one in colored)
-        matched += found or _mentions(product, given)
-    return matched
+def _num_options(chosen: Mapping[str, str], asked: Sequence[str | tuple[str, str]]) -> int:
+    given = [_color_of(value) for value in chosen.values()]
+    return sum(any(alike(one, _color_of(option)) for one in given) for option in asked)
 
 
-def _color_of(value: str) -> str:
-    return next((color for color in _COLORS if color in value), value)
+def _color_of(option: str | tuple[str, str]) -> str:
+    """The first color that `option` holds, or its text. A pair holds what it is equal to."""
+    return next((color for color in _COLORS if color in option), str(option))
 
 
 def _mentions(product: Product, text: str) -> bool:

@@ -23,7 +23,7 @@ _GENERATED_PRODUCTS = 1000
 _MIN_PRODUCTS, _MAX_PROPOSALS = 20, 8
 _FILES_VERSION = "1"
 """Of how files are read."""
-_RULES = ("observation", "reward", "nouns", "show_attributes", "search_proposals")
+_RULES = ("observation", "reward", "asked", "nouns", "show_attributes", "search_proposals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,8 @@ class WebShopOptions:
     """`plain`, or `sep`: the authors' text. A rule."""
     reward: str = "score"
     """`score`, or `success`: 1 for a score of 1, else 0. A rule."""
+    asked: str = "values"
+    """`values`, or `pairs`: the authors' text of a synthetic goal's name and value. A rule."""
     nouns: str = "words"
     """How the title score finds nouns: `words`, `spacy:MODEL` or `package.module:name`. A rule."""
     show_attributes: bool = False
@@ -71,11 +73,16 @@ class WebShopOptions:
             ("split", ("content", "authors")),
             ("observation", ("plain", "sep")),
             ("reward", ("score", "success")),
+            ("asked", ("values", "pairs")),
         ):
             if getattr(self, name) not in known:
                 raise ConfigError(
                     f"{name} must be {' or '.join(known)}, got {getattr(self, name)!r}"
                 )
+        if self.asked == "pairs" and (not self.products or self.human_goals):
+            raise ConfigError(
+                "asked = 'pairs' is of synthetic goals: name products, and no human_goals"
+            )
         if not 0 <= self.search_proposals <= _MAX_PROPOSALS:
             raise ConfigError(
                 f"search_proposals must be from 0 to {_MAX_PROPOSALS}, got {self.search_proposals}"
@@ -84,7 +91,7 @@ class WebShopOptions:
     @property
     def version(self) -> str:
         """The value of `Task.version`."""
-        return rules_version("1", self, rules=_RULES)
+        return rules_version("2", self, rules=_RULES)
 
 
 def open_shop(options: WebShopOptions) -> Shop:

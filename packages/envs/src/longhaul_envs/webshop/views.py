@@ -53,17 +53,17 @@ def _parts(
 
 
 def _sub_page(sub: SubPage | None, product: Product) -> Iterator[str]:
+    """The texts of a page; there is none for an empty description or body of a review."""
     if sub is SubPage.DESCRIPTION:
-        yield product.description
+        yield from filter(None, [product.description])
     elif sub is SubPage.FEATURES:
         yield from product.features
     elif sub is SubPage.ATTRIBUTES:
         yield from product.attributes
         yield from (product.category, product.query, product.product_category)
-    elif not product.reviews:
-        yield "No reviews found"
-    for review in product.reviews if sub is SubPage.REVIEWS else ():
-        yield from (f'"{review.title}"', review.score, review.body)
+    else:
+        for review in product.reviews:
+            yield from filter(None, (f'"{review.title}"', review.score, review.body))
 
 
 def plain_text(
@@ -95,7 +95,7 @@ def _item_lines(place: Place, product: Product) -> Iterator[str]:
     yield f"Item {place.asin.lower()}: {product.name}"
     if place.page is Page.SUB:
         yield f"{str(place.sub).capitalize()}:"
-        yield from _sub_page(place.sub, product)
+        yield from tuple(_sub_page(place.sub, product)) or (f"No {place.sub} found",)
         return
     yield f"Price: {product.price_tag}, rating: {product.rating}"
     chosen = dict(place.options)

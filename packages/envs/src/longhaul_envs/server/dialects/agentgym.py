@@ -31,10 +31,14 @@ __all__ = ["FORMS", "create_agentgym_app"]
 FORMS: Mapping[str, str] = {
     "longhaul/ALFWorld-v0": "alfworld",
     "longhaul/BabyAI-v0": "babyai",
+    "longhaul/SQL-v0": "sqlgym",
     "longhaul/ScienceWorld-v0": "sciworld",
+    "longhaul/Search-v0": "searchqa",
     "longhaul/WebShop-v0": "webshop",
 }
 """The authors' name of the form that an environment is played in; any other's is `textcraft`."""
+_SCORE_DIGITS = 9
+"""After the point, so that rewards that add up to all of a score make all of it."""
 _MAX_SEATS = 100_000
 """Players that are remembered; AgentGym's clients seldom leave. The oldest is forgotten first."""
 
@@ -72,21 +76,28 @@ class _Doors:
 
     async def create(self, request: Request) -> object:
         number = next(self._numbers)
-        self._seats[number] = Seat(self._table, self._served, dialect="agentgym")
+        seat = Seat(self._table, self._served, dialect="agentgym")
+        field = self._form.created_id
+        created: object = number if field is None else {field: number}
+        if self._form.begins_at_create:
+            tasks = await self._listed()
+            created = await self._begun(number, seat, tasks[number % len(tasks)])
+        self._seats[number] = seat
         if len(self._seats) > _MAX_SEATS:
             self._seats.pop(min(self._seats)).leave()
-        field = self._form.created_id
-        return number if field is None else {field: number}
+        return created
 
     async def reset(self, request: Request) -> object:
         body = await _body(request)
         number, seat = self._seat(body)
         item = body.get(self._form.item_field, 0)
-        # In a thread: the first time a source may take long to list them.
-        self._tasks = self._tasks or await asyncio.to_thread(every_task, self._served)
-        if not isinstance(item, int) or not 0 <= item < len(self._tasks):
-            raise _Wrong(f"{self._form.item_field} must be from 0 to {len(self._tasks) - 1}")
-        task = self._tasks[item]
+        tasks = await self._listed()
+        if not isinstance(item, int) or not 0 <= item < len(tasks):
+            raise _Wrong(f"{self._form.item_field} must be from 0 to {len(tasks) - 1}")
+        return await self._begun(number, seat, tasks[item])
+
+    async def _begun(self, number: int, seat: Seat, task: Task) -> object:
+        """The answer to a reset of `seat` to `task`."""
         seen = self._shown(await seat.reset(task))
         if self._form.asks_first_observation:
             return [seen["text"], None]
@@ -105,7 +116,7 @@ class _Doors:
         scale = self._form.success_score if self._form.success_score > 1 else 1.0
         return {
             "reward": result.reward * scale,
-            self._form.score_field: seat.episode_return * scale,
+            self._form.score_field: round(seat.episode_return * scale, _SCORE_DIGITS),
             self._form.done_field: result.terminated or result.truncated,
             self._form.text_field: seen.pop("text"),
             "info": None,
@@ -121,6 +132,11 @@ class _Doors:
         seat.leave()
         del self._seats[number]
         return True
+
+    async def _listed(self) -> list[Task]:
+        # In a thread: the first time a source may take long to list them.
+        self._tasks = self._tasks or await asyncio.to_thread(every_task, self._served)
+        return self._tasks
 
     def _seat(self, body: Mapping[str, Any]) -> tuple[int, Seat]:
         number = body.get(self._form.id_field)
