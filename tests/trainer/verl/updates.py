@@ -126,9 +126,9 @@ class WriterBehind(StoreWriter):
         for batch in pending:
             batch.result()
 
-    def close(self) -> None:
+    def close(self, *, patience_seconds: float = 0.0) -> None:
         self._thread.shutdown()
-        super().close()
+        super().close(patience_seconds=patience_seconds)
 
 
 PADDING = Row(
