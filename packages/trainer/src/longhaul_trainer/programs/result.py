@@ -88,10 +88,9 @@ def _parsed(line: str, *, is_last: bool) -> object:
     except (ValueError, RecursionError):  # a log's line, or one that was cut
         return None
     if isinstance(value, dict):
-        is_result = {"reward", "step_rewards"} & value.keys() or isinstance(
-            value.get("success"), bool
-        )
-        return cast("object", value) if is_result else None
+        fields = cast("dict[str, object]", value)
+        has_reward = {"reward", "step_rewards"} & fields.keys()
+        return fields if has_reward or isinstance(fields.get("success"), bool) else None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number else None
 
