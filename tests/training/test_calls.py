@@ -154,5 +154,5 @@ def test_a_picture_goes_from_the_environment_to_the_api_and_the_page(
         page.goto(f"{address}/{links.address(links.REPLAY, episode=episode_id, step=1)}")
         drawn = page.locator(f'img[src*="{shown.content_hash}"]').first
         expect(drawn).to_be_visible(timeout=60_000)
-        assert drawn.evaluate("image => image.naturalWidth") > 1
+        assert drawn.evaluate("image => image.decode().then(() => image.naturalWidth)") > 1
         expect(page.get_by_text("planner").first).to_be_visible()

@@ -203,10 +203,10 @@ def test_prompts_and_trained_models_have_the_runs_chat_template(
 ) -> None:
     model = trained.run_folder / "model"
     template = (model / "chat_template.jinja").read_text(encoding="utf-8")
-    longest = "SELECT id FROM episodes WHERE trained ORDER BY num_steps DESC LIMIT 1"
+    longest = "SELECT id FROM episodes WHERE trained ORDER BY training_step DESC, num_steps DESC"
     engine = read_only_engine(trained.folder / "longhaul.db")
     with Session(engine) as session:
-        episode = get_episode(session, episode_id=trained.value(longest))
+        episode = get_episode(session, episode_id=trained.query(longest)[0][0])
     engine.dispose()
     calls = [call for step in episode.steps for call in step.calls]
     prompts = [call.tokens.prompt_tokens for call in calls if call.tokens is not None]

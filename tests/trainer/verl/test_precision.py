@@ -23,7 +23,7 @@ pytestmark = IMPORTS_VERL
 CONFIGS = Path(__file__).parents[3] / "configs"
 GIGPO = CONFIGS / "recipes" / "gigpo.toml"
 MACHINES = {
-    load_config(GIGPO, layers=[file]).model.model_copy(update={"path": "tiny"}): file
+    str(load_config(GIGPO, layers=[file]).model.model_copy(update={"path": "tiny"})): file
     for file in sorted((CONFIGS / "machines").glob("*.toml"))
 }
 """One for each way that machines have of training a model."""
