@@ -93,6 +93,7 @@ def two_runs_compared(one: Researcher) -> None:
 
 def tasks_that_flipped(one: Researcher) -> None:
     one.click(one.link("Compare"))
+    settle(one.page)  # links of the page before may still stand there
     one.click(one.page.locator("a", has_text="errands").first)
     expect(one.page.get_by_text("gained").first).to_be_visible()
     expect(one.page.locator("tr.link").first).to_be_visible()
