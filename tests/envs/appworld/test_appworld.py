@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,10 @@ def test_code_reaches_no_network_and_its_processes_end_with_it(world: dict[str, 
             "subprocess.Popen([sys.executable, '-c', code], start_new_session=True)",
         )
         assert left.action_accepted
-        assert sleeping()
+        deadline = time.monotonic() + 60
+        while not sleeping():  # it has begun, and may have another's command line still
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         environment.close()
         assert not sleeping()
 

@@ -323,10 +323,7 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "data.max_response_length": rollout.max_reply_tokens,
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.path": str(paths.model),
-        # Of the models that are written; prompts are rendered by ourselves.
-        "actor_rollout_ref.model.custom_chat_template": _without_references(
-            run.model.chat_template
-        ),
+        **_chat_template(run),
         "actor_rollout_ref.model.enable_gradient_checkpointing": run.model.gradient_checkpointing,
         **_adapter(run),
         f"{actor}.ppo_mini_batch_size": run.tasks_per_training_step // updates,
@@ -395,9 +392,13 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
     }
 
 
-def _without_references(text: str | None) -> str | None:
-    """A text of which OmegaConf takes nothing for the name of another setting."""
-    return None if text is None else text.replace("${", r"\${")
+def _chat_template(run: RunConfig) -> dict[str, Value]:
+    """Of the models that are written; prompts are rendered by ourselves."""
+    text = run.model.chat_template
+    if text is None:
+        return {}
+    # OmegaConf would take the rest for the name of another setting.
+    return {"actor_rollout_ref.model.custom_chat_template": text.replace("${", r"\${")}
 
 
 def _adapter(run: RunConfig) -> dict[str, Value]:
