@@ -41,7 +41,7 @@ FENCED: dict[str, tuple[str, ...]] = {
 
 ZSTD = frozenset({"backports", "compression"})
 """zstd: a package before Python 3.14, and in the standard library from it on."""
-CORE_NEEDS = frozenset({"numpy", "pydantic", "sqlalchemy", "alembic", "gymnasium"}) | ZSTD
+CORE_NEEDS = frozenset({"numpy", "pydantic", "sqlalchemy", "gymnasium"}) | ZSTD
 """All that the core may import from outside the standard library."""
 CORE_EXTRAS: dict[str, str] = {
     "psycopg": "longhaul_core/sql_box/child/postgresql.py",

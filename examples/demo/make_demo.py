@@ -1,10 +1,12 @@
 """Train the runs of the viewer's demo store, and pack it.
 
     uv run python examples/demo/make_demo.py FOLDER
+    uv run python examples/demo/make_demo.py --schema
 
 Five runs on the CPU, by GiGPO: SmolLM2 in four games; a small random model moves boxes, and one
 that plans first; a planner with a worker, and SmolLM2 on errands, programs that call the gateway.
 Runs that are in FOLDER already are kept. What names the machine is left out of the copy.
+`--schema` trains nothing: the rows of the packed store move into one of the newest schema.
 """
 
 import json
@@ -13,6 +15,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +24,7 @@ from typing import TypeAlias
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.maintenance import collect_garbage, delete_run, drop_tokens
+from longhaul_core.store.models import Base
 from longhaul_core.store.queries import list_runs
 from longhaul_core.store.session import open_store
 
@@ -57,6 +61,10 @@ def main() -> None:
     """Train what is missing, then pack."""
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
+    if sys.argv[1] == "--schema":
+        with tempfile.TemporaryDirectory() as made:
+            in_the_newest_schema(Path(made) / "new.db", Path(made) / "old.db")
+        return
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     store = folder / "demo.db"
@@ -85,12 +93,24 @@ def finished(store: Path) -> set[str]:
         return {name for (name,) in rows}
 
 
-def pack(store: Path, copy: Path) -> None:
-    """Compress a copy of a store that names no machine.
+def in_the_newest_schema(new: Path, old: Path) -> None:
+    """Pack the packed store anew; columns that it lacks must be nullable."""
+    old.write_bytes(lzma.decompress(PACKED.read_bytes()))
+    open_store(new).dispose()
+    with closing(sqlite3.connect(new)) as connection:
+        connection.execute("ATTACH ? AS old", (str(old),))
+        with connection:
+            for table in Base.metadata.sorted_tables:
+                had = [row[1] for row in connection.execute(f"PRAGMA old.table_info({table.name})")]
+                names = ", ".join(f'"{name}"' for name in had if name in table.c)
+                connection.execute(
+                    f"INSERT INTO main.{table.name} ({names}) SELECT {names} FROM old.{table.name}"
+                )
+    compress(new)
 
-    Raises:
-        SystemExit: The copy still has a path or the name of this machine.
-    """
+
+def pack(store: Path, copy: Path) -> None:
+    """Compress a copy of a store that names no machine."""
     copy.unlink(missing_ok=True)
     with closing(sqlite3.connect(store)) as connection:
         connection.execute("VACUUM INTO ?", (str(copy),))
@@ -107,15 +127,26 @@ def pack(store: Path, copy: Path) -> None:
     with closing(sqlite3.connect(copy)) as connection:
         with connection:
             leave_out_the_machine(connection)
+    compress(copy)
+
+
+def compress(store: Path) -> None:
+    """Put a store, which nobody uses, into the viewer.
+
+    Raises:
+        SystemExit: It has a path or the name of this machine.
+    """
+    with closing(sqlite3.connect(store)) as connection:
+        with connection:
             # The text index is made anew where the demo is opened.
             connection.execute("INSERT INTO step_search(step_search) VALUES ('delete-all')")
             connection.execute("DELETE FROM search_progress")
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("VACUUM")
-    content = copy.read_bytes()
+    content = store.read_bytes()
     for name in (str(store.parent), str(HERE.parents[1]), str(Path.home()), socket.gethostname()):
         if len(name) > 3 and name.encode() in content:
-            raise SystemExit(f"the copy names {name}")
+            raise SystemExit(f"the store names {name}")
     PACKED.parent.mkdir(exist_ok=True)
     PACKED.write_bytes(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
     print(f"{PACKED}: {PACKED.stat().st_size:,} bytes of {len(content):,}")

@@ -1,8 +1,8 @@
-"""Writes `store_N.db.gz`, a store of today's schema, to be kept for ever.
+"""Writes `store.db.gz`, a small store of the newest schema, in place of that of the one before.
 
     uv run python tests/golden/make_store.py
 
-Run it once, before the schema changes: a file of a released schema is never made anew.
+What is written differently from then on is not seen by the tests that read the file.
 """
 
 import gzip
@@ -24,6 +24,7 @@ from longhaul_core.store import (
     open_store,
 )
 from longhaul_core.store.models import SCHEMA_VERSION
+from longhaul_core.store.schema import VERSION_TABLE
 from longhaul_core.types import Split
 from store_samples import (
     make_audit,
@@ -40,9 +41,12 @@ from store_samples import (
 
 
 def main() -> None:
-    target = Path(__file__).parent / f"store_{SCHEMA_VERSION}.db.gz"
-    if target.exists():
-        raise SystemExit(f"{target} exists; a golden file is never made anew")
+    target = Path(__file__).parent / "store.db.gz"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(gzip.decompress(target.read_bytes()))
+        [(version,)] = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}")
+    if version == SCHEMA_VERSION:
+        raise SystemExit(f"{target} has schema {version}: a new one has a new SCHEMA_VERSION")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
         write_sample(path)

@@ -16,7 +16,8 @@ from sqlalchemy import text
 
 from apps.conftest import SampleStore
 from longhaul_api.main import main
-from longhaul_core.store.session import VERSION_TABLE, open_store
+from longhaul_core.store.schema import VERSION_TABLE
+from longhaul_core.store.session import open_store
 from ports import free_port
 
 

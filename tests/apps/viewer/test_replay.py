@@ -3,8 +3,10 @@
 import gzip
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -284,10 +286,11 @@ def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> N
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A viewer over a store that was written before entropies were kept."""
+    """A viewer over a store whose tokens were never credited, so that none has an entropy."""
     folder = tmp_path_factory.mktemp("older")
-    (folder / "store.db").write_bytes(gzip.decompress((GOLDEN / "store_2.db.gz").read_bytes()))
-    open_store(folder / "store.db").dispose()
+    (folder / "store.db").write_bytes(gzip.decompress((GOLDEN / "store.db.gz").read_bytes()))
+    with closing(sqlite3.connect(folder / "store.db")) as connection, connection:
+        connection.execute("UPDATE call_tokens SET policy_entropies = NULL")
     with running_viewer(str(folder / "store.db"), folder / "log") as address:
         yield address
 

@@ -1,10 +1,11 @@
 """The page Storage: archive, restore, back up, prune and delete, by people and by no reader."""
 
-import gzip
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from apps.viewer.app_pages import column, html_of, open_page
 from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, open_store, queries
 from longhaul_core.store.models import SCHEMA_VERSION, EpisodeRow
+from longhaul_core.store.schema import VERSION_TABLE
 from longhaul_core.store.session import read_only_engine, write_transaction
 from longhaul_viewer import links
 from longhaul_viewer.data import storage as storage_data
@@ -235,24 +237,21 @@ def test_to_look_at_an_archive_leaves_it_as_it_is(store: Path, sample: SampleSto
     assert [each.name for each in path.parent.iterdir()] == [file.name]
 
 
-@pytest.mark.parametrize("golden", ["store_1.db.gz", "store_2.db.gz"])
-def test_the_runs_of_an_archive_of_an_older_schema_are_listed(store: Path, golden: str) -> None:
-    packed = GOLDEN / golden
-    folder = store.parent / "archives"
-    folder.mkdir()
-    (folder / "old.db").write_bytes(gzip.decompress(packed.read_bytes()))
-    held = (folder / "old.db").read_bytes()
-    version = golden.removeprefix("store_").removesuffix(".db.gz")
-    page = html_of(open_page("storage"))
-    assert f"{version}, older than this program" in page
-    assert "is brought up to date when it is restored" in page
-    (run,) = storage_data.runs_in("old.db")
-    storage_data.restore("old.db", run.run_id)
+def test_an_archive_of_another_schema_is_listed_with_the_reason_that_it_is_not_read(
+    store: Path, sample: SampleStore
+) -> None:
+    storage_data.archive(sample.run_id)
     result()
-    num_episodes, num_steps = runs_of(store)[run.run_id]  # without those rolled back
-    assert 0 < num_episodes <= run.num_episodes
-    assert 0 < num_steps <= run.num_steps
-    assert (folder / "old.db").read_bytes() == held
+    (file,) = storage_data.archives()
+    path = store.parent / "archives" / file.name
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '1'")
+    held = path.read_bytes()
+    page = html_of(open_page("storage"))
+    assert "a development version of Longhaul (schema 1; this program reads" in page
+    with pytest.raises(StoreError, match="schema 1"):
+        storage_data.runs_in(file.name)
+    assert path.read_bytes() == held
 
 
 def test_a_run_that_is_there_in_part_is_said_to_be(store: Path, sample: SampleStore) -> None:

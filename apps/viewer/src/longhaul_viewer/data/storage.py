@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import streamlit as st
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, func, select
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store import copies, maintenance, queries
@@ -15,7 +15,7 @@ from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.maintenance import PruneRule
 from longhaul_core.store.models import SCHEMA_VERSION, EpisodeRow, RunRow
 from longhaul_core.store.queries import RunSize, RunSummary, StorageStats
-from longhaul_core.store.session import VERSION_TABLE, read_only_engine
+from longhaul_core.store.session import read_only_engine
 from longhaul_viewer.data import work
 from longhaul_viewer.data.store import reader, reading, writer
 from longhaul_viewer.settings import archives_folder, store_url
@@ -103,37 +103,26 @@ def archives() -> list[Archive]:
 
 
 def schema_of(file: Archive) -> str:
-    """The version of an archive's schema, and what follows where this program's is another one."""
+    """The version of an archive's schema, or why this program does not read the file."""
     return _schema(archives_folder() / file.name, file.written_at, file.num_bytes)
 
 
 @st.cache_data(max_entries=1000, show_spinner=False)
 def _schema(path: Path, written_at: float, num_bytes: int) -> str:
     try:
-        engine = read_only_engine(path, older=True)
+        read_only_engine(path).dispose()
     except StoreError as error:
         return str(error)
-    try:
-        with store_errors(describe_store(engine.url)), engine.connect() as connection:
-            version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
-    finally:
-        engine.dispose()
-    if version == SCHEMA_VERSION:
-        return SCHEMA_VERSION
-    return (
-        f"{version}, older than this program's {SCHEMA_VERSION}: a run is brought up to date when "
-        "it is restored; the viewer opens the file once a `trainer` command has brought it up to "
-        "date"
-    )
+    return SCHEMA_VERSION
 
 
 def runs_in(name: str) -> list[HeldRun]:
-    """The runs that an archive holds, the newest first; it stays as it is, its schema too.
+    """The runs that an archive holds, the newest first.
 
     Raises:
         StoreError: It is no store, or not in the folder of archives.
     """
-    engine = read_only_engine(_listed(name), older=True)
+    engine = read_only_engine(_listed(name))
     try:
         return _held(engine)
     finally:
@@ -141,7 +130,6 @@ def runs_in(name: str) -> list[HeldRun]:
 
 
 def _held(engine: Engine) -> list[HeldRun]:
-    """By columns that every schema has."""
     asked = (
         select(
             RunRow.id,

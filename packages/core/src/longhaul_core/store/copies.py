@@ -3,8 +3,8 @@
 All are taken while runs go on: they read one state of the database, and hold up no writer.
 
 The one decision to know: an archive is a store. Whatever opens a store opens it, of whichever
-database the run came from, and a later program upgrades its schema as it does any other's. One
-table more has a hash of each run's rows, so that what a disk or a copy changed is not restored.
+database the run came from. One table more has a hash of each run's rows, so that what a disk or a
+copy changed is not restored.
 """
 
 import fcntl
@@ -14,18 +14,15 @@ import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from sqlalchemy import Connection, Engine, Select, Table, func, inspect, select, text, update
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.maintenance import delete_run, short_transaction
-from longhaul_core.store.models import SCHEMA_VERSION, Base
+from longhaul_core.store.models import Base
 from longhaul_core.store.session import (
-    VERSION_TABLE,
     autocommit,
-    connect_read_only,
     open_store,
     read_only_engine,
     write_transaction,
@@ -97,36 +94,19 @@ def archive_run(engine: Engine, *, run_id: str, target: Path) -> None:
 def opened_archive(file: Path) -> Generator[Engine]:
     """An engine that reads an archive or a backup, which stays as it is to the byte.
 
-    One of an older schema is brought up to date in a copy in the folder of temporary files.
-
     Args:
         file: A SQLite store.
 
     Raises:
-        StoreError: It is no store, or newer than this program.
+        StoreError: It is no store, or of another schema.
     """
-    engine = read_only_engine(file, older=True)
+    engine = read_only_engine(file)
     try:
         with store_errors(describe_store(engine.url)), engine.connect() as connection:
             _require_tables(connection, file)
-            version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
-        if version == SCHEMA_VERSION:
-            yield engine
-            return
+        yield engine
     finally:
         engine.dispose()
-    with TemporaryDirectory(prefix="longhaul-archive-") as folder:
-        copy = Path(folder) / file.name
-        with (
-            closing(connect_read_only(file)) as old,
-            closing(sqlite3.connect(copy)) as new,
-        ):
-            old.backup(new)
-        engine = open_store(copy, create=False)
-        try:
-            yield engine
-        finally:
-            engine.dispose()
 
 
 def _require_tables(connection: Connection, file: Path) -> None:
@@ -153,7 +133,7 @@ def verify_archive(engine: Engine) -> dict[str, bool | None]:
         engine: As `opened_archive` gives it.
 
     Returns:
-        None for a run without a hash, or with one of an older schema.
+        None for a run without a hash.
 
     Raises:
         StoreError: It cannot be read.
@@ -391,24 +371,18 @@ def _write_hashes(file: Path, hashes: Mapping[str, str]) -> None:
     """Put the hashes of the runs into a copy, and all of it into the file alone."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(f"DROP TABLE IF EXISTS {CONTENT_TABLE}")
-        connection.execute(
-            f"CREATE TABLE {CONTENT_TABLE} (run_id TEXT PRIMARY KEY, schema TEXT, sha256 TEXT)"
-        )
-        connection.executemany(
-            f"INSERT INTO {CONTENT_TABLE} VALUES (?, ?, ?)",
-            [(run_id, SCHEMA_VERSION, sha256) for run_id, sha256 in hashes.items()],
-        )
+        connection.execute(f"CREATE TABLE {CONTENT_TABLE} (run_id TEXT PRIMARY KEY, sha256 TEXT)")
+        connection.executemany(f"INSERT INTO {CONTENT_TABLE} VALUES (?, ?)", [*hashes.items()])
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def _written_hashes(reading: Connection) -> dict[str, str]:
-    """What `_write_hashes` wrote, but for an older schema's, whose columns were others."""
+    """What `_write_hashes` wrote; nothing in a store that is no copy."""
     if not inspect(reading).has_table(CONTENT_TABLE):
         return {}
-    of_schema = text(f"SELECT run_id, sha256 FROM {CONTENT_TABLE} WHERE schema = :schema")
-    rows = reading.execute(of_schema, {"schema": SCHEMA_VERSION}).all()
+    rows = reading.execute(text(f"SELECT run_id, sha256 FROM {CONTENT_TABLE}")).all()
     return {str(run_id): str(sha256) for run_id, sha256 in rows}
 
 

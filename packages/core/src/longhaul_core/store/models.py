@@ -84,8 +84,8 @@ __all__ = [
     "ToolListRow",
 ]
 
-SCHEMA_VERSION = "3"
-"""The newest migration; a change to a table or a view is a new one."""
+SCHEMA_VERSION = "4"
+"""One more with every change to a table or a view."""
 
 RunId = String(128)
 EpisodeId = String(255)
@@ -106,7 +106,7 @@ _DOUBLE: TypeEngine[float] = Double()
 
 
 class Base(DeclarativeBase):
-    """Names every constraint, so that migrations can refer to them."""
+    """Names every constraint alike on both databases."""
 
     metadata = MetaData(
         naming_convention={
@@ -546,7 +546,7 @@ class CallTokensRow(Base):
     """float32, of each action token; null where all have the call's."""
     policy_entropies: Mapped[bytes | None] = mapped_column(LargeBinary)
     """float16, nats: the entropy of the learner's distribution at each action token, before the
-    update; null without credit, and in what was written before schema 3."""
+    update; null without credit."""
 
 
 class _ReadByALoss:

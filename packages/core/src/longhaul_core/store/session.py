@@ -1,8 +1,8 @@
 """Opens a store: connections, transactions, schema versions.
 
 A store is a SQLite file (the embedded default, in write-ahead mode, so that readers and
-one writer do not wait for each other) or a PostgreSQL database. `open_store` creates it
-or brings its schema up to date; `read_only_engine` changes nothing.
+one writer do not wait for each other) or a PostgreSQL database. `open_store` creates it;
+`read_only_engine` changes nothing. Both refuse a store of another schema.
 
 The one decision to know: a write transaction in SQLite takes the write lock when it
 begins (`write_transaction`). One that began as a reader and then wrote would fail at
@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
@@ -32,6 +33,7 @@ from longhaul_core.store.addresses import (
     store_url,
 )
 from longhaul_core.store.models import SCHEMA_VERSION, Base
+from longhaul_core.store.schema import VERSION_TABLE, create_schema
 
 __all__ = [
     "autocommit",
@@ -44,12 +46,6 @@ __all__ = [
     "write_transaction",
 ]
 
-VERSION_TABLE = "longhaul_schema"
-"""Holds one row: the schema version. Its name marks a database as a store of ours."""
-
-DEVELOPMENT_VERSIONS = frozenset(f"{number:04}" for number in range(1, 10))
-"""Schemas of the time before the first release."""
-
 _MOST_CONNECTIONS = 15
 """Of an engine, all of them kept: for one that is opened for a request PostgreSQL begins a process,
 and SQLite reads its whole schema."""
@@ -58,7 +54,7 @@ WITHOUT_LOCKS = "vfs=unix-none"
 """In SQLite's address of a store whose log is read although no index of it can be made beside it:
 alone, without locks, a connection keeps the index in its memory."""
 
-_MIGRATION_LOCK = 0x10D6_4A01  # any number, the same in every process
+_CREATION_LOCK = 0x10D6_4A01  # any number, the same in every process
 
 
 def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
@@ -66,16 +62,14 @@ def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
 
     Args:
         store: A path or URL, see `store_url`.
-        create: Create the store if there is none. An older one is always brought up to
-            date; what it holds is kept.
+        create: Create the store if there is none.
 
     Returns:
         An engine that reads and writes. Write through `write_transaction`.
 
     Raises:
-        StoreError: The store cannot be reached or written, is locked, is no store, is newer
-            than this program or older than its first release, or does not exist and `create`
-            is False.
+        StoreError: The store cannot be reached or written, is locked, is no store, is of another
+            schema, or does not exist and `create` is False.
     """
     url = store if isinstance(store, URL) else store_url(store)
     where = describe_store(url)
@@ -92,11 +86,11 @@ def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
     try:
         with store_errors(where):
             with engine.connect() as connection:
-                version = _schema_version(connection, where)
-            if version != SCHEMA_VERSION:
-                if version is None and not create:
+                there = _is_store(connection, where)
+            if not there:
+                if not create:
                     raise StoreError(f"{where} holds no store yet{lost_log(where)}")
-                _upgrade(engine, where)
+                _create(engine, where)
                 checkpoint(engine)
     except BaseException:
         engine.dispose()
@@ -104,14 +98,13 @@ def open_store(store: str | Path | URL, *, create: bool = True) -> Engine:
     return engine
 
 
-def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
+def read_only_engine(store: str | Path | URL) -> Engine:
     """An engine that cannot write: for the API, the viewer and people's SQL.
 
     A transaction of it sees one state of the store, whatever is written meanwhile.
 
     Args:
         store: A path or URL, see `store_url`.
-        older: Also open a store whose schema is older than the one that this program reads.
 
     Raises:
         StoreError: There is no store, or its schema is not the one this program knows.
@@ -136,18 +129,11 @@ def read_only_engine(store: str | Path | URL, *, older: bool = False) -> Engine:
         engine = _postgresql_engine(url, options=f"-c default_transaction_read_only=on {one_state}")
     try:
         with store_errors(where), engine.connect() as connection:
-            version = _schema_version(connection, where)
-        if version is None:
+            there = _is_store(connection, where)
+        if not there:
             raise StoreError(
                 f"{where} holds no store yet: start a run, or name another one{lost_log(where)}"
             )
-        if version != SCHEMA_VERSION:
-            _refuse_newer(version, where)
-            if not older:
-                raise StoreError(
-                    f"{where} has schema {version}, this program reads {SCHEMA_VERSION}: "
-                    "any `trainer` command that opens the store for writing brings it up to date"
-                )
     except BaseException:
         engine.dispose()
         raise
@@ -175,21 +161,15 @@ def check_store(store: str | Path) -> str:
     try:
         with store_errors(where):
             with engine.connect() as connection:
-                version = _schema_version(connection, where)
-            if version is not None and version != SCHEMA_VERSION:
-                _refuse_newer(version, where)
+                there = _is_store(connection, where)
             with _immediate(engine) as connection:
                 _probe_write(connection)
                 connection.rollback()
     finally:
         engine.dispose()
-    match version:
-        case None:
-            return f"{where}: empty, the store will be created in it"
-        case _ if version == SCHEMA_VERSION:
-            return f"{where}: writable, schema {version}"
-        case _:
-            return f"{where}: writable, schema {version}, will be upgraded to {SCHEMA_VERSION}"
+    if not there:
+        return f"{where}: empty, the store will be created in it"
+    return f"{where}: writable, schema {SCHEMA_VERSION}"
 
 
 @contextmanager
@@ -351,47 +331,46 @@ def _probe_write(connection: Connection) -> None:
     connection.execute(text("CREATE TABLE longhaul_probe (x INTEGER)"))
 
 
-def _schema_version(connection: Connection, where: str) -> str | None:
-    """The schema version; None if the database holds nothing of ours and no table in our way."""
+def _is_store(connection: Connection, where: str) -> bool:
+    """Whether the database holds a store; False if it holds nothing of ours and none in our way.
+
+    Raises:
+        StoreError: The store is of another schema, or there is a table that ours would be.
+    """
     tables = set(inspect(connection).get_table_names())
     if VERSION_TABLE in tables:
         version = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
-        if version in DEVELOPMENT_VERSIONS:
-            raise StoreError(
-                f"{where} was written by a development version of Longhaul (schema {version}), "
-                "which no release ever wrote and none reads: name another store, or move this "
-                "one away; its runs can be read and resumed only by the program that wrote it"
-            )
-        return None if version is None else str(version)
+        if version not in (None, SCHEMA_VERSION):
+            _refuse(str(version), where)
+        return version is not None
     strangers = tables & set(Base.metadata.tables)
     if strangers:
         raise StoreError(
             f"{where} is not a Longhaul store but holds tables that a store would use "
             f"({', '.join(sorted(strangers))}): name another database"
         )
-    return None
+    return False
 
 
-def _refuse_newer(version: str, where: str) -> None:
-    # Alembic takes a third of a second to import; a store that is up to date never needs it.
-    from longhaul_core.store.migrations import known_versions
-
-    if version not in known_versions():
+def _refuse(version: str, where: str) -> NoReturn:
+    read = f"schema {version}; this program reads {SCHEMA_VERSION}"
+    numbered = version.isdecimal() and not version.startswith("0")
+    if numbered and int(version) > int(SCHEMA_VERSION):
         raise StoreError(
-            f"{where} was written by a newer version of Longhaul (schema {version}; this program "
-            f"knows schemas up to {SCHEMA_VERSION}): upgrade the program, or name another store"
+            f"{where} was written by a newer version of Longhaul ({read}): upgrade the program, "
+            "or name another store"
         )
+    raise StoreError(
+        f"{where} was written by a development version of Longhaul ({read}), which no release "
+        "ever wrote and none reads: name another store, or move this one away; its runs can be "
+        "read and resumed only by the program that wrote it"
+    )
 
 
-def _upgrade(engine: Engine, where: str) -> None:
-    from longhaul_core.store.migrations import upgrade
-
+def _create(engine: Engine, where: str) -> None:
     with _immediate(engine) as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-        version = _schema_version(connection, where)  # again: another process may have been first
-        if version is not None:
-            _refuse_newer(version, where)
-        if version != SCHEMA_VERSION:
-            upgrade(connection)
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION_LOCK})
+        if not _is_store(connection, where):  # again: another process may have been first
+            create_schema(connection)
         connection.commit()

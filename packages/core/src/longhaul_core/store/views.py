@@ -1,7 +1,7 @@
 """Views with plain names: the usual questions are one short SELECT.
 
 All that name a run show its *lineage*: what a later attempt rolled back is left out. They hold no
-data, so every migration drops them and makes them anew from here;
+data, and are made from here with the tables;
 changing one needs a migration all the same, so that existing stores get it.
 """
 

@@ -242,10 +242,7 @@ def _explained(error: psycopg.Error, request: Request, stopped: list[Fence]) -> 
     hint = error.diag.message_hint
     if state == "42P01" and any(f'"{name}"' in text for name in request.relations):
         # The role may not read the schema's version: what is missing tells it.
-        hint = (
-            "The store was written by an older version: any `trainer` command that opens it for "
-            "writing brings it up to date; then run `trainer store fence-role` again"
-        )
+        hint = "The store was written by another version of Longhaul, which alone reads it whole"
     return Refused(f"{text}. {hint}" if hint else text, position=position)
 
 
@@ -259,7 +256,7 @@ def _no_select(state: str | None, position: int | None, sql: str) -> bool:
 def _rights_hint(text: str, request: Request) -> str:
     if any(name in text for name in request.relations):
         return (
-            ": the store was brought up to date after its role was made; run "
+            ": what the role may read was made anew since it got its rights; run "
             "`trainer store fence-role` again"
         )
     return ""
