@@ -608,7 +608,9 @@ def test_nothing_of_a_batch_is_written_if_one_record_cannot_be(
         make_trajectory(task=make_task(5), rewards=(0.0, math.nan)), training_step=9
     )
 
-    with pytest.raises(StoreError, match=r"return of run/0/train/9/0/0/0 .* got nan"):
+    with pytest.raises(
+        StoreError, match=r"episodes\.episode_return \(.*run/0/train/9/0/0/0.* got nan"
+    ):
         writer.write([run_started(), *make_training_step(1), broken])
 
     assert set(counts().values()) == {0}
@@ -756,9 +758,7 @@ def test_a_consumed_number_that_is_not_finite_is_refused(
     consumed = make_loss_input(record)
     broken = replace(consumed, rows=(replace(consumed.rows[0], advantage_high=math.nan),))
 
-    with pytest.raises(
-        StoreError, match=r"advantage_high of what the loss read of step 0 of .* got nan"
-    ):
+    with pytest.raises(StoreError, match=r"loss_inputs\.advantage_high \(.*step_index 0.* got nan"):
         writer.write([run_started(), record, broken])
 
     assert counts()["episodes"] == 0
@@ -1176,7 +1176,7 @@ REFUSED: list[tuple[Record, str]] = [
     (replace(run_started("new"), num_training_steps=TOO_LARGE), r"runs\.num_training_steps"),
     (replace(run_started("new"), started_at=NAN), r"runs\.started_at .* got nan"),
     (replace(HEARTBEAT, pid=TOO_LARGE), r"runs\.pid must lie in"),
-    (replace(HEARTBEAT, at=NAN), r"runs\.heartbeat_at must be a number"),
+    (replace(HEARTBEAT, at=NAN), r"runs\.heartbeat_at must be a finite number"),
     (
         RunEnded(run_id="run", attempt=0, status="failed", message="", ended_at=NAN),
         r"runs\.ended_at",
@@ -1366,11 +1366,11 @@ def test_values_of_steps_that_are_not_there_and_that_are_no_numbers_are_refused(
 
     with pytest.raises(StoreError, match=r"step 7, but episode .* no such call in its 2 steps"):
         writer.write([make_values(record, step_index=7)])
-    with pytest.raises(
-        StoreError, match=r"target_low of what the loss read of step 0 of .* got inf"
-    ):
+    with pytest.raises(StoreError, match=r"loss_inputs\.target_low \(.*step_index 0.* got inf"):
         writer.write([make_values(record, target_low=math.inf)])
-    with pytest.raises(StoreError, match=r"final value of .* must be a finite number, got nan"):
+    with pytest.raises(
+        StoreError, match=r"episodes\.final_value \(.*must be a finite number, got nan"
+    ):
         writer.write([replace(make_credit(record), final_value=math.nan)])
     with pytest.raises(ValueError, match="None exactly when num_tokens is 0"):
         make_values(record, num_tokens=0)

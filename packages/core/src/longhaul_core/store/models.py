@@ -96,6 +96,8 @@ PictureHash = String(64)
 LONGEST = "longest"
 """Key, in a column's `info`, of the most characters of a text that an index holds: PostgreSQL puts
 2,704 bytes into one place of an index, and a character takes up to four."""
+INFINITE = "infinite"
+"""Key, in a column's `info`, of a number that may be an infinity."""
 _NAME: dict[str, int] = {LONGEST: 255}
 _ENVIRONMENT: dict[str, int] = {LONGEST: 128}
 _TASK_ID: dict[str, int] = {LONGEST: 512}
@@ -719,7 +721,7 @@ class MetricRow(Base):
     attempt: Mapped[int] = mapped_column(primary_key=True)
     training_step: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True, info=_NAME)
-    value: Mapped[float | None]
+    value: Mapped[float | None] = mapped_column(info={INFINITE: True})
     """Null where it was not a number."""
     rolled_back: Mapped[bool]
 

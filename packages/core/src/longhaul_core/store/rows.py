@@ -1,19 +1,38 @@
 """Records as table rows: pure functions, so that the writer only has to send them.
 
 Each returns plain dictionaries keyed by column name, what SQLAlchemy's bulk inserts take.
-Numbers are made Python's own (a database driver knows no numpy) and must be finite;
-text is made storable; free text of people and errors loses its credentials.
+
+The one decision to know: a column of a record's field has the field's name, and `row_of` moves it
+by the column's type. Written out is only what is packed, computed or called otherwise.
 """
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import get_args
+from enum import Enum
+from functools import cache
+from typing import Any, get_args
+
+from sqlalchemy import Boolean, Double, Integer, LargeBinary, String, Text
 
 from longhaul_core.errors import StoreError
 from longhaul_core.redaction import redacted
 from longhaul_core.store.message_text import MessageCutter, message_runs
+from longhaul_core.store.models import (
+    Base,
+    CallRow,
+    CriticLossInputRow,
+    EpisodeRow,
+    FailureRow,
+    GroupRow,
+    LossInputRow,
+    MediaRow,
+    MessageRow,
+    ObservationRow,
+    StepRow,
+    TaskRow,
+)
 from longhaul_core.store.packing import (
     content_hash,
     pack_entropies,
@@ -26,7 +45,6 @@ from longhaul_core.store.records import (
     CriticLossInputs,
     EpisodeCredit,
     EpisodeRecord,
-    LossInput,
     LossInputs,
 )
 from longhaul_core.store.token_stream import Stream, TokenWriter
@@ -52,11 +70,13 @@ __all__ = [
     "call_tokens_credit_rows",
     "episode_row",
     "failure_row",
+    "float_or_none",
     "group_row",
     "loss_input_rows",
     "media_row",
     "message_row",
     "observation_row",
+    "row_of",
     "step_credit_rows",
     "step_row",
     "task_hash",
@@ -64,7 +84,64 @@ __all__ = [
     "tool_list_row",
 ]
 
-Row = dict[str, str | int | float | bool | bytes | None]
+Value = str | int | float | bool | bytes | None
+Row = dict[str, Value]
+
+
+def row_of(model: type[Base], *records: object, **given: Value) -> Row:
+    """A row of a table: each column is what is given, or the field of its name in a record.
+
+    Numbers are made Python's own, since a database driver knows no numpy, and free text is made
+    storable. A text of limited length, which is a key or a word of ours, stays as it is.
+
+    Args:
+        model: The table.
+        records: The first one with a field of a column's name has its value.
+        given: Columns that are none of the fields, as they are to be stored.
+
+    Returns:
+        Without the columns that none has: they are null, or the database counts them.
+    """
+    row: Row = given
+    for place, name, stored in _moved(model, tuple(map(type, records)), tuple(given)):
+        value = getattr(records[place], name)
+        row[name] = None if value is None else stored(value)
+    return row
+
+
+@cache
+def _moved(
+    model: type[Base], records: tuple[type, ...], given: tuple[str, ...]
+) -> tuple[tuple[int, str, Callable[[Any], Value]], ...]:
+    """Place of the record, name and form of each column that `row_of` moves.
+
+    Raises:
+        TypeError: What is given is no column.
+    """
+    columns = Base.metadata.tables[model.__tablename__].columns
+    if strays := sorted(set(given) - set(columns.keys())):
+        raise TypeError(f"{model.__tablename__} has no column {', '.join(strays)}")
+    found: list[tuple[int, str, Callable[[Any], Value]]] = []
+    for column in columns:
+        having = [place for place, record in enumerate(records) if hasattr(record, column.name)]
+        if having and column.name not in given:
+            stored = next(form for kind, form in _FORMS if isinstance(column.type, kind))
+            found.append((having[0], column.name, stored))
+    return tuple(found)
+
+
+def _text(value: str | Enum) -> str:
+    return str(value.value) if isinstance(value, Enum) else value
+
+
+_FORMS: Sequence[tuple[type, Callable[[Any], Value]]] = (
+    (Boolean, bool),
+    (Integer, int),
+    (Double, float),
+    (LargeBinary, bytes),
+    (Text, storable_text),  # before String, which it is one of
+    (String, _text),
+)
 
 
 def task_hash(task: Task) -> str:
@@ -83,78 +160,46 @@ def task_hash(task: Task) -> str:
 
 def task_row(task: Task) -> Row:
     """A row of `tasks`."""
-    return {
-        "hash": task_hash(task),
-        "environment": storable_text(task.environment),
-        "version": storable_text(task.version),
-        "data_hash": storable_text(task.data_hash),
-        "task_id": storable_text(task.task_id),
-        "seed": int(task.seed),
-        "split": task.split.value,
-        "goal": storable_text(task.goal),
-        "data": storable_text(task.data),
-    }
+    return row_of(TaskRow, task, hash=task_hash(task))
 
 
 def group_row(record: EpisodeRecord, *, rolled_back: bool) -> Row:
     """The row of `groups` that the episode belongs to."""
-    return {
-        "run_id": record.run_id,
-        "attempt": int(record.attempt),
-        "phase": record.phase,
-        "training_step": int(record.training_step),
-        "group_index": int(record.group_index),
-        "task_hash": task_hash(record.outcome.task),
-        "group_size": record.group_size,
-        "rolled_back": rolled_back,
-    }
+    return row_of(
+        GroupRow, record, task_hash=task_hash(record.outcome.task), rolled_back=rolled_back
+    )
 
 
 def episode_row(record: EpisodeRecord, *, rolled_back: bool) -> Row:
     """A row of `episodes`; what a failed episode does not have is null."""
     outcome = record.outcome
     ended = outcome if isinstance(outcome, Trajectory) else None
-    episode_id = record.episode_id
     sampled = [
         call.sampled for step in outcome.steps for call in step.calls if call.sampled is not None
     ]
     versions = [int(tokens.policy_version) for tokens in sampled]
-    return {
-        "id": episode_id,
-        "run_id": record.run_id,
-        "attempt": int(record.attempt),
-        "phase": record.phase,
-        "training_step": int(record.training_step),
-        "group_index": int(record.group_index),
-        "sample_index": int(outcome.sample_index),
-        "retry": int(record.retry),
-        "task_hash": task_hash(outcome.task),
-        "rolled_back": rolled_back,
-        "failed": ended is None,
-        "success": None if ended is None else bool(ended.success),
-        "stop_reason": None if ended is None else ended.stop_reason.value,
-        "terminated": None if ended is None else ended.stop_reason.terminated,
-        "truncated": None if ended is None else ended.stop_reason.truncated,
-        "episode_return": None
-        if ended is None
-        else _finite(ended.episode_return, name="return", owner=episode_id),
-        "num_steps": len(outcome.steps),
-        "horizon": int(outcome.horizon),
-        "num_calls": sum(len(step.calls) for step in outcome.steps),
-        "num_prompt_tokens": sum(len(tokens.prompt_tokens) for tokens in sampled),
-        "num_action_tokens": sum(len(tokens.action_tokens) for tokens in sampled),
-        "num_invalid_actions": sum(not step.action_valid for step in outcome.steps),
-        "oldest_policy_version": min(versions, default=None),
-        "newest_policy_version": max(versions, default=None),
-        "seed": int(outcome.seed),
-        "started_at": float(outcome.started_at),
-        "duration_seconds": float(outcome.duration_seconds),
-        "trained": False,
-        "trained_training_step": None,
-        "episode_advantage": None,
-        "optimizer_step_index": None,
+    of_ended = dict.fromkeys(("success", "stop_reason", "episode_return")) if ended is None else {}
+    return row_of(
+        EpisodeRow,
+        record,
+        outcome,
+        id=record.episode_id,
+        task_hash=task_hash(outcome.task),
+        rolled_back=rolled_back,
+        failed=ended is None,
+        terminated=None if ended is None else ended.stop_reason.terminated,
+        truncated=None if ended is None else ended.stop_reason.truncated,
+        num_steps=len(outcome.steps),
+        num_calls=sum(len(step.calls) for step in outcome.steps),
+        num_prompt_tokens=sum(len(tokens.prompt_tokens) for tokens in sampled),
+        num_action_tokens=sum(len(tokens.action_tokens) for tokens in sampled),
+        num_invalid_actions=sum(not step.action_valid for step in outcome.steps),
+        oldest_policy_version=min(versions, default=None),
+        newest_policy_version=max(versions, default=None),
+        trained=False,
+        **of_ended,
         **_final_observation(None if ended is None else ended.final_observation),
-    }
+    )
 
 
 def _final_observation(observation: Observation | None) -> Row:
@@ -178,47 +223,36 @@ def _final_observation(observation: Observation | None) -> Row:
 
 def failure_row(record: EpisodeRecord, failed: FailedEpisode) -> Row:
     """A row of `failures`."""
-    return {
-        "episode_id": record.episode_id,
-        "cause": failed.cause.value,
-        "message": storable_message(redacted(failed.message)),
-    }
+    message = storable_message(redacted(failed.message))
+    return row_of(FailureRow, failed, episode_id=record.episode_id, message=message)
 
 
 def step_row(episode_id: str, step: Step) -> Row:
-    """A row of `steps`: the numbers. Credit comes later.
-
-    Raises:
-        StoreError: The reward is not a finite number.
-    """
-    owner = f"step {step.index} of {episode_id}"
+    """A row of `steps`: the numbers. Credit comes later."""
     acting = [place for place, call in enumerate(step.calls) if call is step.act]
-    return {
-        "episode_id": episode_id,
-        "step_index": step.index,
-        "action": storable_text(step.action),
-        "action_valid": bool(step.action_valid),
-        "reward": _finite(step.reward, name="reward", owner=owner),
-        "trained": False,
-        "anchor_hash": content_hash(step.observation.anchor),
-        "act_call_index": acting[-1] if acting else None,
-        "environment_seconds": float(step.environment_seconds),
-    }
+    return row_of(
+        StepRow,
+        step,
+        episode_id=episode_id,
+        step_index=step.index,
+        trained=False,
+        anchor_hash=content_hash(step.observation.anchor),
+        act_call_index=acting[-1] if acting else None,
+    )
 
 
 def observation_row(episode_id: str, step: Step) -> Row:
     """A row of `observations`."""
     observation = step.observation
     admissible = observation.admissible_actions
-    anchor = observation.anchor_state
-    return {
-        "episode_id": episode_id,
-        "step_index": step.index,
-        "text": storable_text(observation.text),
-        "picture_hashes_json": _picture_hashes_json(observation.pictures),
-        "anchor_state": None if anchor is None else storable_text(anchor),
-        "admissible_actions_json": None if admissible is None else _json(admissible),
-    }
+    return row_of(
+        ObservationRow,
+        observation,
+        episode_id=episode_id,
+        step_index=step.index,
+        picture_hashes_json=_picture_hashes_json(observation.pictures),
+        admissible_actions_json=None if admissible is None else _json(admissible),
+    )
 
 
 def call_row(
@@ -240,28 +274,16 @@ def call_row(
     """
     key: Row = dict(zip(("episode_id", "step_index", "call_index"), place, strict=True))
     counts, blobs = _sampled(call, packer)
-    row: Row = {
+    row = row_of(
+        CallRow,
+        call,
+        messages_json=message_runs(message_numbers),
+        tool_calls_json=_tool_calls_json(call.tool_calls),
+        tools_number=tools_number,
+        sampling_json=None if call.sampling is None else _sampling_json(call.sampling, key),
         **key,
-        "purpose": storable_text(call.purpose),
-        "agent": storable_text(call.agent),
-        "model": storable_text(call.model),
-        "messages_json": message_runs(message_numbers),
-        "reply": storable_text(call.reply),
-        "tool_calls_json": _tool_calls_json(call.tool_calls),
-        "tools_number": tools_number,
-        "conversation": int(call.conversation),
-        "continuation": None if call.continuation is None else call.continuation.value,
-        "sampling_json": None if call.sampling is None else _sampling_json(call.sampling, key),
-        "cost_usd": _finite_or_none(call.cost_usd, name="cost", owner=_named(key)),
-        "finish_reason": call.finish_reason.value,
-        "dropped_exchanges": int(call.dropped_exchanges),
-        "queue_seconds": float(call.queue_seconds),
-        "generate_seconds": float(call.generate_seconds),
-        "num_cached_tokens": call.num_cached_tokens,
-        "trained": bool(call.trained),
-        "credit_share": float(call.credit_share),
         **counts,
-    }
+    )
     return row, None if blobs is None else {**key, **blobs}
 
 
@@ -306,23 +328,22 @@ def message_row(message: Message, *, place: tuple[str, int], cutter: MessageCutt
         parts_json = _json(
             [{"picture": p.content_hash} if isinstance(p, Picture) else p for p in parts]
         )
-    tool_call_id = message.tool_call_id
     tool_calls_json = _tool_calls_json(message.tool_calls)
     asked_by = None if tool_calls_json is None else cutter.asked_before(tool_calls_json)
     reasoning = storable_text(message.reasoning)
     reasoning_source = cutter.within_a_reply(reasoning)
-    return {
-        "episode_id": episode_id,
-        "number": number,
-        "role": message.role,
+    return row_of(
+        MessageRow,
+        message,
+        episode_id=episode_id,
+        number=number,
         **cutter.cut(storable_text(message.text), number=number)._asdict(),
-        "parts_json": parts_json,
-        "tool_calls_json": tool_calls_json if asked_by is None else None,
-        "tool_calls_source": asked_by,
-        "tool_call_id": None if tool_call_id is None else storable_text(tool_call_id),
-        "reasoning": reasoning if reasoning and reasoning_source is None else None,
-        "reasoning_source": reasoning_source,
-    }
+        parts_json=parts_json,
+        tool_calls_json=tool_calls_json if asked_by is None else None,
+        tool_calls_source=asked_by,
+        reasoning=reasoning if reasoning and reasoning_source is None else None,
+        reasoning_source=reasoning_source,
+    )
 
 
 def tool_list_row(tools: Sequence[Tool]) -> Row:
@@ -346,12 +367,7 @@ def media_row(picture: Picture) -> Row:
         raise StoreError(
             f"picture {picture.content_hash} is not in the store, and was given without its bytes"
         )
-    return {
-        "content_hash": picture.content_hash,
-        "media_type": picture.media_type,
-        "num_bytes": len(picture.data),
-        "data": picture.data,
-    }
+    return row_of(MediaRow, picture, num_bytes=len(picture.data))
 
 
 def _picture_hashes_json(pictures: Sequence[Picture]) -> str | None:
@@ -363,22 +379,9 @@ def _tool_calls_json(calls: Sequence[ToolCall]) -> str | None:
 
 
 def _sampling_json(sampling: Sampling, key: Row) -> str:
-    owner = _named(key)
-    return _json(
-        {
-            "seed": int(sampling.seed),
-            "temperature": _finite(sampling.temperature, name="temperature", owner=owner),
-            "top_p": _finite(sampling.top_p, name="top_p", owner=owner),
-            "max_tokens": int(sampling.max_tokens),
-            "stop": sampling.stop,
-            "altered": dict(sampling.altered),
-        }
-    )
-
-
-def _named(key: Row) -> str:
-    """A call by its key, for an error."""
-    return f"call {key['call_index']} of step {key['step_index']} of {key['episode_id']}"
+    if not math.isfinite(sampling.temperature + sampling.top_p):
+        raise StoreError(f"sampling of call {key} must be of finite numbers, got {sampling}")
+    return _json(asdict(sampling) | {"altered": dict(sampling.altered)})
 
 
 def _json(value: object) -> str:
@@ -391,9 +394,6 @@ def step_credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
     Args:
         credit: Of one episode.
         trained: Whether the steps count as trained; a rolled back episode's never do.
-
-    Raises:
-        StoreError: A number is not finite.
     """
     nothing = (None,) * len(credit.advantages)
     numbers: dict[str, Sequence[float | None]] = {
@@ -410,23 +410,18 @@ def step_credit_rows(credit: EpisodeCredit, *, trained: bool) -> list[Row]:
     for index in range(len(nothing)):
         row: Row = {"of_episode": credit.episode_id, "of_step": index, "new_trained": trained}
         for name, values in numbers.items():
-            row[f"new_{name}"] = _finite_or_none(values[index], name=name, owner=credit.episode_id)
+            row[f"new_{name}"] = float_or_none(values[index])
         found.append(row)
     return found
 
 
 def call_credit_rows(credit: EpisodeCredit) -> list[Row]:
-    """What `credit` sets in `calls`, one row a trained call; keys are prefixed `new_`.
-
-    Raises:
-        StoreError: A number is not finite.
-    """
-    owner = credit.episode_id
+    """What `credit` sets in `calls`, one row a trained call; keys are prefixed `new_`."""
     return [
         {
             **_of_call(credit, call),
-            "new_advantage": _finite(call.advantage, name="advantage", owner=owner),
-            "new_loss_weight": _finite(call.loss_weight, name="loss weight", owner=owner),
+            "new_advantage": float(call.advantage),
+            "new_loss_weight": float(call.loss_weight),
             "new_split_reason": call.split_reason,
         }
         for call in credit.calls
@@ -463,60 +458,20 @@ def _of_call(credit: EpisodeCredit, call: CallCredit) -> Row:
 
 
 def loss_input_rows(read: LossInputs | CriticLossInputs) -> list[Row]:
-    """Rows of `loss_inputs` or of `critic_loss_inputs`.
-
-    Raises:
-        StoreError: A number is not finite.
-    """
-    found: list[Row] = []
-    for row in read.rows:
-        episode_id = read.episode_id(row)
-        owner = f"what the loss read of step {row.step_index} of {episode_id}"
-        numbers = {"weight_low": row.weight_low, "weight_high": row.weight_high}
-        others: Row
-        if isinstance(row, LossInput):
-            numbers |= {"advantage_low": row.advantage_low, "advantage_high": row.advantage_high}
-            name = "old_logprob_sum"
-            others = {name: _finite(row.old_logprob_sum, name=name, owner=owner)}
-        else:
-            numbers |= {"target_low": row.target_low, "target_high": row.target_high}
-            others = {"first_token": row.first_token}
-        found.append(
-            {
-                "episode_id": episode_id,
-                "step_index": int(row.step_index),
-                "call_index": int(row.call_index),
-                "training_step": int(read.training_step),
-                "optimizer_step_index": int(read.optimizer_step_index),
-                "rank": int(read.rank),
-                "micro_batch": int(read.micro_batch),
-                "row_index": int(row.row_index),
-                "num_tokens": int(row.num_tokens),
-            }
-            | {
-                name: _finite_or_none(number, name=name, owner=owner)
-                for name, number in numbers.items()
-            }
-            | others
+    """Rows of `loss_inputs` or of `critic_loss_inputs`."""
+    model = LossInputRow if isinstance(read, LossInputs) else CriticLossInputRow
+    return [
+        row_of(
+            model,
+            row,
+            read,
+            episode_id=read.episode_id(row),
+            training_step=int(read.training_step),  # a row's is that which played the episode
         )
-    return found
+        for row in read.rows
+    ]
 
 
-def final_value(credit: EpisodeCredit) -> float | None:
-    """The value of the final observation.
-
-    Raises:
-        StoreError: It is not a finite number.
-    """
-    return _finite_or_none(credit.final_value, name="final value", owner=credit.episode_id)
-
-
-def _finite_or_none(number: float | None, *, name: str, owner: str) -> float | None:
-    return None if number is None else _finite(number, name=name, owner=owner)
-
-
-def _finite(number: float, *, name: str, owner: str) -> float:
-    number = float(number)
-    if not math.isfinite(number):
-        raise StoreError(f"{name} of {owner} must be a finite number, got {number}")
-    return number
+def float_or_none(number: float | None) -> float | None:
+    """A number as Python's own."""
+    return None if number is None else float(number)

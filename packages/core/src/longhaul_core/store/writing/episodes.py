@@ -9,7 +9,6 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store import rows
 from longhaul_core.store.message_text import MessageCutter, Source
 from longhaul_core.store.models import (
-    Base,
     CallRow,
     CallTokensRow,
     CriticLossInputRow,
@@ -95,7 +94,6 @@ def write_episodes(
         connection,
         GroupRow,
         [rows.group_row(record, rolled_back=rolled_back[key]) for key, record in episodes.items()],
-        key=("run_id", "attempt", "phase", "training_step", "group_index"),
     )
     new = [
         rows.episode_row(episodes[key], rolled_back=rolled_back[key]) for key in sorted(episodes)
@@ -109,7 +107,7 @@ def write_episodes(
 
 def write_tasks(connection: Connection, tasks: Iterable[Task]) -> None:
     """Put tasks in."""
-    insert_new(connection, TaskRow, [rows.task_row(task) for task in set(tasks)], key=("hash",))
+    insert_new(connection, TaskRow, [rows.task_row(task) for task in set(tasks)])
 
 
 def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> None:
@@ -142,7 +140,7 @@ def _write_steps(connection: Connection, records: Sequence[EpisodeRecord]) -> No
             if blobs is not None:
                 tokens.append(blobs)
     _write_pictures(connection, records)
-    insert_new(connection, ToolListRow, tool_lists, key=("content_hash",))
+    insert_new(connection, ToolListRow, tool_lists)
     for model, new in (
         (EpisodeToolsRow, episode_tools),
         (FailureRow, failures),
@@ -251,8 +249,8 @@ def _write_pictures(connection: Connection, records: Sequence[EpisodeRecord]) ->
             )
         )
     new = [rows.media_row(pictures[each]) for each in hashes if each not in there]
-    insert_new(connection, MediaRow, new, key=("content_hash",))
-    insert_new(connection, EpisodeMediaRow, references, key=("episode_id", "content_hash"))
+    insert_new(connection, MediaRow, new)
+    insert_new(connection, EpisodeMediaRow, references)
 
 
 def _pictures(record: EpisodeRecord) -> Iterator[Picture]:
@@ -361,7 +359,7 @@ def write_credit(
                 "new_trained": trained,
                 "new_trained_training_step": int(credit.trained_training_step) if trained else None,
                 "new_episode_advantage": float(credit.episode_advantage),
-                "new_final_value": rows.final_value(credit),
+                "new_final_value": rows.float_or_none(credit.final_value),
                 "new_optimizer_step_index": credit.optimizer_step_index,
             }
         )
@@ -412,8 +410,7 @@ def write_loss_inputs(
         calls |= {(record.episode_id(row), row.step_index, row.call_index) for row in record.rows}
     _require_calls(connection, calls)
     for model, found in new.items():
-        key = tuple(column.name for column in Base.metadata.tables[model.__tablename__].primary_key)
-        insert_new(connection, model, found, key=key)
+        insert_new(connection, model, found)
 
 
 CallKey = tuple[str, int, int]

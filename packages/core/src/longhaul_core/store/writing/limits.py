@@ -2,9 +2,11 @@
 
 SQLite takes an integer of 64 bits and a text of any length in every column, and makes NaN null;
 PostgreSQL refuses the first two and keeps NaN. What one of them would refuse or change is refused
-before either sees it, by the type that `models` gives the column.
+before either sees it, by the type that `models` gives the column; so is an infinity, but for a
+metric's.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -12,7 +14,7 @@ from typing import NamedTuple
 from sqlalchemy import BigInteger, Double, Integer, String
 
 from longhaul_core.errors import StoreError
-from longhaul_core.store.models import LONGEST, Base
+from longhaul_core.store.models import INFINITE, LONGEST, Base
 from longhaul_core.store.packing import storable_text
 from longhaul_core.store.rows import Row
 
@@ -25,6 +27,7 @@ class _Limits(NamedTuple):
     integers: dict[str, int]
     """The first power of two that is too large."""
     numbers: tuple[str, ...]
+    """Those that must be finite."""
     texts: dict[str, int]
     """Most characters; columns without a limit are not here."""
 
@@ -38,8 +41,8 @@ def require_storable(model: type[Base], new: Sequence[Row], *, prefix: str = "")
         prefix: What precedes a column's name in a key.
 
     Raises:
-        StoreError: An integer or a text is too large for its column, a number is NaN, or a name
-            holds what no text in SQL can.
+        StoreError: An integer or a text is too large for its column, a number is not finite, or a
+            name holds what no text in SQL can.
     """
     if not new:
         return
@@ -55,8 +58,8 @@ def require_storable(model: type[Base], new: Sequence[Row], *, prefix: str = "")
                 raise StoreError(f"{_described(model, key, row, prefix)} {must}")
         for key in numbers:
             value = row[key]
-            if value != value:
-                must = "must be a number or an infinity, got nan"
+            if value is not None and not math.isfinite(value):  # pyright: ignore[reportArgumentType]  # a column of numbers
+                must = f"must be a finite number, got {value}"
                 raise StoreError(f"{_described(model, key, row, prefix)} {must}")
         for key, most in texts:
             value = row[key]
@@ -79,7 +82,11 @@ def _limits(model: type[Base]) -> _Limits:
             for column in columns
             if isinstance(column.type, Integer)
         },
-        numbers=tuple(column.name for column in columns if isinstance(column.type, Double)),
+        numbers=tuple(
+            column.name
+            for column in columns
+            if isinstance(column.type, Double) and not column.info.get(INFINITE)
+        ),
         texts={
             column.name: most
             for column in columns

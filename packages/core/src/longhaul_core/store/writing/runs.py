@@ -20,7 +20,7 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.packing import storable_message, storable_text
 from longhaul_core.store.records import Heartbeat, Phase, RunEnded, RunStarted
-from longhaul_core.store.rows import Row
+from longhaul_core.store.rows import Row, row_of
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.statements import insert_new
 
@@ -45,6 +45,10 @@ trained, and the greedy one beside them."""
 
 # Named in a query, they let the database go by training step in an index that has the phase first.
 _PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+_OF_THE_FIRST = {"id", "name", "kind", "started_at"}
+"""What a run keeps of its first attempt."""
 
 
 class _OfAnAttempt(Protocol):
@@ -152,43 +156,33 @@ def read_lineages(connection: Connection, run_ids: Collection[str]) -> Lineages:
 
 def start_run(connection: Connection, record: RunStarted) -> None:
     """Put a run or a further attempt in; roll back what the checkpoint does not hold."""
-    now: Row = {
-        "attempt": record.attempt,
-        "status": "running",
-        "message": "",
-        "num_training_steps": record.num_training_steps,
-        "ended_at": None,
-        "heartbeat_at": float(record.started_at),
-        "host": _host(record),
-        "pid": record.pid,
-        "cancel_requested_at": None,
-        "config_json": redacted(storable_text(record.config_json)),
-    }
-    first: Row = {
-        "id": record.run_id,
-        "name": storable_text(record.name),
-        "kind": record.kind,
-        "started_at": float(record.started_at),
-    }
-    insert_new(connection, RunRow, [first | now], key=("id",))
+    begun = row_of(
+        RunRow,
+        record,
+        id=record.run_id,
+        status="running",
+        message="",
+        ended_at=None,
+        heartbeat_at=float(record.started_at),
+        cancel_requested_at=None,
+        config_json=redacted(storable_text(record.config_json)),
+    )
+    insert_new(connection, RunRow, [begun])
     connection.execute(
         update(RunRow)
         .where(RunRow.id == record.run_id, RunRow.attempt < record.attempt)
-        .values(now)
+        .values({name: begun[name] for name in begun.keys() - _OF_THE_FIRST})
     )
-    attempt: Row = {
-        "run_id": record.run_id,
-        "attempt": record.attempt,
-        "resumes_after_training_step": None,
-        "status": "running",
-        "message": "",
-        "started_at": float(record.started_at),
-        "ended_at": None,
-        "host": _host(record),
-        "pid": record.pid,
-        "provenance_json": redacted(storable_text(record.provenance_json)),
-    }
-    insert_new(connection, AttemptRow, [attempt], key=("run_id", "attempt"))
+    attempt = row_of(
+        AttemptRow,
+        record,
+        resumes_after_training_step=None,
+        status="running",
+        message="",
+        ended_at=None,
+        provenance_json=redacted(storable_text(record.provenance_json)),
+    )
+    insert_new(connection, AttemptRow, [attempt])
     if record.resumes_after_training_step is not None:
         roll_back(
             connection,

@@ -53,10 +53,8 @@ def insert(connection: Connection, model: type[Base] | Table) -> postgresql.Inse
     return sqlite.insert(model)
 
 
-def insert_new(
-    connection: Connection, model: type[Base], new: Sequence[Row], *, key: tuple[str, ...]
-) -> None:
-    """Insert the rows whose `key` is neither in the table nor earlier in `new`.
+def insert_new(connection: Connection, model: type[Base], new: Sequence[Row]) -> None:
+    """Insert the rows whose primary key is neither in the table nor earlier in `new`.
 
     Raises:
         StoreError: See `require_storable`.
@@ -64,6 +62,7 @@ def insert_new(
     if not new:
         return
     require_storable(model, new)
+    key = [column.name for column in Base.metadata.tables[model.__tablename__].primary_key]
     unique: dict[tuple[object, ...], Row] = {}
     for row in new:
         unique.setdefault(tuple(row[column] for column in key), row)
