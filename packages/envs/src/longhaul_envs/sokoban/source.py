@@ -1,38 +1,21 @@
 """Sokoban as a source: described and listed without an instance of it."""
 
-from collections.abc import Mapping
-
 from longhaul_core.environment import EnvironmentDescription
-from longhaul_core.gym import GymEnvironmentSpec, GymSource, options_from
+from longhaul_envs.packaged import packaged_source
 from longhaul_envs.sokoban import tasks as task_list
 from longhaul_envs.sokoban.prompt import prompt_for
 
 __all__ = ["source"]
 
-
-def source(options: Mapping[str, object]) -> GymSource:
-    """Sokoban under `options`, those of `SokobanOptions`.
-
-    Raises:
-        ConfigError: If there is no such option, or a value is out of its range.
-    """
-    chosen = options_from(
-        task_list.SokobanOptions, options, environment_id=task_list.ENVIRONMENT_ID
-    )
-    description = EnvironmentDescription(
+source = packaged_source(
+    task_list,
+    task_list.SokobanOptions,
+    lambda chosen: EnvironmentDescription(
         id=task_list.ENVIRONMENT_ID,
         version=chosen.version,
         summary="push boxes onto targets; every level proved solvable",
         prompt=prompt_for(chosen.observation),
         actions="`up`, `down`, `left` or `right`",
         episodes_per_process=16,
-    )
-    return GymSource(
-        GymEnvironmentSpec(
-            environment_id=task_list.ENVIRONMENT_ID,
-            options=options,
-            import_modules=("longhaul_envs.sokoban",),
-        ),
-        describe=lambda: description,
-        list_tasks=lambda split: task_list.tasks(split, chosen),
-    )
+    ),
+)

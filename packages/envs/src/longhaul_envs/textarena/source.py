@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from longhaul_core.environment import EnvironmentDescription
-from longhaul_core.gym import GymEnvironmentSpec, GymSource, options_from
+from longhaul_core.gym import GymSource
 from longhaul_envs.extras import required
+from longhaul_envs.packaged import packaged_source
 from longhaul_envs.textarena.prompt import PROMPT
 
 __all__ = ["source"]
@@ -20,23 +21,16 @@ def source(options: Mapping[str, object]) -> GymSource:
     required("textarena", "textarena")
     from longhaul_envs.textarena import tasks as task_list
 
-    chosen = options_from(
-        task_list.TextArenaOptions, options, environment_id=task_list.ENVIRONMENT_ID
-    )
-    description = EnvironmentDescription(
-        id=task_list.ENVIRONMENT_ID,
-        version=chosen.version,
-        summary=f"TextArena's {chosen.game}",
-        prompt=PROMPT,
-        actions="what the game's rules ask for",
-        episodes_per_process=16,
-    )
-    return GymSource(
-        GymEnvironmentSpec(
-            environment_id=task_list.ENVIRONMENT_ID,
-            options=options,
-            import_modules=("longhaul_envs.textarena",),
+    described = packaged_source(
+        task_list,
+        task_list.TextArenaOptions,
+        lambda chosen: EnvironmentDescription(
+            id=task_list.ENVIRONMENT_ID,
+            version=chosen.version,
+            summary=f"TextArena's {chosen.game}",
+            prompt=PROMPT,
+            actions="what the game's rules ask for",
+            episodes_per_process=16,
         ),
-        describe=lambda: description,
-        list_tasks=lambda split: task_list.tasks(split, chosen),
     )
+    return described(options)
