@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longhaul_api.settings import ApiSettings
+from longhaul_core.addresses import host_in
 
 __all__ = ["Guard", "HeadAsGet"]
 
@@ -46,14 +47,14 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        host = _hostname(f"//{headers.get('host', '')}")
+        host = host_in(headers.get("host", ""))
         if host not in self._allowed_hosts:
             return _refuse(
                 400, f"host {host!r} is not a name of this server; see the option --allowed-host"
             )
         origin = headers.get("origin")
         if origin is not None and (
-            _hostname(origin) not in self._allowed_hosts
+            host_in(origin) not in self._allowed_hosts
             or (_may_change(scope) and _authority(origin) != headers["host"].lower())
         ):
             return _refuse(403, f"pages of {origin!r} may not call this server")
@@ -95,20 +96,12 @@ class HeadAsGet:
             await self._app({**scope, "method": "GET"}, receive, without_body)
 
 
-def _hostname(address: str) -> str:
-    """Host of an address in lower case; empty if there is none or it is malformed."""
-    try:
-        return urlsplit(address).hostname or ""
-    except ValueError:
-        return ""
-
-
 def _may_change(scope: Scope) -> bool:
     return scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
 
 
 def _authority(origin: str) -> str:
-    """Host and port of an origin that `_hostname` could read, as a Host header has them."""
+    """Host and port of an origin that `host_in` could read, as a Host header has them."""
     return urlsplit(origin).netloc.lower()
 
 

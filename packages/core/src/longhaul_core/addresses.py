@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-__all__ = ["direct", "go_direct", "is_loopback", "proxy_variable", "through_proxy"]
+__all__ = [
+    "direct",
+    "go_direct",
+    "host_in",
+    "is_address",
+    "is_loopback",
+    "proxy_variable",
+    "through_proxy",
+]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
@@ -25,6 +33,23 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def host_in(authority: str) -> str:
+    """Host of a Host header or an address, in lower case; empty without one, or if malformed."""
+    try:
+        return urlsplit(authority if "//" in authority else f"//{authority}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an IP address and no name: a page's name can be rebound, an address cannot."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def direct(environ: Mapping[str, str], *hosts: str) -> dict[str, str]:

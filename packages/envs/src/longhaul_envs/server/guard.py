@@ -7,14 +7,13 @@ Three checks turn away three attackers: the Host header (a web page whose name w
 """
 
 import hmac
-import ipaddress
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from longhaul_core.addresses import host_in, is_address
 from longhaul_envs.server.protocol import CLIENT_HEADER, Problem
 from longhaul_envs.server.settings import ServerSettings
 from longhaul_envs.server.table import Owner
@@ -71,7 +70,7 @@ class Guard:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         given_host = headers.get(b"host", b"")
         if not self._is_ours(given_host):
-            name = _hostname(given_host)
+            name = host_in(given_host.decode("latin-1"))
             return _refuse(
                 400, f"host {name!r} is not a name of this server; see the option --allowed-host"
             )
@@ -98,25 +97,8 @@ class Guard:
         return None
 
     def _is_host_of_ours(self, header: bytes) -> bool:
-        host = _hostname(header)
-        return host in self._allowed_hosts or _is_address(host)
-
-
-def _hostname(header: bytes) -> str:
-    """Host of a Host header in lower case; empty if there is none or it is malformed."""
-    try:
-        return urlsplit("//" + header.decode("latin-1")).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_address(host: str) -> bool:
-    """Whether it is an IP address: only names are rebound."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+        host = host_in(header.decode("latin-1"))
+        return host in self._allowed_hosts or is_address(host)
 
 
 def _refuse(status: int, detail: str) -> Response:

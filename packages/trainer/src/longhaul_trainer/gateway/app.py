@@ -9,11 +9,10 @@ Nothing else of the run can be reached: no route leads to an engine.
 """
 
 import hmac
-import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from xxhash import xxh3_128
 
+from longhaul_core.addresses import host_in, is_address
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
 from longhaul_trainer.gateway.dialects.credit import credit_report
 from longhaul_trainer.gateway.dialects.fields import Fields
@@ -200,8 +200,8 @@ class HostGuard:
         """Pass the request on, or refuse it."""
         if scope["type"] == "http":
             given = next((value for name, value in scope["headers"] if name == b"host"), b"")
-            host, is_address = _host(given)
-            if not is_address and host not in self._allowed:
+            host, rebindable = _host(given)
+            if rebindable and host not in self._allowed:
                 refusal = ApiError(
                     "invalid_request",
                     f"host {host!r} is no name of this gateway; use its address, or allow the name "
@@ -214,25 +214,9 @@ class HostGuard:
 
 @lru_cache(maxsize=1_000)
 def _host(header: bytes) -> tuple[str, bool]:
-    """The host that a Host header names, and whether it is an address: only names are rebound."""
-    host = _hostname(header.decode("latin-1"))
-    return host, _is_address(host)
-
-
-def _hostname(host: str) -> str:
-    """Host of a Host header in lower case; empty if there is none or it is malformed."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    """The host that a Host header names, and whether it is a name, which can be rebound."""
+    host = host_in(header.decode("latin-1"))
+    return host, not is_address(host)
 
 
 def _keys(headers: Mapping[str, str]) -> list[bytes]:
