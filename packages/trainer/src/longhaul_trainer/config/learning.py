@@ -235,7 +235,8 @@ class OptimizerConfig(Section):
     max_gradient_norm: float = Field(default=1.0, gt=0)
     """Gradients are scaled down to this norm."""
     warmup_training_steps: int = Field(default=0, ge=0)
-    """Training steps over which the learning rate rises from 0."""
+    """Training steps over which the learning rate rises to the whole: by as much with each
+    optimizer step, the first of them included."""
     optimizer_steps_per_training_step: int = Field(default=1, ge=1)
     """Parameter updates from one training step's episodes; each takes whole groups."""
     rows: Literal["step", "merged"] = "step"

@@ -19,6 +19,7 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 from verl.workers.engine_workers import TrainingWorker
 
+from longhaul_trainer.verl.learning_rate import RisingLearningRate
 from longhaul_trainer.verl.parts import RowsInParts
 
 
@@ -54,7 +55,7 @@ def load_value_model(
 @EngineRegistry.register(
     model_type="value_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia"
 )
-class GpuValueEngine(RowsInParts, FSDPEngineWithValueHead):
+class GpuValueEngine(RisingLearningRate, RowsInParts, FSDPEngineWithValueHead):
     """verl's FSDP engine with one value for each token."""
 
     # verl registers the classes through a decorator that hides their types.

@@ -1,6 +1,6 @@
 """verl's worker of the policy and of the reference on GPUs, with rows cut part by part.
 
-See `parts`, and `pictures` for models that read them. All else is verl's own.
+See `parts` and `learning_rate`, and `pictures` for models that read them. All else is verl's own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from longhaul_trainer.verl.learning_rate import RisingLearningRate
 from longhaul_trainer.verl.parts import RowsInParts
 from longhaul_trainer.verl.pictures import PicturesAsFeatures
 
@@ -21,5 +22,5 @@ class GpuActorRolloutRefWorker(ActorRolloutRefWorker):
 @EngineRegistry.register(
     model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia"
 )
-class GpuPolicyEngine(RowsInParts, PicturesAsFeatures, FSDPEngineWithLMHead):
+class GpuPolicyEngine(RisingLearningRate, RowsInParts, PicturesAsFeatures, FSDPEngineWithLMHead):
     """verl's FSDP engine of language models."""

@@ -27,12 +27,15 @@ from verl.utils.torch_functional import entropy_from_logits
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from longhaul_trainer.verl.learning_rate import RisingLearningRate
 from longhaul_trainer.verl.parts import RowsInParts
 from longhaul_trainer.verl.pictures import PicturesAsFeatures, patches_of, reads_pictures
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class ResponseLogitsEngine(RowsInParts, PicturesAsFeatures, FSDPEngineWithLMHead):
+class ResponseLogitsEngine(
+    RisingLearningRate, RowsInParts, PicturesAsFeatures, FSDPEngineWithLMHead
+):
     """verl's language-model engine, for a machine without an accelerator."""
 
     module: torch.nn.Module
