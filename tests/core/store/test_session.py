@@ -119,7 +119,7 @@ def test_a_newer_store_is_refused_with_a_clear_word(store: str) -> None:
     engine = open_store(store)
     set_version(engine, "9999")
     refusal = (
-        rf"written by a newer version of Longhaul \(schema 9999; this program knows schemas up to "
+        rf"written by a newer version of Longhaul \(schema 9999; this program reads "
         rf"{SCHEMA_VERSION}\): upgrade the program"
     )
     try:
