@@ -524,7 +524,7 @@ class _Launch:
 def next_attempt(run: RunDirectory, *, store: str) -> int:
     """The number of a run's next attempt: above all that left a run_context or are in the store.
 
-    Creates the store, or brings it up to date.
+    Creates the store if there is none.
 
     Raises:
         StoreError: If the store cannot be opened for writing.
