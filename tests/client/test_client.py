@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import pytest
 
@@ -133,6 +134,23 @@ def test_what_is_no_header_or_no_reward_is_refused(monkeypatch: pytest.MonkeyPat
         longhaul.headers(reward=float("inf"))
 
 
+@contextmanager
+def reached(
+    handler: type[BaseHTTPRequestHandler], monkeypatch: pytest.MonkeyPatch
+) -> Generator[None]:
+    """A server that programs take for the gateway."""
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        monkeypatch.setenv("LONGHAUL_KEY", "k")
+        monkeypatch.setenv("LONGHAUL_URL", f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 class _Refusing(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -146,17 +164,39 @@ class _Refusing(BaseHTTPRequestHandler):
 def test_a_report_that_is_refused_or_cannot_be_sent_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("LONGHAUL_KEY", "k")
-    with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("LONGHAUL_URL", f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(longhaul.LonghaulError, match=r"step: HTTP 410: .*the episode is over"):
-            longhaul.step(reward=1.0)
-        server.shutdown()
-        thread.join()
+    with (
+        reached(_Refusing, monkeypatch),
+        pytest.raises(longhaul.LonghaulError, match=r"step: HTTP 410: .*the episode is over"),
+    ):
+        longhaul.step(reward=1.0)
     with pytest.raises(longhaul.LonghaulError, match="refused"):
         longhaul.reward(1.0)
+
+
+class _Forgetting(BaseHTTPRequestHandler):
+    """Takes reports, and goes away before it has answered the first."""
+
+    keys: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.keys.append(self.headers["Idempotency-Key"])
+        if len(self.keys) > 1:
+            self.send_response(200)
+            self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_a_report_whose_answer_is_lost_is_sent_again_under_its_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with reached(_Forgetting, monkeypatch):
+        longhaul.step(reward=1.0)
+        longhaul.step(reward=1.0)
+
+    first, again, another = _Forgetting.keys
+    assert first == again != another
 
 
 def test_the_client_is_small_and_takes_the_standard_library_of_python_3_9_alone() -> None:
@@ -169,5 +209,5 @@ def test_the_client_is_small_and_takes_the_standard_library_of_python_3_9_alone(
     }
     code = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)}
 
-    assert imported == {"json", "math", "os", "urllib", "warnings"}
+    assert imported == {"http", "json", "math", "os", "urllib", "uuid", "warnings"}
     assert len(code) <= 100

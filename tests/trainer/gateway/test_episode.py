@@ -317,6 +317,7 @@ def test_a_tool_that_is_demanded_is_offered_and_the_reply_says_so(stage: Stage) 
         assert policy.samplings[0].altered == ()
         (call,) = calls_of(one.end())
         assert (call.trained, call.sampling, len(call.tools)) == (True, None, 1)
+        assert set(call.overridden) == {"parallel_tool_calls", "tool_choice"}
 
     stage.played(program, policy)
 

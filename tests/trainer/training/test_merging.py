@@ -171,6 +171,19 @@ def test_a_step_whose_observation_spells_a_control_token_is_marked() -> None:
     assert [step.spells_mark for step in metadata.steps] == [False, True]
 
 
+def test_a_step_knows_how_its_calls_go_on_and_which_asked_for_more_than_they_got() -> None:
+    trajectory = make_trajectory(rewards=(0.0, 0.0))
+    first, second = trajectory.steps
+    (asked,) = first.calls
+    of_program = replace(asked, continuation=Continuation.FORKED, overridden=("top_k", "seeds"))
+    steps = (replace(first, calls=(of_program,)), second)
+
+    metadata = metadata_of(replace(trajectory, steps=steps), group=GroupName(3, 2), retry=0)
+
+    assert [step.continuations for step in metadata.steps] == [("forked",), ()]
+    assert [step.overridden_calls for step in metadata.steps] == [1, 0]
+
+
 def test_the_spans_of_a_row_say_where_each_reply_is_and_why_the_row_begins() -> None:
     (row,) = cut_into_rows(CHAT, form="merged")
 

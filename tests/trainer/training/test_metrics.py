@@ -60,9 +60,18 @@ def test_the_drift_rate_is_of_calls_that_go_on_from_earlier_ones() -> None:
     assert found == {
         "gateway/drift_rate": 2 / 4,
         "gateway/forked_rate": 1 / 4,
+        "gateway/overridden_rate": 0.0,
         "gateway/calls_per_episode": 6 / 2,
         "gateway/conversations_per_episode": 3 / 2,
     }
+
+
+def test_the_overridden_rate_is_of_all_calls() -> None:
+    asking = called("start", "exact")
+    steps = (replace(asking.steps[0], overridden_calls=1), asking.steps[1])
+    played = [replace(asking, steps=steps), called("start", "exact")]
+
+    assert episode_metrics(played)["gateway/overridden_rate"] == 1 / 4
 
 
 def test_calls_that_all_begin_anew_have_no_drift_and_our_loop_has_no_gateway() -> None:

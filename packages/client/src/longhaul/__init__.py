@@ -6,22 +6,27 @@
 
 Where `LONGHAUL_URL` and `LONGHAUL_KEY` are not set, nobody trains the program: each of these does
 nothing, and the first one warns, so that the same program runs with a hosted model. The values are
-read at each call, and requests take no proxy.
+read at each call, and requests take no proxy. A report whose answer is lost is sent again under the
+same key, and counts once.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import os
 import urllib.error
 import urllib.request
+import uuid
 import warnings
 
 __all__ = ["LonghaulError", "extra_body", "headers", "reward", "step", "task"]
 
 SECONDS = 60.0
 """For one request."""
+TRIES = 3
+"""Of a request that gets no answer."""
 
 _DEFAULTS = {"anchor_state": None, "done": False, "train": True, "agent": ""}
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -176,14 +181,19 @@ def _ask(path: str, report: dict[str, object] | None = None) -> dict[str, object
         headers={
             "Authorization": "Bearer " + os.environ["LONGHAUL_KEY"],
             "Content-Type": "application/json",
+            "Idempotency-Key": uuid.uuid4().hex,
         },
     )
-    try:
-        with _DIRECT.open(request, timeout=SECONDS) as answer:
-            return json.loads(answer.read() or b"null")
-    except urllib.error.HTTPError as error:
-        with error:
-            said = error.read().decode(errors="replace")
-        raise LonghaulError(f"{path}: HTTP {error.code}: {said}") from error
-    except OSError as error:
-        raise LonghaulError(f"{path}: {error}") from error
+    num_left = TRIES
+    while True:
+        num_left -= 1
+        try:
+            with _DIRECT.open(request, timeout=SECONDS) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read().decode(errors="replace")
+            raise LonghaulError(f"{path}: HTTP {error.code}: {said}") from error
+        except (OSError, http.client.HTTPException) as error:
+            if not num_left:
+                raise LonghaulError(f"{path}: {error}") from error

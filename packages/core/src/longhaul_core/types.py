@@ -373,6 +373,9 @@ class Call:
     """How its prompt relates to the calls before; None where an episode loop composed it."""
     sampling: Sampling | None = None
     """How the reply was drawn, where that was not as the run says."""
+    overridden: tuple[str, ...] = ()
+    """What its program asked for and did not get, by the names that the gateway's answer has; it is
+    counted in a metric, and not stored."""
     cost_usd: float | None = None
     """What a hosted model charged for it, in US dollars; None where nobody knows."""
     trained: bool = True

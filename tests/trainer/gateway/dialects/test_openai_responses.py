@@ -14,11 +14,12 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel, TypeAdapter
 
+from longhaul_core.policy import ReplyPart
 from longhaul_core.types import Message, Picture, ToolCall
 from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses
 from longhaul_trainer.gateway.exchange import ApiError
 from reading_events import read_events
-from scripted_gateway import ScriptedGateway
+from scripted_gateway import Script, ScriptedGateway
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 REPLIED = Message(
@@ -115,6 +116,107 @@ def test_events_are_the_clients_own_and_come_in_its_order(address: str) -> None:
     assert [item.type for item in last.response.output] == [
         event.item.type for event in read if event.type == "response.output_item.done"
     ]
+
+
+ASK = {"type": "function", "name": "ask", "parameters": {"type": "object"}}
+PATCH = {"type": "update_file", "path": "a.py", "diff": "+x"}
+HERE = {"type": "local"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "arguments", "item"),
+    [
+        (
+            {"type": "custom", "name": "patch", "description": "Patches."},
+            "patch",
+            {"input": "+x\n"},
+            {"type": "custom_tool_call", "name": "patch", "input": "+x\n"},
+        ),
+        (
+            {"type": "local_shell"},
+            "local_shell",
+            {"command": ["ls", "-l"]},
+            {
+                "type": "local_shell_call",
+                "action": {"type": "exec", "command": ["ls", "-l"], "env": {}},
+            },
+        ),
+        (
+            {"type": "shell", "environment": HERE},
+            "shell",
+            {"commands": ["ls"], "timeout_ms": 9},
+            {"type": "shell_call", "action": {"commands": ["ls"], "timeout_ms": 9}},
+        ),
+        (
+            {"type": "apply_patch"},
+            "apply_patch",
+            PATCH,
+            {"type": "apply_patch_call", "operation": PATCH},
+        ),
+        (
+            {"type": "namespace", "name": "team", "description": "", "tools": [ASK]},
+            "team__ask",
+            {"whom": "Ann"},
+            {
+                "type": "function_call",
+                "name": "ask",
+                "namespace": "team",
+                "arguments": '{"whom": "Ann"}',
+            },
+        ),
+        (  # a slip of the model
+            {"type": "local_shell"},
+            "local_shell",
+            {"command": "ls"},
+            {"type": "function_call", "name": "local_shell", "arguments": '{"command": "ls"}'},
+        ),
+    ],
+    ids=["custom", "local_shell", "shell", "apply_patch", "namespace", "not_its_arguments"],
+)
+def test_a_tool_of_any_kind_is_offered_as_a_function_and_called_in_its_own_form(
+    address: str,
+    gateway: ScriptedGateway,
+    tool: dict[str, object],
+    name: str,
+    arguments: dict[str, object],
+    item: dict[str, object],
+) -> None:
+    written = json.dumps(arguments)
+    pieces = [
+        ReplyPart(tool_place=0, tool_id="call_a", tool_name=name, tool_arguments=written[:9]),
+        ReplyPart(tool_place=0, tool_arguments=written[9:]),
+    ]
+    gateway.scripts["form"] = Script(choices=[pieces])
+    body: dict[str, object] = {"model": "form", "input": "Hi", "tools": [tool]}
+
+    whole = httpx.post(f"{address}/v1/responses", json=body, timeout=60).json()["output"][0]
+    streamed = read_events(
+        httpx.post(f"{address}/v1/responses", json={**body, "stream": True}, timeout=60).content
+    )
+
+    assert [one.name for one in gateway.last.tools] == [name]
+    assert whole == {"id": "fc_0123abcd_0", "call_id": "call_a", "status": "completed"} | item
+    adapter = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
+    events = [adapter.validate_json(event.data) for event in streamed]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    deltas = [event for event in streamed if ".delta" in (event.name or "")]
+    text = item.get("input", item.get("arguments", ""))
+    assert "".join(json.loads(event.data)["delta"] for event in deltas) == text
+    assert json.loads(streamed[-1].data)["response"]["output"] == [whole]
+
+    output: object = "done"
+    if whole["type"] == "shell_call":
+        output = [{"stdout": "done", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
+    result = {"type": f"{whole['type']}_output", "call_id": "call_a", "output": output}
+    sent: list[object] = [{"role": "user", "content": "Hi"}, whole, result]
+    httpx.post(
+        f"{address}/v1/responses", json={**body, "input": sent}, timeout=60
+    ).raise_for_status()
+    _, asked, told = gateway.last.messages
+    assert [(one.id, one.name) for one in asked.tool_calls] == [("call_a", name)]
+    assert json.loads(asked.tool_calls[0].arguments) == arguments
+    assert (told.role, told.tool_call_id) == ("tool", "call_a")
+    assert "done" in told.text
 
 
 def test_a_reply_cut_at_its_length_is_incomplete(client: openai.OpenAI) -> None:

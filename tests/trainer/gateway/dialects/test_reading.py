@@ -313,8 +313,10 @@ FUNCTION = {"name": "f", "parameters": EMPTY}
         ("chat", {"tools": [{"type": "function", "function": FUNCTION}, {"type": "custom"}]},
          ["tools.custom"]),
         ("responses", {"client_metadata": {"a": "b"}, "tools": [
-            {"type": "function", **FUNCTION}, {"type": "web_search"}, {"type": "namespace"}]},
-         ["client_metadata", "tools.web_search", "tools.namespace"]),
+            {"type": "function", **FUNCTION}, {"type": "web_search"},
+            {"type": "shell", "environment": {"type": "container_auto"}}],
+            "tool_choice": {"type": "web_search"}},
+         ["client_metadata", "tools.web_search", "tools.shell", "tool_choice.web_search"]),
         ("messages", {"beta_flags": ["x"], "tools": [
             {"name": "f", "input_schema": EMPTY}, {"type": "web_search_20250305", "name": "s"}]},
          ["beta_flags", "tools.web_search_20250305"]),

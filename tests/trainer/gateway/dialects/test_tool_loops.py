@@ -1,6 +1,7 @@
 """Loops that call tools by themselves, of clients and of frameworks."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 
 import agents
@@ -33,6 +34,22 @@ ASKS = Script(
     ],
     finish_reason=FinishReason.TOOL_CALLS,
 )
+OPERATION = {"type": "create_file", "path": "a", "diff": "+x"}
+CALLS = {
+    "local_shell": '{"command": ["ls"]}',
+    "shell": '{"commands": ["ls"]}',
+    "apply_patch": json.dumps(OPERATION),
+    "upper": '{"input": "rain"}',
+}
+FORMS = Script(
+    choices=[
+        [
+            ReplyPart(tool_place=place, tool_id=name, tool_name=name, tool_arguments=arguments)
+            for place, (name, arguments) in enumerate(CALLS.items())
+        ]
+    ],
+    finish_reason=FinishReason.TOOL_CALLS,
+)
 SAYS = Script(choices=[[ReplyPart(text="It "), ReplyPart(text="rains.")]])
 
 
@@ -43,7 +60,8 @@ class Weather(ScriptedGateway):
         self, request: ChatRequest, on_delta: Callable[[Delta], None] | None
     ) -> ChatReply:
         knows = request.messages[-1].role == "tool"
-        self.scripts[request.model] = SAYS if knows else ASKS
+        asks = FORMS if request.model == "forms" else ASKS
+        self.scripts[request.model] = SAYS if knows else asks
         return await super().answer(request, on_delta)
 
 
@@ -153,6 +171,62 @@ def test_a_loop_sends_back_the_reply_and_what_its_tools_returned(
         '{"city":"Paris"}',
         '{"city":"Rome"}',
     ]
+
+
+class Editor:
+    """Notes what it is to change."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def create_file(self, operation: agents.ApplyPatchOperation) -> str:
+        self.asked.append({"type": operation.type, "path": operation.path, "diff": operation.diff})
+        return "created"
+
+    update_file = delete_file = create_file
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_openais_agents_run_their_tools_that_are_no_functions(
+    gateway: ScriptedGateway, address: str, streams: bool
+) -> None:
+    editor = Editor()
+
+    async def upper(context: object, text: str) -> str:
+        return text.upper()
+
+    async def run() -> str:
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="key") as client:
+            agent = agents.Agent(
+                name="a",
+                model=agents.OpenAIResponsesModel("forms", openai_client=client),
+                tools=[
+                    agents.LocalShellTool(lambda asked: " ".join(asked.data.action.command)),
+                    agents.ShellTool(lambda asked: " ".join(asked.data.action.commands)),
+                    agents.ApplyPatchTool(editor),
+                    agents.CustomTool("upper", "In capitals.", upper),
+                ],
+            )
+            agents.set_tracing_disabled(True)
+            if not streams:
+                return (await agents.Runner.run(agent, "Hi")).final_output
+            running = agents.Runner.run_streamed(agent, "Hi")
+            async for _ in running.stream_events():
+                pass
+            return running.final_output
+
+    assert asyncio.run(run()) == "It rains."
+    assert editor.asked == [OPERATION]
+    _, asked, *told = gateway.last.messages
+    assert {call.id: json.loads(call.arguments) for call in asked.tool_calls} == {
+        name: json.loads(arguments) for name, arguments in CALLS.items()
+    }
+    results = {message.tool_call_id: message.text for message in told}
+    assert results.keys() == CALLS.keys()
+    assert results["local_shell"] == "ls"
+    assert '"stdout": "ls"' in results["shell"]
+    assert results["apply_patch"] == "completed\ncreated"
+    assert results["upper"] == "RAIN"
 
 
 def answered(text: str, loop: str) -> str:

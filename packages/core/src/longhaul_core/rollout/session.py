@@ -308,6 +308,7 @@ class EpisodeSession:
         model: str = "",
         trained: bool = True,
         credit_share: float = 1.0,
+        overridden: tuple[str, ...] = (),
         responder: Responder | None = None,
         on_tokens: Callable[[Sequence[int]], None] | None = None,
         read: Callable[[Completion], ReadReply] | None = None,
@@ -329,6 +330,7 @@ class EpisodeSession:
             model: Which model replies; empty for the policy that is trained.
             trained: Whether the reply's tokens are in the loss.
             credit_share: What the step's advantage is multiplied by for these tokens.
+            overridden: What the program asked for and does not get.
             responder: Who replies instead of the session's. Its renderer is a `ChatRenderer`.
             on_tokens: Called with the reply's tokens as they are written; all at once at the end
                 where the policy does not stream.
@@ -382,6 +384,7 @@ class EpisodeSession:
                     conversation=turn.conversation,
                     continuation=turn.continuation,
                     sampling=None if chosen == own else chosen,
+                    overridden=overridden,
                     trained=trained,
                     credit_share=credit_share,
                     num_cached_tokens=completion.num_cached_tokens,

@@ -556,6 +556,7 @@ class OpenEpisode:
         limit_before = self._limit
         prompt = await _prompt(request, renderer)
         step, is_new = self._step(request, prompt, credit, renderer, own=own)
+        overridden = tuple(self.overridden(request))
         if self._ignores_altered(model, credit):
             request = replace(request, altered={})
         sampling = self._sampling(request, model, own=own)
@@ -583,6 +584,7 @@ class OpenEpisode:
                     purpose=credit.purpose,
                     model="" if self._is_policy(model) else name,
                     trained=own,
+                    overridden=overridden,
                     responder=model,
                     on_tokens=None if emit is None else watch.feed,
                     read=watch.read,

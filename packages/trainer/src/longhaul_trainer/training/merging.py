@@ -283,6 +283,10 @@ def metadata_of(
                 cached_tokens=_cached_tokens(step),
                 agents=tuple(sorted({call.agent for call in step.calls if call.trained})),
                 hook_reward=hook,
+                continuations=tuple(
+                    call.continuation for call in step.calls if call.continuation is not None
+                ),
+                overridden_calls=sum(bool(call.overridden) for call in step.calls),
             )
             for step, hook in zip(trajectory.steps, hooks, strict=True)
         ),

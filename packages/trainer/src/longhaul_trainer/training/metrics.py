@@ -74,7 +74,9 @@ def _gateway(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
     if going_on:
         rates["gateway/drift_rate"] = (rewritten + forked) / going_on
         rates["gateway/forked_rate"] = forked / going_on
+    overridden = sum(step.overridden_calls for episode in episodes for step in episode.steps)
     return rates | {
+        "gateway/overridden_rate": overridden / calls.total(),
         "gateway/calls_per_episode": calls.total() / len(episodes),
         "gateway/conversations_per_episode": (calls[Continuation.START] + forked) / len(episodes),
     }

@@ -48,6 +48,8 @@ class StepMetadata:
     continuations: tuple[str, ...] = ()
     """How each call's prompt relates to the calls before it (`Continuation`), where a program made
     it."""
+    overridden_calls: int = 0
+    """How many of these calls asked for something that they did not get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

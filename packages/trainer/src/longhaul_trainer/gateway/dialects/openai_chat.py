@@ -75,7 +75,7 @@ class OpenAIChat:
         for word in fields.each("modalities", str, "'text'"):
             if word != "text":
                 raise refusal("modalities", word, "'text'", kind="unsupported")
-        tools, demanded = chosen_tools(fields, read_tools(fields, nested=True), nested=True)
+        tools, demanded = chosen_tools(fields, read_tools(fields), nested=True)
         settings = openai_settings(fields, constraint=_constraint(fields))
         settings["altered"] = {**settings["altered"], **demanded}
         longest = fields.integer("max_tokens", at_least=1, at_most=LARGEST)

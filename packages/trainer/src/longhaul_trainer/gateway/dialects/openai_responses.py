@@ -1,16 +1,23 @@
 """OpenAI's responses: a prompt of items, a reply of items, a stream of numbered events."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Part, ToolCall
 from longhaul_trainer.gateway.dialects.events import COMMENT, event
-from longhaul_trainer.gateway.dialects.fields import Fields, refusal, shown
+from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal, shown
 from longhaul_trainer.gateway.dialects.openai_chat import content_of
 from longhaul_trainer.gateway.dialects.openai_errors import openai_error
-from longhaul_trainer.gateway.dialects.openai_tools import chosen_tools, read_tools
+from longhaul_trainer.gateway.dialects.openai_forms import (
+    CALLS,
+    FUNCTION,
+    ToolForm,
+    offered_tools,
+    read_call,
+)
+from longhaul_trainer.gateway.dialects.openai_tools import chosen_tools
 from longhaul_trainer.gateway.dialects.pictures import picture_of_url
 from longhaul_trainer.gateway.dialects.sampling import (
     LARGEST,
@@ -117,6 +124,8 @@ class ResponsesRequest(ChatRequest):
     """Whether the first message is of the field `instructions`."""
     stores: bool = True
     """Whether a later request may name the answer as its `previous_response_id`."""
+    forms: Mapping[str, ToolForm] = field(default_factory=dict[str, ToolForm])
+    """How a call of each tool is written, by its name in `tools`."""
 
 
 class OpenAIResponses:
@@ -137,7 +146,8 @@ class OpenAIResponses:
         fields.refuse(_REFUSED)
         fields.leave_out_others({*_KNOWN, *_SAMPLING, *_REFUSED})
         instructions = fields.text("instructions") or ""
-        tools, demanded = chosen_tools(fields, read_tools(fields, nested=False), nested=False)
+        offered = offered_tools(fields.objects("tools"))
+        tools, demanded = chosen_tools(fields, [tool for tool, _ in offered], nested=False)
         settings = openai_settings(fields, constraint=_constraint(fields))
         settings["altered"] = {**settings["altered"], **demanded}
         settings["num_choices"], settings["streams_usage"] = 1, True
@@ -155,6 +165,7 @@ class OpenAIResponses:
             echo={name: body.get(name) for name in _ECHOED},
             has_instructions=bool(instructions),
             stores=True if stores is None else stores,
+            forms={tool.name: form for tool, form in offered},
             left_out=tuple(fields.left_out),
             **settings,
         )
@@ -164,7 +175,7 @@ class OpenAIResponses:
         choice = reply.choices[0]
         output = [
             item.written("".join(item.pieces), status=_status(choice))
-            for item in _items(reply.id, choice)
+            for item in _items(reply.id, choice, request)
         ]
         self.keep(reply.id, choice, request, output)
         return _response(
@@ -242,7 +253,7 @@ class _Item:
     kind: Literal["reasoning", "message", "function_call"]
     id: str
     call_id: str = ""
-    name: str = ""
+    form: ToolForm = FUNCTION
     tool_place: int = 0
     pieces: list[str] = field(default_factory=list[str])
 
@@ -265,7 +276,7 @@ class _Item:
         """The item with this text; None before its first part."""
         head: dict[str, object] = {"id": self.id, "type": self.kind, "status": status}
         if self.kind == "function_call":
-            return {**head, "call_id": self.call_id, "name": self.name, "arguments": text or ""}
+            return {**head, "call_id": self.call_id, **self.form.written(text or "")}
         content = [] if text is None else [self.part(text)]
         if self.kind == "reasoning":
             return {**head, "summary": [], "content": content}
@@ -343,10 +354,12 @@ class _ResponseStream:
             kind=kind,
             id=_item_id(kind, self._id, len(self._done)),
             call_id="" if part is None else part.tool_id,
-            name="" if part is None else part.tool_name,
+            form=FUNCTION if part is None else _form(self._request, part.tool_name),
             tool_place=place,
         )
         self._open = item
+        if item.form.is_known_late:
+            return written
         written += self._event(
             "response.output_item.added",
             output_index=len(self._done),
@@ -361,6 +374,8 @@ class _ResponseStream:
         if item is None or not piece:
             return b""
         item.pieces.append(piece)
+        if item.form.is_known_late:
+            return b""
         return self._of_item(f"{item.stem}.delta", item, delta=piece, **_logprobs(item))
 
     def _close(self, status: str) -> bytes:
@@ -369,15 +384,29 @@ class _ResponseStream:
             return b""
         self._open = None
         text = "".join(item.pieces)
-        content = item.part(text)
-        if content is None:
-            written = self._of_item(f"{item.stem}.done", item, name=item.name, arguments=text)
+        content, done = item.part(text), item.written(text, status=status)
+        if item.form.is_known_late:
+            written = self._late_call(item, done)
+        elif content is None:
+            written = self._of_item(f"{item.stem}.done", item, name=item.form.name, arguments=text)
         else:
             written = self._of_item(f"{item.stem}.done", item, text=text, **_logprobs(item))
             written += self._of_item("response.content_part.done", item, part=content)
-        done = item.written(text, status=status)
         written += self._event("response.output_item.done", output_index=len(self._done), item=done)
         self._done.append(done)
+        return written
+
+    def _late_call(self, item: _Item, done: Mapping[str, object]) -> bytes:
+        """Events of a call up to its end: its arguments say which form it has."""
+        text = {"custom_tool_call": "input", "function_call": "arguments"}.get(str(done["type"]))
+        begun = {**done, "status": "in_progress"} | ({} if text is None else {text: ""})
+        written = self._event(
+            "response.output_item.added", output_index=len(self._done), item=begun
+        )
+        if text is not None:
+            stem = f"response.{done['type']}_{text}"
+            written += self._of_item(f"{stem}.delta", item, delta=done[text])
+            written += self._of_item(f"{stem}.done", item, **{text: done[text]})
         return written
 
     def _of_item(self, kind: str, item: _Item, /, **values: object) -> bytes:
@@ -404,7 +433,13 @@ def _item_id(kind: str, id: str, place: int) -> str:
     return f"{_PREFIXES[kind]}_{id}_{place}"
 
 
-def _items(id: str, choice: Choice) -> list[_Item]:
+def _form(request: ChatRequest, name: str) -> ToolForm:
+    """How a call of a tool is written; a model may name one that there is not."""
+    known = request.forms.get(name) if isinstance(request, ResponsesRequest) else None
+    return known or replace(FUNCTION, name=name)
+
+
+def _items(id: str, choice: Choice, request: ChatRequest) -> list[_Item]:
     """The items of a whole reply: thoughts, text, calls; empty text where there is nothing else."""
     found: list[_Item] = []
     if choice.reasoning:
@@ -417,7 +452,7 @@ def _items(id: str, choice: Choice) -> list[_Item]:
                 kind="function_call",
                 id="",
                 call_id=call.id,
-                name=call.name,
+                form=_form(request, call.name),
                 pieces=[call.arguments],
             )
         )
@@ -549,14 +584,8 @@ def _input_messages(body: Fields, named: Callable[[Fields], Fields]) -> list[Mes
             if turn.parts is not None or turn.calls:
                 messages += turn.taken()
             turn.reasoning += _thoughts(item)
-        elif kind == "function_call":
-            turn.calls.append(
-                ToolCall(
-                    id=item.needed_text("call_id"),
-                    name=item.needed_text("name"),
-                    arguments=item.text("arguments") or "",
-                )
-            )
+        elif (call := read_call(item)) is not None:
+            turn.calls.append(call)
         elif kind == "message" and role == "assistant":
             if turn.parts is not None or turn.calls:
                 messages += turn.taken()
@@ -568,17 +597,14 @@ def _input_messages(body: Fields, named: Callable[[Fields], Fields]) -> list[Mes
 
 
 def _other_message(item: Fields, kind: object) -> Message:
-    if kind == "function_call_output":
-        return Message(
-            role="tool",
-            content=content_of(_parts(item, "output")),
-            tool_call_id=item.needed_text("call_id"),
-        )
+    if isinstance(kind, str) and kind.removesuffix("_output") in CALLS:
+        return _result(item)
     if kind != "message":
         raise refusal(
             item.place("type"),
             kind,
-            "'message', 'reasoning', 'function_call', 'function_call_output' or 'item_reference'",
+            f"'message', 'reasoning', 'item_reference', {', '.join(CALLS)}, or one of these calls "
+            "with _output",
             kind="unsupported",
         )
     role = item.choice("role", ("user", "assistant", "system", "developer"))
@@ -586,6 +612,22 @@ def _other_message(item: Fields, kind: object) -> Message:
         raise refusal(item.place("role"), None, "'user', 'assistant', 'system' or 'developer'")
     return Message(
         role="user" if role == "user" else "system", content=content_of(_parts(item, "content"))
+    )
+
+
+def _result(item: Fields) -> Message:
+    """What a call has brought: text and pictures, or what the tool's own form has."""
+    output, status = item.get("output"), item.text("status")
+    if item.get("type") == "shell_call_output":
+        parts: list[Part] = [json_text(output, item.place("output"))]
+    elif item.get("type") == "apply_patch_call_output":
+        parts = ["\n".join(filter(None, (status, item.text("output"))))]
+    else:
+        parts = _parts(item, "output")
+    # a local shell's result names its call as `id`
+    id = item.text("call_id") or (item.text("id") if "local_shell" in str(item.get("type")) else "")
+    return Message(
+        role="tool", content=content_of(parts), tool_call_id=id or item.needed_text("call_id")
     )
 
 

@@ -5,33 +5,28 @@ from collections.abc import Mapping, Sequence
 from longhaul_core.types import Tool
 from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal
 
-__all__ = ["chosen_tools", "read_tools"]
+__all__ = ["chosen_tools", "function_tool", "read_tools"]
 
 
-def read_tools(body: Fields, *, nested: bool) -> tuple[Tool, ...]:
-    """The functions that a reply may ask for; tools of the vendor's own are left out.
-
-    Args:
-        body: The request.
-        nested: Whether a tool's name lies in an object `function`, as in chat completions.
-    """
+def read_tools(body: Fields) -> tuple[Tool, ...]:
+    """The functions that a reply of chat completions may ask for; other tools are left out."""
     found: list[Tool] = []
     for tool in body.objects("tools"):
-        if tool.get("type") != "function":
+        if tool.get("type") == "function":
+            found.append(function_tool(tool.needed_inner("function")))
+        else:
             body.leave_out(f"tools.{tool.needed_text('type')}")
-            continue
-        function = tool.needed_inner("function") if nested else tool
-        parameters = function.inner("parameters")
-        found.append(
-            Tool(
-                name=function.needed_text("name"),
-                description=function.text("description") or "",
-                parameters="{}"
-                if parameters is None
-                else json_text(parameters.values, parameters.here),
-            )
-        )
     return tuple(found)
+
+
+def function_tool(function: Fields) -> Tool:
+    """A function as it is offered."""
+    parameters = function.inner("parameters")
+    return Tool(
+        name=function.needed_text("name"),
+        description=function.text("description") or "",
+        parameters="{}" if parameters is None else json_text(parameters.values, parameters.here),
+    )
 
 
 def chosen_tools(
@@ -40,10 +35,11 @@ def chosen_tools(
     """The tools that `tool_choice` leaves, and what it demands beyond an offer.
 
     `none` offers no tools; `allowed_tools` offers some of them. What must be called is
-    `tool_choice` among the altered settings, and at most one call is `parallel_tool_calls`.
+    `tool_choice` among the altered settings, and at most one call is `parallel_tool_calls`. A tool
+    of the vendor's own that must be called is left out.
 
     Raises:
-        ApiError: It names a tool that there is none of, or is of an unknown form.
+        ApiError: It names a function that there is none of.
     """
     altered: dict[str, object] = {}
     if tools and body.flag("parallel_tool_calls") is False:
@@ -59,23 +55,30 @@ def chosen_tools(
         case str() as word:
             raise refusal(place, word, "'auto', 'none', 'required' or an object")
         case value:
-            choice = Fields.of(value, place=place)
-    kind = choice.choice("type", ("function", "allowed_tools"))
+            choice = Fields.of(value, place=place, left_out=body.left_out)
+    kind = choice.needed_text("type")
     if kind == "function":
-        name = (choice.needed_inner("function") if nested else choice).needed_text("name")
+        name = _name(choice, nested=nested)
         _check_named([name], tools, place)
         return tuple(tools), altered | {"tool_choice": {"name": name}}
-    if kind is None:
-        raise refusal(choice.place("type"), None, "'function' or 'allowed_tools'")
+    if kind != "allowed_tools":
+        name = choice.text("name") or kind
+        if any(tool.name == name for tool in tools):
+            return tuple(tools), altered | {"tool_choice": {"name": name}}
+        choice.leave_out(f"tool_choice.{kind}")
+        return tuple(tools), altered
     allowed = choice.needed_inner("allowed_tools") if nested else choice
-    names = [
-        (tool.needed_inner("function") if nested else tool).needed_text("name")
-        for tool in allowed.objects("tools")
-    ]
+    names = [_name(tool, nested=nested) for tool in allowed.objects("tools")]
     _check_named(names, tools, place)
     if allowed.choice("mode", ("auto", "required")) == "required":
         altered["tool_choice"] = "required"
     return tuple(tool for tool in tools if tool.name in names), altered
+
+
+def _name(tool: Fields, *, nested: bool) -> str:
+    if nested:
+        return tool.needed_inner("function").needed_text("name")
+    return tool.text("name") or tool.needed_text("type")
 
 
 def _needed(tools: Sequence[Tool], place: str) -> tuple[Tool, ...]:
