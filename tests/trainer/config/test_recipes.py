@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.types import Split
+from longhaul_core.types import Message, Observation, Split
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.run import dotted
-from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.environments import published_prompt, task_panel, task_stream
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 RECIPES = sorted((CONFIGS / "recipes").glob("*.toml"))
@@ -164,6 +164,32 @@ def test_every_environment_lies_between_its_recipe_and_every_machine(
     assert parse_config(run.to_toml()) == run
     assert run.environment.id != load_config(RECIPES[0]).environment.id
     assert run.rollout.concurrent_episodes == run.environment.num_workers == at_once
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=stem)
+def test_every_environment_file_has_its_authors_prompt_and_reads_what_that_asks_for(
+    environment: Path,
+) -> None:
+    (entry,) = laid_over(environment).played_environments
+    template = published_prompt(entry)
+    asked = text_of(*template.system_messages(), template.user_message(Observation(text="")))
+
+    (shown,) = {form for form, words in FORMS.items() if words in asked}
+    assert entry.actions.format == shown
+
+
+FORMS = {
+    "tags": "within <action> </action> tags",
+    "json": "be a valid",
+    "react": "\nAction:",
+    "longhaul_envs.published.replies:search_tags": "<search>",
+    "longhaul_envs.published.replies:fenced": "inside triple backticks",
+}
+"""What prompts say of each form."""
+
+
+def text_of(*messages: Message) -> str:
+    return "\n".join(message.text for message in messages)
 
 
 @pytest.mark.slow
