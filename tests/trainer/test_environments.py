@@ -62,6 +62,23 @@ def test_the_instruction_is_placed_as_the_run_says() -> None:
     assert in_front.instruction in in_front.system_messages()[0].text
 
 
+def test_a_published_prompt_has_its_authors_words_and_takes_no_others() -> None:
+    def published(**prompt: str) -> RunConfig:
+        return run_with(prompt={"template": "agentgym", **prompt}, memory={"kind": "full"})
+
+    opening, answer = template_of(published()).system_messages()
+    assert (opening.role, answer.role) == ("user", "assistant")
+    assert opening.text.startswith("You are given few useful crafting recipes")
+
+    spoken = published(system="You craft.")
+    assert problems_of(spoken) == [
+        "prompt.system = 'You craft.' stands in no prompt of prompt.template = \"agentgym\", which "
+        "are their authors' word for word; leave it out"
+    ]
+    (problem,) = problems_of(run_with(prompt={"template": "agentgym"}))
+    assert problem.startswith('prompt.template = "agentgym" goes with memory.kind = "full"')
+
+
 def test_a_template_of_ones_own_that_knows_no_place_serves_all_but_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

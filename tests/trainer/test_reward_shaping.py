@@ -79,6 +79,10 @@ def not_finite(episode: Trajectory) -> Sequence[float]:
     return [1.0, *(float("nan") for _ in episode.steps[1:])]
 
 
+def too_large(episode: Trajectory) -> Sequence[float]:
+    return [1.0, *(2e30 for _ in episode.steps[1:])]
+
+
 def no_number(episode: Trajectory) -> Sequence[Any]:
     return ["much" for _ in episode.steps]
 
@@ -87,7 +91,8 @@ def no_number(episode: Trajectory) -> Sequence[Any]:
     ("function", "message"),
     [
         (too_few, "gave 1 rewards for an episode of 2 steps"),
-        (not_finite, "the reward of step 1 must be finite, got nan"),
+        (not_finite, "the reward of step 1 must be finite, .*, got nan"),
+        (too_large, "the reward of step 1 must be finite, at most 1e[+]30 in size, got 2e[+]30"),
         (no_number, "ValueError"),
         (raises, "KeyError"),
     ],

@@ -82,6 +82,8 @@ def written(parser: ActionParser, action: str) -> str:
             return f'\n{{"action": "{action}"}}\n'
         case ActionFormat.PLAIN:
             return f"\n{action}\n"
+        case ActionFormat.REACT:
+            return f"\nAction:\n{action}\n"
 
 
 @pytest.mark.parametrize("parser", [TAGS, JSON, PLAIN])
@@ -354,7 +356,8 @@ def test_the_instruction_shows_the_form_that_the_parser_accepts(
 ) -> None:
     instruction = default_instruction(action_format, require_thinking=require_thinking)
     assert "\n" not in instruction
-    assert ("<think>" in instruction) == require_thinking
+    thought = "Thought:" if action_format is ActionFormat.REACT else "<think>"
+    assert (thought in instruction) == require_thinking
     if action_format is not ActionFormat.PLAIN:
         shown = instruction.replace("Think inside <think>…</think>, then write", "")
         parser = ActionParser(format=action_format)
@@ -375,3 +378,14 @@ def test_articles_are_not_compared_with_the_admissible_actions() -> None:
     )
 
     assert parsed == ParsedAction(text="go to red box 1", valid=True)
+
+
+def test_a_react_reply_has_one_action_line_after_its_thought() -> None:
+    parser = ActionParser(format=ActionFormat.REACT, require_thinking=True)
+    thought = "Thought:\nI need a log.\n\n"
+
+    assert parser.parse(f"{thought}Action:\n\nget 1 log\nand more") == valid("get 1 log")
+    assert parser.parse("<think>A log.</think>Action: get 1 log") == valid("get 1 log")
+    assert parser.parse("Thought: \nAction:\nget 1 log").reason == "no Thought: before the action"
+    for several in ("get 1 log", f"{thought}Action: a\nAction: b", f"{thought}Action:\n "):
+        assert not parser.parse(several).valid

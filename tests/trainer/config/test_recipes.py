@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.types import Split
+from longhaul_core.types import Message, Observation, Split
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.run import dotted
-from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.environments import published_prompt, task_panel, task_stream
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 RECIPES = sorted((CONFIGS / "recipes").glob("*.toml"))
@@ -24,8 +24,17 @@ RECIPE_OF = {
     "sokoban": "gigpo",
     "sokoban-vision": "gigpo",
     "search": "gigpo",
+    "ez-points": "gigpo",
+    "blackjack": "gigpo",
+    "number-line": "gigpo",
     "scienceworld": "scalinginter",
+    "agentgym-babyai": "grpo",
+    "agentgym-searchqa": "grpo",
+    "agentgym-webarena": "grpo",
 }
+
+FEW_TASKS = {"ez-points": 24, "number-line": 24, "agentgym-webarena": 100}
+"""Panels of environments with fewer than 128 tasks held out."""
 
 BOTH = ("grpo", "scalinginter")
 LORA = "verl-agent, examples/gigpo_trainer/run_alfworld_lora.sh"
@@ -114,7 +123,7 @@ def test_what_is_in_flight_and_what_learns_fits_the_machine_s_own_choices(
         run.rollout.max_prompt_tokens + run.rollout.max_reply_tokens
     )
     assert (run.optimizer.rows == "merged") == (run.memory.kind == "full")
-    assert (run.prompt.instruction_place, run.rollout.reproducibility) == ("system", "fast")
+    assert run.rollout.reproducibility == "fast"
 
 
 def test_scalinginter_is_grpo_with_another_horizon_schedule_and_nothing_else() -> None:
@@ -157,6 +166,32 @@ def test_every_environment_lies_between_its_recipe_and_every_machine(
     assert run.rollout.concurrent_episodes == run.environment.num_workers == at_once
 
 
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=stem)
+def test_every_environment_file_has_its_authors_prompt_and_reads_what_that_asks_for(
+    environment: Path,
+) -> None:
+    (entry,) = laid_over(environment).played_environments
+    template = published_prompt(entry)
+    asked = text_of(*template.system_messages(), template.user_message(Observation(text="")))
+
+    (shown,) = {form for form, words in FORMS.items() if words in asked}
+    assert entry.actions.format == shown
+
+
+FORMS = {
+    "tags": "within <action> </action> tags",
+    "json": "be a valid",
+    "react": "\nAction:",
+    "longhaul_envs.published.replies:search_tags": "<search>",
+    "longhaul_envs.published.replies:fenced": "inside triple backticks",
+}
+"""What prompts say of each form."""
+
+
+def text_of(*messages: Message) -> str:
+    return "\n".join(message.text for message in messages)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=stem)
 def test_an_environment_file_has_tasks_for_its_panels_without_a_download(environment: Path) -> None:
@@ -166,7 +201,8 @@ def test_an_environment_file_has_tasks_for_its_panels_without_a_download(environ
     try:
         for split in (Split.VALIDATION, Split.TEST):
             tasks = task_panel(run, split).tasks
-            assert len({task.task_id for task in tasks}) == len(tasks) >= 128
+            assert len({task.task_id for task in tasks}) == len(tasks)
+            assert len(tasks) >= FEW_TASKS.get(environment.stem, 128)
         assert task_stream(run).next(run.tasks_per_training_step)
     except ConfigError as problem:
         pytest.skip(str(problem))

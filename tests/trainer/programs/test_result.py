@@ -66,6 +66,10 @@ def test_a_line_that_says_nothing_of_a_reward_is_no_result(printed: str) -> None
         ('{"step_rewards": 1}', "step_rewards must be a list"),
         ('{"step_rewards": [0, NaN]}', r"step_rewards\[1\] must be a finite number"),
         ('{"reward": 1}\n{"reward": NaN}', "finite"),
+        (
+            '{"reward": -2e30}',
+            "finite number, at most 1e[+]30 in size, got -2e[+]30",
+        ),
     ],
 )
 def test_a_result_that_is_no_reward_is_refused_with_what_it_is(printed: str, named: str) -> None:

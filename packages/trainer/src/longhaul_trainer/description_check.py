@@ -27,6 +27,7 @@ from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import build_acting
 from longhaul_core.types import Call, Message, Observation, Picture, Split, Task
 from longhaul_envs.pictures import png
+from longhaul_envs.published import PUBLISHED
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.environment_check import require_playable
@@ -34,6 +35,7 @@ from longhaul_trainer.environments import (
     descriptions_of,
     memory_builder,
     prompt_template,
+    published_prompt,
     source_of,
     task_stream,
 )
@@ -128,6 +130,8 @@ def _problems_of_own_parts_of(entry: MixedEnvironmentConfig, sure_of: SureOf) ->
         problems += _problems(
             lambda: build_parser(actions.format, require_thinking=actions.require_thinking)
         )
+    if prompt.template in PUBLISHED and sure_of("prompt") and sure_of("memory"):
+        problems += _problems(lambda: published_prompt(entry))
     if is_own(prompt.template) and sure_of("prompt"):
         problems += _problems(
             lambda: build_template(

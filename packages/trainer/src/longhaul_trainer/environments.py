@@ -29,6 +29,7 @@ from longhaul_core.tasks import (
     refuse_shared_content,
 )
 from longhaul_core.types import Split, Task
+from longhaul_envs.published import PUBLISHED, published_template
 from longhaul_envs.sources import source_at
 from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import EnvironmentConfig, MixedEnvironmentConfig, RunConfig
@@ -130,7 +131,13 @@ def descriptions_of(run: RunConfig) -> dict[str, EnvironmentDescription]:
 def prompt_template(
     entry: MixedEnvironmentConfig, description: EnvironmentDescription
 ) -> PromptTemplate:
-    """The words around an observation: the run's, or else the environment's own."""
+    """The words around an observation: the run's, or else the environment's own.
+
+    Raises:
+        ConfigError: See `environment_template` and `published_prompt`.
+    """
+    if entry.prompt.template in PUBLISHED:
+        return published_prompt(entry)
     parser = build_parser(entry.actions.format, require_thinking=entry.actions.require_thinking)
     return environment_template(
         description.prompt,
@@ -141,6 +148,28 @@ def prompt_template(
         list_actions=entry.prompt.list_actions,
         reply_prefix=entry.prompt.reply_prefix,
         instruction_place=entry.prompt.instruction_place,
+    )
+
+
+def published_prompt(entry: MixedEnvironmentConfig) -> PromptTemplate:
+    """The words of the published agent that `prompt.template` names.
+
+    Raises:
+        ConfigError: If the run has words of its own beside them; see also `published_template`.
+    """
+    prompt = entry.prompt
+    for setting, words in (("system", prompt.system), ("instruction", prompt.instruction)):
+        if words is not None:
+            raise ConfigError(
+                f"prompt.{setting} = {words!r} stands in no prompt of prompt.template = "
+                f'"{prompt.template}", which are their authors\' word for word; leave it out'
+            )
+    return published_template(
+        prompt.template,
+        environment_id=entry.id,
+        options=entry.options,
+        memory=entry.memory.kind,
+        reply_prefix=prompt.reply_prefix,
     )
 
 

@@ -8,10 +8,10 @@ store keeps both the environment's reward and the function's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from longhaul_core.components import find_component
+from longhaul_core.environment import LARGEST_REWARD
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.types import Trajectory
 
@@ -35,7 +35,7 @@ def load_reward_shaping(name: str) -> RewardShaping:
 
 
 def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tuple[float, ...]:
-    """What `function` gives the steps of `episode`: one finite reward each.
+    """What `function` gives the steps of `episode`: one reward each.
 
     Args:
         function: The user's.
@@ -44,7 +44,7 @@ def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tup
 
     Raises:
         ConfigError: If the function raises, or gives another number of rewards, or one that
-            is not a finite number. The message names the function and the episode.
+            is no number within `LARGEST_REWARD`. The message names the function and the episode.
     """
     where = f"{SETTING} = {name!r}, task {episode.task.task_id!r}, place {episode.sample_index}"
     try:
@@ -58,6 +58,9 @@ def shaped_by(function: RewardShaping, episode: Trajectory, *, name: str) -> tup
             "each step needs one"
         )
     for step, reward in enumerate(rewards):
-        if not math.isfinite(reward):
-            raise ConfigError(f"{where}: the reward of step {step} must be finite, got {reward}")
+        if not abs(reward) <= LARGEST_REWARD:  # nor is what is no number
+            raise ConfigError(
+                f"{where}: the reward of step {step} must be finite, at most {LARGEST_REWARD:g} in "
+                f"size, got {reward}"
+            )
     return rewards

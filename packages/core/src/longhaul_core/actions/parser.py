@@ -32,6 +32,7 @@ _MAX_OBJECTS = 64
 
 _OPEN, _CLOSE = "<action>", "</action>"
 _THINK, _THOUGHT = "<think>", "</think>"
+_ACTION = "Action:"
 
 
 class ActionFormat(StrEnum):
@@ -44,6 +45,8 @@ class ActionFormat(StrEnum):
     it that are no object or one without an action."""
     PLAIN = "plain"
     """The first line that is not blank."""
+    REACT = "react"
+    """`Thought:`, a thought, `Action:` once, and the action, which is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +120,13 @@ class ActionParser:
             case ActionFormat.PLAIN:
                 # Here the prefix is a lead-in such as "The next action is to", no part of it.
                 found = _in_plain(answer.removeprefix(self.reply_prefix), admissible)
+            case ActionFormat.REACT:
+                thought = thought or answer.partition(_ACTION)[0].replace("Thought:", "").strip()
+                found = _in_react(answer)
         if found.valid and self.require_thinking and not thought:
-            return ParsedAction(
-                text=found.text, valid=False, reason=f"no {_THINK}…{_THOUGHT} before the action"
-            )
+            asked = "Thought:" if self.format is ActionFormat.REACT else f"{_THINK}…{_THOUGHT}"
+            reason = f"no {asked} before the action"
+            return ParsedAction(text=found.text, valid=False, reason=reason)
         if not found.valid or admissible is None:
             return found
         return _among(found.text, admissible)
@@ -136,6 +142,9 @@ def default_instruction(action_format: ActionFormat, *, require_thinking: bool =
             return f'{think} one action as {{"action": "your action"}}.'
         case ActionFormat.PLAIN:
             return f"{think} one action on a line of its own."
+        case ActionFormat.REACT:
+            think = "Write Thought: your thought, then" if require_thinking else "Write"
+            return f"{think} one action as {_ACTION} your action"
 
 
 def written(action: str, action_format: ActionFormat) -> str:
@@ -151,6 +160,8 @@ def written(action: str, action_format: ActionFormat) -> str:
             return json.dumps({"action": action}, ensure_ascii=False)
         case ActionFormat.PLAIN:
             return action
+        case ActionFormat.REACT:
+            return f"{_ACTION}\n{action}"
 
 
 def split_thinking(text: str) -> tuple[str, str]:
@@ -225,6 +236,15 @@ def _in_plain(answer: str, admissible: Sequence[str] | None) -> ParsedAction:
     if line.endswith(".") and not (admissible and _among(line, admissible).valid):
         line = line.removesuffix(".")
     return _non_empty(line)
+
+
+def _in_react(answer: str) -> ParsedAction:
+    """The line after the only `Action:`; blank lines between are none."""
+    times = answer.count(_ACTION)
+    if times != 1:
+        reason = f"{times} times {_ACTION} in the reply, and one is asked for"
+        return ParsedAction(text=answer.strip(), valid=False, reason=reason)
+    return _non_empty(answer.partition(_ACTION)[2].strip().partition("\n")[0])
 
 
 def _non_empty(action: str) -> ParsedAction:

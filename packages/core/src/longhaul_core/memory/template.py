@@ -54,7 +54,7 @@ class PromptTemplate:
     """Last line of the prompt in which `SummaryMemory` asks for a summary."""
 
     def system_messages(self) -> tuple[Message, ...]:
-        """The system message, with the instruction where that is its place; or nothing."""
+        """What every prompt begins with: the system message, which may hold the instruction."""
         if self.instruction_place == "user":
             return _system_message(self.system)
         return _system_message("\n".join(filter(None, (self.system, self.instruction))))
@@ -80,6 +80,18 @@ class PromptTemplate:
         text = "\n".join(lines)
         pictures = observation.pictures
         return Message(role="user", content=(text, *pictures) if pictures else text)
+
+    def window_message(
+        self, observation: Observation, past: Sequence[tuple[Observation, str]], *, num_steps: int
+    ) -> Message:
+        """What `WindowMemory` asks with: `user_message`, unless a template counts steps.
+
+        Args:
+            observation: What the policy is to act on.
+            past: The last finished exchanges, oldest first: what was seen, and the action.
+            num_steps: Finished exchanges of the episode, of which those are the last.
+        """
+        return self.user_message(observation, [self.past_line(*exchange) for exchange in past])
 
     def summary_messages(self, past: Sequence[str], *, summary: str = "") -> tuple[Message, ...]:
         """The prompt that asks for a summary of finished exchanges, and of the summary before.

@@ -21,18 +21,20 @@ class WindowMemory:
         if size < 1:
             raise ConfigError(f"a window memory needs a size of at least 1, got {size}")
         self._template = template
-        self._lines: deque[str] = deque(maxlen=size)
+        self._exchanges: deque[tuple[Observation, str]] = deque(maxlen=size)
+        self._num_steps = 0
 
     @property
     def num_remembered(self) -> int:
         """Exchanges in the window: `size` at most."""
-        return len(self._lines)
+        return len(self._exchanges)
 
     async def write(
         self, *, observation: Observation, reply: str, action: str, context: MemoryContext
     ) -> None:
         """See `Memory.write`."""
-        self._lines.append(self._template.past_line(observation, action))
+        self._exchanges.append((observation, action))
+        self._num_steps += 1
 
     def compose(self, observation: Observation, *, drop: int = 0) -> tuple[Message, ...]:
         """See `Memory.compose`.
@@ -40,7 +42,8 @@ class WindowMemory:
         Raises:
             ValueError: If `drop` is negative or more than is remembered.
         """
-        if not 0 <= drop <= len(self._lines):
-            raise ValueError(f"drop must lie in [0, {len(self._lines)}], got {drop}")
-        past = list(self._lines)[drop:]
-        return (*self._template.system_messages(), self._template.user_message(observation, past))
+        if not 0 <= drop <= len(self._exchanges):
+            raise ValueError(f"drop must lie in [0, {len(self._exchanges)}], got {drop}")
+        past = list(self._exchanges)[drop:]
+        asked = self._template.window_message(observation, past, num_steps=self._num_steps)
+        return (*self._template.system_messages(), asked)

@@ -409,7 +409,8 @@ class StepRow(Base):
     """Paid for this step alone."""
     shaped_reward: Mapped[float | None]
     """What credit was given for: the environment's reward, or that of `algorithm.reward_shaping`,
-    less penalties; null without credit."""
+    less the step's penalty where `algorithm.invalid_action_penalty_on = "return"`; null without
+    credit."""
     value: Mapped[float | None]
     """The critic's value of its prompt before the update; null without a critic."""
     value_target: Mapped[float | None]

@@ -269,7 +269,7 @@ class EpisodeCredit:
     step_advantages: tuple[float, ...]
     """The step part of the advantage; zeros where the algorithm has none."""
     shaped_rewards: tuple[float, ...]
-    """What credit is given for at each step: the rewards, less penalties."""
+    """What credit is given for at each step: its reward, less a penalty that is off the return."""
     returns_to_go: tuple[float, ...]
     advantages: tuple[float, ...]
     """The parts combined; where tokens have their own, their mean."""

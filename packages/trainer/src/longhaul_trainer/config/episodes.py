@@ -336,9 +336,12 @@ class AgentConfig(Section):
 class PromptConfig(Section):
     """The words around an observation."""
 
-    template: Annotated[str, BuiltInOrOwn({DEFAULT_TEMPLATE: ""})] = DEFAULT_TEMPLATE
-    """How messages are laid out; or a subclass of `longhaul_core.memory.PromptTemplate` of your
-    own, which gets the settings below."""
+    template: Annotated[
+        str, BuiltInOrOwn({DEFAULT_TEMPLATE: "", "verl-agent": "", "agentgym": ""})
+    ] = DEFAULT_TEMPLATE
+    """How messages are laid out. `verl-agent` and `agentgym` are those authors' prompts word for
+    word, for their environments; of the settings below they take `reply_prefix` alone. Or a
+    subclass of `longhaul_core.memory.PromptTemplate` of your own, which gets them all."""
     system: str | None = None
     """System message; left out, the environment's own."""
     instruction: str | None = None
@@ -357,10 +360,12 @@ class ActionsConfig(Section):
     """How a reply becomes an action."""
 
     format: Annotated[str, BuiltInOrOwn({form.value: "" for form in ActionFormat})] = "tags"
-    """`<action>…</action>`, `{"action": "…"}`, or the reply's first line that is not empty; or a
-    parser of your own, which is called with `require_thinking=` and `reply_prefix=`."""
+    """`<action>…</action>`, `{"action": "…"}`, the reply's first line that is not empty, or
+    `Thought: … Action: …`; or a parser of your own, which is called with `require_thinking=` and
+    `reply_prefix=`."""
     require_thinking: bool = False
-    """A reply without a `<think>…</think>` part is invalid; for `tags` only."""
+    """A reply without a thought is invalid: `<think>…</think>` for `tags`, and `Thought: …` is one
+    too for `react`; the others have no place for it."""
 
     def conflicts(self) -> Generator[str]:
         """Thinking needs a format with a place for it."""

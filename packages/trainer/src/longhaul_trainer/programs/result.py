@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from longhaul_core.environment import LARGEST_REWARD
+
 __all__ = ["Result", "printed_result", "result_of"]
 
 
@@ -32,7 +34,8 @@ def result_of(value: object) -> Result | None:
     """What a function or a grader returned; None if it returned None.
 
     Raises:
-        ValueError: It is no number and no object with a reward, or a number is not finite.
+        ValueError: It is no number and no object with a reward, or a number is not within
+            `LARGEST_REWARD`.
     """
     if value is None:
         return None
@@ -105,8 +108,11 @@ def _number(value: object, name: str) -> float:
         found = float(cast("float", value))
     except (OverflowError, TypeError, ValueError):
         found = math.nan
-    if not math.isfinite(found):
-        raise ValueError(f"{name} must be a finite number, got {_shown(value)}")
+    if not abs(found) <= LARGEST_REWARD:  # nor is what is no number
+        raise ValueError(
+            f"{name} must be a finite number, at most {LARGEST_REWARD:g} in size, got "
+            f"{_shown(value)}"
+        )
     return found
 
 

@@ -154,7 +154,7 @@ class StepDetail(Answer):
     reward: float
     """Paid for this step alone."""
     shaped_reward: float | None
-    """What credit was given for: the reward, shaped and less penalties."""
+    """What credit was given for: the reward, shaped, and less a penalty that is off the return."""
     value: float | None
     """The critic's; None without one."""
     return_to_go: float | None

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
+from longhaul_core.environment import LARGEST_REWARD
 from longhaul_trainer.gateway.dialects.fields import Fields, refusal
 from longhaul_trainer.gateway.exchange import ApiError, CreditReport
 
 __all__ = ["credit_of", "credit_report"]
 
 _KEYS = ("reward", "anchor_state", "done", "train", "agent", "purpose")
-_LARGEST_REWARD = 1e30
 
 
 def credit_of(headers: Mapping[str, str], body: Mapping[str, object]) -> CreditReport:
@@ -41,7 +41,7 @@ def credit_report(values: Mapping[str, object], *, place: str = "") -> CreditRep
     fields.known(_KEYS)
     done, train = fields.flag("done"), fields.flag("train")
     return CreditReport(
-        reward=fields.number("reward", at_least=-_LARGEST_REWARD, at_most=_LARGEST_REWARD),
+        reward=fields.number("reward", at_least=-LARGEST_REWARD, at_most=LARGEST_REWARD),
         anchor_state=fields.text("anchor_state"),
         done=False if done is None else done,
         train=True if train is None else train,
