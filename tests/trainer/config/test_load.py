@@ -111,6 +111,17 @@ def test_one_wrong_value_of_a_recipe_is_one_problem(file: Path, tmp_path: Path) 
             load_config(recipe[0], layers=[*recipe[1:], wrong])
 
 
+def test_a_packaged_file_is_read_by_its_name_first_or_over_others() -> None:
+    machine = "machines/qwen2.5-1.5b-2x80gb"
+    file, layer = (f"{ROOT}/configs/{name}.toml" for name in ("recipes/gigpo", machine))
+
+    named = read_description("@recipes/gigpo", [f"@{machine}", "rollout.horizon=9"])
+
+    assert named == read_description(file, [layer, "rollout.horizon=9"])
+    with pytest.raises(ConfigError, match=r"^@smoek: no such file; .*, @recipes/gigpo, .*@smoke$"):
+        read_description("@smoek", None)
+
+
 def test_a_misspelt_key_of_the_file_gets_a_suggestion() -> None:
     assert problems(SMALLEST + "[rolout]\nhorizon = 3") == [
         "rolout: unknown key; did you mean 'rollout'?"

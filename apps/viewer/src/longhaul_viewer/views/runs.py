@@ -34,7 +34,7 @@ def live_part(wanted: str) -> None:
             blocks.note(
                 f"{store_data.name()} holds no runs yet; a run appears here when it starts"
             ),
-            blocks.text_block("uv run trainer train configs/smoke.toml"),
+            blocks.text_block("uv run trainer train @smoke"),
         )
         return
     shown = [line for line in lines if matches(line, wanted)]

@@ -16,6 +16,13 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings that win over the file's."),
 ]
+RunFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="TOML file of the run, @ and the name of a packaged one (@smoke), or `default`.",
+    ),
+]
 Further = Annotated[
     list[str] | None,
     typer.Argument(

@@ -14,7 +14,7 @@ from longhaul_trainer.agent_loops import (
     least_workers,
     num_agent_loops,
 )
-from longhaul_trainer.cli.arguments import Further, console_of
+from longhaul_trainer.cli.arguments import Further, RunFile, console_of
 from longhaul_trainer.cli.train import describe
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.load import problem_list
@@ -25,7 +25,7 @@ from longhaul_trainer.resources.words import needs_in_words
 
 
 def check(
-    file: Annotated[str, typer.Argument(help="TOML file of the run, or the word `default`.")],
+    file: RunFile,
     further: Further = None,
     *,
     as_toml: Annotated[

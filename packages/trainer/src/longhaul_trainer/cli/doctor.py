@@ -1,13 +1,12 @@
 """`trainer doctor`: can this machine carry the run, and what to do where it cannot."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from longhaul_trainer.cli.arguments import DEFAULT_RUN, Further, console_of
+from longhaul_trainer.cli.arguments import DEFAULT_RUN, Further, RunFile, console_of
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import read_description
 
@@ -15,9 +14,7 @@ MARKS = {"good": "[green]good[/]", "warning": "[yellow]warning[/]", "bad": "[red
 
 
 def doctor(
-    file: Annotated[
-        str, typer.Argument(help="TOML file of the run, or the word `default`.")
-    ] = DEFAULT_RUN,
+    file: RunFile = DEFAULT_RUN,
     further: Further = None,
 ) -> None:
     """Check this machine for a run: memory, processors, disk, packages, GPU, store."""

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import (
     DEFAULT_RUN,
     Further,
+    RunFile,
     RunReference,
     RunsDirectory,
     SkipDoctor,
@@ -28,7 +29,7 @@ from longhaul_trainer.cli.arguments import (
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.run_log import RunLog
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.load import Description, read_default, read_file
+from longhaul_trainer.config.load import PACKAGED, Description, read_default, read_file
 from longhaul_trainer.description_check import require_named
 from longhaul_trainer.full_disk import FullDisksExplained
 from longhaul_trainer.models import hash_model, prepare_model
@@ -89,7 +90,7 @@ def read_description(file: str, further: list[str] | None) -> RunConfig:
     """The run that a file, or the word `default`, files over it and overrides describe.
 
     Args:
-        file: TOML file, or the word.
+        file: TOML file, `@` and the name of a packaged one, or the word.
         further: TOML files, and then overrides.
 
     Raises:
@@ -122,11 +123,12 @@ def describe(file: str, further: list[str] | None) -> Description:
 
 
 def _is_file(word: str) -> bool:
-    return Path(word).exists() or ("=" not in word and word.endswith(".toml"))
+    named = word.startswith(PACKAGED) or word.endswith(".toml")
+    return Path(word).exists() or ("=" not in word and named)
 
 
 def train(
-    file: Annotated[str, typer.Argument(help="TOML file of the run, or the word `default`.")],
+    file: RunFile,
     further: Further = None,
     *,
     skip_doctor: SkipDoctor = False,

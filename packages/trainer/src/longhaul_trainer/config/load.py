@@ -1,7 +1,8 @@
 """From TOML files and overrides to a `RunConfig`, or one list of everything wrong.
 
 Files may be combined: a later one overrides an earlier one, key by key, so that one file can
-hold what makes an algorithm and another what makes a machine.
+hold what makes an algorithm and another what makes a machine. `@recipes/gigpo` is the file
+`configs/recipes/gigpo.toml` that the installed package carries.
 
 Overrides are `dotted.key=value`, the value in TOML's syntax with bare strings allowed:
 `rollout.horizon=40`, `optimizer.betas=[0.9,0.95]`, `model.path=/models/qwen`. They are put
@@ -21,6 +22,7 @@ from typing import NamedTuple, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+import longhaul_trainer
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.agentgym import adopt_rounds_ctrl, is_rounds_ctrl
 from longhaul_trainer.config.fields import (
@@ -41,6 +43,9 @@ from longhaul_trainer.config.section import Conflicts
 from longhaul_trainer.config.toml import toml_value
 
 LONGEST_SHOWN_VALUE = 80
+PACKAGED = "@"
+"""Begins the name of a file that the package carries."""
+CONFIGS = Path(longhaul_trainer.__file__).with_name("configs")
 
 OLD_NAMES: Mapping[str, str] = {
     "algorithm.trace_decay": "algorithm.gae_lambda",
@@ -95,7 +100,7 @@ def load_config(
     """The run that a file, files over it and overrides describe.
 
     Args:
-        path: A TOML file.
+        path: A TOML file, or `@` and the name of a packaged one.
         overrides: `dotted.key=value`; they win over every file.
         layers: Further TOML files; a later one wins over an earlier one, key by key.
 
@@ -124,6 +129,12 @@ def load_default_config(overrides: Sequence[str] = (), *, layers: Sequence[Path]
 def read_default(overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()) -> Description:
     """As `load_default_config`, with what is wrong in a list."""
     return _read(default_config_text(), overrides, source="the default run", layers=layers)
+
+
+def packaged_configs() -> list[str]:
+    """Names of the files that the installed package carries, e.g. `@recipes/gigpo`."""
+    files = sorted(CONFIGS.rglob("*.toml"))
+    return [f"{PACKAGED}{file.relative_to(CONFIGS).with_suffix('')}" for file in files]
 
 
 def default_config_text() -> str:
@@ -260,10 +271,14 @@ def _contradictions(found: Conflicts, doubtful: frozenset[str]) -> list[str]:
 
 
 def _text_of(path: Path) -> str:
+    file = path
+    if str(path).startswith(PACKAGED):
+        file = CONFIGS / f"{str(path).removeprefix(PACKAGED)}.toml"
     try:
-        return path.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; run files are TOML, see configs/") from None
+        packaged = ", ".join(packaged_configs())
+        raise ConfigError(f"{path}: no such file; with Longhaul come {packaged}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 

