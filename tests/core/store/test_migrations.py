@@ -14,6 +14,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
     Metrics,
@@ -206,6 +207,7 @@ def test_views_change_with_a_migration_only() -> None:
     }
 
 
+@ON_BOTH
 def test_the_first_schema_is_what_the_models_say(store: str) -> None:
     def ours(_obj: object, name: str | None, kind: str, *_: object) -> bool:
         return not (kind == "table" and name is not None and name.startswith("step_search"))
@@ -224,6 +226,7 @@ def test_the_first_schema_is_what_the_models_say(store: str) -> None:
     engine.dispose()
 
 
+@ON_BOTH
 def test_every_view_can_be_read(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = make_training_step(1)
@@ -261,6 +264,7 @@ def test_every_view_can_be_read(store: str) -> None:
     engine.dispose()
 
 
+@ON_BOTH
 def test_a_mean_over_all_steps_reads_no_text(store: str) -> None:
     engine = open_store(store)
     mean = "SELECT phase, avg(reward) FROM step_detail GROUP BY phase"
@@ -277,6 +281,7 @@ def test_a_mean_over_all_steps_reads_no_text(store: str) -> None:
     engine.dispose()
 
 
+@ON_BOTH
 def test_views_show_the_lineage(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = [*make_training_step(1), *make_training_step(2)]
