@@ -14,13 +14,24 @@ from longhaul_core.store import (
     AuditRule,
     AuditSkip,
     CallCredit,
+    CriticLossInput,
+    CriticLossInputs,
     EpisodeCredit,
     EpisodeRecord,
+    Evaluation,
     GroupDecision,
+    Heartbeat,
+    Label,
     LeaseRecord,
     LossInput,
     LossInputs,
+    Metrics,
+    PanelTasks,
+    PolicyVersion,
+    Record,
+    RunEnded,
     RunStarted,
+    TokenPieces,
 )
 from longhaul_core.store.queries import PromptMessage, StepDetail, StoredPicture
 from longhaul_core.store.records import Phase
@@ -561,3 +572,76 @@ def make_audit(*, run_id: str = "run", audited_at: float = 1_760_000_800.0) -> A
             ),
         ),
     )
+
+
+def make_values(record: EpisodeRecord, **changes: float) -> CriticLossInputs:
+    """The first step of an episode as the critic's loss read it."""
+    row = CriticLossInput(
+        training_step=record.training_step,
+        group_index=record.group_index,
+        sample_index=record.outcome.sample_index,
+        retry=record.retry,
+        step_index=0,
+        call_index=0,
+        row_index=3,
+        num_tokens=1,
+        first_token=0,
+        target_low=0.5,
+        target_high=0.5,
+        weight_low=0.25,
+        weight_high=0.25,
+    )
+    return CriticLossInputs(
+        run_id=record.run_id,
+        attempt=record.attempt,
+        training_step=record.training_step,
+        optimizer_step_index=1,
+        rank=0,
+        micro_batch=2,
+        rows=(replace(row, **changes),),
+    )
+
+
+def one_of_each() -> list[Record]:
+    """Every kind of record, about one run."""
+    episodes = make_training_step(1)
+    failure = make_record(make_failure(sample_index=3), group_index=0, training_step=2)
+    program = make_record(make_program(), phase="validation", training_step=2)
+    return [
+        run_started(),
+        PolicyVersion(run_id="run", attempt=0, version=1, training_step=1, created_at=1.0),
+        PanelTasks(
+            run_id="run", name="fixed", split=Split.TEST, tasks=(make_task(1), make_task(2))
+        ),
+        *episodes,
+        failure,
+        program,
+        *make_decisions(episodes),
+        *(make_credit(episode) for episode in episodes),
+        *(make_loss_input(episode) for episode in episodes),
+        *(make_values(episode) for episode in episodes),
+        make_audit(),
+        make_lease(),
+        Metrics(run_id="run", attempt=0, training_step=1, values={"loss": 0.25, "entropy": 1.5}),
+        Evaluation(
+            run_id="run",
+            attempt=0,
+            training_step=1,
+            panel="fixed",
+            split=Split.TEST,
+            num_episodes=2,
+            mean_return=0.5,
+            success_rate=0.5,
+        ),
+        TokenPieces(run_id="run", pieces={7: b"go", 8: b"\xe4"}),
+        Label(
+            episode_id=episodes[0].episode_id,
+            step_index=None,
+            name="verdict",
+            value="loops",
+            author="reader",
+            created_at=2.0,
+        ),
+        Heartbeat(run_id="run", attempt=0, at=1_760_000_100.0),
+        RunEnded(run_id="run", attempt=0, status="finished", message="", ended_at=1_760_000_200.0),
+    ]

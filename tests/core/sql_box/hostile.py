@@ -217,9 +217,6 @@ SQLITE: Hostile = {
         "SELECT count(*) FROM steps a, steps b, steps c WHERE a.action GLOB '*' || b.action",
     ],
     Fence.KILL: [  # one call of a function is one opcode, which nothing interrupts
-        "SELECT instr(printf('%0*d', 4000000, 0), printf('%0*d', 2000000, 1))",
-        "SELECT replace(printf('%0*d', 4000000, 0), printf('%0*d', 2000000, 1), 'x')",
-        "SELECT ltrim(printf('%0*d', 4000000, 0), replace(printf('%0*d', 300000, 0), '0', 'x') || '0')",
         "SELECT name FROM runs ORDER BY instr(printf('%0*d', 4000000, 0), printf('%0*d', 2000000, 1))",
     ],
     Fence.MEMORY: [

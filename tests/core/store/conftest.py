@@ -1,7 +1,8 @@
-"""Both databases for every test of the store: a SQLite file and a real PostgreSQL server."""
+"""A store in a SQLite file; for what each database does in its own way, a real PostgreSQL too."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -15,17 +16,28 @@ from longhaul_core.store.models import Base
 
 _numbers = count()
 
+ON_BOTH = pytest.mark.parametrize("store", ["sqlite", "postgresql"], indirect=True)
+"""For what the databases do each in its own way: how many rows are written at once, what is
+refused, locks, plans, search, sizes. All else is asked once; `test_parity` compares the two."""
+
+
+@contextmanager
+def new_database(server: URL) -> Generator[str]:
+    """The address of a database that holds nothing, while the block runs."""
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    name = f"empty_{next(_numbers)}"
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+        yield server.set(database=name).render_as_string(hide_password=False)
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()
+
 
 @pytest.fixture
 def empty_postgresql(postgresql_server: URL) -> Iterator[str]:
     """The address of a database that holds nothing."""
-    engine = create_engine(postgresql_server, isolation_level="AUTOCOMMIT")
-    name = f"empty_{next(_numbers)}"
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-        yield postgresql_server.set(database=name).render_as_string(hide_password=False)
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    engine.dispose()
+    with new_database(postgresql_server) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -44,10 +56,10 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty store, on either database."""
-    if request.param == "sqlite":
+    """The address of an empty store: a file, or what `ON_BOTH` asks for."""
+    if getattr(request, "param", "sqlite") == "sqlite":
         template: Path = request.getfixturevalue("sqlite_template")
         return str(shutil.copy(template, tmp_path / "store.db"))
     engine: Engine = request.getfixturevalue("postgresql_engine")

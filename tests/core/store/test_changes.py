@@ -1,4 +1,4 @@
-"""Tests for the log of changes: who follows a run misses nothing, on both databases."""
+"""Tests for the log of changes: who follows a run misses nothing."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.store import (
     Label,
     Metrics,
@@ -25,6 +26,7 @@ from store_samples import (
 )
 
 
+@ON_BOTH
 def test_each_change_is_told_once_in_the_order_of_commits(
     writer: StoreWriter, session: Session
 ) -> None:
@@ -91,6 +93,7 @@ def test_changes_come_in_parts_that_split_no_commit(
     assert len(rows) == 1 + 3 * 4
 
 
+@ON_BOTH
 def test_nobody_sees_a_commit_before_one_with_a_smaller_number(store: str) -> None:
     """Writers of one run commit in the order of their numbers, however they overlap."""
     with StoreWriter(store) as first:

@@ -1,4 +1,4 @@
-"""Tests for `longhaul_core.store.queries.comparison`, on SQLite and on PostgreSQL."""
+"""Tests for `longhaul_core.store.queries.comparison`."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
     PanelTasks,
@@ -85,6 +86,7 @@ def details(engine: Engine) -> list[object]:
         ]
 
 
+@ON_BOTH
 def test_an_archive_is_a_store_with_the_run_as_it_was(
     opened: Engine, tmp_path: Path, writer: StoreWriter, counts: Counts
 ) -> None:
@@ -114,6 +116,7 @@ def test_an_archive_is_a_store_with_the_run_as_it_was(
         assert queries.search_steps(session, words="see", run_id="run").rows
 
 
+@ON_BOTH
 def test_a_copy_is_of_one_moment(opened: Engine, tmp_path: Path, writer: StoreWriter) -> None:
     wrote = False
 
@@ -180,6 +183,7 @@ def test_what_a_death_left_of_an_archive_is_written_over(opened: Engine, tmp_pat
     assert [path.name for path in tmp_path.glob("archive*")] == ["archive.db"]
 
 
+@ON_BOTH
 def test_a_backup_is_the_whole_store(
     opened: Engine, tmp_path: Path, counts: Counts, writer: StoreWriter
 ) -> None:
@@ -200,6 +204,7 @@ def test_a_backup_is_the_whole_store(
         back_up(opened, target)
 
 
+@ON_BOTH
 def test_an_error_leaves_no_part_of_a_run(
     opened: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +296,7 @@ def test_what_others_write_meanwhile_hides_no_copied_text(
     indexer.dispose()
 
 
+@ON_BOTH
 def test_a_writer_has_its_turn_between_two_transactions_of_a_copy(
     opened: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

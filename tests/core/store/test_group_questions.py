@@ -1,6 +1,6 @@
 """Tests for a group's steps, anchor groups, state graph and estimators, as the store answers.
 
-Every one on SQLite and on PostgreSQL. The group worked by hand, with discount 1/2:
+The group worked by hand, with discount 1/2:
 
     sample 0   a n   b n   goal        reward 1     returns-to-go 0.5, 1
     sample 1   a n   c s   c s   d     reward 0     returns-to-go 0, 0, 0

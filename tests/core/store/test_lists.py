@@ -1,6 +1,7 @@
-"""Tests for pages by key: each is part of the naive sorted list, on both databases."""
+"""Tests for pages by key: each is part of the naive sorted list."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -8,10 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH, new_database
 from longhaul_core.errors import ConfigError
-from longhaul_core.store import StoreWriter, queries
+from longhaul_core.store import StoreWriter, open_store, queries, read_only_engine
 from longhaul_core.store.queries import (
     EpisodeFilter,
     EpisodeKey,
@@ -122,6 +125,7 @@ def pages(
     raise AssertionError("the list has no end")
 
 
+@ON_BOTH
 @pytest.mark.usefixtures("_written")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -196,6 +200,7 @@ def test_a_count_goes_no_further_than_asked(session: Session) -> None:
     assert totals == [None, 0, 59, 60, 60]
 
 
+@ON_BOTH
 @pytest.mark.usefixtures("_written")
 @pytest.mark.parametrize("place", [(10**400, 1, "train"), (0.5, 10**30, "train"), (0.5, 1, "a\0b")])
 def test_a_key_with_what_no_database_takes_is_refused(
@@ -334,10 +339,31 @@ def explained(engine: Engine, ask: Callable[[Session], object]) -> str:
     return "\n".join(plans)
 
 
-@pytest.fixture
-def many(writer: StoreWriter, opened: Engine) -> None:
-    """Rows enough that a plan pays, without steps."""
-    writer.write([run_started(), *make_training_step(1), make_record(make_failure(), retry=1)])
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def many(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """Reads a store with rows enough that a plan pays, without steps."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            store = str(tmp_path_factory.mktemp("many") / "store.db")
+        else:
+            server: URL = request.getfixturevalue("postgresql_server")
+            store = stack.enter_context(new_database(server))
+        with StoreWriter(store) as writer:
+            writer.write(
+                [run_started(), *make_training_step(1), make_record(make_failure(), retry=1)]
+            )
+        opened = open_store(store)
+        multiply(opened)
+        opened.dispose()
+        engine = read_only_engine(store)
+        yield engine
+        engine.dispose()
+
+
+def multiply(opened: Engine) -> None:
+    """Each episode, group and failure three thousand times."""
     count = "generate_series(1, 3000) AS n(value)"
     if opened.dialect.name == "sqlite":
         count = (
@@ -361,14 +387,13 @@ def many(writer: StoreWriter, opened: Engine) -> None:
         connection.execute(text("ANALYZE"))
 
 
-@pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("descending", [True, False])
-def test_the_newest_page_is_read_in_its_order(engine: Engine, descending: bool) -> None:
-    with Session(engine) as session:
+def test_the_newest_page_is_read_in_its_order(many: Engine, descending: bool) -> None:
+    with Session(many) as session:
         first = list_episodes(session, where=EpisodeFilter(run_id="run"), descending=descending)
     for after in (None, first.next_key):
         plan = explained(
-            engine,
+            many,
             lambda session, after=after: list_episodes(
                 session,
                 where=EpisodeFilter(run_id="run", success=True),
@@ -381,26 +406,25 @@ def test_the_newest_page_is_read_in_its_order(engine: Engine, descending: bool) 
         assert "Seq Scan on episodes" not in plan
 
 
-@pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("sort", ["episode_return", "num_steps", "num_invalid_actions"])
 def test_episodes_of_one_value_are_read_in_their_order(
-    engine: Engine, sort: EpisodeSort, descending: bool
+    many: Engine, sort: EpisodeSort, descending: bool
 ) -> None:
     """Only the values are sorted, and the rows of a page; behind the first page not even they."""
     where = EpisodeFilter(run_id="run", failed=False)
-    with Session(engine) as session:
+    with Session(many) as session:
         first = list_episodes(session, where=where, sort=sort, descending=descending)
     assert first.next_key is not None
     for after, num_sorted in ((None, 2), (first.next_key, 1)):
         plan = explained(
-            engine,
+            many,
             lambda session, after=after: list_episodes(
                 session, where=where, sort=sort, after=after, descending=descending
             ),
         )
         assert "ix_episodes_newest_first" in plan
-        if engine.dialect.name == "sqlite":
+        if many.dialect.name == "sqlite":
             assert plan.count("TEMP B-TREE") == num_sorted
             assert plan.count("USING COVERING INDEX ix_episodes_newest_first") == num_sorted
         else:
@@ -408,14 +432,13 @@ def test_episodes_of_one_value_are_read_in_their_order(
             assert plan.count("Seq Scan on episodes") <= num_sorted - 1
 
 
-@pytest.mark.usefixtures("many")
-def test_a_page_of_failures_is_read_in_its_order(engine: Engine) -> None:
-    with Session(engine) as session:
+def test_a_page_of_failures_is_read_in_its_order(many: Engine) -> None:
+    with Session(many) as session:
         first = failures(session, run_id="run", limit=20)
     assert first.next_key is not None
     for after in (None, first.next_key):
         plan = explained(
-            engine,
+            many,
             lambda session, after=after: failures(session, run_id="run", after=after, limit=20),
         )
         assert "ix_episodes_newest_first" in plan
@@ -423,9 +446,8 @@ def test_a_page_of_failures_is_read_in_its_order(engine: Engine) -> None:
         assert "Seq Scan on episodes" not in plan
 
 
-@pytest.mark.usefixtures("many")
-def test_a_list_of_groups_reads_its_own_episodes_only(engine: Engine) -> None:
-    plan = explained(engine, lambda session: list_groups(session, run_id="run"))
+def test_a_list_of_groups_reads_its_own_episodes_only(many: Engine) -> None:
+    plan = explained(many, lambda session: list_groups(session, run_id="run"))
     assert "ix_groups_newest_first" in plan
     assert "ix_episodes_run_id_attempt_phase_training_step_group_index" in plan
     for table in ("groups", "episodes"):
@@ -433,17 +455,16 @@ def test_a_list_of_groups_reads_its_own_episodes_only(engine: Engine) -> None:
         assert f"SCAN {table}" not in plan
 
 
-@pytest.mark.usefixtures("many")
-def test_curves_read_no_episode(engine: Engine) -> None:
+def test_curves_read_no_episode(many: Engine) -> None:
     """PostgreSQL reads the rows where it takes all of them for few."""
-    plan = explained(engine, lambda session: queries.sparklines(session, ["run"]))
+    plan = explained(many, lambda session: queries.sparklines(session, ["run"]))
     assert " episodes" in plan
-    if engine.dialect.name == "sqlite":
+    if many.dialect.name == "sqlite":
         assert "USING COVERING INDEX ix_episodes_newest_first" in plan
         for ask in (queries.training_curve, queries.get_run):
             of_episodes = [
                 line
-                for line in explained(engine, lambda s, ask=ask: ask(s, run_id="run")).splitlines()
+                for line in explained(many, lambda s, ask=ask: ask(s, run_id="run")).splitlines()
                 if " episodes " in line
             ]
             assert of_episodes

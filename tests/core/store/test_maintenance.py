@@ -1,4 +1,4 @@
-"""Tests for `longhaul_core.store.maintenance`: every one on SQLite and on PostgreSQL."""
+"""Tests for `longhaul_core.store.maintenance`."""
 
 import threading
 import time
@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
     Evaluation,
@@ -134,6 +135,7 @@ def test_a_killed_run_may_be_pruned(writer: StoreWriter, opened: Engine) -> None
     assert run.run_id == "killed"
 
 
+@ON_BOTH
 def test_a_rule_is_applied_to_more_runs_than_a_statement_takes_parameters(opened: Engine) -> None:
     with opened.begin() as connection:
         connection.execute(
@@ -240,6 +242,7 @@ def test_a_running_run_is_not_deleted_by_accident(
     assert queries.list_runs(session) == []
 
 
+@ON_BOTH
 def test_what_the_death_of_the_process_leaves_of_a_deleted_run_says_so(
     writer: StoreWriter, opened: Engine, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +323,7 @@ def test_pictures_and_tools_are_collected_with_their_last_episode(
     assert set(counts().values()) == {0}
 
 
+@ON_BOTH
 def test_the_ids_of_the_text_index_outlive_the_collection(
     writer: StoreWriter, opened: Engine, session: Session
 ) -> None:
@@ -402,6 +406,7 @@ def noted(
     event.remove(engine, "after_cursor_execute", note)
 
 
+@ON_BOTH
 @pytest.mark.parametrize(
     ("maintain", "prepare", "statement"),
     [
@@ -434,6 +439,7 @@ def test_a_run_goes_on_writing_while_the_store_is_maintained(
     assert log.index("writer") < len(log) - 1
 
 
+@ON_BOTH
 def test_a_text_that_an_index_cannot_hold_is_indexed_as_far_as_it_fits(
     writer: StoreWriter, opened: Engine, session: Session
 ) -> None:

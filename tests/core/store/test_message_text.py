@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, open_store, queries
 from longhaul_core.store.message_text import (
@@ -169,6 +170,7 @@ def window_steps() -> Sequence[Step]:
     return made
 
 
+@ON_BOTH
 def test_sql_puts_prompts_together_as_they_were_composed(
     writer: StoreWriter, session: Session
 ) -> None:

@@ -1,4 +1,4 @@
-"""One episode part by part: equal to the whole of it, on SQLite and on PostgreSQL."""
+"""One episode part by part: equal to the whole of it."""
 
 import json
 import time
@@ -13,6 +13,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from apps.long_episode import EPISODE_ID, SCRIPTS, write_long_store
+from core.store.conftest import ON_BOTH
 from longhaul_core.store import Label, StoreWriter, open_store, queries
 from longhaul_core.store.queries import PromptMessage, replay
 from longhaul_core.store.queries.replay import LineChange, MessageChange, ReplyReader
@@ -334,6 +335,7 @@ def test_neighbours_are_the_group_and_the_groups_beside_it(
     assert (ends[0].earlier_group, ends[1].later_group) == (None, None)
 
 
+@ON_BOTH
 def test_no_question_reads_the_table_of_episodes_from_end_to_end(store: str, program: str) -> None:
     engine = open_store(store)
     asked: list[tuple[str, object]] = []

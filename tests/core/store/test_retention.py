@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.store import (
     EpisodeRecord,
     Label,
@@ -246,6 +247,7 @@ def test_of_a_programs_calls_the_numbers_stay(
     assert queries.violations(session, run_id="run") == []
 
 
+@ON_BOTH
 def test_the_text_index_forgets_what_is_removed(
     writer: StoreWriter, opened: Engine, session: Session
 ) -> None:
@@ -263,6 +265,7 @@ def test_the_text_index_forgets_what_is_removed(
             connection.execute(text(check))
 
 
+@ON_BOTH
 def test_a_process_that_dies_in_the_midst_leaves_each_episode_whole_or_removed(
     writer: StoreWriter, opened: Engine, session: Session, store: str
 ) -> None:
@@ -319,6 +322,7 @@ def test_a_label_does_not_wait_for_retention(
     assert set(retained(session).values()) == {"removed"}
 
 
+@ON_BOTH
 def test_two_processes_and_a_writer_at_once_lose_nothing(
     writer: StoreWriter, session: Session, store: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Connection, Engine, RowMapping, event, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.store import (
     EpisodeRecord,
     Evaluation,
@@ -167,7 +168,8 @@ def taken_back(
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@ON_BOTH
+@pytest.mark.parametrize("seed", range(2))
 def test_a_resume_takes_back_what_the_definition_says(
     writer: StoreWriter, engine: Engine, seed: int
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, queries
 from longhaul_core.store.labelling import put_label, remove_label
@@ -175,6 +176,7 @@ def test_few_values_have_a_bar_each(writer: StoreWriter, session: Session) -> No
     ]
 
 
+@ON_BOTH
 @pytest.mark.parametrize("max_bars", [1, 3, 7])
 def test_a_bar_is_what_a_filter_on_its_ends_finds(
     writer: StoreWriter, session: Session, max_bars: int

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
     Metrics,
@@ -150,6 +151,7 @@ def test_a_store_of_before_the_first_release_is_refused_with_what_to_do(
     assert path.read_bytes()[100:] == before[100:]  # but for the mode, which the header has
 
 
+@ON_BOTH
 def test_every_view_can_be_read(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = make_training_step(1)
@@ -187,6 +189,7 @@ def test_every_view_can_be_read(store: str) -> None:
     engine.dispose()
 
 
+@ON_BOTH
 def test_a_mean_over_all_steps_reads_no_text(store: str) -> None:
     engine = open_store(store)
     mean = "SELECT phase, avg(reward) FROM step_detail GROUP BY phase"
@@ -203,6 +206,7 @@ def test_a_mean_over_all_steps_reads_no_text(store: str) -> None:
     engine.dispose()
 
 
+@ON_BOTH
 def test_views_show_the_lineage(store: str) -> None:
     with StoreWriter(store) as writer:
         episodes = [*make_training_step(1), *make_training_step(2)]

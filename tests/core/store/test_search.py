@@ -1,4 +1,4 @@
-"""Tests for `longhaul_core.store.queries.search` and `text_index`: on both databases."""
+"""Tests for `longhaul_core.store.queries.search` and `text_index`, which each database has."""
 
 import sqlite3
 from collections.abc import Generator
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import ConfigError
 from longhaul_core.store import StoreWriter, maintenance, open_store, queries
 from longhaul_core.store.maintenance import index_text
@@ -58,6 +59,7 @@ def found(session: Session, words: str, **how: object) -> list[str]:
     return [hit.episode_id for hit in search_steps(session, words=words, **how).rows]  # type: ignore[arg-type]
 
 
+@ON_BOTH
 def test_text_is_found_once_it_is_indexed(opened: Engine, session: Session, say: Sayings) -> None:
     lantern = say(reply='The LANTERN "flickers" — à gauche')
     assert found(session, "lantern") == []
@@ -78,52 +80,53 @@ def test_text_is_found_once_it_is_indexed(opened: Engine, session: Session, say:
     assert queries.search_progress(session).indexed_at is not None
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ("the Café is closed", "cafe"),
-        ("the cafe is closed", "CAFÉ"),
-        ("Straße", "straße"),
-        ("你在厨房里，看到一张地图。", "地图"),
-        ("你在厨房里，看到一张地图。", "厨房 地图"),
-        ("冷蔵庫を開ける", "冷蔵庫"),
-        ("カードを読む", "カード"),
-        ("คุณอยู่ในห้องครัว", "ห้องครัว"),
-        ("부엌에서 지도를 찾았다", "지도"),
-        ("Ты на кухне", "КУХНЕ"),
-        ("אתה במטבח", "במטבח"),
-        ("आप रसोई में हैं", "रसोई"),
-        ("أنت في المطبخ", "المطبخ"),
-        ("the sign-in page", "sign-in"),
-        ("the sign-in page", "sign in"),
-        ("put the apple in/on cabinet_3", "cabinet"),
-        ("http://shop.example/cart?item=7", "cart"),
-        ("weights 1e-5 and 3.14", "3.14"),
-        ("go 🚪 to the Türgriff", "turgriff"),
-        ("a half is ½", "½"),
-    ],
-)
-def test_every_script_is_found(
-    opened: Engine, session: Session, say: Sayings, said: str, words: str
-) -> None:
-    said_it = say(observation=said)
-    say(observation="something else")
+SCRIPTS = [
+    ("the Café is closed", "cafe"),
+    ("the resume is read", "RÉSUMÉ"),
+    ("Straße", "straße"),
+    ("你在厨房里，看到一张地图。", "地图"),
+    ("你在厨房里，看到一张地图。", "厨房 地图"),
+    ("冷蔵庫を開ける", "冷蔵庫"),
+    ("カードを読む", "カード"),
+    ("คุณอยู่ในห้องครัว", "ห้องครัว"),
+    ("부엌에서 지도를 찾았다", "지도"),
+    ("Ты на кухне", "КУХНЕ"),
+    ("אתה במטבח", "במטבח"),
+    ("आप रसोई में हैं", "रसोई"),
+    ("أنت في المطبخ", "المطبخ"),
+    ("the sign-in page", "sign-in"),
+    ("the sign-in page", "sign in"),
+    ("put the apple in/on cabinet_3", "cabinet"),
+    ("http://shop.example/cart?item=7", "cart"),
+    ("weights 1e-5 and 3.14", "3.14"),
+    ("go 🚪 to the Türgriff", "turgriff"),
+    ("a half is ½", "½"),
+]
+"""What is said, and words that find it alone."""
+
+
+@ON_BOTH
+def test_every_script_is_found(opened: Engine, session: Session, say: Sayings) -> None:
+    said_in = {said: say(observation=said) for said in dict(SCRIPTS)}
     index_text(opened)
-    [hit] = search_steps(session, words=words).rows
-    assert (hit.episode_id, hit.found_in) == (said_it, "observation")
-    assert hit.snippet.replace("\ue000", "").replace("\ue001", "") == said
-    assert "\ue000" in hit.snippet
+    for said, words in SCRIPTS:
+        [hit] = search_steps(session, words=words).rows
+        assert (hit.episode_id, hit.found_in) == (said_in[said], "observation"), words
+        assert hit.snippet.replace("\ue000", "").replace("\ue001", "") == said
+        assert "\ue000" in hit.snippet
 
 
-@pytest.mark.parametrize("words", ["图地", "地 图 三", '"厨房 地图"', "卫"])
+@ON_BOTH
 def test_characters_are_found_in_their_order(
-    opened: Engine, session: Session, say: Sayings, words: str
+    opened: Engine, session: Session, say: Sayings
 ) -> None:
     say(observation="你在厨房里，看到一张地图。")
     index_text(opened)
-    assert found(session, words) == []
+    for words in ("图地", "地 图 三", '"厨房 地图"', "卫"):
+        assert found(session, words) == []
 
 
+@ON_BOTH
 def test_a_phrase_is_found_where_its_words_follow_each_other(
     opened: Engine, session: Session, say: Sayings
 ) -> None:
@@ -136,24 +139,23 @@ def test_a_phrase_is_found_where_its_words_follow_each_other(
     assert len(found(session, "red door")) == 2
 
 
-@pytest.mark.parametrize("field", ["observation", "reply", "prompt"])
-def test_a_search_may_be_within_some_texts(
-    opened: Engine, session: Session, say: Sayings, field: SearchField
-) -> None:
-    said_it = {
+@ON_BOTH
+def test_a_search_may_be_within_some_texts(opened: Engine, session: Session, say: Sayings) -> None:
+    said_it: dict[SearchField, str] = {
         "observation": say(observation="a quokka"),
         "reply": say(reply="a quokka"),
         "prompt": say(prompt="a quokka"),
     }
     index_text(opened)
     assert found(session, "quokka") == list(said_it.values())[::-1]
-    assert found(session, "quokka", within=[field]) == [said_it[field]]
-    [hit] = search_steps(session, words="quokka", within=[field]).rows
-    assert hit.found_in == field
+    for field, episode_id in said_it.items():
+        [hit] = search_steps(session, words="quokka", within=[field]).rows
+        assert (hit.episode_id, hit.found_in) == (episode_id, field)
     assert len(found(session, "quokka", within=["prompt", "reply"])) == 2
     assert len(found(session, "quokka", within=["prompt", "reply"], run_id="run")) == 2
 
 
+@ON_BOTH
 def test_a_prompt_is_found_at_the_step_that_shows_it_first(
     opened: Engine, session: Session
 ) -> None:
@@ -164,15 +166,12 @@ def test_a_prompt_is_found_at_the_step_that_shows_it_first(
     assert {hit.step_index for hit in page.rows} == {0}
 
 
-@pytest.mark.parametrize(
-    "words", ["\x00", "see \x00", "\ud800", "'", "&|!", "*", '"', "see:*", "("]
-)
-def test_a_search_takes_all_that_a_person_can_type(
-    opened: Engine, session: Session, words: str
-) -> None:
+@ON_BOTH
+def test_a_search_takes_all_that_a_person_can_type(opened: Engine, session: Session) -> None:
     index_text(opened)
-    assert len(found(session, words)) in {0, 50}
-    assert len(found(session, words, best_first=True, within=["observation"])) in {0, 50}
+    for words in ("\x00", "see \x00", "\ud800", "'", "&|!", "*", '"', "see:*", "("):
+        assert len(found(session, words)) in {0, 50}
+        assert len(found(session, words, best_first=True, within=["observation"])) in {0, 50}
 
 
 def test_what_was_written_last_comes_first_without_sorting(
@@ -188,21 +187,19 @@ def test_what_was_written_last_comes_first_without_sorting(
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
             plans.extend(row.detail for row in plan)
 
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "before_cursor_execute", note)
+    event.listen(engine, "before_cursor_execute", note)
     hits = search_steps(session, words="see", limit=30).rows
 
     assert [hit.training_step for hit in hits] == [2] * 28 + [1] * 2
-    assert len(plans) == (3 if engine.dialect.name == "sqlite" else 0)
+    assert len(plans) == 3
     assert not [plan for plan in plans if "TEMP B-TREE" in plan]
 
 
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
 def test_postgresql_lists_rare_hits_and_counts_no_common_ones(
     opened: Engine, engine: Engine, say: Sayings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would look for one of few hits from the newest step on, and reads texts to count."""
-    if engine.dialect.name == "sqlite":
-        return  # its index is in the order of steps
     monkeypatch.setattr("longhaul_core.store.queries.search._MOST_LISTED", 2)
     rare = say(observation="a quokka")
     index_text(opened)
@@ -227,6 +224,7 @@ def test_postgresql_lists_rare_hits_and_counts_no_common_ones(
     assert "ANY(ARRAY(" not in common
 
 
+@ON_BOTH
 def test_a_hit_says_which_step_it_is(opened: Engine, session: Session, say: Sayings) -> None:
     said_it = say(reply="two quokkas")
     index_text(opened)
@@ -245,6 +243,7 @@ def test_a_hit_says_which_step_it_is(opened: Engine, session: Session, say: Sayi
     )
 
 
+@ON_BOTH
 @pytest.mark.parametrize("most_listed", [0, 5_000])
 @pytest.mark.parametrize("best_first", [False, True])
 def test_pages_of_hits_are_the_whole_list(
@@ -271,6 +270,7 @@ def test_pages_of_hits_are_the_whole_list(
         search_steps(session, words="see", after=queries.SearchKey("nothing"))
 
 
+@ON_BOTH
 def test_the_best_come_first_while_hits_are_few(
     opened: Engine, session: Session, say: Sayings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +285,7 @@ def test_the_best_come_first_while_hits_are_few(
     assert not search_steps(session, words="quokka", best_first=True).ranked
 
 
+@ON_BOTH
 @pytest.mark.parametrize("most_listed", [0, 5_000])
 def test_episodes_are_filtered_by_their_text(
     opened: Engine,
@@ -308,6 +309,7 @@ def test_episodes_are_filtered_by_their_text(
     assert episodes(text="nowhere") == episodes(text="?") == []
 
 
+@ON_BOTH
 @pytest.mark.parametrize("most_listed", [0, 20, 5_000])
 def test_a_run_shows_its_own_episodes_by_their_text(
     opened: Engine,
@@ -327,6 +329,7 @@ def test_a_run_shows_its_own_episodes_by_their_text(
         assert queries.count_episodes(session, where=where) == num_episodes
 
 
+@ON_BOTH
 def test_hits_are_counted_in_the_index_alone(opened: Engine, engine: Engine) -> None:
     """And the run's term, which every step of the run has, is looked for where hits are many."""
     index_text(opened)
@@ -356,8 +359,6 @@ def test_steps_that_are_not_indexed_yet_are_not_looked_for_one_by_one(
     engine: Engine, opened: Engine, say: Sayings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's index takes as long for each of them as for one that it has."""
-    if engine.dialect.name != "sqlite":
-        return  # PostgreSQL chooses by what it has counted
     monkeypatch.setattr("longhaul_core.store.queries.search._MOST_LISTED", 1)
     said_it = [say(observation=f"quokka {number}") for number in range(3)]
     index_text(opened)
@@ -379,6 +380,7 @@ def test_steps_that_are_not_indexed_yet_are_not_looked_for_one_by_one(
     assert looked_for < 20
 
 
+@ON_BOTH
 def test_a_rolled_back_step_is_not_found(
     opened: Engine, session: Session, writer: StoreWriter
 ) -> None:
@@ -388,6 +390,7 @@ def test_a_rolled_back_step_is_not_found(
     assert len(found(session, "see", limit=100)) == 0  # no decision was made on any group
 
 
+@ON_BOTH
 def test_an_index_grows_by_what_is_new(
     opened: Engine, session: Session, say: Sayings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,6 +403,7 @@ def test_an_index_grows_by_what_is_new(
     assert len(found(session, "see", limit=100)) == 56
 
 
+@ON_BOTH
 def test_two_programs_may_index_at_once(
     opened: Engine, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +420,7 @@ def test_two_programs_may_index_at_once(
     assert len(found(session, "see", limit=100)) == 56
 
 
+@ON_BOTH
 def test_a_step_that_commits_late_is_indexed(store: str, say: Sayings, session: Session) -> None:
     """On PostgreSQL a transaction may commit rows with smaller ids than are there already."""
     engine = open_store(store)
@@ -432,6 +437,7 @@ def test_a_step_that_commits_late_is_indexed(store: str, say: Sayings, session: 
     engine.dispose()
 
 
+@ON_BOTH
 def test_what_is_deleted_is_not_found_and_what_comes_then_is(
     opened: Engine, session: Session, writer: StoreWriter, say: Sayings
 ) -> None:
@@ -453,6 +459,7 @@ def test_what_is_deleted_is_not_found_and_what_comes_then_is(
     assert found(session, "wombat") == [again]
 
 
+@ON_BOTH
 @pytest.mark.parametrize("comes_between", [False, True])
 def test_rows_deleted_while_they_are_indexed_hide_none_that_get_their_numbers(
     opened: Engine,

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, check_store, open_store, queries, read_only_engine
 from longhaul_core.store.addresses import (
@@ -109,12 +110,14 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@ON_BOTH
 def test_a_reader_cannot_write(engine: Engine) -> None:
     with pytest.raises(StoreError, match=r"readonly|read-only"):
         with store_errors("it"), engine.begin() as connection:
             connection.execute(text("DELETE FROM runs"))
 
 
+@ON_BOTH
 def test_a_newer_store_is_refused_with_a_clear_word(store: str) -> None:
     engine = open_store(store)
     set_version(engine, "9999")
@@ -172,6 +175,7 @@ def test_a_locked_store_says_who_is_to_blame(tmp_path: Path) -> None:
     assert check_store(str(path)).endswith(f"writable, schema {SCHEMA_VERSION}")
 
 
+@ON_BOTH
 def test_a_store_that_another_program_holds_is_so_for_a_while(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +228,7 @@ def test_two_transactions_that_wait_for_each_other_pass(postgresql_engine: Engin
     assert is_temporary(error)
 
 
+@ON_BOTH
 def test_what_a_store_refuses_it_refuses_later_too(store: str, tmp_path: Path) -> None:
     engine = open_store(store)
     with pytest.raises(StoreError) as wrong:
@@ -310,6 +315,7 @@ def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
     engine.dispose()
 
 
+@ON_BOTH
 def test_a_probe_leaves_no_trace(store: str) -> None:
     check_store(store)
     engine = create_engine(make_url(store) if "://" in store else f"sqlite:///{store}")
@@ -361,6 +367,7 @@ def test_a_writer_ends_although_another_program_holds_the_store(tmp_path: Path) 
         ).fetchall()
 
 
+@ON_BOTH
 def test_an_answer_is_of_one_state_of_the_store(
     opened: Engine, engine: Engine, writer: StoreWriter
 ) -> None:
@@ -385,6 +392,7 @@ def test_an_answer_is_of_one_state_of_the_store(
         queries.get_episode(session, episode_id=episode_id)
 
 
+@ON_BOTH
 def test_readers_that_come_again_open_no_further_connections(store: str) -> None:
     with StoreWriter(store) as writer:
         writer.write([run_started(), *make_training_step(1)])

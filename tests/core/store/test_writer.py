@@ -1,4 +1,4 @@
-"""Tests for `longhaul_core.store.writer`: every one on SQLite and on PostgreSQL."""
+"""Tests for `longhaul_core.store.writer`."""
 
 import json
 import math
@@ -13,11 +13,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from core.store.conftest import ON_BOTH
 from longhaul_core.errors import StoreError
 from longhaul_core.store import (
     CallCredit,
-    CriticLossInput,
-    CriticLossInputs,
     EpisodeRecord,
     Evaluation,
     GroupDecision,
@@ -58,7 +57,6 @@ from store_samples import (
     make_credit,
     make_decisions,
     make_failure,
-    make_lease,
     make_loss_input,
     make_program,
     make_record,
@@ -66,55 +64,12 @@ from store_samples import (
     make_task,
     make_training_step,
     make_trajectory,
+    make_values,
+    one_of_each,
     run_started,
 )
 
 Counts = Callable[[], dict[str, int]]
-
-
-def one_of_each() -> list[Record]:
-    """Every kind of record, about one run."""
-    episodes = make_training_step(1)
-    failure = make_record(make_failure(sample_index=3), group_index=0, training_step=2)
-    program = make_record(make_program(), phase="validation", training_step=2)
-    return [
-        run_started(),
-        PolicyVersion(run_id="run", attempt=0, version=1, training_step=1, created_at=1.0),
-        PanelTasks(
-            run_id="run", name="fixed", split=Split.TEST, tasks=(make_task(1), make_task(2))
-        ),
-        *episodes,
-        failure,
-        program,
-        *make_decisions(episodes),
-        *(make_credit(episode) for episode in episodes),
-        *(make_loss_input(episode) for episode in episodes),
-        *(make_values(episode) for episode in episodes),
-        make_audit(),
-        make_lease(),
-        Metrics(run_id="run", attempt=0, training_step=1, values={"loss": 0.25, "entropy": 1.5}),
-        Evaluation(
-            run_id="run",
-            attempt=0,
-            training_step=1,
-            panel="fixed",
-            split=Split.TEST,
-            num_episodes=2,
-            mean_return=0.5,
-            success_rate=0.5,
-        ),
-        TokenPieces(run_id="run", pieces={7: b"go", 8: b"\xe4"}),
-        Label(
-            episode_id=episodes[0].episode_id,
-            step_index=None,
-            name="verdict",
-            value="loops",
-            author="reader",
-            created_at=2.0,
-        ),
-        Heartbeat(run_id="run", attempt=0, at=1_760_000_100.0),
-        RunEnded(run_id="run", attempt=0, status="finished", message="", ended_at=1_760_000_200.0),
-    ]
 
 
 def test_the_state_that_an_episode_ended_in_is_kept(writer: StoreWriter, session: Session) -> None:
@@ -147,6 +102,7 @@ def test_the_state_that_an_episode_ended_in_is_kept(writer: StoreWriter, session
     }
 
 
+@ON_BOTH
 def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session) -> None:
     made = make_trajectory(rewards=(0.0, -0.25, 1.0))
     steps = tuple(with_call(step, policy_version=7 + step.index) for step in made.steps)
@@ -186,6 +142,7 @@ def test_what_is_written_comes_back_whole(writer: StoreWriter, session: Session)
     assert episode.summary.horizon == 50
 
 
+@ON_BOTH
 def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     writer: StoreWriter, session: Session
 ) -> None:
@@ -247,6 +204,7 @@ def test_credit_is_kept_with_both_parts_of_the_advantage_apart(
     assert episode.summary.optimizer_step_index == 1
 
 
+@ON_BOTH
 @pytest.mark.parametrize("name", ['say "NULL"', "a\\", "{a,b}", "NULL", "\U0001f600\n\t"])
 def test_credit_reaches_its_episode_whatever_signs_texts_are_of(
     writer: StoreWriter, session: Session, name: str
@@ -295,6 +253,7 @@ def test_what_postgresql_refuses_of_many_rows_is_an_error_of_the_store(
         writer.write([record, make_credit(record)])  # the connection is as good as before
 
 
+@ON_BOTH
 def test_each_token_has_its_numbers_in_sql(writer: StoreWriter, session: Session) -> None:
     """The view reads packed numbers bit by bit; of each kind that there is, one."""
     record = make_record(make_trajectory(rewards=(0.0, 1.0)))
@@ -323,6 +282,7 @@ def test_each_token_has_its_numbers_in_sql(writer: StoreWriter, session: Session
     assert {(row[1], row[2]) for row in rows[6:]} == {(None, None)}
 
 
+@ON_BOTH
 def test_calls_of_a_program_come_back_whole(writer: StoreWriter, session: Session) -> None:
     """Of every purpose and agent, with and without tokens, pictures and tools; and a bare step."""
     made = make_program()
@@ -519,6 +479,7 @@ def test_credit_of_a_call_that_is_not_there_is_refused(writer: StoreWriter) -> N
         replace(credit, calls=credit.calls[::-1])
 
 
+@ON_BOTH
 def test_a_picture_is_written_once_and_needs_its_bytes_the_first_time(
     writer: StoreWriter, session: Session, counts: Counts
 ) -> None:
@@ -589,6 +550,7 @@ def test_a_second_write_of_everything_changes_nothing(
     assert everything() == before
 
 
+@ON_BOTH
 def test_a_record_given_twice_in_one_batch_is_written_once(
     writer: StoreWriter, counts: Counts
 ) -> None:
@@ -601,6 +563,7 @@ def test_a_record_given_twice_in_one_batch_is_written_once(
     assert rows["media"] == rows["episode_media"] == 3
 
 
+@ON_BOTH
 def test_nothing_of_a_batch_is_written_if_one_record_cannot_be(
     writer: StoreWriter, counts: Counts
 ) -> None:
@@ -831,6 +794,7 @@ def test_a_prompt_that_grows_is_stored_by_what_it_adds(
     ] == [sampled_of(step).prompt_tokens for step in trajectory.steps]
 
 
+@ON_BOTH
 def test_text_that_sql_cannot_hold_is_made_visible(writer: StoreWriter, session: Session) -> None:
     odd = "a\x00b \ud83d 你好 \U0001f600"
     step = replace(
@@ -850,6 +814,7 @@ def test_text_that_sql_cannot_hold_is_made_visible(writer: StoreWriter, session:
     assert call.tokens.action_tokens == sampled_of(step).action_tokens
 
 
+@ON_BOTH
 def test_a_resumed_attempt_takes_back_what_the_checkpoint_does_not_hold(
     writer: StoreWriter, session: Session, counts: Counts
 ) -> None:
@@ -1012,6 +977,7 @@ def test_a_decision_has_a_place_or_a_reason_and_is_not_before_the_group() -> Non
         replace(decision, resolved_training_step=1)
 
 
+@ON_BOTH
 def test_what_a_given_up_attempt_writes_late_is_rolled_back_at_once(
     writer: StoreWriter, session: Session
 ) -> None:
@@ -1120,6 +1086,7 @@ def test_credentials_do_not_reach_the_store(
     assert run.config_json == '{"store": "postgresql://ann:***@db.example/runs"}'
 
 
+@ON_BOTH
 def test_a_metric_that_is_not_a_number_is_null_and_infinity_stays(
     writer: StoreWriter, session: Session
 ) -> None:
@@ -1218,19 +1185,21 @@ REFUSED: list[tuple[Record, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("record", "reason"), REFUSED, ids=[reason for _, reason in REFUSED])
+@ON_BOTH
 def test_what_one_database_could_not_keep_both_refuse_by_name(
-    writer: StoreWriter, counts: Counts, record: Record, reason: str
+    writer: StoreWriter, counts: Counts
 ) -> None:
     writer.write([run_started(), *make_training_step(1)])
     before = counts()
-    if isinstance(record, EpisodeRecord):
-        record = replace(record, training_step=2)
-    with pytest.raises(StoreError, match=reason):
-        writer.write([record])
-    assert counts() == before
+    for record, reason in REFUSED:
+        if isinstance(record, EpisodeRecord):
+            record = replace(record, training_step=2)
+        with pytest.raises(StoreError, match=reason):
+            writer.write([record])
+        assert counts() == before, reason
 
 
+@ON_BOTH
 def test_both_databases_keep_what_lies_at_the_limit(writer: StoreWriter, counts: Counts) -> None:
     draw = random.Random(0)
 
@@ -1265,6 +1234,7 @@ def test_a_run_id_that_no_database_can_keep_is_refused(run_id: str) -> None:
         run_started(run_id)
 
 
+@ON_BOTH
 def test_two_writers_at_once_lose_and_double_nothing(
     store: str, writer: StoreWriter, session: Session
 ) -> None:
@@ -1286,6 +1256,7 @@ def test_two_writers_at_once_lose_and_double_nothing(
     assert queries.metric_series(session, run_id="run") == {"a": [queries.MetricPoint(1, 1.0)]}
 
 
+@ON_BOTH
 def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts: Counts) -> None:
     writer.write([run_started(), *make_training_step(1)])
     writer.flush()
@@ -1293,34 +1264,6 @@ def test_flush_returns_and_what_was_written_is_there(writer: StoreWriter, counts
 
 
 # What a critic said, and learnt from
-
-
-def make_values(record: EpisodeRecord, **changes: float) -> CriticLossInputs:
-    """The first step of an episode as the critic's loss read it."""
-    row = CriticLossInput(
-        training_step=record.training_step,
-        group_index=record.group_index,
-        sample_index=record.outcome.sample_index,
-        retry=record.retry,
-        step_index=0,
-        call_index=0,
-        row_index=3,
-        num_tokens=1,
-        first_token=0,
-        target_low=0.5,
-        target_high=0.5,
-        weight_low=0.25,
-        weight_high=0.25,
-    )
-    return CriticLossInputs(
-        run_id=record.run_id,
-        attempt=record.attempt,
-        training_step=record.training_step,
-        optimizer_step_index=1,
-        rank=0,
-        micro_batch=2,
-        rows=(replace(row, **changes),),
-    )
 
 
 def test_values_are_kept_with_their_targets_and_the_end_of_the_episode(

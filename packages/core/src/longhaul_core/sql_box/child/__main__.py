@@ -29,6 +29,12 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    answer_request(request)
+
+
+def answer_request(request: Request) -> None:
+    """Write the answer, within every fence but those that the process is."""
+    limits = request.limits
     answer = Answer(
         max_rows=limits.rows if request.has(Fence.ROWS) else math.inf,
         max_bytes=limits.num_bytes if request.has(Fence.BYTES) else math.inf,
