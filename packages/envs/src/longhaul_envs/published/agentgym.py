@@ -55,7 +55,8 @@ def agentgym_prompt(
         raise ConfigError(
             f'prompt.template = "agentgym" has no words for {environment_id} with {dict(options)}; '
             f"it has them for {', '.join(_TASKS)}, and for {_SERVERS} with the tasks "
-            f"{', '.join(words)}"
+            f'{", ".join(words)}; elsewhere set prompt.template = "default" and '
+            'actions.format = "tags"'
         )
     opening, answer = words[task]["opening"], words[task]["reply"]
     return AgentGymPrompt(opening=opening, answer=answer, reply_prefix=reply_prefix)

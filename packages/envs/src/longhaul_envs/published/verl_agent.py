@@ -247,7 +247,8 @@ def verl_agent_prompt(
         known = (f'{name} with observation = "{form}"' if form else name for name, form in _PROMPTS)
         raise ConfigError(
             f'prompt.template = "verl-agent" has no words for {environment_id} with observation = '
-            f'"{observation}"; it has them for {", ".join(known)}'
+            f'"{observation}"; it has them for {", ".join(known)}; '
+            'elsewhere set prompt.template = "default"'
         )
     words = tomllib.loads(Path(__file__).with_name("verl_agent.toml").read_text("utf-8"))
     return found[1](**words[found[0]], reply_prefix=reply_prefix)
