@@ -14,6 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import typer.main
 import yaml
@@ -21,6 +22,7 @@ from ray.scripts.scripts import cli as ray_program
 
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.cli.train import read_description
+from longhaul_trainer.config.load import CONFIGS
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -180,6 +182,19 @@ def test_the_dockerfile_copies_what_is_there_and_installs_a_group_in_each_target
     for file in [*ROOT.glob("packages/*/pyproject.toml"), *ROOT.glob("apps/*/pyproject.toml")]:
         project = tomllib.loads(file.read_text("utf-8"))
         assert project["build-system"]["requires"] == [f"uv_build{builder}"]
+
+
+def test_the_trainers_wheel_holds_every_run_file(tmp_path: Path) -> None:
+    package = ROOT / "packages" / "trainer"
+    build = ["uv", "build", "--wheel", "--offline", "--quiet", "--out-dir", str(tmp_path)]
+    subprocess.run([*build, str(package)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with ZipFile(wheel) as files:
+        inside = {name for name in files.namelist() if re.match(r".*/configs/.*\.toml", name)}
+
+    there = {str(file.relative_to(package / "src")) for file in CONFIGS.rglob("*.toml")}
+    assert inside == there
+    assert "longhaul_trainer/configs/recipes/gigpo.toml" in inside
 
 
 def test_the_overrides_of_an_install_from_wheels_are_those_of_the_lock() -> None:
