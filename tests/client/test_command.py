@@ -48,9 +48,8 @@ def test_a_word_goes_to_the_package_that_has_it_or_names_what_to_install(
     done = called(tmp_path, *words)
 
     assert missing.returncode == 3
-    assert missing.stderr.endswith(
-        f"the package {package} is not installed: pip install {package}\n"
-    )
+    assert f"the package {package} is not installed: pip install --find-links " in missing.stderr
+    assert missing.stderr.endswith(f" {package}\n")
     assert (done.returncode, done.stdout) == (7, f"{handed}\n"), done.stderr
 
 

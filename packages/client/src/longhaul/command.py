@@ -29,7 +29,8 @@ def main() -> None:
         scripts = distribution(package).entry_points
     except PackageNotFoundError:
         print(  # noqa: T201
-            f"longhaul {words[0]}: the package {package} is not installed: pip install {package}",
+            f"longhaul {words[0]}: the package {package} is not installed: "
+            f"pip install --find-links FOLDER-OF-LONGHAUL'S-WHEELS {package}",
             file=sys.stderr,
         )
         sys.exit(3)
