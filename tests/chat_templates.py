@@ -410,8 +410,12 @@ def _vocabulary(folder: Path) -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(folder)
 
 
+@cache
 def tokenizer_like(family: str) -> PreTrainedTokenizerFast:
-    """A tokenizer with a template as this family has it; `tiny-tools` is the built-in one."""
+    """A tokenizer with a template as this family has it; `tiny-tools` is the built-in one.
+
+    Whoever changes it copies it first.
+    """
     if family == "tiny-tools":
         return copy.deepcopy(_vocabulary(prepare_model("tiny-tools")))
     like, tokenizer = FAMILIES[family], copy.deepcopy(_vocabulary(prepare_model("tiny")))

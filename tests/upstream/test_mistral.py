@@ -1,5 +1,7 @@
 """Tests for Mistral's own chat templates, as its package `mistral-common` writes them."""
 
+import copy
+
 import pytest
 from mistral_common.integrations.chat_templates.chat_templates import generate_chat_template
 from mistral_common.tokens.tokenizers.base import TokenizerVersion
@@ -46,7 +48,7 @@ from trainer.rendering.conversations import (
 def test_calls_are_written_read_and_gone_on_from(
     version: TokenizerVersion, reply: str, added: str
 ) -> None:
-    tokenizer = tokenizer_like("mistral-v11")
+    tokenizer = copy.deepcopy(tokenizer_like("mistral-v11"))
     tokenizer.bos_token = "<s>"
     tokenizer.chat_template = generate_chat_template(
         spm=version == TokenizerVersion.v3,

@@ -14,16 +14,15 @@ from trainer.rendering.conversations import ASKED, MOVE, call_of, gone_on, sampl
 
 NEXT = Message(role="user", content="And now?")
 THOUGHTS = chat_template_text("chatml-thoughts", Path())
-QWEN3 = tokenizer_like("qwen3")
 
 
 def text_of(tokens: Sequence[int] | None) -> str:
     assert tokens is not None
-    return str(QWEN3.decode(list(tokens)))  # pyright: ignore[reportUnknownMemberType]
+    return str(tokenizer_like("qwen3").decode(list(tokens)))  # pyright: ignore[reportUnknownMemberType]
 
 
 def renderer(**variables: object) -> ChatTemplateRenderer:
-    return ChatTemplateRenderer(QWEN3, template=THOUGHTS, variables=variables)
+    return ChatTemplateRenderer(tokenizer_like("qwen3"), template=THOUGHTS, variables=variables)
 
 
 def test_a_template_is_a_file_a_name_or_the_text_itself(tmp_path: Path) -> None:
@@ -76,7 +75,7 @@ def test_a_prompt_goes_on_from_a_reply_and_its_thought_where_qwen3s_own_begins_a
     variables: dict[str, object], reply: str
 ) -> None:
     mine = renderer(**variables)
-    call = call_of(mine, sampled(QWEN3, reply), tools=())
+    call = call_of(mine, sampled(tokenizer_like("qwen3"), reply), tools=())
     assert call.sampled is not None
 
     tokens = gone_on(mine, call, (NEXT,))
@@ -86,8 +85,8 @@ def test_a_prompt_goes_on_from_a_reply_and_its_thought_where_qwen3s_own_begins_a
     assert tokens[: len(known)] == known
     anew = mine.render_chat((*ASKED, call_message(mine, call.sampled.action_tokens), NEXT))
     assert text_of(tokens) == text_of(anew)
-    own = ChatTemplateRenderer(QWEN3)
-    thoughtful = sampled(QWEN3, "<think>\nHm.\n</think>\n\nI wait.<|im_end|>")
+    own = ChatTemplateRenderer(tokenizer_like("qwen3"))
+    thoughtful = sampled(tokenizer_like("qwen3"), "<think>\nHm.\n</think>\n\nI wait.<|im_end|>")
     assert gone_on(own, call_of(own, thoughtful, tools=()), (NEXT,)) is None
 
 
@@ -103,7 +102,7 @@ def test_calls_and_results_are_written_and_gone_on_from() -> None:
         "<think>\nHm.\n</think>\n\n"
         '<tool_call>\n{"name": "move", "arguments": {"where": "north"}}\n</tool_call><|im_end|>'
     )
-    call = call_of(renderer(), sampled(QWEN3, reply), tools=(MOVE,))
+    call = call_of(renderer(), sampled(tokenizer_like("qwen3"), reply), tools=(MOVE,))
 
     tokens = gone_on(renderer(), call, (tool_result("a wall"),), tools=(MOVE,))
 

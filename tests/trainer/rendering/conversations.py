@@ -6,6 +6,7 @@ from functools import cache
 
 from transformers import PreTrainedTokenizerFast
 
+from chat_templates import tokenizer_like
 from longhaul_core.types import Call, Message, SampledTokens, Tool, ToolCall
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 
@@ -52,6 +53,12 @@ def _added(tokenizer: PreTrainedTokenizerFast) -> tuple[str, ...]:
 @cache
 def _tokens(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False)
+
+
+@cache
+def renderer_like(family: str) -> ChatTemplateRenderer:
+    """A renderer of `tokenizer_like(family)`."""
+    return ChatTemplateRenderer(tokenizer_like(family))
 
 
 def call_of(

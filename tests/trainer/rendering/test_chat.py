@@ -22,6 +22,7 @@ from trainer.rendering.conversations import (
     MOVE,
     call_of,
     gone_on,
+    renderer_like,
     sampled,
     tool_call,
     tool_result,
@@ -31,8 +32,6 @@ FAMILIES = (
     *("qwen2.5", "qwen3", "qwen-coder", "thinking", "llama-3", "gpt-oss", "tiny-tools"),
     *("mistral", "mistral-v11", "deepseek-v3", "deepseek-v3.1"),
 )
-TOKENIZERS = {family: tokenizer_like(family) for family in (*FAMILIES, "unknown")}
-RENDERERS = {family: ChatTemplateRenderer(tokenizer) for family, tokenizer in TOKENIZERS.items()}
 NEXT = Message(role="user", content="And now? 龘")
 CALLED = Message(role="assistant", content="", tool_calls=(tool_call(),))
 
@@ -49,12 +48,12 @@ XML = (
 
 def text_of(family: str, tokens: Sequence[int] | None) -> str:
     assert tokens is not None
-    return str(TOKENIZERS[family].decode(list(tokens)))
+    return str(tokenizer_like(family).decode(list(tokens)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_has_its_tools_the_calls_and_their_results(family: str) -> None:
-    renderer = RENDERERS[family]
+    renderer = renderer_like(family)
 
     text = text_of(
         family, renderer.render_chat((*ASKED, CALLED, tool_result("a wall")), tools=(MOVE,))
@@ -68,17 +67,17 @@ def test_a_prompt_has_its_tools_the_calls_and_their_results(family: str) -> None
 
 def test_the_text_is_the_templates_own() -> None:
     messages = [{"role": message.role, "content": message.text} for message in ASKED]
-    tokenizer = TOKENIZERS["qwen3"]
+    tokenizer = tokenizer_like("qwen3")
 
-    assert text_of("qwen3", RENDERERS["qwen3"].render_chat(ASKED)) == (
+    assert text_of("qwen3", renderer_like("qwen3").render_chat(ASKED)) == (
         tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     )
 
 
 def test_a_reply_prefix_is_for_environments_alone() -> None:
-    renderer = ChatTemplateRenderer(TOKENIZERS["qwen2.5"], reply_prefix="<action>")
+    renderer = ChatTemplateRenderer(tokenizer_like("qwen2.5"), reply_prefix="<action>")
 
-    assert renderer.render_chat(ASKED) == RENDERERS["qwen2.5"].render_chat(ASKED)
+    assert renderer.render_chat(ASKED) == renderer_like("qwen2.5").render_chat(ASKED)
 
 
 def test_a_template_without_tools_is_told_of_them_in_the_system_message() -> None:
@@ -102,7 +101,7 @@ def test_a_template_without_tools_is_told_of_them_in_the_system_message() -> Non
 
 
 def test_a_call_in_a_syntax_that_nobody_knows_is_an_error_that_names_the_model() -> None:
-    renderer = RENDERERS["unknown"]
+    renderer = renderer_like("unknown")
 
     with pytest.raises(RendererFailure, match=r"(?s)tiny.*none of the known.*\(\(\(.*jinja"):
         renderer.render_chat(ASKED, tools=(MOVE,))
@@ -116,13 +115,13 @@ def test_messages_that_a_template_refuses_are_an_error_that_says_why() -> None:
     two = replace(CALLED, tool_calls=(tool_call(), tool_call(id="call_2")))
 
     with pytest.raises(RendererFailure, match=r"(?s)tiny.*refuses messages of.*one call at once"):
-        RENDERERS["llama-3"].render_chat((*ASKED, two, tool_result("x")), tools=(MOVE,))
+        renderer_like("llama-3").render_chat((*ASKED, two, tool_result("x")), tools=(MOVE,))
 
 
 def test_pictures_and_arguments_that_are_no_json_do_not_stop_a_prompt() -> None:
     called = replace(CALLED, tool_calls=(tool_call('{"where": '),))
 
-    text = text_of("qwen2.5", RENDERERS["qwen2.5"].render_chat((*ASKED, called), tools=(MOVE,)))
+    text = text_of("qwen2.5", renderer_like("qwen2.5").render_chat((*ASKED, called), tools=(MOVE,)))
 
     assert '"{\\"where\\": "' in text
 
@@ -235,8 +234,8 @@ def test_pictures_and_arguments_that_are_no_json_do_not_stop_a_prompt() -> None:
 def test_a_prompt_goes_on_from_the_tokens_of_a_call(
     family: str, reply: str, new: Sequence[Message], added: str
 ) -> None:
-    renderer = RENDERERS[family]
-    call = call_of(renderer, sampled(TOKENIZERS[family], reply))
+    renderer = renderer_like(family)
+    call = call_of(renderer, sampled(tokenizer_like(family), reply))
     assert call.sampled is not None
     known = call.sampled.prompt_tokens + call.sampled.action_tokens
 
@@ -256,7 +255,7 @@ def test_a_prompt_goes_on_from_the_tokens_of_a_call(
 )
 def test_a_prompt_goes_on_from_a_reply_to_a_result(family: str, reply: str) -> None:
     """Where no mark begins such a reply (DeepSeek's), and where one does."""
-    renderer, tokens = RENDERERS[family], sampled(TOKENIZERS[family], reply)
+    renderer, tokens = renderer_like(family), sampled(tokenizer_like(family), reply)
     first = call_of(renderer, tokens)
     results = (tool_result("a wall"),)
     prompt = gone_on(renderer, first, results, tools=(MOVE,))
@@ -271,10 +270,10 @@ def test_a_prompt_goes_on_from_a_reply_to_a_result(family: str, reply: str) -> N
 
 
 def test_where_tools_stand_before_the_last_question_a_new_one_begins_a_row() -> None:
-    call = call_of(RENDERERS["mistral"], sampled(TOKENIZERS["mistral"], "I wait.</s>"))
+    call = call_of(renderer_like("mistral"), sampled(tokenizer_like("mistral"), "I wait.</s>"))
 
-    assert gone_on(RENDERERS["mistral"], call, (NEXT,), tools=(MOVE,)) is None
-    assert gone_on(RENDERERS["mistral"], replace(call, tools=()), (NEXT,)) is not None
+    assert gone_on(renderer_like("mistral"), call, (NEXT,), tools=(MOVE,)) is None
+    assert gone_on(renderer_like("mistral"), replace(call, tools=()), (NEXT,)) is not None
 
 
 def test_an_id_that_a_template_refuses_is_written_as_nine_letters_of_its_own() -> None:
@@ -283,7 +282,7 @@ def test_an_id_that_a_template_refuses_is_written_as_nine_letters_of_its_own() -
 
     text = text_of(
         "mistral",
-        RENDERERS["mistral"].render_chat(
+        renderer_like("mistral").render_chat(
             (*ASKED, called, *(tool_result("x", id=id) for id in ids)), tools=(MOVE,)
         ),
     )
@@ -310,8 +309,8 @@ def test_an_id_that_a_template_refuses_is_written_as_nine_letters_of_its_own() -
 def test_where_the_template_leaves_thoughts_out_a_conversation_does_not_go_on(
     family: str, reply: str
 ) -> None:
-    renderer = RENDERERS[family]
-    call = call_of(renderer, sampled(TOKENIZERS[family], reply))
+    renderer = renderer_like(family)
+    call = call_of(renderer, sampled(tokenizer_like(family), reply))
 
     assert gone_on(renderer, call, (NEXT,), tools=(MOVE,)) is None
     anew = renderer.render_chat((*ASKED, Message(role="assistant", content="I wait."), NEXT))
@@ -322,23 +321,23 @@ def test_where_the_template_leaves_thoughts_out_a_conversation_does_not_go_on(
     "reply", ["<think>\nHm", "a <tool_call>" + '{"name": "move", "arguments": {"whe']
 )
 def test_a_reply_that_was_cut_in_a_thought_or_a_call_is_not_gone_on_from(reply: str) -> None:
-    call = call_of(RENDERERS["tiny-tools"], sampled(TOKENIZERS["tiny-tools"], reply))
+    call = call_of(renderer_like("tiny-tools"), sampled(tokenizer_like("tiny-tools"), reply))
 
-    assert gone_on(RENDERERS["tiny-tools"], call, (NEXT,), tools=(MOVE,)) is None
+    assert gone_on(renderer_like("tiny-tools"), call, (NEXT,), tools=(MOVE,)) is None
 
 
 def test_a_call_with_malformed_arguments_stands_as_it_was_written() -> None:
     """A program answers it with what is wrong, and the model tries again."""
     reply = '<tool_call>{"name": "move", "arguments": {"where": north}}</tool_call><|im_end|>'
-    call = call_of(RENDERERS["qwen2.5"], sampled(TOKENIZERS["qwen2.5"], reply))
+    call = call_of(renderer_like("qwen2.5"), sampled(tokenizer_like("qwen2.5"), reply))
 
-    tokens = gone_on(RENDERERS["qwen2.5"], call, (tool_result("no JSON"),), tools=(MOVE,))
+    tokens = gone_on(renderer_like("qwen2.5"), call, (tool_result("no JSON"),), tools=(MOVE,))
 
     assert f"{reply}\n<|im_start|>user\n<tool_response>\nno JSON" in text_of("qwen2.5", tokens)
 
 
 def test_what_is_no_prompt_of_the_template_is_not_gone_on_from() -> None:
-    renderer, tokenizer = RENDERERS["qwen2.5"], TOKENIZERS["qwen2.5"]
+    renderer, tokenizer = renderer_like("qwen2.5"), tokenizer_like("qwen2.5")
     reply = sampled(tokenizer, "I wait.<|im_end|>")
     raw = call_of(renderer, reply, prompt=tokenizer.encode("Once upon a time"))
     elsewhere = replace(raw, sampled=None, trained=False)
@@ -351,7 +350,7 @@ def test_what_is_no_prompt_of_the_template_is_not_gone_on_from() -> None:
 @pytest.mark.parametrize("text", ["ends <|im_end|> here", "begins <|im_start|> here"])
 def test_words_of_the_template_within_a_reply_do_not_move_its_end(text: str) -> None:
     """Written by other tokens than those that the words are."""
-    renderer, tokenizer = RENDERERS["qwen2.5"], TOKENIZERS["qwen2.5"]
+    renderer, tokenizer = renderer_like("qwen2.5"), tokenizer_like("qwen2.5")
     spelled = [token for letter in text for token in tokenizer.encode(letter)]
     call = call_of(renderer, [*spelled, *tokenizer.encode("<|im_end|>")], tools=())
 
@@ -363,20 +362,22 @@ def test_words_of_the_template_within_a_reply_do_not_move_its_end(text: str) -> 
 
 def test_messages_that_a_template_refuses_do_not_go_on() -> None:
     two = replace(CALLED, tool_calls=(tool_call(), tool_call(id="call_2")))
-    call = call_of(RENDERERS["llama-3"], sampled(TOKENIZERS["llama-3"], "I wait.<|eot_id|>"))
+    call = call_of(
+        renderer_like("llama-3"), sampled(tokenizer_like("llama-3"), "I wait.<|eot_id|>")
+    )
 
-    assert gone_on(RENDERERS["llama-3"], call, (NEXT, two, NEXT), tools=(MOVE,)) is None
+    assert gone_on(renderer_like("llama-3"), call, (NEXT, two, NEXT), tools=(MOVE,)) is None
 
 
 def test_a_result_is_named_by_the_call_that_it_answers() -> None:
     family = "gpt-oss"
     other = Tool(name="look")
     reply = sampled(
-        TOKENIZERS[family], "<|channel|>commentary to=functions.look <|message|>{}<|call|>"
+        tokenizer_like(family), "<|channel|>commentary to=functions.look <|message|>{}<|call|>"
     )
-    call = call_of(RENDERERS[family], reply, tools=(MOVE, other))
+    call = call_of(renderer_like(family), reply, tools=(MOVE, other))
 
-    tokens = gone_on(RENDERERS[family], call, (tool_result("dark"),), tools=(MOVE, other))
+    tokens = gone_on(renderer_like(family), call, (tool_result("dark"),), tools=(MOVE, other))
 
     assert "<|start|>functions.look to=assistant" in text_of(family, tokens)
 
@@ -400,8 +401,8 @@ def test_a_prompt_goes_on_as_in_the_package_that_knows_these_models_by_name(
     family: str, reply: str, new: Sequence[Message]
 ) -> None:
     """`renderers` writes the templates of some models in Python, one class for each."""
-    tokenizer = TOKENIZERS[family]
-    call = call_of(RENDERERS[family], sampled(tokenizer, reply))
+    tokenizer = tokenizer_like(family)
+    call = call_of(renderer_like(family), sampled(tokenizer, reply))
     assert call.sampled is not None
     known: Any = tokenizer  # their protocol of a tokenizer, which transformers' does not state
     theirs = (
@@ -415,7 +416,7 @@ def test_a_prompt_goes_on_as_in_the_package_that_knows_these_models_by_name(
         list(call.sampled.action_tokens),
         [{"role": message.role, "content": message.text} for message in new],
     )
-    tokens = gone_on(RENDERERS[family], call, new, tools=(MOVE,))
+    tokens = gone_on(renderer_like(family), call, new, tools=(MOVE,))
 
     assert (None if tokens is None else list(tokens)) == (
         None if expected is None else expected.token_ids
@@ -424,7 +425,7 @@ def test_a_prompt_goes_on_as_in_the_package_that_knows_these_models_by_name(
 
 def test_many_threads_render_and_read_at_once() -> None:
     renderer = ChatTemplateRenderer(tokenizer_like("qwen3"))  # nothing was asked of it yet
-    tokenizer = TOKENIZERS["qwen3"]
+    tokenizer = tokenizer_like("qwen3")
 
     def play(place: int) -> tuple[tuple[int, ...] | None, str]:
         reply = sampled(tokenizer, f"<think>\n{place}\n</think>\n\n{CALL}<|im_end|>")

@@ -17,7 +17,7 @@ from longhaul_core.types import Message, Tool, ToolCall
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.reading import Reading
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
-from trainer.rendering.conversations import ASKED, MOVE, sampled
+from trainer.rendering.conversations import ASKED, MOVE, renderer_like, sampled
 
 LISTS = ("mistral", "mistral-v11", "deepseek-v3", "deepseek-v3.1")
 FAMILIES = (
@@ -25,14 +25,12 @@ FAMILIES = (
     *LISTS,
     "deepseek-r1",
 )
-TOKENIZERS = {family: tokenizer_like(family) for family in FAMILIES}
-RENDERERS = {family: ChatTemplateRenderer(TOKENIZERS[family]) for family in FAMILIES}
 
 
 def read(family: str, reply: str, *, tools: Sequence[Tool] = (MOVE,), end: str = "") -> ReadReply:
     """A reply whose tokens all came at once."""
-    tokens = sampled(TOKENIZERS[family], reply + end)
-    reading = RENDERERS[family].reader(tools=tools)
+    tokens = sampled(tokenizer_like(family), reply + end)
+    reading = renderer_like(family).reader(tools=tools)
     reading.feed(tokens)
     return reading.end()[1]
 
@@ -131,8 +129,8 @@ def test_a_reply_to_a_result_is_within_a_thought_only_where_the_template_begins_
     found: dict[tuple[str, bool], tuple[str, str]] = {}
     for family in ("deepseek-r1", "deepseek-v3", "thinking"):
         for after_result in (False, True):
-            reading = RENDERERS[family].reader(tools=(MOVE,), after_result=after_result)
-            reading.feed(sampled(TOKENIZERS[family], "I go."))
+            reading = renderer_like(family).reader(tools=(MOVE,), after_result=after_result)
+            reading.feed(sampled(tokenizer_like(family), "I go."))
             _, reply = reading.end()
             found[family, after_result] = reply.text, reply.reasoning
 
@@ -327,14 +325,14 @@ objects = st.dictionaries(texts, st.recursive(scalars, st.lists, max_leaves=4))
 def test_what_a_template_writes_of_calls_is_read_back(
     family: str, text: str, calls: list[tuple[str, dict[str, object]]]
 ) -> None:
-    tokenizer = TOKENIZERS[family]
+    tokenizer = tokenizer_like(family)
     tool_calls = tuple(
         ToolCall(id=f"call_{place}", name=name, arguments=json.dumps(arguments))
         for place, (name, arguments) in enumerate(calls)
     )
     message = Message(role="assistant", content=text, tool_calls=tool_calls)
     asked, whole = (
-        str(tokenizer.decode([*RENDERERS[family].render_chat(messages, tools=(MOVE,))]))
+        str(tokenizer.decode([*renderer_like(family).render_chat(messages, tools=(MOVE,))]))
         for messages in (ASKED, (*ASKED, message))
     )
     written = whole.removeprefix(asked).partition(str(tokenizer.eos_token))[0]
@@ -390,8 +388,8 @@ def test_a_tag_in_a_string_of_the_arguments_does_not_end_the_call(
     reply = f"I write.{before}{arguments}{after}"
 
     found = read(family, reply)
-    one_by_one = RENDERERS[family].reader(tools=(MOVE,))
-    for token in sampled(TOKENIZERS[family], reply):
+    one_by_one = renderer_like(family).reader(tools=(MOVE,))
+    for token in sampled(tokenizer_like(family), reply):
         one_by_one.feed([token])
 
     assert found.text == "I write."
@@ -436,8 +434,8 @@ def test_a_call_within_a_thought_is_a_thought() -> None:
     ],
 )
 def test_a_reply_that_was_cut_in_a_thought_or_a_call_says_so(family: str, reply: str) -> None:
-    reading = RENDERERS[family].reader(tools=(MOVE,))
-    reading.feed(sampled(TOKENIZERS[family], reply))
+    reading = renderer_like(family).reader(tools=(MOVE,))
+    reading.feed(sampled(tokenizer_like(family), reply))
 
     _, found = reading.end()
 
@@ -447,7 +445,7 @@ def test_a_reply_that_was_cut_in_a_thought_or_a_call_says_so(family: str, reply:
 
 
 def test_text_and_arguments_are_told_while_they_are_written() -> None:
-    tokenizer, reading = TOKENIZERS["qwen2.5"], RENDERERS["qwen2.5"].reader(tools=(MOVE,))
+    tokenizer, reading = tokenizer_like("qwen2.5"), renderer_like("qwen2.5").reader(tools=(MOVE,))
     before = sampled(tokenizer, "I go now")
 
     assert joined(reading.feed(before))[0] == "I go now"
@@ -471,7 +469,7 @@ def test_text_and_arguments_are_told_while_they_are_written() -> None:
 def test_arguments_of_mistral_and_deepseek_are_told_while_they_are_written(
     family: str, before: str
 ) -> None:
-    tokenizer, reading = TOKENIZERS[family], RENDERERS[family].reader(tools=(MOVE,))
+    tokenizer, reading = tokenizer_like(family), renderer_like(family).reader(tools=(MOVE,))
 
     assert not reading.feed(sampled(tokenizer, before))
     ((id, name, begun),) = joined(reading.feed(sampled(tokenizer, '{"where": "no')))[2]
@@ -480,7 +478,7 @@ def test_arguments_of_mistral_and_deepseek_are_told_while_they_are_written(
 
 
 def test_a_character_is_told_when_it_is_whole() -> None:
-    tokenizer, reading = TOKENIZERS["qwen2.5"], RENDERERS["qwen2.5"].reader()
+    tokenizer, reading = tokenizer_like("qwen2.5"), renderer_like("qwen2.5").reader()
     tokens = tokenizer.encode("a龘🙂", add_special_tokens=False)
     assert len(tokens) > 5
 
@@ -516,8 +514,8 @@ def test_a_vocabulary_of_words_with_bytes_for_the_rest_is_read_as_well() -> None
 
 def test_a_token_that_the_tokenizer_does_not_have_is_nothing() -> None:
     """Engines may sample one: a model's output is often wider than its vocabulary."""
-    reading = RENDERERS["qwen2.5"].reader()
-    reading.feed([10**6, *sampled(TOKENIZERS["qwen2.5"], "a"), 10**6])
+    reading = renderer_like("qwen2.5").reader()
+    reading.feed([10**6, *sampled(tokenizer_like("qwen2.5"), "a"), 10**6])
 
     assert reading.end()[1].text == "a"
 
@@ -573,10 +571,10 @@ replies = st.lists(st.one_of(st.sampled_from(MARKS), st.text(max_size=5)), max_s
 def test_the_parts_are_the_whole_however_the_tokens_came(
     family: str, reply: str, data: st.DataObject
 ) -> None:
-    tokens = sampled(TOKENIZERS[family], reply)
+    tokens = sampled(tokenizer_like(family), reply)
     tokens = tokens[: data.draw(st.integers(0, len(tokens)), label="cut at")]
     places = data.draw(st.lists(st.integers(0, len(tokens))).map(sorted), label="chunks end at")
-    whole, one_by_one, in_chunks = (RENDERERS[family].reader(tools=(MOVE,)) for _ in range(3))
+    whole, one_by_one, in_chunks = (renderer_like(family).reader(tools=(MOVE,)) for _ in range(3))
 
     def parts_of(reading: Reading, chunks: Sequence[Sequence[int]]) -> list[ReplyPart]:
         parts = [part for chunk in chunks for part in reading.feed(chunk)]
@@ -598,12 +596,12 @@ def test_the_parts_are_the_whole_however_the_tokens_came(
 @settings(max_examples=50)
 @given(text=st.text(max_size=20))
 def test_a_plain_reply_reads_as_it_is_decoded(text: str) -> None:
-    tokens = sampled(TOKENIZERS["qwen2.5"], text + "<|im_end|>")
+    tokens = sampled(tokenizer_like("qwen2.5"), text + "<|im_end|>")
 
-    reading = RENDERERS["qwen2.5"].reader()
+    reading = renderer_like("qwen2.5").reader()
     reading.feed(tokens)
 
-    assert reading.end()[1].text == RENDERERS["qwen2.5"].decode(tokens)
+    assert reading.end()[1].text == renderer_like("qwen2.5").decode(tokens)
 
 
 def test_the_ids_of_a_reply_are_its_own_and_the_same_each_time() -> None:
@@ -616,8 +614,8 @@ def test_the_ids_of_a_reply_are_its_own_and_the_same_each_time() -> None:
 
 def test_with_a_salt_each_turns_ids_are_its_own() -> None:
     def id_of(salt: str) -> str:
-        reading = RENDERERS["qwen2.5"].reader(tools=(MOVE,), salt=salt)
-        reading.feed(sampled(TOKENIZERS["qwen2.5"], CALL))
+        reading = renderer_like("qwen2.5").reader(tools=(MOVE,), salt=salt)
+        reading.feed(sampled(tokenizer_like("qwen2.5"), CALL))
         return reading.end()[1].tool_calls[0].id
 
     assert id_of("3/0") == id_of("3/0")
