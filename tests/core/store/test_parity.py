@@ -198,7 +198,12 @@ def in_order(answer: object) -> object:
         case dict():
             return sorted(cast("dict[Any, Any]", answer).items(), key=repr)
         case Iterator():
-            return list(cast("Iterator[Any]", answer))
+            # `reply_logprobs` has batches, in no order
+            batches = cast("Iterator[object]", answer)
+            return [
+                sorted(cast("list[object]", each), key=repr) if isinstance(each, list) else each
+                for each in batches
+            ]
         case _:
             return answer
 

@@ -31,8 +31,10 @@ SETTINGS = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 FAR = settings(SETTINGS, max_examples=100, stateful_step_count=12)
-"""So many that links lead to every operation whatever is drawn: Hypothesis also draws constants of
-the modules that other tests have imported."""
+"""So many that links mostly lead to every operation."""
+MOST_ROUNDS = 5
+"""Whether they do depends on what other tests have imported: Hypothesis draws constants of modules,
+too. A round that does not lead far enough is followed by one of other draws."""
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +78,24 @@ def test_no_request_is_answered_with_a_defect_and_what_follows_from_others_is_do
 
         random_requests()
 
-    class Linked(right_requests(address).as_state_machine()):
-        def call(self, case: Case, **_: object) -> Response:
-            return called(case)
+    def follow_links(draws: settings) -> None:
+        class Linked(right_requests(address).as_state_machine()):  # it remembers what it has seen
+            def call(self, case: Case, **_: object) -> Response:
+                return called(case)
 
-        def validate_response(self, *_: object, **__: object) -> None:
-            """`called` has done it."""
+            def validate_response(self, *_: object, **__: object) -> None:
+                """`called` has done it."""
 
-    Linked.run(settings=FAR)
+        Linked.run(settings=draws)
+
+    def share_done() -> float:
+        return sum(any(200 <= one < 300 for one in all_) for all_ in statuses.values()) / 13
+
+    for number in range(MOST_ROUNDS):
+        follow_links(settings(FAR, derandomize=number == 0))
+        if share_done() >= 0.8:
+            break
 
     assert not [(name, one) for name, all_ in statuses.items() for one in all_ if one >= 500]
-    done = [name for name, all_ in statuses.items() if any(200 <= one < 300 for one in all_)]
     assert len(statuses) == 13
-    assert len(done) >= 0.8 * len(statuses), statuses
+    assert share_done() >= 0.8, statuses

@@ -105,7 +105,12 @@ FAILED: Mapping[str, tuple[object, FailureCause, int, str]] = {
     "call_after_done": (None, FailureCause.PROGRAM_ERROR, 1, "410 Gone"),
     "no_reward": (None, FailureCause.PROGRAM_ERROR, 1, "no reward: print a number"),
     "solved_unpaid": (None, FailureCause.PROGRAM_ERROR, 1, "no reward: print a number"),
-    "not_a_number": (None, FailureCause.PROGRAM_ERROR, 1, "the result must be a finite number, at most 1e+30 in size, got nan"),
+    "not_a_number": (
+        None,
+        FailureCause.PROGRAM_ERROR,
+        1,
+        "the result must be a finite number, at most 1e+30 in size, got nan",
+    ),
     "no_call": (None, FailureCause.PROGRAM_ERROR, 0, "no call that was answered"),
     "kill_keeper": (None, FailureCause.PROGRAM_ERROR, 1, "ended by signal SIGKILL"),
 }
