@@ -1,9 +1,6 @@
 """ScienceWorld as a source: described and listed without Java's being started."""
 
-from collections.abc import Mapping
-
 from longhaul_core.environment import EnvironmentDescription
-from longhaul_core.gym import GymSource
 from longhaul_envs.packaged import packaged_source
 from longhaul_envs.scienceworld import tasks as task_list
 from longhaul_envs.scienceworld.java import java_program
@@ -11,29 +8,23 @@ from longhaul_envs.scienceworld.prompt import PROMPT
 
 __all__ = ["source"]
 
-_described = packaged_source(
-    task_list,
-    task_list.ScienceWorldOptions,
-    lambda chosen: EnvironmentDescription(
+
+def _describe(chosen: task_list.ScienceWorldOptions) -> EnvironmentDescription:
+    java_program()  # raises where there is no Java runtime
+    return EnvironmentDescription(
         id=task_list.ENVIRONMENT_ID,
         version=chosen.version,
         summary="science experiments in a simulated house",
         prompt=PROMPT,
         actions="a verb with objects as observations name them, such as `pick up thermometer`",
         episodes_per_process=8,
-    ),
+    )
+
+
+source = packaged_source(
+    task_list,
+    task_list.ScienceWorldOptions,
+    _describe,
     lists=("tasks", "simplifications"),
     needs=(("scienceworld", "scienceworld"),),
 )
-
-
-def source(options: Mapping[str, object]) -> GymSource:
-    """ScienceWorld under `options`, those of `ScienceWorldOptions`.
-
-    Raises:
-        ConfigError: See `packaged_source`.
-        MachineError: If there is no Java runtime.
-    """
-    found = _described(options)
-    java_program()
-    return found

@@ -58,7 +58,7 @@ def require_storable(model: type[Base], new: Sequence[Row], *, prefix: str = "")
                 raise StoreError(f"{_described(model, key, row, prefix)} {must}")
         for key in numbers:
             value = row[key]
-            if value is not None and not math.isfinite(value):  # pyright: ignore[reportArgumentType]  # a column of numbers
+            if isinstance(value, float) and not math.isfinite(value):
                 must = f"must be a finite number, got {value}"
                 raise StoreError(f"{_described(model, key, row, prefix)} {must}")
         for key, most in texts:
