@@ -104,6 +104,19 @@ class EnvironmentFactory(Protocol):
         ...
 
 
+@runtime_checkable
+class Advised(Protocol):
+    """An environment whose own expert can be asked what to do, between two steps."""
+
+    async def expert_action(self) -> str | None:
+        """What it would do now; None where it sees no way to success from here.
+
+        Raises:
+            EnvironmentFailure: The environment has no expert, or it failed.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentPrompt:
     """How an environment introduces itself to a language model."""

@@ -65,7 +65,8 @@ class Completion:
 
     text: str
     action_tokens: tuple[int, ...]
-    behavior_logprobs: tuple[float, ...]
+    behavior_logprobs: tuple[float, ...] | None
+    """None for a reply that was not sampled, and is imitated."""
     policy_version: int
     finish_reason: FinishReason = FinishReason.STOP
     """An `aborted` reply fails its episode: it is not what the policy would have written."""

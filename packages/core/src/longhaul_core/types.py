@@ -324,18 +324,21 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTokens:
-    """A call as the engine read and wrote it: what reinforcement learning trains on."""
+    """A call as the engine read and wrote it, or as the model would: what is trained on."""
 
     prompt_tokens: tuple[int, ...]
     """The prompt as the engine read it, templates included."""
     action_tokens: tuple[int, ...]
     """The reply as the engine wrote it; ends with an end token only if one was sampled."""
-    behavior_logprobs: tuple[float, ...]
-    """Natural log, one per action token, under the weights that sampled them."""
+    behavior_logprobs: tuple[float, ...] | None
+    """Natural log, one per action token, under the weights that sampled them; None where nobody
+    sampled them, and the reply is imitated."""
     policy_version: int
-    """Optimizer steps behind the weights that sampled the reply."""
+    """Optimizer steps behind the weights that sampled the reply, or that imitate it."""
 
     def __post_init__(self) -> None:
+        if self.behavior_logprobs is None:
+            return
         if len(self.action_tokens) != len(self.behavior_logprobs):
             raise ValueError(
                 f"{len(self.action_tokens)} action tokens but "

@@ -6,21 +6,26 @@ Both give the record of an episode, and never raise for its failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from longhaul_core.actions import build_parser
+from longhaul_core.actions import ActionParser, build_parser
 from longhaul_core.environment import EnvironmentDescription
+from longhaul_core.errors import ConfigError
+from longhaul_core.policy import HostedReply, NoTokens, Sampling
 from longhaul_core.rollout import (
     Agent,
     EpisodeLimits,
     EpisodeOutcome,
     EpisodeSpec,
+    ExpertActing,
     Responder,
     build_acting,
     run_episode,
 )
 from longhaul_core.store.records import Phase
+from longhaul_core.types import Message
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
@@ -116,7 +121,7 @@ class EnvironmentPlayer:
             agent_loop: Which of the run's agent loops this process is.
         """
         self._run = run
-        self._environments = RunEnvironments(run, agent_loop=agent_loop)
+        self.environments = RunEnvironments(run, agent_loop=agent_loop)
         self._acting = build_acting(run.agent.kind)
         self._agents = {
             (entry.id, phase): agent
@@ -125,6 +130,10 @@ class EnvironmentPlayer:
                 entry, responders[entry.prompt.reply_prefix], descriptions[entry.id]
             )
         }
+
+    def agent(self, environment_id: str, phase: Phase) -> Agent:
+        """Who acts in an environment of the run."""
+        return self._agents[environment_id, phase]
 
     async def play(
         self,
@@ -139,8 +148,8 @@ class EnvironmentPlayer:
         """See `Player.play`."""
         return await run_episode(
             spec,
-            agent=self._agents[spec.task.environment, phase],
-            make_environment=self._environments,
+            agent=self.agent(spec.task.environment, phase),
+            make_environment=self.environments,
             limits=limits,
             with_final_prompt=with_final_prompt,
             stop=stop,
@@ -148,7 +157,7 @@ class EnvironmentPlayer:
 
     async def close(self) -> None:
         """See `Player.close`."""
-        await self._environments.close()
+        await self.environments.close()
 
     def _agents_for(
         self,
@@ -179,3 +188,78 @@ class EnvironmentPlayer:
                     max_reply_tokens=responder.max_reply_tokens,
                 ),
             )
+
+
+class ExpertPlayer:
+    """Plays environments as their own experts would, with the run's prompts. A `Player`."""
+
+    def __init__(
+        self, run: RunConfig, *, descriptions: Mapping[str, EnvironmentDescription]
+    ) -> None:
+        """See `EnvironmentPlayer`."""
+        responder = Responder(policy=NoReplies(), renderer=NoTokens())
+        prefixes = {entry.prompt.reply_prefix for entry in run.played_environments}
+        self._inner = EnvironmentPlayer(
+            run,
+            responders=dict.fromkeys(prefixes, responder),
+            descriptions=descriptions,
+            agent_loop=AgentLoop(),
+        )
+
+    async def play(
+        self,
+        spec: EpisodeSpec,
+        *,
+        phase: Phase,
+        training_step: int,
+        limits: EpisodeLimits,
+        with_final_prompt: bool,
+        stop: asyncio.Event,
+    ) -> EpisodeOutcome:
+        """See `Player.play`."""
+        agent = self._inner.agent(spec.task.environment, phase)
+        expert = ExpertActing(
+            make_environment=self._inner.environments,
+            parser=builtin_parser(agent),
+            seconds=limits.step_deadline_seconds,
+        )
+        return await run_episode(
+            spec,
+            agent=replace(agent, acting=expert),
+            make_environment=expert.make_environment,
+            limits=limits,
+            stop=stop,
+        )
+
+    async def close(self) -> None:
+        """See `Player.close`."""
+        await self._inner.close()
+
+
+class NoReplies:
+    """Stands where a responder has its policy, and nobody asks it. A `HostedPolicy`."""
+
+    async def reply(self, messages: Sequence[Message], sampling: Sampling) -> HostedReply:
+        """Nothing.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "an expert replies for the policy, and says nothing but actions: a memory that asks "
+            "the policy, such as one of summaries, has nobody to ask"
+        )
+
+
+def builtin_parser(agent: Agent) -> ActionParser:
+    """The agent's parser, if replies can be written for it.
+
+    Raises:
+        ConfigError: It is one of the user's own, which reads actions and writes none.
+    """
+    if not isinstance(agent.parser, ActionParser):
+        raise ConfigError(
+            "actions.format is a parser of your own, which reads actions and writes none; an "
+            "expert's actions are written as tags, json, plain or react"
+        )
+    return agent.parser

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.maintenance import cancel_requested
-from longhaul_core.store.records import Heartbeat, Record, RunEnded, RunStarted
+from longhaul_core.store.records import Heartbeat, Record, RunEnded, RunKind, RunStarted
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_trainer.store_patience import StorePatience
@@ -50,7 +50,9 @@ class StoredRun:
         self._is_patient = True
         self.run_id = run_id
 
-    async def start(self, *, name: str, config_json: str, provenance_json: str) -> None:
+    async def start(
+        self, *, name: str, kind: RunKind = "evaluate", config_json: str, provenance_json: str
+    ) -> None:
         """Write that the run has begun.
 
         Raises:
@@ -59,7 +61,7 @@ class StoredRun:
         started = RunStarted(
             run_id=self.run_id,
             name=name,
-            kind="evaluate",
+            kind=kind,
             attempt=0,
             config_json=config_json,
             provenance_json=provenance_json,

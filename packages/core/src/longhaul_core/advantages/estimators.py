@@ -24,6 +24,7 @@ from longhaul_core.advantages.gigpo import gigpo_credit
 from longhaul_core.advantages.graphgpo import DistanceForm, GraphSettings, graphgpo_credit
 from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.advantages.hgpo import HistoryForm, hgpo_credit
+from longhaul_core.advantages.imitation import DemonstrationWeight, imitation_credit
 from longhaul_core.advantages.pass_at_k import pass_at_k_credit
 from longhaul_core.advantages.per_agent import gigpo_per_agent_credit, grpo_per_agent_credit
 from longhaul_core.advantages.reinforce import (
@@ -36,7 +37,15 @@ from longhaul_core.advantages.weights import LossUnit
 from longhaul_core.advantages.whiten import Whiten
 from longhaul_core.errors import GroupError
 
-__all__ = ["ESTIMATORS", "Compute", "Estimator", "EstimatorSettings", "Group", "GroupCredit"]
+__all__ = [
+    "ESTIMATORS",
+    "IMITATION",
+    "Compute",
+    "Estimator",
+    "EstimatorSettings",
+    "Group",
+    "GroupCredit",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +162,9 @@ class EstimatorSettings(BaseModel):
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     """Lambda of `gae`, per environment step: 0 relies on the critic after one step, 1 only where
     an episode is truncated."""
+    demonstration_weight: DemonstrationWeight = "one"
+    """What a reply that is imitated counts: `one`, or its episode's `return` (AgentEvol), which
+    must not be negative; for `imitation`."""
     pass_k: int | None = Field(default=None, ge=2)
     """The k of `pass_at_k`, at most `rollout.group_size`; left out, all episodes of the group that
     did not fail. A group with fewer is left out."""
@@ -305,6 +317,12 @@ def _gae(groups: Sequence[Group], settings: EstimatorSettings) -> list[GroupCred
     return _by_group(credits, groups)
 
 
+def _imitation(group: Group, settings: EstimatorSettings) -> GroupCredit:
+    return imitation_credit(
+        group.step_rewards, weight=settings.demonstration_weight, discount=settings.discount
+    )
+
+
 def _by_group(credits: Sequence[EpisodeCredit], groups: Sequence[Group]) -> list[GroupCredit]:
     remaining = iter(credits)
     return [tuple(islice(remaining, len(group.step_rewards))) for group in groups]
@@ -396,3 +414,11 @@ ESTIMATORS: Mapping[str, Estimator] = {
     ),
 }
 """Every built-in estimator by its `algorithm.name`."""
+
+IMITATION = Estimator(
+    compute=_per_group(_imitation),
+    summary="no comparison: the replies of stored episodes are imitated",
+    reads=("demonstration_weight",),
+    compares_episodes=False,
+)
+"""What stands in an estimator's place in a run with `[[imitation.sources]]`."""

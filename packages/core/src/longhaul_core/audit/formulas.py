@@ -16,6 +16,7 @@ action, and nowhere else.
     delta_k = r_k + g_k V_{k+1} - V_k                              GAE (arXiv:1506.02438)
     A_k = delta_k + g_k l_k A_{k+1}
     A = (v - mean) / sqrt(variance + 1e-8)                         REINFORCE++ (arXiv:2501.03262)
+    A_i = 1, or A_i = R_i                                          imitation (arXiv:2406.04151)
 
 With a baseline per agent the means of GRPO and GiGPO are over the steps of one agent (Dr. MAS,
 arXiv:2602.08847).
@@ -205,6 +206,11 @@ def _whole(advantages: Sequence[float], group: Sequence[EpisodeFacts]) -> list[C
         Credit(value, [0.0] * len(episode.rewards), [value] * len(episode.rewards))
         for value, episode in zip(advantages, group, strict=True)
     ]
+
+
+def _imitation(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    by_return = settings["demonstration_weight"] == "return"
+    return _whole([fsum(e.rewards) if by_return else 1.0 for e in group], group)
 
 
 class _EpisodeParts(NamedTuple):
@@ -750,6 +756,7 @@ DEFINITIONS: Mapping[str, Definition] = {
     "reinforce_plus_plus_baseline": Definition(
         credit=_reinforce_plus_plus_baseline, compares_training_step=True
     ),
+    "imitation": Definition(credit=_imitation, smallest_group=1),
     "gae": Definition(credit=_gae, compares_training_step=True, smallest_group=1, has_critic=True),
 }
 """Estimators by `algorithm.name`."""

@@ -143,7 +143,7 @@ def write_agent_lightning(episode: StoredEpisode) -> Iterator[dict[str, Any]]:
                 "prompt": {"token_ids": [] if tokens is None else list(tokens.prompt_tokens)},
                 "response": {
                     "token_ids": [] if tokens is None else list(tokens.action_tokens),
-                    "logprobs": None if tokens is None else list(tokens.behavior_logprobs),
+                    "logprobs": list(tokens.behavior_logprobs) or None if tokens else None,
                     "text": call.reply or "",
                 },
                 "reward": reward,

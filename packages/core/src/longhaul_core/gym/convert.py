@@ -12,13 +12,32 @@ UTF-8, becomes U+FFFD.
 """
 
 from collections.abc import Mapping
-from typing import SupportsFloat, cast
+from typing import Protocol, SupportsFloat, cast, runtime_checkable
+
+import gymnasium
 
 from longhaul_core.environment import StepResult
 from longhaul_core.text import well_formed
 from longhaul_core.types import MediaType, Observation, Picture
 
-__all__ = ["to_observation", "to_step_result"]
+__all__ = ["expert_action", "to_observation", "to_step_result"]
+
+
+@runtime_checkable
+class _HasExpert(Protocol):
+    def expert_action(self) -> str | None: ...
+
+
+def expert_action(environment: gymnasium.Env[str, str]) -> str | None:
+    """What the environment's own expert would do now; None where it sees no way to success.
+
+    Raises:
+        TypeError: It has no expert.
+    """
+    bare = environment.unwrapped
+    if not isinstance(bare, _HasExpert):
+        raise TypeError(f"{type(bare).__name__} has no expert: define expert_action in it")
+    return bare.expert_action()
 
 
 def to_observation(seen: object, info: Mapping[str, object]) -> Observation:

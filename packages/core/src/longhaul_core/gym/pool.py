@@ -17,6 +17,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.gym.supervised import ForkServer, WorkerProcess
 from longhaul_core.gym.worker import (
+    EXPERT_ACTION,
     OBSERVATION,
     RESET_REQUEST,
     STEP_RESULT,
@@ -72,6 +73,10 @@ class ProcessEnvironment:
     async def step(self, action: str) -> StepResult:
         """See `Environment.step`."""
         return STEP_RESULT.validate_json(await self._ask(Call.STEP, action.encode()))
+
+    async def expert_action(self) -> str | None:
+        """See `Advised.expert_action`."""
+        return EXPERT_ACTION.validate_json(await self._ask(Call.EXPERT, b""))
 
     async def close(self) -> None:
         """Give the place back. A call that was cancelled costs the process."""

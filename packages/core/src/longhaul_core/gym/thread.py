@@ -20,7 +20,7 @@ import gymnasium
 
 from longhaul_core.environment import EnvironmentFactory, StepResult
 from longhaul_core.errors import EnvironmentFailure, EpisodeError, attributed_to
-from longhaul_core.gym.convert import to_observation, to_step_result
+from longhaul_core.gym.convert import expert_action, to_observation, to_step_result
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.types import Observation, Task
 
@@ -61,6 +61,10 @@ class ThreadEnvironment:
         """See `Environment.step`."""
         return await self._call("step", partial(self._step, action))
 
+    async def expert_action(self) -> str | None:
+        """See `Advised.expert_action`."""
+        return await self._call("expert_action", self._expert_action)
+
     async def close(self) -> None:
         """Close the environment and end the thread, unless a call hangs in it."""
         thread, self._thread = self._thread, None
@@ -84,10 +88,16 @@ class ThreadEnvironment:
         text, info = self._environment.reset(seed=task.seed, options={"task_id": task.task_id})
         return to_observation(text, info)
 
-    def _step(self, action: str) -> StepResult:
+    def _begun(self) -> gymnasium.Env[str, str]:
         if self._environment is None:
-            raise RuntimeError("step before reset")
-        text, reward, terminated, truncated, info = self._environment.step(action)
+            raise RuntimeError("it was not reset before")
+        return self._environment
+
+    def _expert_action(self) -> str | None:
+        return expert_action(self._begun())
+
+    def _step(self, action: str) -> StepResult:
+        text, reward, terminated, truncated, info = self._begun().step(action)
         return to_step_result(text, reward, terminated=terminated, truncated=truncated, info=info)
 
 

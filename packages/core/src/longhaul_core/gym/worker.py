@@ -25,12 +25,20 @@ from longhaul_core.errors import (
     attributed_to,
     message_of,
 )
-from longhaul_core.gym.convert import to_observation, to_step_result
+from longhaul_core.gym.convert import expert_action, to_observation, to_step_result
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.gym.supervised import Channel, Kind, framed
 from longhaul_core.types import Observation
 
-__all__ = ["OBSERVATION", "RESET_REQUEST", "STEP_RESULT", "Call", "ResetRequest", "prepare"]
+__all__ = [
+    "EXPERT_ACTION",
+    "OBSERVATION",
+    "RESET_REQUEST",
+    "STEP_RESULT",
+    "Call",
+    "ResetRequest",
+    "prepare",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +54,7 @@ class ResetRequest:
 RESET_REQUEST = TypeAdapter(ResetRequest)
 OBSERVATION = TypeAdapter(Observation)
 STEP_RESULT = TypeAdapter(StepResult)
+EXPERT_ACTION: TypeAdapter[str | None] = TypeAdapter(str | None)
 
 _CLOSE_SECONDS = 5
 
@@ -57,6 +66,8 @@ class Call:
     """A `ResetRequest` as JSON follows."""
     STEP = b"S"
     """The action as UTF-8 text follows."""
+    EXPERT = b"E"
+    """Nothing follows; the answer is an `EXPERT_ACTION` as JSON."""
     HEADER = struct.Struct("!cH")
 
 
@@ -90,17 +101,20 @@ class _Worker:
         self._spec = spec
         self._environments: dict[int, gymnasium.Env[str, str]] = {}
         """By place."""
+        self._calls = {
+            Call.RESET: ("reset", self._reset),
+            Call.STEP: ("step", self._step),
+            Call.EXPERT: ("expert_action", self._expert_action),
+        }
 
     def answer(self, request: bytes) -> bytes:
         """Do what is asked; what came of it as a message, be it an error of the environment."""
         call, place = Call.HEADER.unpack_from(request)
         content = request[Call.HEADER.size :]
-        resets = call == Call.RESET
-        name = f"environment.{'reset' if resets else 'step'}"
+        name, does = self._calls[call]
         try:
-            with attributed_to(EnvironmentFailure, name, exits=True):
-                made = self._reset(place, content) if resets else self._step(place, content)
-                return framed(Kind.ANSWER, made)
+            with attributed_to(EnvironmentFailure, f"environment.{name}", exits=True):
+                return framed(Kind.ANSWER, does(place, content))
         except EpisodeError as failure:
             message = message_of(failure, limit=2 * MAX_MESSAGE_CHARACTERS)
             logger.warning("%s\n%s", message, _places(failure.__cause__ or failure))
@@ -121,10 +135,16 @@ class _Worker:
         )
         return OBSERVATION.dump_json(to_observation(observation, info))
 
-    def _step(self, place: int, content: bytes) -> bytes:
+    def _begun(self, place: int) -> gymnasium.Env[str, str]:
         if place not in self._environments:
-            raise RuntimeError("step before reset")
-        text, reward, terminated, truncated, info = self._environments[place].step(content.decode())
+            raise RuntimeError("it was not reset before")
+        return self._environments[place]
+
+    def _expert_action(self, place: int, content: bytes) -> bytes:
+        return EXPERT_ACTION.dump_json(expert_action(self._begun(place)))
+
+    def _step(self, place: int, content: bytes) -> bytes:
+        text, reward, terminated, truncated, info = self._begun(place).step(content.decode())
         return STEP_RESULT.dump_json(
             to_step_result(text, reward, terminated=terminated, truncated=truncated, info=info)
         )

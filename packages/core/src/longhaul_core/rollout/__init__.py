@@ -3,8 +3,10 @@
 from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
 from longhaul_core.rollout.agent import Acting, Agent, Responder
 from longhaul_core.rollout.conversations import ChatPrompt
+from longhaul_core.rollout.expert import ExpertActing
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
+from longhaul_core.rollout.recorded import RecordedEnvironment, RecordedReplies, replies_of
 from longhaul_core.rollout.runner import EpisodeResult, EpisodeRunner
 from longhaul_core.rollout.seeds import (
     call_seed,
@@ -27,13 +29,17 @@ __all__ = [
     "EpisodeRunner",
     "EpisodeSession",
     "EpisodeSpec",
+    "ExpertActing",
     "PlanThenAct",
+    "RecordedEnvironment",
+    "RecordedReplies",
     "Responder",
     "SingleCall",
     "build_acting",
     "call_seed",
     "continuation_seed",
     "episode_seed",
+    "replies_of",
     "retry_seed",
     "run_episode",
     "step_seed",

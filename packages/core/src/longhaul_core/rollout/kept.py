@@ -43,7 +43,7 @@ class KeptCall:
             self.tokens = packed_tokens(call.sampled.prompt_tokens + call.sampled.action_tokens)
             self._num_prompt_tokens = len(call.sampled.prompt_tokens)
             self._policy_version = call.sampled.policy_version
-            self._logprobs = array("d", call.sampled.behavior_logprobs)
+            self._logprobs = array("d", call.sampled.behavior_logprobs or ())
 
     def whole(self) -> Call:
         """The call as it was."""

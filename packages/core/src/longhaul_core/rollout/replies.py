@@ -130,12 +130,14 @@ def sampled_tokens(prompt: Prompt, completion: Completion) -> SampledTokens:
 
 def _check(completion: Completion) -> None:
     """Refuse a reply that could not be trained on."""
-    num_tokens, num_logprobs = len(completion.action_tokens), len(completion.behavior_logprobs)
+    num_tokens, logprobs = len(completion.action_tokens), completion.behavior_logprobs
     if completion.finish_reason is FinishReason.ABORTED:
         raise ValueError("the reply was aborted")
     if not num_tokens:
         raise ValueError("the reply has no tokens")
-    if num_tokens != num_logprobs:
-        raise ValueError(f"{num_tokens} tokens but {num_logprobs} logprobs")
-    if not all(map(math.isfinite, completion.behavior_logprobs)):
+    if logprobs is None:
+        return
+    if num_tokens != len(logprobs):
+        raise ValueError(f"{num_tokens} tokens but {len(logprobs)} logprobs")
+    if not all(map(math.isfinite, logprobs)):
         raise ValueError("a logprob is not finite")

@@ -129,7 +129,8 @@ class RunRow(Base):
     id: Mapped[str] = mapped_column(RunId, primary_key=True)
     name: Mapped[str]
     kind: Mapped[str] = mapped_column(String(16))
-    """train, evaluate, imported (read from files of another program), or play (by a person)."""
+    """train, evaluate, demonstrate (by environments' own experts), imported (read from files of
+    another program), or play (by a person)."""
     attempt: Mapped[int]
     """The newest attempt."""
     status: Mapped[str] = mapped_column(String(16))

@@ -51,9 +51,9 @@ __all__ = [
 Phase = Literal["train", "baseline", "validation", "test", "play"]
 """What an episode is played for. `baseline`: the greedy one that a group is compared with. `play`:
 a person played it; it is in no curve and no panel."""
-RunKind = Literal["train", "evaluate", "imported", "play"]
-"""`imported`: its episodes were played elsewhere, and read from files. `play`: a person played
-them."""
+RunKind = Literal["train", "evaluate", "demonstrate", "imported", "play"]
+"""`demonstrate`: environments' own experts played its episodes. `imported`: they were played
+elsewhere, and read from files. `play`: a person played them."""
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
 DiscardReason = Literal["stale", "no_signal", "too_small", "surplus", "stopped_early"]
 """Why a training step discarded a group: `stale`, its weights are too old to learn from;

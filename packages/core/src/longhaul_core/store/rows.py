@@ -308,7 +308,7 @@ def _sampled(call: Call, packer: TokenWriter) -> tuple[Row, Row | None]:
     }
     return counts, {
         "tokens": block,
-        "behavior_logprobs": pack_logprobs(tokens.behavior_logprobs),
+        "behavior_logprobs": pack_logprobs(tokens.behavior_logprobs or ()),
     }
 
 

@@ -15,6 +15,7 @@ from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.check import check
 from longhaul_trainer.cli.data import data_app
+from longhaul_trainer.cli.demonstrate import demonstrate
 from longhaul_trainer.cli.doctor import doctor
 from longhaul_trainer.cli.evaluate import evaluate
 from longhaul_trainer.cli.exchange import export, import_
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command(epilog=EXIT_CODE_HELP)(train)
 app.command(epilog=EXIT_CODE_HELP)(resume)
 app.command(epilog=EXIT_CODE_HELP)(evaluate)
+app.command(epilog=EXIT_CODE_HELP)(demonstrate)
 app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
 app.command(epilog=EXIT_CODE_HELP)(doctor)

@@ -7,13 +7,12 @@ from typing import Annotated, Literal, cast
 from pydantic import Field, model_validator
 
 from longhaul_core.advantages import LossUnit
-from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.advantages.penalties import PenaltyOn
 from longhaul_core.components import is_own
 from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
-from longhaul_trainer.training.estimators import EstimatorSettings
+from longhaul_trainer.training.estimators import KNOWN, EstimatorSettings
 
 OWN_ESTIMATORS = "an estimator of your own"
 
@@ -95,7 +94,7 @@ class AlgorithmConfig(EstimatorSettings, Section):
         for field in self.unread:
             value, default = getattr(self, field), type(self).model_fields[field].default
             if value != default:
-                readers = [name for name, each in ESTIMATORS.items() if field in each.reads]
+                readers = [name for name, each in KNOWN.items() if field in each.reads]
                 shown = "…" if isinstance(value, Mapping) else toml_value(value)
                 yield (
                     f"algorithm.{field} = {shown} means nothing to algorithm.name = "
@@ -174,10 +173,11 @@ class AlgorithmConfig(EstimatorSettings, Section):
 class LossConfig(Section):
     """The policy loss."""
 
-    kind: Literal["ppo", "gspo", "cispo"] = "ppo"
+    kind: Literal["ppo", "gspo", "cispo", "nll"] = "ppo"
     """`ppo` clips the ratio of each token, `gspo` that of a step's whole reply (a mean over its
     tokens, so its clip range is far smaller); `cispo` clips a weight and keeps every token's
-    gradient. DAPO's loss is `ppo` with clip_high = 0.28."""
+    gradient. DAPO's loss is `ppo` with clip_high = 0.28. `nll` is the negative log-likelihood of
+    replies that are imitated, and reads no clip range."""
     clip_low: float = Field(default=0.2, gt=0, le=1)
     """Probability ratios are clipped below at 1 - clip_low; 1 sets no lower bound. Left out, it is
     0.0003 for `gspo` and 1 for `cispo`."""

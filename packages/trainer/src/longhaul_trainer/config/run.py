@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from longhaul_core.components import is_own
 from longhaul_core.errors import ConfigError
@@ -28,6 +34,7 @@ from longhaul_trainer.config.episodes import (
     PromptConfig,
     RolloutConfig,
 )
+from longhaul_trainer.config.imitation import ImitationConfig, as_imitation
 from longhaul_trainer.config.learning import (
     AlgorithmConfig,
     CheckpointConfig,
@@ -80,6 +87,7 @@ class RunConfig(Section):
     each. A run has these, or `[environment]`, `[memory]`, `[prompt]` and `[actions]`."""
     tasks: TasksConfig = TasksConfig()
     rollout: RolloutConfig = RolloutConfig()
+    imitation: ImitationConfig = ImitationConfig()
     sampling: SamplingConfig = SamplingConfig()
     horizon_schedule: HorizonScheduleConfig = HorizonScheduleConfig()
     memory: MemoryConfig = MemoryConfig()
@@ -98,6 +106,11 @@ class RunConfig(Section):
     verl: Mapping[str, VerlValue] = {}
     """Settings of verl that are not modelled here, by their dotted names in verl's own config;
     a name that verl does not know is refused before the run starts."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _imitation_leaves_out_reinforcement(cls, value: object) -> object:
+        return as_imitation(value)
 
     @field_validator("verl", mode="before")
     @classmethod
@@ -120,6 +133,7 @@ class RunConfig(Section):
         """Rules that tie fields of different sections."""
         yield from self._environments_that_cannot_be_mixed()
         yield from self._what_a_program_does_not_read()
+        yield from self._imitation_without_an_episode_loop()
         yield from self._engines_beside_the_learner()
         yield from self._agent_loops_without_a_share()
         updates = self.optimizer.optimizer_steps_per_training_step
@@ -234,6 +248,24 @@ class RunConfig(Section):
                 + (" and tasks.source" if self.tasks.source is not None else "")
                 + ": nothing reads them, since a program composes its prompts and reads its "
                 "replies itself; leave them out"
+            )
+
+    def _imitation_without_an_episode_loop(self) -> Generator[str]:
+        if (self.algorithm.name == "imitation") != self.imitation.imitates:
+            yield (
+                'algorithm.name = "imitation" and [[imitation.sources]] go together: name the runs '
+                "whose episodes are imitated, or take another estimator"
+            )
+        if (self.loss.kind == "nll") != self.imitation.imitates:
+            yield (
+                'loss.kind = "nll" and [[imitation.sources]] go together: the likelihood of what '
+                "was sampled by the policy itself is no goal; name sources, or take another loss"
+            )
+        if self.imitation.imitates and self.agent.is_program:
+            yield (
+                f'imitation.sources with agent.kind = "{self.agent.kind}": a stored episode is '
+                "played again by our loop, which no program takes part in; set agent.kind = "
+                '"single_call"'
             )
 
     @property

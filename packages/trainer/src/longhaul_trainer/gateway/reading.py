@@ -102,7 +102,7 @@ class ReplyWatch:
             finish_reason=finish,
             stop_word=self._stop_word,
             tokens=call.sampled.action_tokens,
-            logprobs=call.sampled.behavior_logprobs,
+            logprobs=call.sampled.behavior_logprobs or (),
         )
 
     def _hand_on(self, part: ReplyPart) -> None:

@@ -4,6 +4,7 @@ from longhaul_trainer.losses.cispo import cispo_loss
 from longhaul_trainer.losses.gspo import gspo_loss
 from longhaul_trainer.losses.importance import ImportanceWeights, truncated_importance_weights
 from longhaul_trainer.losses.kl import kl_estimate
+from longhaul_trainer.losses.nll import nll_loss
 from longhaul_trainer.losses.ppo import ppo_loss
 from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss
 from longhaul_trainer.losses.value import ValueLoss, value_loss
@@ -16,6 +17,7 @@ __all__ = [
     "cispo_loss",
     "gspo_loss",
     "kl_estimate",
+    "nll_loss",
     "ppo_loss",
     "truncated_importance_weights",
     "value_loss",

@@ -23,7 +23,7 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool
+from longhaul_core.types import Call, FinishReason, Message, Picture, SampledTokens, Tool
 from longhaul_trainer.rendering.chat import ChatTemplate
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
 from longhaul_trainer.rendering.pieces import Pieces
@@ -97,6 +97,29 @@ class ChatTemplateRenderer:
             return (*known, *self._with_pictures(new, shown), *prefix)
         tokens = self._template.tokens(self._template.text(messages))
         return (*self._with_pictures(tokens, pictures_of(messages)), *prefix)
+
+    def reply_tokens(self, call: Call) -> tuple[int, ...]:
+        """A reply that this run's model did not write, as it would: text, and its end token.
+
+        Where the tokens are known and say the same here, as those of an episode that the same model
+        played, they stay as they were.
+
+        Args:
+            call: With the reply; one that a limit cut has no end token.
+        """
+        ends = call.finish_reason is not FinishReason.LENGTH
+        end: int = self._tokenizer.eos_token_id
+        if call.sampled is not None:
+            known = call.sampled.action_tokens
+            in_vocabulary = all(token < self.vocabulary_size for token in known)
+            if (
+                in_vocabulary
+                and (known[-1:] == (end,)) is ends
+                and self.decode(known) == call.reply
+            ):
+                return known
+        text = self._template.tokens(self._template.reply_as_text(call.reply))
+        return (*text, end) if ends else tuple(text)
 
     def _with_pictures(self, tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
         return tokens if self._pictures is None else self._pictures.expanded(tokens, pictures)

@@ -18,6 +18,7 @@ from longhaul_core.advantages import EpisodeCredit, LossUnit
 from longhaul_core.advantages import estimators as built_in
 from longhaul_core.advantages.estimators import (
     ESTIMATORS,
+    IMITATION,
     Compute,
     Estimator,
     Group,
@@ -31,6 +32,7 @@ from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 __all__ = ["OWN", "EstimatorSettings", "estimate", "own_estimator", "smallest_group"]
 
 SETTING = "algorithm.name"
+KNOWN: Mapping[str, Estimator] = {**ESTIMATORS, "imitation": IMITATION}
 
 
 def estimate(groups: Sequence[Group], settings: EstimatorSettings) -> list[GroupCredit]:
@@ -44,8 +46,8 @@ def estimate(groups: Sequence[Group], settings: EstimatorSettings) -> list[Group
     """
     if not groups:
         return []
-    found = ESTIMATORS.get(settings.name, OWN).compute(groups, settings)
-    if settings.name not in ESTIMATORS:
+    found = KNOWN.get(settings.name, OWN).compute(groups, settings)
+    if settings.name not in KNOWN:
         _refuse_other_credit(found, groups, name=settings.name)
     return found
 
@@ -106,9 +108,9 @@ a greedy episode, so that the trainer and the audit know which groups are traine
 class EstimatorSettings(built_in.EstimatorSettings):
     """Settings that estimators read: the first part of `[algorithm]`."""
 
-    name: Annotated[
-        str, BuiltInOrOwn({name: each.summary for name, each in ESTIMATORS.items()})
-    ] = "gigpo"
+    name: Annotated[str, BuiltInOrOwn({name: each.summary for name, each in KNOWN.items()})] = (
+        "gigpo"
+    )
     """The advantage estimator, by what an episode or a step is compared with; or a function of
     your own."""
     options: Mapping[str, Option] = {}
@@ -142,7 +144,7 @@ class EstimatorSettings(built_in.EstimatorSettings):
     @property
     def unread(self) -> tuple[str, ...]:
         """Names of the settings here that the estimator does not read; one's own may read all."""
-        if self.name not in ESTIMATORS:
+        if self.name not in KNOWN:
             return ()
         read = {"name", "discount", *self._known.reads}
         return tuple(field for field in EstimatorSettings.model_fields if field not in read)
@@ -150,7 +152,7 @@ class EstimatorSettings(built_in.EstimatorSettings):
     @property
     def _known(self) -> Estimator:
         """The registry's entry; for an estimator of one's own, what is true of all of them."""
-        return ESTIMATORS.get(self.name, OWN)
+        return KNOWN.get(self.name, OWN)
 
     def estimator_conflicts(self) -> Generator[str]:
         """Settings that contradict each other for some estimator."""

@@ -93,8 +93,12 @@ class Row:
 
     @property
     def response_logprobs(self) -> list[float]:
-        """Behavior logprobs; 0 in a gap."""
-        return self._in_replies([call.tokens.behavior_logprobs for call in self.calls], gap=0.0)
+        """Behavior logprobs; 0 in a gap, and in a reply that nobody sampled."""
+        logprobs = [
+            call.tokens.behavior_logprobs or [0.0] * len(call.tokens.action_tokens)
+            for call in self.calls
+        ]
+        return self._in_replies(logprobs, gap=0.0)
 
     @property
     def spans(self) -> tuple[CallSpan, ...]:

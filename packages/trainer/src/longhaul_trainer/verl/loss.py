@@ -22,6 +22,7 @@ from longhaul_trainer.losses import (
     cispo_loss,
     gspo_loss,
     kl_estimate,
+    nll_loss,
     ppo_loss,
     truncated_importance_weights,
 )
@@ -129,6 +130,8 @@ def _fields(settings: LossConfig) -> list[str]:
 
 
 def _policy_loss(tokens: ActionTokens, settings: LossConfig) -> PolicyLoss:
+    if settings.kind == "nll":
+        return nll_loss(tokens)
     clip_low, clip_high = settings.clip_low, settings.clip_high
     if settings.kind == "gspo":
         return gspo_loss(tokens, clip_low=clip_low, clip_high=clip_high)

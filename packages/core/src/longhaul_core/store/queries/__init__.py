@@ -90,6 +90,7 @@ from longhaul_core.store.queries.metrics import (
     token_pieces,
     training_curve,
 )
+from longhaul_core.store.queries.recorded import EndedEpisode, ended_episodes, recorded_episode
 from longhaul_core.store.queries.run_overview import (
     PanelScore,
     RunSettings,
@@ -190,6 +191,7 @@ __all__ = [
     "CurvePoint",
     "DiscardedGroup",
     "EdgeStep",
+    "EndedEpisode",
     "EpisodeDetail",
     "EpisodeFilter",
     "EpisodeKey",
@@ -261,6 +263,7 @@ __all__ = [
     "count_episodes",
     "critic_loss_input_numbers",
     "discarded_groups",
+    "ended_episodes",
     "environments",
     "episode_histogram",
     "episode_numbers",
@@ -296,6 +299,7 @@ __all__ = [
     "parting_step",
     "played_groups",
     "prompt_tokens",
+    "recorded_episode",
     "reply_logprobs",
     "run_settings",
     "run_sizes",

@@ -68,7 +68,7 @@ class CallTokens(Answer):
     action_tokens: tuple[int, ...]
     """As the engine wrote them."""
     behavior_logprobs: tuple[float, ...]
-    """The sampler's, one per action token."""
+    """The sampler's, one per action token; empty for an imitated reply, which nobody sampled."""
     policy_logprobs: tuple[float, ...] | None
     """The learner's before the update, one per action token; None if they are not known."""
     policy_entropies: tuple[float, ...] | None

@@ -58,7 +58,8 @@ INVARIANTS: Mapping[str, str] = {
         LEFT JOIN episode_tools o ON o.episode_id = c.episode_id AND o.number = c.tools_number
         WHERE e.run_id = :run_id AND c.tools_number IS NOT NULL AND o.number IS NULL
     """,
-    # One float32 of four bytes per sampled token; pruned tokens are not asked about.
+    # One float32 of four bytes per sampled token, and none of an imitated reply, which nobody
+    # sampled; pruned tokens are not asked about.
     "every_trained_token_has_a_logprob": """
         SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
         JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
@@ -67,7 +68,7 @@ INVARIANTS: Mapping[str, str] = {
             AND t.call_index = c.call_index
         WHERE e.run_id = :run_id AND c.trained AND s.trained
             AND (c.num_action_tokens IS NULL
-                 OR length(t.behavior_logprobs) <> 4 * c.num_action_tokens
+                 OR length(t.behavior_logprobs) NOT IN (0, 4 * c.num_action_tokens)
                  OR length(t.policy_logprobs) <> 4 * c.num_action_tokens)
     """,
     # A float16 each, where a call has any.

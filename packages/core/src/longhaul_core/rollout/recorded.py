@@ -1,0 +1,132 @@
+"""An episode that was played before, played again by the loop: nothing is asked of anybody.
+
+`RecordedEnvironment` shows what was seen and `RecordedReplies` says what was replied, while memory,
+renderer and parser are those of the run that imitates. Its prompts are therefore the ones that the
+run would compose at each step, and their tokens those that its model would read.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from longhaul_core.actions import ActionParser
+from longhaul_core.environment import StepResult
+from longhaul_core.policy import Completion, Prompt, Sampling
+from longhaul_core.rollout.expert import reply_for
+from longhaul_core.types import Call, Observation, Step, Task, Trajectory
+
+__all__ = ["RecordedEnvironment", "RecordedReplies", "replies_of"]
+
+
+class RecordedEnvironment:
+    """Shows the observations and pays the rewards of one recorded episode. An `Environment`."""
+
+    def __init__(self, recorded: Trajectory) -> None:
+        """Stand before its first step."""
+        self._recorded = recorded
+        self._num_done = 0
+
+    async def open(self) -> None:
+        """Nothing."""
+
+    async def reset(self, task: Task) -> Observation:
+        """What was seen first."""
+        return self._recorded.steps[0].observation
+
+    async def step(self, action: str) -> StepResult:
+        """What was seen after the recorded step.
+
+        Raises:
+            ValueError: Another action was recorded: the run reads the reply otherwise.
+        """
+        recorded, place = self._recorded, self._num_done
+        done = recorded.steps[place]
+        if action != done.action:
+            raise ValueError(
+                f"the reply of step {place} reads as the action {action!r} in this run, and as "
+                f"{done.action!r} where it was recorded; set actions.format as that run had it"
+            )
+        self._num_done += 1
+        ends = self._num_done == len(recorded.steps)
+        following = recorded.final_observation if ends else recorded.steps[place + 1].observation
+        return StepResult(
+            observation=following,
+            reward=done.reward,
+            terminated=ends and recorded.stop_reason.terminated,
+            truncated=ends and recorded.stop_reason.truncated,
+            success=ends and recorded.success,
+            action_accepted=done.action_valid,
+        )
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+def replies_of(recorded: Trajectory, parser: ActionParser, *, purposes: bool) -> list[Call]:
+    """What the policy replied in each call of a recorded episode, in order.
+
+    Args:
+        recorded: The episode.
+        parser: Of the run that imitates: an action without a call, such as a person's, is
+            written in its form.
+        purposes: Whether calls for other purposes than to act were replied to by the policy too,
+            as an agent that plans or a memory that summarizes makes them.
+    """
+    found: list[Call] = []
+    for step in recorded.steps:
+        found += [call for call in step.calls if call is step.act or (purposes and not call.model)]
+        if step.act is None:
+            found.append(_written(step, parser))
+    return found
+
+
+def _written(step: Step, parser: ActionParser) -> Call:
+    reply = reply_for(step.action, parser, admissible=step.observation.admissible_actions)
+    return Call(messages=(), reply=reply, sampled=None, trained=False)
+
+
+class RecordedReplies:
+    """Gives the replies of one recorded episode, one after the other. A `Policy`."""
+
+    def __init__(
+        self,
+        replies: Sequence[Call],
+        *,
+        tokens_of: Callable[[Call], tuple[int, ...]],
+        policy_version: int,
+    ) -> None:
+        """Begin with the first.
+
+        Args:
+            replies: See `replies_of`.
+            tokens_of: The reply as the run's model would write it, its end token included.
+            policy_version: Of the weights that will imitate it.
+        """
+        self._replies = deque(replies)
+        self._tokens_of = tokens_of
+        self._policy_version = policy_version
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        """See `Policy.act`; nothing is drawn.
+
+        Raises:
+            ValueError: There is no further reply, or it is longer than replies may be.
+        """
+        if not self._replies:
+            raise ValueError(
+                "the recorded episode has no further reply: this run's agent or memory asks the "
+                "policy more often than the one that was recorded"
+            )
+        reply = self._replies.popleft()
+        tokens = self._tokens_of(reply)
+        if len(tokens) > sampling.max_tokens:
+            raise ValueError(
+                f"the recorded reply has {len(tokens)} tokens; rollout.max_reply_tokens = "
+                f"{sampling.max_tokens}"
+            )
+        return Completion(
+            text=reply.reply,
+            action_tokens=tokens,
+            behavior_logprobs=None,
+            policy_version=self._policy_version,
+            finish_reason=reply.finish_reason,
+        )

@@ -1,0 +1,61 @@
+"""`trainer demonstrate`: environments' own experts play, and their episodes are stored."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from longhaul_core.types import Split
+from longhaul_trainer.cli.arguments import Further, RunFile, console_of
+from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, read_description
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.played_run import Played
+from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+
+
+def demonstrate(
+    file: RunFile,
+    further: Further = None,
+    *,
+    tasks: Annotated[int, typer.Option(min=1, help="Of each environment; each is played once.")],
+    split: Annotated[
+        Literal["train", "validation", "test"], typer.Option(help="Which tasks.")
+    ] = "train",
+    name: Annotated[
+        str, typer.Option(help="Of the new run, by which a run that imitates it may name it.")
+    ] = "experts",
+) -> None:
+    """Have environments' own experts play, with the prompts and the action form of a run.
+
+    The episodes go into its store, to be imitated (`trainer imitate`), replayed or exported.
+    """
+    from longhaul_trainer.description_check import require_player
+    from longhaul_trainer.imitation.expert import require_experts, run_demonstration
+
+    config = read_description(file, [*(further or []), f"name={name}"])
+    folder = Path(config.runs_directory) / "demonstrations"
+    config = config.model_copy(
+        update={"runs_directory": str(folder), "trackers": ()}
+    ).with_absolute_paths(Path.cwd())
+    require_player(config)
+    require_experts(config)
+
+    played: list[Played] = []
+
+    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        outcome, results = run_demonstration(
+            config, run, split=Split(split), num_tasks=tasks, console=console_of("stderr")
+        )
+        played.extend(results)
+        return outcome
+
+    run = RunDirectory.create(config)
+    with run.locked():
+        outcome = carry_out(config, run, work, hosted=True)
+    solved = sum(each.success for each in played)
+    console_of("stdout").print(
+        f"[dim]solved[/]  {solved:,} of {len(played):,} episodes; imitate them by "
+        f"`trainer imitate … --from {config.name}`",
+        highlight=False,
+    )
+    raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])

@@ -1,0 +1,66 @@
+"""Which episodes a run imitates, in place of playing its own."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field
+
+from longhaul_trainer.component_settings import Scalar
+from longhaul_trainer.config.section import Section
+
+_READ_OF_ALGORITHM = ("loss_unit", "tokens_per_episode", "discount", "demonstration_weight")
+_UNREAD_SECTIONS = ("horizon_schedule", "sampling", "critic", "trainer")
+
+
+class ImitationSource(Section):
+    """Episodes of one run of the store."""
+
+    run: str = Field(min_length=1)
+    """A run's id, or a name, which stands for the newest run that has it: one of `trainer
+    demonstrate`, a training, an import, or what a person played."""
+    where: Mapping[str, Scalar] = {"success": True}
+    """Which of its episodes: the conditions of the viewer, of the API and of `trainer export
+    --where`, all of which hold. Failed ones are never imitated."""
+    weight: float = Field(default=1.0, gt=0)
+    """Factor of their tokens' weight in the loss."""
+
+
+class ImitationConfig(Section):
+    """Supervised fine-tuning on stored episodes, in place of reinforcement learning.
+
+    A run with sources imitates: its training steps take tasks that were demonstrated, and play the
+    stored episodes again by the run's own memory, prompt and action form. Of `[algorithm]` it reads
+    the loss unit and `demonstration_weight`; the other settings of reinforcement learning are left
+    out, so one file may describe both.
+    """
+
+    sources: Annotated[tuple[ImitationSource, ...], Field(strict=False)] = ()
+    """A `[[imitation.sources]]` table each; empty for reinforcement learning."""
+    best_per_task: int = Field(default=1, ge=1)
+    """Most episodes of each task: those with the highest returns, of equal ones the shorter."""
+    prompts: Literal["recorded", "recomposed"] = "recorded"
+    """`recorded`: refuse sources whose prompts are not those that this run would compose.
+    `recomposed`: imitate the replies to the prompts that this run composes."""
+
+    @property
+    def imitates(self) -> bool:
+        """Whether the run imitates."""
+        return bool(self.sources)
+
+
+def as_imitation(given: object) -> object:
+    """A run's table without what an imitation does not read; unchanged where it has no sources."""
+    if not isinstance(given, dict):
+        return given
+    table = cast("dict[str, Any]", given)
+    section = table.get("imitation")
+    if not isinstance(section, dict) or not cast("dict[str, Any]", section).get("sources"):
+        return table
+    kept = {name: value for name, value in table.items() if name not in _UNREAD_SECTIONS}
+    algorithm = table.get("algorithm")
+    read = cast("dict[str, Any]", algorithm) if isinstance(algorithm, dict) else {}
+    kept["algorithm"] = {"name": "imitation"} | {
+        name: read[name] for name in _READ_OF_ALGORITHM if name in read
+    }
+    kept["loss"] = {"kind": "nll"}
+    return kept

@@ -1,0 +1,27 @@
+"""Negative log-likelihood of replies that are imitated.
+
+Shapes: B rows, T tokens of the response, right-padded.
+"""
+
+import torch
+
+from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss, weighted_sums
+
+
+def nll_loss(tokens: ActionTokens) -> PolicyLoss:
+    """The cross-entropy of supervised fine-tuning, each reply times its demonstration's weight.
+
+        L = −A · log π, with A the weight of the demonstration, not negative.
+
+    Nothing was sampled, so there is no ratio to clip.
+
+    Args:
+        tokens: What is imitated.
+    """
+    logprobs_BT = torch.where(tokens.counted_BT(), tokens.policy_logprobs_BT, 0.0)
+    return weighted_sums(
+        tokens,
+        token_loss_BT=-tokens.advantages_BT * logprobs_BT,
+        clipped_BT=torch.zeros_like(logprobs_BT, dtype=torch.bool),
+        ratio_BT=tokens.log_ratio_BT().exp(),
+    )
