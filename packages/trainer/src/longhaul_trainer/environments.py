@@ -229,6 +229,40 @@ def task_stream(
     )
 
 
+def demonstration_stream(
+    run: RunConfig, tasks: Sequence[Task], *, state: ShuffledState | None = None
+) -> ShuffledStream:
+    """The tasks whose demonstrations a run imitates, each once in a pass.
+
+    Args:
+        run: The run.
+        tasks: Those that were demonstrated.
+        state: Where the stream stood, for a run that goes on.
+
+    Raises:
+        ConfigError: There are fewer than a training step takes, one of them is in a panel that the
+            run is to be scored on, or the state is of other tasks.
+    """
+    if run.tasks_per_training_step > len(tasks):
+        raise ConfigError(
+            f"tasks_per_training_step = {run.tasks_per_training_step}: {len(tasks)} tasks were "
+            f"demonstrated, and a training step takes each once at most; ask for {len(tasks)} or "
+            "fewer, or demonstrate more"
+        )
+    sources = task_sources(run)
+    panels = [
+        _panel_of(run, split, sources)
+        for split, field in PANEL_SIZES.items()
+        if getattr(run.validation, field) and _held_out(run, split)
+    ]
+    refuse_shared_content(tasks, *panels)
+    return (
+        ShuffledStream(tasks, seed=run.seed)
+        if state is None
+        else ShuffledStream.from_state(tasks, state)
+    )
+
+
 def _stream_of_one(
     run: RunConfig,
     training: Sequence[Task],

@@ -21,6 +21,7 @@ from longhaul_trainer.cli.evaluate import evaluate
 from longhaul_trainer.cli.exchange import export, import_
 from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, show_error
 from longhaul_trainer.cli.gateway import gateway
+from longhaul_trainer.cli.imitate import imitate
 from longhaul_trainer.cli.play import play
 from longhaul_trainer.cli.query import query
 from longhaul_trainer.cli.runner import runner
@@ -43,6 +44,7 @@ app.command(epilog=EXIT_CODE_HELP)(train)
 app.command(epilog=EXIT_CODE_HELP)(resume)
 app.command(epilog=EXIT_CODE_HELP)(evaluate)
 app.command(epilog=EXIT_CODE_HELP)(demonstrate)
+app.command(epilog=EXIT_CODE_HELP)(imitate)
 app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
 app.command(epilog=EXIT_CODE_HELP)(doctor)

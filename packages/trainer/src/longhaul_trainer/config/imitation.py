@@ -63,4 +63,8 @@ def as_imitation(given: object) -> object:
         name: read[name] for name in _READ_OF_ALGORITHM if name in read
     }
     kept["loss"] = {"kind": "nll"}
+    rollout = table.get("rollout")
+    if isinstance(rollout, dict):
+        # The likelihood is that of the model as it is, whatever it will be sampled by.
+        kept["rollout"] = cast("dict[str, Any]", rollout) | {"temperature": 1.0, "top_p": 1.0}
     return kept

@@ -61,6 +61,10 @@ class Demonstrations:
         """Of all tasks."""
         return sum(map(len, self.of_task.values()))
 
+    def num_of(self, task: Task) -> int:
+        """Of one task."""
+        return len(self.of_task[task.key])
+
     @classmethod
     def chosen(cls, config: RunConfig) -> Self:
         """What the run's sources hold.

@@ -10,6 +10,7 @@ from typing import Self
 
 from longhaul_core.environment import EnvironmentDescription
 from longhaul_trainer.config import RunConfig, load_config
+from longhaul_trainer.imitation.demonstrations import Demonstrations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class RunContext:
     descriptions: Mapping[str, EnvironmentDescription]
     """The description that each environment of the run gives of itself, keyed by its id; requested
     once, read by all."""
+    demonstrations: Demonstrations | None = None
+    """What is imitated; None where the policy plays."""
 
     def write(self, folder: Path) -> Path:
         """Leave the run_context in the run's folder and return its path."""
@@ -36,7 +39,10 @@ class RunContext:
             "recorder_name": self.recorder_name,
             "config": str(config),
             "descriptions": {name: asked.to_json() for name, asked in self.descriptions.items()},
+            "demonstrations": self.demonstrations is not None,
         }
+        if self.demonstrations is not None:
+            self.demonstrations.write(folder)
         path.write_text(json.dumps(content), encoding="utf-8")
         return path
 
@@ -52,5 +58,8 @@ class RunContext:
                     name: EnvironmentDescription.from_json(text)
                     for name, text in content["descriptions"].items()
                 },
+                "demonstrations": Demonstrations.read(path.parent)
+                if content["demonstrations"]
+                else None,
             }
         )

@@ -34,6 +34,7 @@ from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, Task, Trajectory
 from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.imitation.player import DemonstrationPlayer
 from longhaul_trainer.players import EnvironmentPlayer, Player, limits_of
 from longhaul_trainer.programs.player import ProgramPlayer
 from longhaul_trainer.rendering.marks import finder_of_marks
@@ -104,13 +105,17 @@ class EpisodeService:
                 run, responder=responder, runners=self._runners(agent_loop, folder)
             )
         prefixes = {entry.prompt.reply_prefix for entry in run.played_environments}
-        return EnvironmentPlayer(
+        player = EnvironmentPlayer(
             run,
             # Environments may be a thousand; what they are rendered with knows the vocabulary.
             responders={prefix: self._responder_for(prefix, server) for prefix in prefixes},
             descriptions=self.run_context.descriptions,
             agent_loop=agent_loop,
         )
+        demonstrations = self.run_context.demonstrations
+        if demonstrations is None:
+            return player
+        return DemonstrationPlayer(run, player, demonstrations=demonstrations)
 
     def _runners(self, agent_loop: AgentLoop, folder: Path | None) -> Runners | None:
         """Who play on other machines; None where programs are started here."""
@@ -226,7 +231,6 @@ class EpisodeService:
         The trainer then reports on its rows, maybe from another process, and a report is not held
         back until the store has what it is about.
         """
-        run = self.run
         record = EpisodeRecord(
             run_id=self.run_context.run_id,
             attempt=self.run_context.attempt,
@@ -235,11 +239,18 @@ class EpisodeService:
             group_index=result.spec.group_index,
             retry=result.spec.retry,
             outcome=result.outcome,
-            group_size={"train": run.rollout.group_size, "baseline": 1}.get(
-                phase, run.validation.samples_per_task
-            ),
+            group_size=self._group_size(result.outcome.task, phase),
         )
         await self.recorder.commit([*await self._texts.new_in(result.outcome), record])
+
+    def _group_size(self, task: Task, phase: Phase) -> int:
+        """Episodes that were requested of a task."""
+        demonstrations = self.run_context.demonstrations
+        if phase == "train" and demonstrations is not None:
+            return demonstrations.num_of(task)
+        return {"train": self.run.rollout.group_size, "baseline": 1}.get(
+            phase, self.run.validation.samples_per_task
+        )
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
         """What the run's own function returns for the steps, or why it returns nothing.

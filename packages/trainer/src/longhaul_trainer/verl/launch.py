@@ -30,8 +30,14 @@ from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.trainer import SERVING
 from longhaul_trainer.device import Device, choose_device
-from longhaul_trainer.environments import descriptions_of, task_panel, task_stream
+from longhaul_trainer.environments import (
+    demonstration_stream,
+    descriptions_of,
+    task_panel,
+    task_stream,
+)
 from longhaul_trainer.full_disk import as_full_disk
+from longhaul_trainer.imitation.demonstrations import Demonstrations
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 from longhaul_trainer.training.checkpoints import Checkpoint, CheckpointFolder
@@ -226,10 +232,10 @@ class _Launch:
         """Bring everything up, train, and take everything down."""
         self.stages.enter("preparing the model", training_step=self.first_step)
         model = prepare_model(self.config.model.path)
-        tasks = self._tasks()
-        self.stages.enter("starting Ray", training_step=self.first_step)
         scratch = self.run.path / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
+        tasks = self._tasks()
+        self.stages.enter("starting Ray", training_step=self.first_step)
         prepare_environment(
             self.device, scratch=scratch, num_workers=self.config.resources.num_workers
         )
@@ -332,10 +338,20 @@ class _Launch:
 
     def _tasks(self) -> tuple[TaskStream, Panel | None]:
         state = self.checkpoint.state()["stream"] if self.checkpoint is not None else None
-        stream = task_stream(self.config, state=state)
+        demonstrations = self._demonstrations()
+        if demonstrations is None:
+            stream: TaskStream = task_stream(self.config, state=state)
+        else:
+            stream = demonstration_stream(self.config, demonstrations.tasks, state=state)
         if self.evaluates is None and not self.config.validation.num_tasks:
             return stream, None
         return stream, task_panel(self.config, self.evaluates or Split.VALIDATION)
+
+    def _demonstrations(self) -> Demonstrations | None:
+        """What is imitated: what was chosen when the run began."""
+        if self.evaluates is not None or not self.config.imitation.imitates:
+            return None
+        return Demonstrations.of_run(self.config, self.run.path / "scratch")
 
     def _run_context(self) -> RunContext:
         return RunContext(
@@ -344,6 +360,7 @@ class _Launch:
             recorder_name=f"longhaul-store-{self.run.run_id}",
             config=self.config,
             descriptions=descriptions_of(self.config),
+            demonstrations=self._demonstrations(),
         )
 
     def _run_started(self, run_context: RunContext) -> RunStarted:

@@ -39,7 +39,7 @@ AGENT_LOOP = "longhaul"
 KL_KINDS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 """Our names of the KL estimators, and verl's."""
 
-LOSS_MODES = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo"}
+LOSS_MODES = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo", "nll": "vanilla"}
 """Our names of the policy losses, and verl's."""
 
 SHORT_DTYPE = {"float32": "fp32", "bfloat16": "bf16"}

@@ -233,7 +233,7 @@ class LonghaulTrainer(PPOTrainer):
             "horizon": [
                 self._run.horizon_of(task.environment, scheduled=horizon) for task in tasks
             ],
-            **self._episodes_of_a_group(phase, num_tasks=num_tasks),
+            **self._episodes_of_a_group(phase, tasks),
             "raw_prompt": [task.goal for task in tasks],
         }
         # An array of objects is what verl's own loader gives, although the signature says lists.
@@ -243,14 +243,19 @@ class LonghaulTrainer(PPOTrainer):
         tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
         return batch
 
-    def _episodes_of_a_group(self, phase: str, *, num_tasks: int) -> dict[str, list[int]]:
+    def _episodes_of_a_group(self, phase: str, tasks: Sequence[Task]) -> dict[str, list[int]]:
         """How many episodes verl starts for each task, and which of them is the greedy one."""
-        if phase != "train" or not self._run.algorithm.needs_greedy_episode:
+        if phase != "train":
+            return {}
+        demonstrations = self._context.run_context.demonstrations
+        if demonstrations is not None:
+            return {"__rollout_n__": [demonstrations.num_of(task) for task in tasks]}
+        if not self._run.algorithm.needs_greedy_episode:
             return {}
         group_size = self._run.rollout.group_size
         return {
-            "__rollout_n__": [group_size + 1] * num_tasks,
-            GREEDY_SESSION: [group_size] * num_tasks,
+            "__rollout_n__": [group_size + 1] * len(tasks),
+            GREEDY_SESSION: [group_size] * len(tasks),
         }
 
     # Workers
@@ -513,7 +518,8 @@ class LonghaulTrainer(PPOTrainer):
                 policy=policy,
                 behavior=behavior,
                 policy_version=self._run.policy_version(self.global_steps - 1),
-                nothing_stale=self._run.trainer.max_staleness == 0,
+                nothing_stale=self._run.trainer.max_staleness == 0
+                and not self._run.imitation.imitates,
             )
         )
         self._context.recorder.put(
