@@ -214,6 +214,9 @@ class Evidence:
     picture_places: Mapping[CallKey, int | None]
     """Of each trained call of a program whose messages have pictures: how many its prompt's tokens
     have places for; None where tokens were pruned."""
+    last_tokens: Mapping[CallKey, int | None]
+    """The last token of each reply that is imitated; None where tokens were pruned. Empty where
+    replies were sampled."""
     loss_inputs: tuple[LossInputNumbers, ...]
     loss_inputs_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
@@ -509,6 +512,12 @@ def read_evidence(
             else ()
         ),
         pictures=pictures,
+        last_tokens={
+            key_of(call): _last_token(call.action_tokens)
+            for call in queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
+        }
+        if intent.imitates
+        else {},
         picture_places=_read_picture_places(
             session, episodes, pictures, run_id=run_id, training_step=training_step
         ),
@@ -620,6 +629,10 @@ def _read_picture_places(
         for call, prompt in whole_prompts(calls)
         if key_of(call) in asked
     }
+
+
+def _last_token(tokens: bytes | None) -> int | None:
+    return int(np.frombuffer(tokens, "<i4")[-1]) if tokens else None
 
 
 def num_picture_places(prompt: bytes, tokens: Sequence[int]) -> int:

@@ -60,6 +60,7 @@ class Intent:
     """Tasks that each wave starts beyond what it needs."""
     tasks_per_training_step: int
     group_size: int
+    """Episodes of each task; the most there are of one, where they are imitated."""
     plays_ahead: bool
     """Asynchronous rollout: a later training step than the one that requested a group may take it,
     in the order in which groups finish."""
@@ -83,6 +84,11 @@ class Intent:
     def estimator(self) -> str:
         """Value of `algorithm.name`."""
         return self.algorithm["name"]
+
+    @property
+    def imitates(self) -> bool:
+        """Whether stored episodes are imitated, whose replies nobody sampled."""
+        return self.estimator == "imitation"
 
     @property
     def no_definition(self) -> str | None:

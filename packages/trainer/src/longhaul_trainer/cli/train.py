@@ -166,6 +166,11 @@ def start_run(config: RunConfig, *, skip_doctor: bool) -> None:
     """
     config = config.with_absolute_paths(Path.cwd())
     check_machine(config, skip=skip_doctor)
+    if config.imitation.imitates:
+        from longhaul_trainer.imitation.check import require_imitable  # imports SQLAlchemy
+
+        found = require_imitable(config, console=console_of("stderr"))
+        console_of("stdout").print(f"[dim]imitates[/] {found.in_words()}", highlight=False)
     run = RunDirectory.create(config)
     with run.locked():
         outcome = carry_out(config, run, training(resume=False), trains=True)

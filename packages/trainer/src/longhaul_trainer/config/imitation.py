@@ -63,8 +63,12 @@ def as_imitation(given: object) -> object:
         name: read[name] for name in _READ_OF_ALGORITHM if name in read
     }
     kept["loss"] = {"kind": "nll"}
-    rollout = table.get("rollout")
+    rollout = table.get("rollout", {})
     if isinstance(rollout, dict):
-        # The likelihood is that of the model as it is, whatever it will be sampled by.
-        kept["rollout"] = cast("dict[str, Any]", rollout) | {"temperature": 1.0, "top_p": 1.0}
+        kept["rollout"] = cast("dict[str, Any]", rollout) | {
+            # The likelihood is that of the model as it is, whatever it will be sampled by.
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "group_size": cast("dict[str, Any]", section).get("best_per_task", 1),
+        }
     return kept

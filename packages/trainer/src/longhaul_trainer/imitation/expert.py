@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymSource
 from longhaul_core.rollout import EpisodeSpec, episode_seed
+from longhaul_core.store.records import Phase
 from longhaul_core.tasks import ShuffledStream
 from longhaul_core.types import Split, Task
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
@@ -19,6 +20,12 @@ from longhaul_trainer.players import ExpertPlayer
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 
 __all__ = ["require_experts", "run_demonstration"]
+
+PHASES: Mapping[Split, Phase] = {
+    Split.TRAIN: "train",
+    Split.VALIDATION: "validation",
+    Split.TEST: "test",
+}
 
 
 def require_experts(config: RunConfig) -> None:
@@ -89,7 +96,7 @@ def run_demonstration(
     ]
     plan = Plan(
         kind="demonstrate",
-        phase={Split.TRAIN: "train", Split.VALIDATION: "validation", Split.TEST: "test"}[split],
+        phase=PHASES[split],
         specs=[
             EpisodeSpec(
                 task=task,

@@ -278,4 +278,6 @@ class TrainingStep:
             found["episodes/reference_kl_per_token"] = divergence / sum(
                 call.span.action_tokens for call in calls
             )
-        return found | (agreement(policy, behavior, calls=compared) if compared else {})
+        if not compared or self.algorithm.name == "imitation":  # nobody sampled what is imitated
+            return found
+        return found | agreement(policy, behavior, calls=compared)

@@ -518,8 +518,7 @@ class LonghaulTrainer(PPOTrainer):
                 policy=policy,
                 behavior=behavior,
                 policy_version=self._run.policy_version(self.global_steps - 1),
-                nothing_stale=self._run.trainer.max_staleness == 0
-                and not self._run.imitation.imitates,
+                nothing_stale=self._run.trainer.max_staleness == 0,
             )
         )
         self._context.recorder.put(

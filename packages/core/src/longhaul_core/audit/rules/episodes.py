@@ -83,12 +83,18 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
         tried[episode.numbers.group_index].add(episode.numbers.sample_index)
         ids[place] = episode.numbers.episode_id
         ended[place] += not episode.numbers.failed
-    size = evidence.intent.group_size
+    imitates, most = evidence.intent.imitates, evidence.intent.group_size
+    demonstrated = {
+        group: size
+        for group, size in evidence.groups
+        if imitates and size is not None and size <= most
+    }
     num_groups = evidence.intent.tasks_per_training_step
     if evidence.intent.chooses:  # how many there may be is another rule's
         num_groups = min(num_groups, len(evidence.groups))
     for group in range(num_groups):
         tally.checked()
+        size = demonstrated.get(group, most)
         if tried[group] != set(range(size)):
             tally.found(
                 f"group {group} with places {sorted(tried[group])}",
@@ -104,10 +110,12 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
                 episode_id=ids[place],
             )
     for group_index, group_size in evidence.groups:
-        if group_index >= evidence.intent.tasks_per_training_step or group_size != size:
+        has_size = group_index in demonstrated if imitates else group_size == most
+        if group_index >= evidence.intent.tasks_per_training_step or not has_size:
             tally.found(
                 f"group {group_index} of {group_size} episodes",
-                expected=f"{evidence.intent.tasks_per_training_step} groups of {size}",
+                expected=f"{evidence.intent.tasks_per_training_step} groups of "
+                f"{'at most ' * imitates}{most}",
                 training_step=evidence.training_step,
             )
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from longhaul_core.audit.evidence import Evidence, ReplyFacts, key_of
@@ -20,6 +21,7 @@ ROUGH_AGREEMENT = 0.5
 
 STALE = "sampled by other weights than the update began with"
 OWN_SAMPLING = "sampled by settings of its own, under which sampler and learner differ"
+IMITATED = "imitated: nobody sampled these replies"
 PRUNED = "its tokens were pruned from the store"
 
 
@@ -47,7 +49,11 @@ def check_mask(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_tokens(evidence: Evidence, tally: Tally) -> None:
-    """Each trained token was sampled: it has a logprob of the engine and one of the learner."""
+    """Each trained token has a logprob of the engine that sampled it and one of the learner.
+
+    Nobody sampled a token that is imitated.
+    """
+    sampled = not evidence.intent.imitates
     for reply in evidence.replies:
         if reply.num_action_tokens is None:
             tally.checked()
@@ -61,12 +67,12 @@ def check_tokens(evidence: Evidence, tally: Tally) -> None:
             )
     for reply in _kept(evidence, tally):
         tally.checked(reply.num_action_tokens or 0)
-        counts = (reply.num_behavior_logprobs, reply.num_policy_logprobs)
-        if any(count != reply.num_action_tokens for count in counts):
+        expected = (reply.num_action_tokens if sampled else 0, reply.num_action_tokens)
+        if (reply.num_behavior_logprobs, reply.num_policy_logprobs) != expected:
             policy = "no" if reply.num_policy_logprobs < 0 else str(reply.num_policy_logprobs)
             tally.found(
                 f"{reply.num_behavior_logprobs} behavior logprobs, {policy} policy logprobs",
-                expected=f"{reply.num_action_tokens} of each, one for each token",
+                expected=f"{expected[0]} and {expected[1]}",
                 training_step=evidence.training_step,
                 episode_id=reply.episode_id,
                 step_index=reply.step_index,
@@ -91,6 +97,9 @@ def check_logprobs(evidence: Evidence, tally: Tally) -> None:
 
 def check_agreement(evidence: Evidence, tally: Tally) -> None:
     """Engine and learner found a reply about as likely: the same weights read the same tokens."""
+    if evidence.intent.imitates:
+        tally.skip(IMITATED, len(evidence.replies))
+        return
     if evidence.intent.top_p < 1:
         tally.skip(
             f"rollout.top_p = {evidence.intent.top_p:g}: sampler and learner differ by design",
@@ -135,6 +144,35 @@ def _differs_by_design(call: CallNumbers, intent: Intent) -> bool:
         or sampling["top_p"] < 1
         or bool(sampling["altered"])
     )
+
+
+def check_end_tokens(evidence: Evidence, tally: Tally) -> None:
+    """Imitated replies that were not cut end with the same token, and a cut one has none.
+
+    Without it the policy would not learn to end its replies; of a sampled reply the engine says so.
+    """
+    ends = Counter(
+        evidence.last_tokens[key]
+        for key, call in evidence.calls.items()
+        if call.finish_reason != "length" and evidence.last_tokens.get(key) is not None
+    )
+    end = ends.most_common(1)[0][0] if ends else None
+    for key, token in evidence.last_tokens.items():
+        call = evidence.calls[key]
+        if token is None:
+            tally.skip(PRUNED)
+            continue
+        tally.checked()
+        cut = call.finish_reason == "length"
+        if (token != end) is not cut:
+            tally.found(
+                f"a reply that ends with token {token}, and was {'' if cut else 'not '}cut",
+                expected="another token than" * cut + f"{' ' * cut}the end token {end}",
+                training_step=evidence.training_step,
+                episode_id=call.episode_id,
+                step_index=call.step_index,
+                call_index=call.call_index,
+            )
 
 
 def check_altered_sampling(evidence: Evidence, tally: Tally) -> None:
@@ -255,6 +293,11 @@ RULES = (
         name="logprob_agreement",
         claim="engine and learner found each reply about as likely",
         check=check_agreement,
+    ),
+    Rule(
+        name="end_tokens",
+        claim="imitated replies end with the end token, unless they were cut",
+        check=check_end_tokens,
     ),
     Rule(
         name="altered_sampling",

@@ -63,9 +63,9 @@ def ended_episodes(session: Session, where: EpisodeFilter) -> Iterator[EndedEpis
         .order_by(EpisodeRow.id)
     )
     for episode_id, episode_return, num_steps, retention, task in rows:
-        yield EndedEpisode(
-            episode_id, episode_return, num_steps, retention == "removed", _task(task)
-        )
+        assert episode_return is not None  # it ended
+        removed = retention == "removed"
+        yield EndedEpisode(episode_id, episode_return, num_steps, removed, _task(task))
 
 
 def _task(row: TaskRow) -> Task:

@@ -211,6 +211,8 @@ class CallNumbers(NamedTuple):
     """How its prompt relates to the calls before; None where an episode loop composed it."""
     sampling_json: str | None
     """How it was drawn, where that was not as the run says."""
+    finish_reason: str
+    """`stop`, `length` (a limit on tokens), `tool_calls` or `aborted`."""
     trained: bool
     """Whether it was to be trained if its step is."""
     policy_version: int | None
