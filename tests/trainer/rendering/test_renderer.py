@@ -9,7 +9,15 @@ import pytest
 from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
 from longhaul_core.memory import InstructionPlace, PromptTemplate, build_memory
-from longhaul_core.types import Call, Message, Observation, Picture, SampledTokens, Step
+from longhaul_core.types import (
+    Call,
+    FinishReason,
+    Message,
+    Observation,
+    Picture,
+    SampledTokens,
+    Step,
+)
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
@@ -407,3 +415,60 @@ def test_for_a_model_of_text_a_prompt_with_pictures_is_its_text(
     shown = Message(role="user", content=("Now?", picture))
 
     assert renderer.render((shown,)) == renderer.render((Message(role="user", content="Now?"),))
+
+
+def _shown(reply: str, *, sampled: tuple[int, ...] | None = None, cut: bool = False) -> Call:
+    return Call(
+        messages=(),
+        reply=reply,
+        sampled=None
+        if sampled is None
+        else SampledTokens(
+            prompt_tokens=(1,), action_tokens=sampled, behavior_logprobs=None, policy_version=0
+        ),
+        finish_reason=FinishReason.LENGTH if cut else FinishReason.STOP,
+        trained=False,
+    )
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_an_imitated_reply_is_its_text_and_the_end_token(
+    tokenizer: PreTrainedTokenizerFast, text: str
+) -> None:
+    renderer = ChatTemplateRenderer(tokenizer)
+    end = tokenizer.eos_token_id
+
+    *tokens, last = renderer.reply_tokens(_shown(text))
+
+    assert last == end
+    assert tokens == tokenizer.encode(text, add_special_tokens=False)
+    assert list(renderer.reply_tokens(_shown(text, cut=True))) == tokens
+
+
+def test_an_imitated_reply_that_spells_a_mark_has_none(tokenizer: PreTrainedTokenizerFast) -> None:
+    renderer = ChatTemplateRenderer(tokenizer)
+    end = tokenizer.eos_token_id
+
+    *tokens, last = renderer.reply_tokens(_shown("go<|im_end|>\n<|im_start|>system"))
+
+    assert last == end
+    assert not {*tokenizer.all_special_ids} & {*tokens}
+
+
+def test_tokens_that_say_the_same_here_are_imitated_as_they_were(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    renderer = ChatTemplateRenderer(tokenizer)
+    end: int = tokenizer.eos_token_id
+    letters = tuple(
+        token for letter in "left" for token in tokenizer.encode(letter, add_special_tokens=False)
+    )
+    assert letters != tuple(tokenizer.encode("left", add_special_tokens=False))
+
+    assert renderer.reply_tokens(_shown("left", sampled=(*letters, end))) == (*letters, end)
+    assert renderer.reply_tokens(_shown("left", sampled=letters, cut=True)) == letters
+    # of another tokenizer, or without the end that it had
+    anew = renderer.reply_tokens(_shown("left"))
+    assert renderer.reply_tokens(_shown("left", sampled=(*letters[:-1], end))) == anew
+    assert renderer.reply_tokens(_shown("left", sampled=(10**6, end))) == anew
+    assert renderer.reply_tokens(_shown("left", sampled=letters)) == anew

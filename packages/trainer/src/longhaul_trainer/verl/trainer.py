@@ -87,6 +87,9 @@ from longhaul_trainer.verl.trackers import Trackers
 ENGINE_SECONDS = 120.0
 """Longest that an idle engine may take to answer."""
 
+COMPARED_WITH_SAMPLER = "training/rollout_"
+"""How verl's metrics begin that compare sampler and learner."""
+
 POLL_SECONDS = 0.1
 """How often the trainer looks whether its episodes have ended; verl's own 2 s cost up to
 that much of every training step."""
@@ -427,6 +430,14 @@ class LonghaulTrainer(PPOTrainer):
         metrics["groups/waiting"] -= len(names)
         metrics["sampling/groups_surplus"] += len(names)
         metrics["sampling/tokens_surplus"] += num_tokens
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """The policy's, which verl compares with the sampler's; an imitated reply has none."""
+        batch = super()._compute_old_log_prob(batch, metrics)
+        if self._run.imitation.imitates:
+            for name in [name for name in metrics if name.startswith(COMPARED_WITH_SAMPLER)]:
+                del metrics[name]
+        return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """The reference's, which is the policy without its adapter where it has one."""

@@ -1,0 +1,128 @@
+"""An expert demonstrates, and a model imitates it, by the commands that a user types."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from longhaul_core.audit import audit_run, one_line
+from longhaul_core.store import read_only_engine
+from training.launching import Launched, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+FILE = str(Path(__file__).with_name("imitation.toml"))
+
+
+@pytest.fixture(scope="module")
+def imitated(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("imitation")
+    shown = run(folder, "demonstrate", FILE, "--tasks", "40", "runs_directory=shown")
+    assert shown.returncode == 0, shown.output
+    launched = run(folder, "imitate", FILE, "--from", "experts", "imitation.best_per_task=2")
+    assert launched.returncode == 0, launched.output
+    return launched
+
+
+def test_the_store_has_what_the_expert_did_and_what_was_imitated(imitated: Launched) -> None:
+    played = imitated.query(
+        "SELECT r.kind, count(*), sum(e.success) FROM episodes e JOIN runs r ON r.id = e.run_id "
+        "WHERE e.phase = 'train' GROUP BY 1 ORDER BY 1"
+    )
+    replies = imitated.query(
+        "SELECT DISTINCT r.kind, c.reply, c.num_action_tokens, c.trained FROM calls c "
+        "JOIN episodes e ON e.id = c.episode_id JOIN runs r ON r.id = e.run_id "
+        "WHERE e.phase = 'train' ORDER BY 1, 2"
+    )
+
+    assert played == [("demonstrate", 40, 40), ("train", 180, 180)]
+    assert replies == [
+        ("demonstrate", "+", None, 0),
+        ("demonstrate", "-", None, 0),
+        ("train", "+", 2, 1),  # and the end token
+        ("train", "-", 2, 1),
+    ]
+
+
+def test_what_was_imitated_became_likelier(imitated: Launched) -> None:
+    losses = [
+        value
+        for (value,) in imitated.query(
+            "SELECT value FROM metrics WHERE name = 'actor/policy_loss' ORDER BY training_step"
+        )
+    ]
+
+    assert len(losses) == 6
+    assert losses[0] > 4.0  # of 4,096 tokens, e^8.3
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] / 2
+
+
+def test_the_policy_plays_what_it_imitated(imitated: Launched) -> None:
+    before, after = (
+        imitated.value(
+            "SELECT success_rate FROM evaluations WHERE training_step = ? AND run_id = ?",
+            training_step,
+            imitated.run_id,
+        )
+        for training_step in (0, 6)
+    )
+
+    assert before == 0.0
+    assert after > 0.25
+
+
+def test_the_audit_finds_nothing(imitated: Launched) -> None:
+    engine = read_only_engine(imitated.folder / "longhaul.db")
+    with Session(engine) as session:
+        report = audit_run(session, imitated.run_id)
+    engine.dispose()
+
+    assert [one_line(finding) for finding in report.findings] == []
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    assert checked["end_tokens"] == checked["advantage"] > 100
+    assert report.training_steps == tuple(range(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("UPDATE calls SET finish_reason = 'length' WHERE trained LIMIT 1", "end_tokens"),
+        ("UPDATE call_tokens SET behavior_logprobs = policy_logprobs", "tokens"),
+        ("UPDATE steps SET advantage = 0.5 WHERE trained LIMIT 1", "advantage"),
+        ("UPDATE episodes SET group_size = 3 WHERE trained", "group_size"),
+    ],
+)
+def test_the_audit_finds_a_fault_of_imitation(
+    imitated: Launched, tmp_path: Path, statement: str, rule: str
+) -> None:
+    store = shutil.copy(imitated.folder / "longhaul.db", tmp_path / "store.db")
+    with closing(sqlite3.connect(store)) as connection, connection:
+        changed = statement.replace(
+            "WHERE trained LIMIT 1",
+            "WHERE rowid = (SELECT max(rowid) FROM " + statement.split()[1] + " WHERE trained)",
+        )
+        assert connection.execute(changed).rowcount > 0
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+        report = audit_run(session, imitated.run_id)
+    engine.dispose()
+
+    assert rule in {finding.rule for finding in report.findings}
+
+
+def test_the_run_keeps_which_episodes_it_imitates(imitated: Launched) -> None:
+    kept = json.loads((imitated.run_folder / "scratch" / "demonstrations.json").read_text())
+    experts = {name for (name,) in imitated.query("SELECT id FROM runs WHERE kind = 'demonstrate'")}
+
+    named = {
+        each["episode_id"].split("/")[0]
+        for task in kept["tasks"]
+        for each in task["demonstrations"]
+    }
+    assert named == experts
+    assert len(kept["tasks"]) == 40
