@@ -459,7 +459,8 @@ def test_tokens_that_say_the_same_here_are_imitated_as_they_were(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     renderer = ChatTemplateRenderer(tokenizer)
-    end: int = tokenizer.eos_token_id
+    end = tokenizer.eos_token_id
+    assert isinstance(end, int)
     letters = tuple(
         token for letter in "left" for token in tokenizer.encode(letter, add_special_tokens=False)
     )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from sqlalchemy.orm import Session
-from transformers import AutoTokenizer
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.rollout import EpisodeOutcome, EpisodeSpec, Responder, replies_of
@@ -24,8 +23,7 @@ from longhaul_trainer.imitation.demonstrations import Demonstration, Demonstrati
 from longhaul_trainer.imitation.player import asks_more, played_again
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.players import EnvironmentPlayer, NoReplies, builtin_parser, limits_of
-from longhaul_trainer.rendering.pictures import load_picture_reader
-from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
+from longhaul_trainer.rendering.renderer import load_renderer
 
 __all__ = ["Imitable", "require_imitable"]
 
@@ -115,18 +113,15 @@ class _Checks:
     def __init__(self, config: RunConfig) -> None:
         self._config = config
         model = prepare_model(config.model.path)
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        pictures = load_picture_reader(model)
         prefixes = {entry.prompt.reply_prefix for entry in config.played_environments}
         self._player = EnvironmentPlayer(
             config,
             responders={
                 prefix: Responder(
                     policy=NoReplies(),
-                    renderer=ChatTemplateRenderer(
-                        tokenizer,
+                    renderer=load_renderer(
+                        model,
                         reply_prefix=prefix,
-                        pictures=pictures,
                         template=config.model.chat_template,
                         variables=config.model.chat_template_kwargs,
                     ),

@@ -246,12 +246,20 @@ class ChatTemplateRenderer:
         return Pieces(self._tokenizer, left_out=self._left_out - shown)
 
 
-def load_renderer(folder: Path, *, reply_prefix: str = "") -> ChatTemplateRenderer:
-    """The renderer of a model's Hugging Face folder."""
+def load_renderer(
+    folder: Path,
+    *,
+    reply_prefix: str = "",
+    template: str | None = None,
+    variables: Mapping[str, object] | None = None,
+) -> ChatTemplateRenderer:
+    """The renderer of a model's Hugging Face folder; see `ChatTemplateRenderer`."""
     return ChatTemplateRenderer(
         AutoTokenizer.from_pretrained(folder),
         reply_prefix=reply_prefix,
         pictures=load_picture_reader(folder),
+        template=template,
+        variables=variables,
     )
 
 
