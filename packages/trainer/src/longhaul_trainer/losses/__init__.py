@@ -5,7 +5,7 @@ from longhaul_trainer.losses.gspo import gspo_loss
 from longhaul_trainer.losses.importance import ImportanceWeights, truncated_importance_weights
 from longhaul_trainer.losses.kl import kl_estimate
 from longhaul_trainer.losses.ppo import ppo_loss
-from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss
+from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss, sums_by_action, weighted_sums
 from longhaul_trainer.losses.value import ValueLoss, value_loss
 
 __all__ = [
@@ -17,6 +17,8 @@ __all__ = [
     "gspo_loss",
     "kl_estimate",
     "ppo_loss",
+    "sums_by_action",
     "truncated_importance_weights",
     "value_loss",
+    "weighted_sums",
 ]
