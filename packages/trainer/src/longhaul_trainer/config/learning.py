@@ -60,11 +60,14 @@ class AlgorithmConfig(EstimatorSettings, Section):
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted at a step whose action is invalid, for advantages only; the environment's reward
     is stored as it was."""
-    invalid_action_penalty_on: PenaltyOn = "action"
-    """Subtract it from what the step alone is compared by, after returns are taken, as in
-    verl-agent and GraphGPO's released code; or from the step's reward, which lowers the return of
-    the whole episode and of the steps before. `action` is for `grpo`, `drgrpo`, `gigpo`, `hgpo` and
-    `graphgpo`, without `baseline_per_agent`."""
+    invalid_action_penalty_on: PenaltyOn = Field(
+        default="action",
+        description="Subtract it from what the step alone is compared by, after returns are taken, "
+        "as in verl-agent and GraphGPO's released code; or from the step's reward, which lowers "
+        "the return of the whole episode and of the steps before. `action` is for "
+        + ", ".join(f"`{name}`" for name, each in ESTIMATORS.items() if each.penalises_actions)
+        + ", without `baseline_per_agent`.",
+    )
     reward_shaping: Annotated[str | None, BuiltInOrOwn({})] = None
     """Function of your own that returns the reward of each step of an episode, from which
     advantages are computed; penalties are subtracted from it. The environment's reward is stored

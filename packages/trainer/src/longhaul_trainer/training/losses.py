@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 from pydantic.fields import FieldInfo
 
@@ -46,9 +46,10 @@ def fields_of_every_loss() -> dict[str, tuple[object, FieldInfo]]:
     found: dict[str, tuple[object, FieldInfo]] = {}
     for known in LOSSES.values():
         for name, field in known.settings.model_fields.items():
-            kind = Annotated[field.annotation | None, *field.metadata]
             own = FieldInfo(default=None, description=field.description)
-            found.setdefault(name, (kind, own))
+            own.metadata = [*field.metadata]
+            annotation: Any = field.annotation
+            found.setdefault(name, (annotation | None, own))
     return found
 
 
