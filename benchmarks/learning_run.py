@@ -420,7 +420,6 @@ def add_gradient(
         loss: Of kind `ppo`, without other terms.
         prompts_at_once: In one pass of the model; memory alone depends on it.
     """
-    assert loss.dual_clip is not None
     prompts = list(dict.fromkeys(row.prompt for row in rows))
     for start in range(0, len(prompts), prompts_at_once):
         place = {prompt: n for n, prompt in enumerate(prompts[start : start + prompts_at_once])}

@@ -53,7 +53,6 @@ def gradients(model: LlamaForCausalLM) -> torch.Tensor:
 
 
 def add_gradient_row_by_row(model: LlamaForCausalLM, rows: Sequence[Row]) -> None:
-    assert LOSS.dual_clip is not None
     for row in rows:
         logits_V = model(input_ids=torch.tensor([row.prompt])).logits[0, -1]
         tokens = ActionTokens(

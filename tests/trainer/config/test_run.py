@@ -15,11 +15,11 @@ from longhaul_core.errors import ConfigError
 from longhaul_trainer.agent_loops import episodes_at_once
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.fields import config_fields
-from longhaul_trainer.config.learning import CLIP_RANGES
 from longhaul_trainer.config.run import dotted
 from longhaul_trainer.config.toml import to_toml
 from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.training.estimators import EstimatorSettings
+from longhaul_trainer.training.losses import LOSSES
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))
@@ -87,7 +87,7 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
     found = [tomllib.loads(file.read_text(encoding="utf-8")) for file in ALGORITHMS]
 
     assert {one["algorithm"]["name"] for one in found} == set(ESTIMATORS)
-    assert {one["loss"]["kind"] for one in found} == set(CLIP_RANGES)
+    assert {one["loss"]["kind"] for one in found} == set(LOSSES)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
         ),
         (
             {"loss": {"kind": "gspo", "dual_clip": 3.0}},
-            'loss.dual_clip = 3 is of loss.kind = "ppo"; loss.kind = "gspo" has none',
+            'loss.dual_clip = 3.0 means nothing to loss.kind = "gspo"; it is for ppo',
         ),
         ({"loss": {"dual_clip": None}}, 'loss.kind = "ppo" needs loss.dual_clip, got none'),
         (
@@ -615,10 +615,30 @@ def test_a_clip_range_that_is_given_stays() -> None:
     assert (config.loss.clip_low, config.loss.clip_high) == (0.1, 4e-4)
 
 
-@pytest.mark.parametrize("kind", ["gepo", 3, ["ppo"]])
-def test_an_unknown_kind_of_loss_is_refused(kind: object) -> None:
-    with pytest.raises(ValidationError, match="'ppo', 'gspo' or 'cispo'"):
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("gepo", "one of cispo, gspo, ppo, or package.module:name"),
+        (3, "valid string"),
+        (["ppo"], "valid string"),
+    ],
+)
+def test_an_unknown_kind_of_loss_is_refused(kind: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         RunConfig.model_validate(SMALLEST | {"loss": {"kind": kind}})
+
+
+def test_a_loss_of_ones_own_has_a_free_table_and_no_setting_of_another() -> None:
+    table: dict[str, object] = {"kind": "mine:loss", "options": {"bound": 1.5}}
+
+    config = RunConfig.model_validate(SMALLEST | {"loss": table})
+
+    assert (config.loss.options, config.loss.clip_low) == ({"bound": 1.5}, None)
+    assert parse_config(config.to_toml()) == config
+    with pytest.raises(ValidationError, match=r'clip_low = 0\.1 means nothing .* "mine:loss"'):
+        RunConfig.model_validate(SMALLEST | {"loss": table | {"clip_low": 0.1}})
+    with pytest.raises(ValidationError, match=r'options = … means nothing to loss.kind = "ppo"'):
+        RunConfig.model_validate(SMALLEST | {"loss": {"options": {"bound": 1.5}}})
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "a b", "../up", "a" * 41, "-dash"])

@@ -1,5 +1,7 @@
 """Which stored episodes a run imitates."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,20 @@ def test_two_sources_share_the_places_of_a_task(imitating: Imitating) -> None:
 
     assert (one.num_episodes, both.num_episodes) == (20, 40)
     assert [each.weight for each in both.of_task[both.tasks[0].key]] == [1.0, 0.5]
+
+
+def test_a_return_may_be_the_weight_and_is_none_below_zero(imitating: Imitating) -> None:
+    weighted = Demonstrations.chosen(imitating("imitation.weight=return"))
+    assert {each.weight for found in weighted.of_task.values() for each in found} == {1.0}
+
+    with closing(sqlite3.connect(imitating().store)) as connection, connection:
+        connection.execute("UPDATE episodes SET episode_return = -0.5 WHERE num_steps = 11")
+    with pytest.raises(ConfigError, match=r"has the return -0\.5, and a weight below 0"):
+        Demonstrations.chosen(imitating("imitation.weight=return"))
+    with closing(sqlite3.connect(imitating().store)) as connection, connection:
+        connection.execute("UPDATE episodes SET episode_return = 2.0 WHERE num_steps = 11")
+    varied = Demonstrations.chosen(imitating("imitation.weight=return"))
+    assert {each.weight for found in varied.of_task.values() for each in found} == {1.0, 2.0}
 
 
 def test_a_resume_goes_on_with_what_was_chosen(imitating: Imitating, tmp_path: Path) -> None:

@@ -53,6 +53,9 @@ def nothing(groups, settings):
 
 def of_a_group(group):
     return ()
+
+def raises(groups, settings):
+    return settings.options["weight"]
 """
 
 
@@ -100,6 +103,7 @@ def test_a_function_of_ones_own_credits_every_group_with_its_options(mine: str) 
         ("numbers", r"group 'a', episode 0: got a float, expected a .*EpisodeCredit"),
         ("too_short", r"episode 0: has 2 steps, and its credit has \[1, 2, 2\] advantages"),
         ("infinite", r"episode 0: its credit has a number that is not finite"),
+        ("raises", r": KeyError: 'weight'"),
         ("of_a_group", r"is called as of_a_group\(groups, settings\), and takes \(group\)"),
     ],
 )
@@ -120,7 +124,7 @@ def test_groups_of_an_estimator_of_ones_own_have_two_episodes_at_least() -> None
 
 def test_a_built_in_name_is_no_path() -> None:
     assert own_estimator("grpo") is ESTIMATORS["grpo"].compute
-    with pytest.raises(ConfigError, match=r"algorithm\.name = 'gprpo': must be one of gigpo, "):
+    with pytest.raises(ConfigError, match=r"algorithm\.name = 'gprpo': must be one of drgrpo, "):
         own_estimator("gprpo")
 
 

@@ -221,7 +221,7 @@ def test_what_no_section_decides_is_overridable_or_named_as_relied_on(device: st
         of_device |= set().union(*(settings._gpu_attention(run) for run, _ in _TWO_RUNS))
 
     # the GPUs of an engine divide the workers, and on a CPU it has none
-    by_sections = {f"{ACTOR}.policy_loss.loss_mode", f"{ROLLOUT}.tensor_model_parallel_size"}
+    by_sections = {f"{ROLLOUT}.tensor_model_parallel_size"}
     assert constant - named - of_device <= by_sections
     assert named <= names, "named, and derived for no run"
     assert not settings.OVERRIDABLE & settings.RELIED_ON
@@ -322,7 +322,7 @@ def test_what_a_run_says_reaches_verl_under_its_name() -> None:
         optimizer={"learning_rate": 3e-5, "optimizer_steps_per_training_step": 2,
                    "warmup_training_steps": 1, "max_gradient_norm": 0.5},
         rollout={"group_size": 6, "max_prompt_tokens": 300, "max_reply_tokens": 20},
-        loss={"clip_high": 0.28, "kl_coefficient": 0.02, "kl_kind": "k2"},
+        loss={"kl_coefficient": 0.02, "kl_kind": "k2"},
     )  # fmt: skip
     config = settings_of(run, device="gpu", tmp=Path("/here"))
 
@@ -334,7 +334,6 @@ def test_what_a_run_says_reaches_verl_under_its_name() -> None:
         f"{ACTOR}.optim.clip_grad": 0.5,
         f"{ACTOR}.grad_clip": 0.5,
         f"{ACTOR}.optim.lr_warmup_steps": 2,  # verl's schedule advances once per optimizer step
-        f"{ACTOR}.clip_ratio_high": 0.28,
         f"{ACTOR}.kl_loss_type": "mse",
         f"{ROLLOUT}.n": 6,
         f"{ROLLOUT}.max_model_len": 320,
@@ -361,25 +360,14 @@ def test_an_engine_that_spans_workers_is_refused_on_a_cpu() -> None:
         settings_of(run, device="cpu")
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode", "clip_low", "dual_clip"),
-    [("ppo", "vanilla", 0.2, 3.0), ("gspo", "gspo", 3e-4, None), ("cispo", "cispo", 1.0, None)],
-)
-def test_verl_is_told_which_loss_is_trained_and_takes_its_name(
-    kind: str, mode: str, clip_low: float, dual_clip: float | None
-) -> None:
-    from verl.trainer.ppo.core_algos import get_policy_loss_fn
-    from verl.utils.config import omega_conf_to_dataclass, validate_config
+def test_verl_computes_the_learners_own_logprobs_for_importance_sampling() -> None:
+    from verl.utils.config import validate_config
 
-    run = small_run(loss={"kind": kind, "importance_sampling": "sequence", "importance_cap": 5.0})
+    run = small_run(loss={"importance_sampling": "sequence", "importance_cap": 5.0})
     config = settings_of(run, device="gpu")
     OmegaConf.resolve(config)
 
     validate_config(config, False, False)
-    assert value(config, f"{ACTOR}.policy_loss.loss_mode") == mode
-    assert callable(get_policy_loss_fn(mode))
-    assert value(config, f"{ACTOR}.clip_ratio_low") == clip_low
-    assert omega_conf_to_dataclass(config.actor_rollout_ref.actor).clip_ratio_c == dual_clip
     correction = "algorithm.rollout_correction"
     assert value(config, f"{correction}.rollout_is") == "sequence"
     assert value(config, f"{correction}.rollout_is_threshold") == 5.0

@@ -36,8 +36,8 @@ from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import Metrics, open_store, read_only_engine
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.learning import CLIP_RANGES
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.training.losses import LOSSES
 from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep
 from row_metadata import MadeUpStep, rows_of
@@ -405,7 +405,7 @@ HELD = (
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [*zip(ESTIMATORS, cycle(CLIP_RANGES), strict=False)],
+    [*zip(ESTIMATORS, cycle(LOSSES), strict=False)],
 )
 def test_every_estimator_and_every_loss_trains_what_the_audit_expects(
     worker: Any,  # noqa: ANN401

@@ -15,6 +15,7 @@ import torch
 from longhaul_core.store import Record, StoreWriter
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
+from longhaul_trainer.losses import ActionTokens, PolicyLoss, weighted_sums
 from longhaul_trainer.training.step_metadata import METADATA, RowMetadata, packed
 from row_metadata import beside, span
 
@@ -145,6 +146,26 @@ PADDING = Row(
 )
 """As verl makes it: a copy of a real row in all but its tokens, its metadata included."""
 
+BOUND = 1.2
+
+
+def against_the_engine(tokens: ActionTokens, settings: LossConfig) -> PolicyLoss:
+    """A loss of one's own: the ratio to the engine that sampled, left out above a bound."""
+    counted_BT = tokens.counted_BT()
+    bound = settings.options["bound"]
+    assert tokens.behavior_logprobs_BT is not None
+    assert isinstance(bound, float)
+    gap_BT = tokens.policy_logprobs_BT - tokens.behavior_logprobs_BT
+    ratio_BT = torch.where(counted_BT, gap_BT, 0.0).exp()
+    kept_BT = ratio_BT <= bound
+    return weighted_sums(
+        tokens,
+        token_loss_BT=-(ratio_BT * kept_BT * tokens.advantages_BT),
+        clipped_BT=~kept_BT,
+        ratio_BT=ratio_BT,
+    )
+
+
 LOSSES = {
     "clipped": LossConfig(),
     "with k2 and entropy": LossConfig(
@@ -153,6 +174,9 @@ LOSSES = {
     "importance by token": LossConfig(importance_sampling="token", importance_cap=1.5),
     "gspo": LossConfig(kind="gspo", clip_low=0.1, clip_high=0.25, importance_sampling="sequence"),
     "cispo": LossConfig(kind="cispo", clip_low=0.3, clip_high=0.3),
+    "one's own": LossConfig(
+        kind=f"{__name__}:{against_the_engine.__name__}", options={"bound": BOUND}
+    ),
 }
 
 
@@ -251,6 +275,9 @@ def expected_policy_loss(
     row: Row, place: int, logprobs: torch.Tensor, loss: LossConfig
 ) -> torch.Tensor:
     """The policy loss of the token at `place`; GSPO's is the reply's, shared by its tokens."""
+    if "bound" in loss.options:
+        ratio = torch.exp(logprobs[place] - row.behavior_logprobs[place])
+        return -ratio * row.advantage * float(ratio <= BOUND)
     ratio = torch.exp(logprobs[place] - row.old_logprobs[place])
     if loss.kind == "gspo":
         ratio = torch.exp((logprobs - torch.tensor(row.old_logprobs)).mean())
@@ -259,7 +286,6 @@ def expected_policy_loss(
         return -float(clipped) * row.advantage * logprobs[place]
     surrogate = torch.minimum(ratio * row.advantage, clipped * row.advantage)
     if loss.kind == "ppo" and row.advantage < 0:
-        assert loss.dual_clip is not None
         surrogate = surrogate.clamp(min=loss.dual_clip * row.advantage)
     return -surrogate
 

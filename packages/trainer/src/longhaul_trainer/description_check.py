@@ -1,9 +1,9 @@
 """Is everything there that a run's description names? Looked up before anything starts.
 
 Environment, tasks, model, parts of the user's own, trackers and settings of verl are looked up
-each for itself, so that one which is not there hides no other. Torch and the training stack are
-imported for none of it, and transformers only for a model that is a folder: its chat template is
-tried on the prompts that the run would compose.
+each for itself, so that one which is not there hides no other. The training stack is imported for
+none of it. Torch is for a loss of the user's own, which is tried on a few tokens, and transformers
+for a model that is a folder: its chat template is tried on the prompts that the run would compose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from longhaul_core.rollout import build_acting
 from longhaul_core.types import Call, Message, Observation, Picture, Split, Task
 from longhaul_envs.pictures import png
 from longhaul_envs.published import PUBLISHED
-from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
+from longhaul_trainer.config import LossConfig, MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.environments import (
@@ -112,6 +112,8 @@ def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:
     name, problems = config.algorithm.name, list[str]()
     if is_own(name) and sure_of("algorithm.name"):
         problems += _problems(lambda: own_estimator(name))
+    if is_own(config.loss.kind) and sure_of("loss"):
+        problems += _problems(lambda: _try_loss(config.loss))
     if is_own(config.agent.kind) and sure_of("agent"):
         problems += _problems(lambda: build_acting(config.agent.kind))
     if config.agent.is_program:
@@ -119,6 +121,12 @@ def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:
     for entry in config.played_environments if sure_of("environments") else ():
         problems += _problems_of_own_parts_of(entry, sure_of)
     return problems
+
+
+def _try_loss(settings: LossConfig) -> None:
+    from longhaul_trainer.training.loss_trial import try_own_loss  # loads torch
+
+    try_own_loss(settings)
 
 
 def _problems_of_own_parts_of(entry: MixedEnvironmentConfig, sure_of: SureOf) -> list[str]:

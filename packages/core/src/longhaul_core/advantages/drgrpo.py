@@ -14,6 +14,7 @@ is here; the second is a matter of loss weights (`longhaul_core.advantages.loss_
 from collections.abc import Sequence
 
 from longhaul_core.advantages.credit import EpisodeCredit, FloatArray
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit, Scaled, per_group
 from longhaul_core.advantages.grpo import grpo_credit
 
 
@@ -51,3 +52,22 @@ def drgrpo_credit(
         scale_by_std=False,
         action_penalties=action_penalties,
     )
+
+
+def _drgrpo(group: Group, settings: Scaled) -> GroupCredit:
+    return drgrpo_credit(
+        group.step_rewards,
+        discount=settings.discount,
+        action_penalties=group.action_penalties,
+    )
+
+
+ESTIMATORS = {
+    "drgrpo": Estimator(
+        compute=per_group(_drgrpo),
+        summary="Dr.GRPO: the mean return of the group, not divided by the standard deviation",
+        settings=Scaled,
+        penalises_actions=True,
+        loss_units=("token", "fixed_token"),  # it leaves out lengths
+    ),
+}

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from longhaul_core.advantages.arguments import check_choice
 from longhaul_core.advantages.credit import EpisodeCredit, FloatArray, split_by_episode
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit, Whitened, by_group
 from longhaul_core.advantages.gae import gae_over_steps, gae_over_tokens
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.whiten import Whiten, step_counts, whitened
@@ -125,3 +127,40 @@ def _credit(
         token_advantages=token_advantages,
         value_targets=tuple(targets.tolist()),
     )
+
+
+class GaeSettings(Whitened):
+    """What GAE reads."""
+
+    gae_level: GaeLevel = "step"
+    """Values and advantages of whole actions, or of each of their tokens. `discount` and
+    `gae_lambda` apply once per environment step in both."""
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    """Lambda, per environment step: 0 relies on the critic after one step, 1 only where an episode
+    is truncated."""
+
+
+def _gae(groups: Sequence[Group], settings: GaeSettings) -> list[GroupCredit]:
+    credits = gae_credit(
+        [rewards for group in groups for rewards in group.step_rewards],
+        [values for group in groups for values in group.token_values or ()],
+        [value for group in groups for value in group.final_values or ()],
+        level=settings.gae_level,
+        discount=settings.discount,
+        gae_lambda=settings.gae_lambda,
+        whiten=settings.whiten,
+        num_action_tokens=[tokens for group in groups for tokens in group.num_action_tokens],
+    )
+    return by_group(credits, groups)
+
+
+ESTIMATORS = {
+    "gae": Estimator(
+        compute=_gae,
+        compares_training_step=True,
+        summary="GAE: the values of a critic that is trained too (PPO)",
+        settings=GaeSettings,
+        compares_episodes=False,
+        needs_critic=True,
+    ),
+}

@@ -13,22 +13,32 @@ credits single actions without a critic and without extra rollouts. Two decision
 Shapes: G episodes of the group, N steps of all of them, K distinct anchor states.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from longhaul_core.advantages.arguments import check_weight
+from longhaul_core.advantages.comparisons import episode_part, number_by_first, step_advantages
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
-    IntArray,
     Statistics,
     check_group,
     check_one_per_step,
     joined_penalties,
     two_part_credit,
 )
-from longhaul_core.advantages.grpo import EPSILON, episode_part
+from longhaul_core.advantages.estimator import (
+    Anchored,
+    Estimator,
+    Group,
+    GroupCredit,
+    PerAgent,
+    Scaled,
+    WithStatistics,
+    per_group,
+)
+from longhaul_core.advantages.per_agent import gigpo_per_agent_credit
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.similarity import merge_similar
 
@@ -99,33 +109,39 @@ def gigpo_credit(  # noqa: PLR0913  what an estimator reads
     )
 
 
-def number_by_first(keys: Sequence[Hashable]) -> IntArray:
-    """Numbers from 0 on, the same for equal keys, in the order in which keys first appear."""
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+class GigpoSettings(Scaled, WithStatistics, PerAgent, Anchored):
+    """What GiGPO reads."""
 
 
-def step_advantages(
-    returns_N: FloatArray, group_N: IntArray, *, scale_by_std: bool, ddof: int = 1
-) -> FloatArray:
-    """How much better each step's future was than that of its step group, shape (N,).
+def _gigpo(group: Group, settings: GigpoSettings) -> GroupCredit:
+    if settings.baseline_per_agent:
+        return gigpo_per_agent_credit(
+            group.step_rewards,
+            group.anchor_states,
+            group.agents,
+            discount=settings.discount,
+            step_advantage_weight=settings.step_advantage_weight,
+            scale_by_std=settings.scale_by_std,
+            statistics=settings.statistics,
+            similarity=settings.anchor_similarity,
+        )
+    return gigpo_credit(
+        group.step_rewards,
+        group.anchor_states,
+        discount=settings.discount,
+        step_advantage_weight=settings.step_advantage_weight,
+        scale_by_std=settings.scale_by_std,
+        statistics=settings.statistics,
+        similarity=settings.anchor_similarity,
+        action_penalties=group.action_penalties,
+    )
 
-    Sums to zero over each step group; exactly zero where a group's returns are equal
-    or a step is alone.
 
-    Args:
-        returns_N: Return-to-go of each step.
-        group_N: The step group of each step, numbered from 0 to K - 1 without gaps.
-        scale_by_std: Divide by the group's standard deviation + 1e-6.
-        ddof: Subtracted from the group's size in that deviation; 1 for the sample's.
-    """
-    size_K = np.bincount(group_N)
-    # Measured from one member, equal returns are exactly 0 whatever their rounding.
-    _, first_K = np.unique(group_N, return_index=True)
-    offsets_N = returns_N - returns_N[first_K][group_N]
-    centered_N = offsets_N - (np.bincount(group_N, weights=offsets_N) / size_K)[group_N]
-    if not scale_by_std:
-        return centered_N
-    squares_K = np.bincount(group_N, weights=centered_N**2)
-    std_K = np.sqrt(squares_K / np.maximum(size_K - ddof, 1))
-    return centered_N / (std_K + EPSILON)[group_N]
+ESTIMATORS = {
+    "gigpo": Estimator(
+        compute=per_group(_gigpo),
+        summary="GiGPO: the episodes of the group, and the group's steps from the same state",
+        settings=GigpoSettings,
+        penalises_actions=True,
+    ),
+}

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from longhaul_core.advantages.arguments import check_choice, check_weight
+from longhaul_core.advantages.comparisons import episode_part, number_by_first, step_advantages
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -27,8 +29,15 @@ from longhaul_core.advantages.credit import (
     joined_penalties,
     two_part_credit,
 )
-from longhaul_core.advantages.gigpo import number_by_first, step_advantages
-from longhaul_core.advantages.grpo import episode_part
+from longhaul_core.advantages.estimator import (
+    Anchored,
+    Estimator,
+    Group,
+    GroupCredit,
+    Scaled,
+    WithStatistics,
+    per_group,
+)
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.similarity import merge_similar
 
@@ -233,3 +242,46 @@ def _distances(sources: Sequence[int], targets: Sequence[int]) -> IntArray:
     furthest = max(reached.values())
     num_nodes = max(*sources, *targets) + 1
     return np.array([reached.get(node, furthest + 1) for node in range(num_nodes)])
+
+
+class GraphgpoSettings(Scaled, WithStatistics, Anchored):
+    """What GraphGPO reads."""
+
+    episode_advantage_weight: float = Field(default=1.0, ge=0)
+    """Weight of the episode part beside the step part."""
+    distance_decay: float = Field(default=0.1, gt=0, lt=1)
+    """Factor (omega) by which each further step from the goal multiplies a state's reward. With
+    `proximity` and `scale_by_std`, 0.1 leaves next to nothing to states that are more than 8 steps
+    from the goal."""
+    distance_form: DistanceForm = "proximity"
+    """What a step is rewarded for: how near the goal is to the state it led to, or how much
+    nearer than to the state it was taken in."""
+
+
+def _graphgpo(group: Group, settings: GraphgpoSettings) -> GroupCredit:
+    return graphgpo_credit(
+        group.step_rewards,
+        group.anchor_states,
+        group.final_states,
+        settings=GraphSettings(
+            distance_decay=settings.distance_decay,
+            distance_form=settings.distance_form,
+            step_advantage_weight=settings.step_advantage_weight,
+            episode_advantage_weight=settings.episode_advantage_weight,
+            similarity=settings.anchor_similarity,
+        ),
+        discount=settings.discount,
+        scale_by_std=settings.scale_by_std,
+        statistics=settings.statistics,
+        action_penalties=group.action_penalties,
+    )
+
+
+ESTIMATORS = {
+    "graphgpo": Estimator(
+        compute=per_group(_graphgpo),
+        summary="GraphGPO: as gigpo, with steps paid for their distance to success",
+        settings=GraphgpoSettings,
+        penalises_actions=True,
+    ),
+}

@@ -7,21 +7,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longhaul_core.advantages.arguments import check_choice
+from longhaul_core.advantages.comparisons import episode_part
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
-    EpisodePart,
     FloatArray,
-    IntArray,
     Statistics,
     check_group,
     joined_penalties,
     two_part_credit,
 )
+from longhaul_core.advantages.estimator import (
+    Estimator,
+    Group,
+    GroupCredit,
+    PerAgent,
+    Scaled,
+    WithStatistics,
+    per_group,
+)
+from longhaul_core.advantages.per_agent import grpo_per_agent_credit
 from longhaul_core.advantages.returns import returns_to_go
-
-EPSILON = 1e-6
-"""Added to a standard deviation before dividing, as verl and verl-agent have it."""
 
 
 def grpo_credit(
@@ -74,80 +79,33 @@ def grpo_credit(
     )
 
 
-def episode_part(
-    step_rewards: Sequence[FloatArray],
-    penalties_N: FloatArray | None,
-    *,
-    scale_by_std: bool,
-    statistics: Statistics,
-) -> EpisodePart:
-    """How much better each step's episode did than its group.
+class GrpoSettings(Scaled, WithStatistics, PerAgent):
+    """What GRPO reads."""
 
-    A penalty lowers one step's copy of its episode's return, and no other step's. Mean and
-    deviation are then over these copies, each with the weight 1 (`"row"`), or one over its
-    episode's length (`"episode"`, so that each episode still counts once).
 
-    Args:
-        step_rewards: Rewards of each episode's steps.
-        penalties_N: What each step alone is lowered by; None for nothing.
-        scale_by_std: Divide by the sample standard deviation + 1e-6.
-        statistics: See `Statistics`.
-
-    Raises:
-        ValueError: If `statistics` is no `Statistics`.
-
-    Source:
-        `apply_invalid_action_penalty` of verl-agent, which GraphGPO's released trainer has too.
-    """
-    returns_G = np.array([rewards.sum() for rewards in step_rewards])
-    num_steps_G = np.array([len(rewards) for rewards in step_rewards])
-    if penalties_N is None:
-        episodes_G = episode_advantages(
-            returns_G, num_steps_G, scale_by_std=scale_by_std, statistics=statistics
+def _grpo(group: Group, settings: GrpoSettings) -> GroupCredit:
+    if settings.baseline_per_agent:
+        return grpo_per_agent_credit(
+            group.step_rewards,
+            group.agents,
+            discount=settings.discount,
+            scale_by_std=settings.scale_by_std,
+            statistics=settings.statistics,
         )
-        return EpisodePart(episodes_G, np.repeat(episodes_G, num_steps_G))
-    check_choice(statistics, Statistics, name="statistics")
-    by_row = statistics == "row"
-    weights_G = np.ones(len(num_steps_G)) if by_row else 1.0 / num_steps_G
-    weights_N = np.repeat(weights_G, num_steps_G)
-    total = len(weights_N) if by_row else len(num_steps_G)
-    copies_N = np.repeat(returns_G - returns_G[0], num_steps_G) - penalties_N
-    # Measured from one member, equal copies are exactly 0 whatever their rounding.
-    offsets_N = copies_N - copies_N[0]
-    centered_N = offsets_N - (weights_N * offsets_N).sum() / total
-    variance = (weights_N * centered_N**2).sum() / (total - 1)
-    divisor = np.sqrt(variance) + EPSILON if scale_by_std else 1.0
-    first_G = np.cumsum(num_steps_G) - num_steps_G
-    return EpisodePart(
-        (centered_N + penalties_N)[first_G] / divisor,
-        centered_N / divisor,
+    return grpo_credit(
+        group.step_rewards,
+        discount=settings.discount,
+        scale_by_std=settings.scale_by_std,
+        statistics=settings.statistics,
+        action_penalties=group.action_penalties,
     )
 
 
-def episode_advantages(
-    returns_G: FloatArray, num_steps_G: IntArray, *, scale_by_std: bool, statistics: Statistics
-) -> FloatArray:
-    """How much better each episode did than its group, shape (G,).
-
-    Sums to zero over the episodes with `statistics="episode"`, over the steps with
-    `"row"`; exactly zero everywhere if all returns are equal.
-
-    Args:
-        returns_G: Undiscounted return of each episode, at least two.
-        num_steps_G: Length of each episode, in steps.
-        scale_by_std: Divide by the sample standard deviation (ddof 1) + 1e-6.
-        statistics: What mean and deviation are taken over; see `Statistics`.
-
-    Raises:
-        ValueError: If `statistics` is no `Statistics`.
-    """
-    check_choice(statistics, Statistics, name="statistics")
-    counts_G = num_steps_G if statistics == "row" else np.ones_like(num_steps_G)
-    # Measured from one member, equal returns are exactly 0 whatever their rounding.
-    offsets_G = returns_G - returns_G[0]
-    total = counts_G.sum()
-    centered_G = offsets_G - (counts_G * offsets_G).sum() / total
-    if not scale_by_std:
-        return centered_G
-    variance = (counts_G * centered_G**2).sum() / (total - 1)
-    return centered_G / (np.sqrt(variance) + EPSILON)
+ESTIMATORS = {
+    "grpo": Estimator(
+        compute=per_group(_grpo),
+        summary="GRPO: the mean return of the group",
+        settings=GrpoSettings,
+        penalises_actions=True,
+    ),
+}

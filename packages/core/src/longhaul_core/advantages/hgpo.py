@@ -12,8 +12,10 @@ from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from longhaul_core.advantages.arguments import LARGEST, check_choice
+from longhaul_core.advantages.comparisons import number_by_first, step_advantages
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -22,7 +24,7 @@ from longhaul_core.advantages.credit import (
     joined_penalties,
     step_credit,
 )
-from longhaul_core.advantages.gigpo import number_by_first, step_advantages
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit, Scaled, per_group
 from longhaul_core.advantages.returns import returns_to_go
 
 HistoryForm = Literal["paper", "code"]
@@ -132,3 +134,40 @@ def _contexts(anchor_states: Sequence[Sequence[str]], *, depth: int) -> list[Has
         for episode, states in enumerate(anchor_states)
         for step in range(len(states))
     ]
+
+
+class HgpoSettings(Scaled):
+    """What HGPO reads."""
+
+    history_length: int = Field(default=2, ge=0)
+    """Past states (K) that are compared, as many as the memory shows."""
+    history_weight_exponent: float = Field(default=1.0, ge=0)
+    """How much more a comparison of steps weighs that share more of the past (alpha); 0 weighs all
+    alike."""
+    history_form: HistoryForm = "paper"
+    """HGPO as in its paper; or as in its authors' code, where the weights are (k + 2)^alpha for
+    (k + 1)^alpha, deviations are over n, and comparisons with a mean that is the step's own return
+    are left out."""
+
+
+def _hgpo(group: Group, settings: HgpoSettings) -> GroupCredit:
+    return hgpo_credit(
+        group.step_rewards,
+        group.anchor_states,
+        discount=settings.discount,
+        history_length=settings.history_length,
+        history_weight_exponent=settings.history_weight_exponent,
+        history_form=settings.history_form,
+        scale_by_std=settings.scale_by_std,
+        action_penalties=group.action_penalties,
+    )
+
+
+ESTIMATORS = {
+    "hgpo": Estimator(
+        compute=per_group(_hgpo),
+        summary="HGPO: the group's steps from the same state with the same past",
+        settings=HgpoSettings,
+        penalises_actions=True,
+    ),
+}

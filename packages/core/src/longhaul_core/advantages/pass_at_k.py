@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from math import comb
 
 import numpy as np
+from pydantic import Field
 
+from longhaul_core.advantages.comparisons import EPSILON
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
     check_group,
     whole_episode_credit,
 )
-from longhaul_core.advantages.grpo import EPSILON
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit, Scaled, per_group
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.errors import GroupError
 
@@ -82,3 +84,29 @@ def pass_at_k_credit(
     if scale_by_std:
         advantages_G /= np.std(returns_G, ddof=1) + EPSILON
     return whole_episode_credit(advantages_G, returns_to_go(step_rewards, discount=discount))
+
+
+class PassAtKSettings(Scaled):
+    """What pass@k reads."""
+
+    pass_k: int | None = Field(default=None, ge=2)
+    """The k, at most `rollout.group_size`; left out, all episodes of the group that did not fail.
+    A group with fewer is left out."""
+
+
+def _pass_at_k(group: Group, settings: PassAtKSettings) -> GroupCredit:
+    return pass_at_k_credit(
+        group.step_rewards,
+        k=settings.pass_k,
+        scale_by_std=settings.scale_by_std,
+        discount=settings.discount,
+    )
+
+
+ESTIMATORS = {
+    "pass_at_k": Estimator(
+        compute=per_group(_pass_at_k),
+        summary="pass@k: the best of k - 1 other episodes of the group",
+        settings=PassAtKSettings,
+    ),
+}

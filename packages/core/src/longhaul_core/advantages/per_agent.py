@@ -15,6 +15,11 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from longhaul_core.advantages.arguments import check_choice, check_weight
+from longhaul_core.advantages.comparisons import (
+    episode_advantages,
+    number_by_first,
+    step_advantages,
+)
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -23,8 +28,6 @@ from longhaul_core.advantages.credit import (
     check_one_per_step,
     step_credit,
 )
-from longhaul_core.advantages.gigpo import number_by_first, step_advantages
-from longhaul_core.advantages.grpo import episode_advantages
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.similarity import merge_similar
 

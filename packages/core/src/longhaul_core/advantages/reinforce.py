@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from longhaul_core.advantages.comparisons import number_by_first, step_advantages
 from longhaul_core.advantages.credit import (
     EpisodeCredit,
     FloatArray,
@@ -21,7 +22,7 @@ from longhaul_core.advantages.credit import (
     step_credit,
     whole_episode_credit,
 )
-from longhaul_core.advantages.gigpo import number_by_first, step_advantages
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit, Whitened, by_group
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.whiten import Whiten, step_counts, whitened
 from longhaul_core.errors import GroupError
@@ -127,3 +128,41 @@ def reinforce_plus_plus_baseline_credit(
     whitened_N = whitened(np.repeat(differences_E, num_steps), counts_N)
     first_E = np.cumsum([0, *num_steps[:-1]])
     return whole_episode_credit(whitened_N[first_E], returns_to_go(step_rewards, discount=discount))
+
+
+def _reinforce_plus_plus(groups: Sequence[Group], settings: Whitened) -> list[GroupCredit]:
+    credits = reinforce_plus_plus_credit(
+        [rewards for group in groups for rewards in group.step_rewards],
+        [counts for group in groups for counts in group.num_action_tokens],
+        discount=settings.discount,
+        whiten=settings.whiten,
+    )
+    return by_group(credits, groups)
+
+
+def _reinforce_plus_plus_baseline(groups: Sequence[Group], settings: Whitened) -> list[GroupCredit]:
+    credits = reinforce_plus_plus_baseline_credit(
+        [rewards for group in groups for rewards in group.step_rewards],
+        [counts for group in groups for counts in group.num_action_tokens],
+        [group.name for group in groups for _ in group.step_rewards],
+        discount=settings.discount,
+        whiten=settings.whiten,
+    )
+    return by_group(credits, groups)
+
+
+ESTIMATORS = {
+    "reinforce_plus_plus": Estimator(
+        compute=_reinforce_plus_plus,
+        compares_training_step=True,
+        summary="REINFORCE++: the steps of the whole training step",
+        settings=Whitened,
+        compares_episodes=False,
+    ),
+    "reinforce_plus_plus_baseline": Estimator(
+        compute=_reinforce_plus_plus_baseline,
+        compares_training_step=True,
+        summary="REINFORCE++ with the mean return of the group as its baseline",
+        settings=Whitened,
+    ),
+}

@@ -14,7 +14,9 @@ from longhaul_core.advantages.credit import (
     check_rewards,
     whole_episode_credit,
 )
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit, Scaled, per_group
 from longhaul_core.advantages.returns import returns_to_go
+from longhaul_core.errors import GroupError
 
 
 def remax_credit(
@@ -50,3 +52,24 @@ def remax_credit(
     return whole_episode_credit(
         returns_G - greedy_return, returns_to_go(step_rewards, discount=discount)
     )
+
+
+def _remax(group: Group, settings: Scaled) -> GroupCredit:
+    if group.greedy_rewards is None:
+        raise GroupError(f"group {group.name!r} has no greedy episode to be compared with")
+    return remax_credit(
+        group.step_rewards,
+        greedy_return=float(group.greedy_rewards.sum()),
+        discount=settings.discount,
+    )
+
+
+ESTIMATORS = {
+    "remax": Estimator(
+        compute=per_group(_remax),
+        summary="ReMax: a greedy episode of the task, played beside the group and not trained",
+        settings=Scaled,
+        compares_episodes=False,
+        needs_greedy_episode=True,
+    ),
+}

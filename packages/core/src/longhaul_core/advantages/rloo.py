@@ -13,6 +13,7 @@ from longhaul_core.advantages.credit import (
     check_group,
     whole_episode_credit,
 )
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit, Scaled, per_group
 from longhaul_core.advantages.returns import returns_to_go
 
 
@@ -51,3 +52,16 @@ def rloo_credit(
     return whole_episode_credit(
         offsets_G - others_G, returns_to_go(step_rewards, discount=discount)
     )
+
+
+def _rloo(group: Group, settings: Scaled) -> GroupCredit:
+    return rloo_credit(group.step_rewards, discount=settings.discount)
+
+
+ESTIMATORS = {
+    "rloo": Estimator(
+        compute=per_group(_rloo),
+        summary="RLOO: the mean return of the group's other episodes",
+        settings=Scaled,
+    ),
+}

@@ -16,7 +16,7 @@ action, and nowhere else.
     delta_k = r_k + g_k V_{k+1} - V_k                              GAE (arXiv:1506.02438)
     A_k = delta_k + g_k l_k A_{k+1}
     A = (v - mean) / sqrt(variance + 1e-8)                         REINFORCE++ (arXiv:2501.03262)
-    A_i = 1, or A_i = R_i                                          imitation (arXiv:2406.04151)
+    A_i = 1                                                        imitation
 
 With a baseline per agent the means of GRPO and GiGPO are over the steps of one agent (Dr. MAS,
 arXiv:2602.08847).
@@ -209,8 +209,7 @@ def _whole(advantages: Sequence[float], group: Sequence[EpisodeFacts]) -> list[C
 
 
 def _imitation(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
-    by_return = settings["demonstration_weight"] == "return"
-    return _whole([fsum(e.rewards) if by_return else 1.0 for e in group], group)
+    return _whole([1.0] * len(group), group)
 
 
 class _EpisodeParts(NamedTuple):

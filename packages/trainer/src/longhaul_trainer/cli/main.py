@@ -29,6 +29,7 @@ from longhaul_trainer.cli.runs import runs_app
 from longhaul_trainer.cli.serve_env import serve_env
 from longhaul_trainer.cli.store import store_app
 from longhaul_trainer.cli.train import resume, start_run, train
+from longhaul_trainer.cli.try_algorithm import try_algorithm
 from longhaul_trainer.config import load_default_config
 from longhaul_trainer.offline import stay_offline
 from longhaul_trainer.wheel_tag import mend_wheel_tag
@@ -47,6 +48,7 @@ app.command(epilog=EXIT_CODE_HELP)(demonstrate)
 app.command(epilog=EXIT_CODE_HELP)(imitate)
 app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
+app.command("try-algorithm", epilog=EXIT_CODE_HELP)(try_algorithm)
 app.command(epilog=EXIT_CODE_HELP)(doctor)
 app.command("serve-env", epilog=EXIT_CODE_HELP)(serve_env)
 app.command(epilog=EXIT_CODE_HELP)(gateway)

@@ -13,10 +13,16 @@ from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.upstreams import UpstreamConfig
 
 FREE_TABLES = frozenset(
-    {"environment.options", "algorithm.options", "model.chat_template_kwargs", "verl"}
+    {
+        "environment.options",
+        "algorithm.options",
+        "loss.options",
+        "model.chat_template_kwargs",
+        "verl",
+    }
 )
-"""Tables whose keys are somebody else's: of the environment, the user's own estimator, the model's
-chat template, verl."""
+"""Tables whose keys are somebody else's: of the environment, the user's own estimator or loss, the
+model's chat template, verl."""
 
 ENVIRON = "agent.environ"
 """A table of texts, whose keys are variables that the user names."""

@@ -8,7 +8,7 @@ from pydantic import Field
 from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.section import Section
 
-_READ_OF_ALGORITHM = ("loss_unit", "tokens_per_episode", "discount", "demonstration_weight")
+_READ_OF_ALGORITHM = ("loss_unit", "tokens_per_episode", "discount")
 _UNREAD_SECTIONS = ("horizon_schedule", "sampling", "critic", "trainer")
 
 
@@ -30,7 +30,7 @@ class ImitationConfig(Section):
 
     A run with sources imitates: its training steps take tasks that were demonstrated, and play the
     stored episodes again by the run's own memory, prompt and action form. Of `[algorithm]` it reads
-    the loss unit and `demonstration_weight`; the other settings of reinforcement learning are left
+    the loss unit; the other settings of reinforcement learning are left
     out, so one file may describe both.
     """
 
@@ -38,6 +38,9 @@ class ImitationConfig(Section):
     """A `[[imitation.sources]]` table each; empty for reinforcement learning."""
     best_per_task: int = Field(default=1, ge=1)
     """Most episodes of each task: those with the highest returns, of equal ones the shorter."""
+    weight: Literal["one", "return"] = "one"
+    """What a token of an episode counts beside those of others: `one`, or the episode's `return`
+    (AgentEvol, arXiv:2406.04151), which must not be negative; times its source's weight."""
     prompts: Literal["recorded", "recomposed"] = "recorded"
     """`recorded`: refuse sources whose prompts are not those that this run would compose.
     `recomposed`: imitate the replies to the prompts that this run composes."""

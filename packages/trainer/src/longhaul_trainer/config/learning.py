@@ -2,29 +2,26 @@
 
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from longhaul_core.advantages import LossUnit
+from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.advantages.penalties import PenaltyOn
 from longhaul_core.components import is_own
-from longhaul_trainer.component_settings import BuiltInOrOwn
+from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
-from longhaul_trainer.training.estimators import KNOWN, EstimatorSettings
+from longhaul_trainer.training.estimators import EstimatorSettings
+from longhaul_trainer.training.losses import LOSSES, defaults_of, fields_of_every_loss
+
+if TYPE_CHECKING:
+    from longhaul_trainer.losses.ppo import PpoSettings
 
 OWN_ESTIMATORS = "an estimator of your own"
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
-
-CLIP_RANGES: dict[str, dict[str, object]] = {
-    "ppo": {"dual_clip": 3.0},
-    "gspo": {"clip_low": 3e-4, "clip_high": 4e-4},
-    "cispo": {"clip_low": 1.0, "clip_high": 4.0},
-}
-"""What a kind of loss takes where the run leaves it out: GSPO's as published
-(arXiv:2507.18071), CISPO's weight bounded above alone, at 5 (arXiv:2510.13786)."""
 
 
 class TasksConfig(Section):
@@ -63,11 +60,14 @@ class AlgorithmConfig(EstimatorSettings, Section):
     invalid_action_penalty: float = Field(default=0.0, ge=0)
     """Subtracted at a step whose action is invalid, for advantages only; the environment's reward
     is stored as it was."""
-    invalid_action_penalty_on: PenaltyOn = "action"
-    """Subtract it from what the step alone is compared by, after returns are taken, as in
-    verl-agent and GraphGPO's released code; or from the step's reward, which lowers the return of
-    the whole episode and of the steps before. `action` is for `grpo`, `drgrpo`, `gigpo`, `hgpo` and
-    `graphgpo`, without `baseline_per_agent`."""
+    invalid_action_penalty_on: PenaltyOn = Field(
+        default="action",
+        description="Subtract it from what the step alone is compared by, after returns are taken, "
+        "as in verl-agent and GraphGPO's released code; or from the step's reward, which lowers "
+        "the return of the whole episode and of the steps before. `action` is for "
+        + ", ".join(f"`{name}`" for name, each in ESTIMATORS.items() if each.penalises_actions)
+        + ", without `baseline_per_agent`.",
+    )
     reward_shaping: Annotated[str | None, BuiltInOrOwn({})] = None
     """Function of your own that returns the reward of each step of an episode, from which
     advantages are computed; penalties are subtracted from it. The environment's reward is stored
@@ -94,7 +94,7 @@ class AlgorithmConfig(EstimatorSettings, Section):
         for field in self.unread:
             value, default = getattr(self, field), type(self).model_fields[field].default
             if value != default:
-                readers = [name for name, each in KNOWN.items() if field in each.reads]
+                readers = [name for name, each in ESTIMATORS.items() if field in each.reads]
                 shown = "…" if isinstance(value, Mapping) else toml_value(value)
                 yield (
                     f"algorithm.{field} = {shown} means nothing to algorithm.name = "
@@ -170,23 +170,24 @@ class AlgorithmConfig(EstimatorSettings, Section):
             )
 
 
-class LossConfig(Section):
-    """The policy loss."""
+class _NamedLoss(Section):
+    kind: Annotated[str, BuiltInOrOwn({name: each.about for name, each in LOSSES.items()})] = "ppo"
+    """What each token gives to the policy loss; or a function of your own."""
 
-    kind: Literal["ppo", "gspo", "cispo", "nll"] = "ppo"
-    """`ppo` clips the ratio of each token, `gspo` that of a step's whole reply (a mean over its
-    tokens, so its clip range is far smaller); `cispo` clips a weight and keeps every token's
-    gradient. DAPO's loss is `ppo` with clip_high = 0.28. `nll` is the negative log-likelihood of
-    replies that are imitated, and reads no clip range."""
-    clip_low: float = Field(default=0.2, gt=0, le=1)
-    """Probability ratios are clipped below at 1 - clip_low; 1 sets no lower bound. Left out, it is
-    0.0003 for `gspo` and 1 for `cispo`."""
-    clip_high: float = Field(default=0.2, gt=0)
-    """Probability ratios are clipped above at 1 + clip_high. Left out, it is 0.0004 for `gspo` and
-    4 for `cispo`."""
-    dual_clip: float | None = Field(default=None, gt=1)
-    """Bound of the loss, in units of the advantage, where the advantage is negative; of `ppo`
-    alone, and 3 if left out."""
+
+if TYPE_CHECKING:
+
+    class _KindOfLoss(_NamedLoss, PpoSettings):
+        """`[loss]` as the default kind has it, whose settings are read by name elsewhere."""
+else:
+    _KindOfLoss = create_model("_KindOfLoss", __base__=_NamedLoss, **fields_of_every_loss())
+
+
+class LossConfig(_KindOfLoss):
+    """The policy loss. What only some kinds read is left out for the others."""
+
+    options: Mapping[str, Option] = {}
+    """Settings of a loss of your own, which gets them as `settings.options`."""
     importance_sampling: Literal["none", "token", "sequence"] = "none"
     """Multiply each token's policy loss by the importance weight between learner and engine, the
     ratio of their probabilities: of the token, or of the whole reply of the step."""
@@ -203,23 +204,33 @@ class LossConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _clip_range_of_its_kind(cls, value: object) -> object:
+    def _defaults_of_its_kind(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
         table = cast("dict[str, object]", value)
-        kind = table.get("kind", cls.model_fields["kind"].default)
-        ranges = CLIP_RANGES[kind] if isinstance(kind, str) and kind in CLIP_RANGES else {}
-        return ranges | table
+        return defaults_of(table.get("kind", cls.model_fields["kind"].default)) | table
 
     def conflicts(self) -> Generator[str]:
-        """The dual clip is PPO's, and PPO has one."""
-        if self.kind == "ppo" and self.dual_clip is None:
-            yield 'loss.kind = "ppo" needs loss.dual_clip, got none; 3 is the usual one'
-        if self.kind != "ppo" and self.dual_clip is not None:
+        """A kind has all of its settings, and none of another."""
+        defaults = defaults_of(self.kind)
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                yield (
+                    f'loss.kind = "{self.kind}" needs loss.{name}, got none; leave the key out '
+                    f"for {toml_value(default)}"
+                )
+        for name in fields_of_every_loss():
+            value = getattr(self, name)
+            if name not in defaults and value is not None:
+                readers = [kind for kind, each in LOSSES.items() if name in each.defaults]
+                yield (
+                    f"loss.{name} = {toml_value(value)} means nothing to loss.kind = "
+                    f'"{self.kind}"; it is for {", ".join(readers)}'
+                )
+        if self.options and not is_own(self.kind):
             yield (
-                f'loss.dual_clip = {self.dual_clip:g} is of loss.kind = "ppo"; '
-                f'loss.kind = "{self.kind}" has '
-                "none, so leave it out"
+                f'loss.options = … means nothing to loss.kind = "{self.kind}"; it is for a loss of '
+                "your own"
             )
 
 

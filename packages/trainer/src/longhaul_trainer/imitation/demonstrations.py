@@ -91,13 +91,19 @@ class Demonstrations:
             )[: config.imitation.best_per_task]
             for key, found in sorted(by_task.items())
         }
+        by_return = config.imitation.weight == "return"
         for found in kept.values():
             _require_one_task([episode for episode, _ in found])
+            if by_return:
+                _require_weights([episode for episode, _ in found])
         return cls(
             tasks=tuple(found[0][0].task for found in kept.values()),
             of_task={
                 key: tuple(
-                    Demonstration(episode_id=episode.episode_id, weight=weight)
+                    Demonstration(
+                        episode_id=episode.episode_id,
+                        weight=weight * (episode.episode_return if by_return else 1.0),
+                    )
                     for episode, weight in found
                 )
                 for key, found in kept.items()
@@ -210,4 +216,15 @@ def _require_one_task(episodes: list[EndedEpisode]) -> None:
                 f"imitation.sources: {one.episode_id} and {other.episode_id} are both of task "
                 f"{one.task.key}, and their environments differ in version or data; take them "
                 "from one version"
+            )
+
+
+def _require_weights(episodes: list[EndedEpisode]) -> None:
+    for episode in episodes:
+        if episode.episode_return < 0:
+            raise ConfigError(
+                f'imitation.weight = "return": {episode.episode_id} has the return '
+                f"{episode.episode_return:g}, and a weight below 0 would train away from its "
+                "replies without end; choose episodes by `where = { min_return = 0 }`, or set "
+                'imitation.weight = "one"'
             )

@@ -3,8 +3,9 @@
 Shapes: B rows, T tokens of the response, right-padded.
 """
 
-import torch
+from __future__ import annotations
 
+from longhaul_trainer.losses.kind import ClipHigh, ClipLow, LossKind, LossSettings
 from longhaul_trainer.losses.tokens import MAX_LOG_RATIO, ActionTokens, PolicyLoss, weighted_sums
 
 
@@ -30,10 +31,24 @@ def cispo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> Po
     log_ratio_BT = tokens.log_ratio_BT().detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratio_BT = log_ratio_BT.exp()
     weight_BT = ratio_BT.clamp(1.0 - clip_low, 1.0 + clip_high)
-    logprobs_BT = torch.where(tokens.counted_BT(), tokens.policy_logprobs_BT, 0.0)
+    logprobs_BT = tokens.policy_logprobs_BT.where(tokens.counted_BT(), 0.0)
     return weighted_sums(
         tokens,
         token_loss_BT=-weight_BT * advantages_BT * logprobs_BT,
         clipped_BT=(weight_BT != ratio_BT) & (advantages_BT != 0),
         ratio_BT=ratio_BT,
     )
+
+
+class CispoSettings(LossSettings):
+    """The weight is bounded above alone, at 5 (arXiv:2510.13786)."""
+
+    clip_low: ClipLow = 1.0
+    clip_high: ClipHigh = 4.0
+
+
+LOSS = LossKind(
+    compute=cispo_loss,
+    settings=CispoSettings,
+    summary="CISPO: clips a weight, and keeps every token's gradient",
+)

@@ -6,14 +6,20 @@ several, and each has a ratio of its own.
 Shapes: B rows, T tokens of the response, right-padded.
 """
 
-import torch
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from longhaul_trainer.losses.kind import ClipHigh, ClipLow, LossKind, LossSettings
 from longhaul_trainer.losses.tokens import (
     ActionTokens,
     PolicyLoss,
     sums_by_action,
     weighted_sums,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_LOG_RATIO = 10.0
 """As in verl. What became likelier by more has no gradient, since nothing else bounds the loss of
@@ -43,14 +49,14 @@ def gspo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> Pol
     """
     counted_BT, advantages_BT = tokens.counted_BT(), tokens.advantages_BT
     log_ratio_BT = tokens.log_ratio_BT().detach()
-    num_tokens_BT = _by_action(tokens, torch.ones_like(log_ratio_BT)).clamp(min=1)
+    num_tokens_BT = _by_action(tokens, log_ratio_BT.new_ones(log_ratio_BT.shape)).clamp(min=1)
     mean_BT = _by_action(tokens, log_ratio_BT) / num_tokens_BT
-    logprobs_BT = torch.where(counted_BT, tokens.policy_logprobs_BT, 0.0)
+    logprobs_BT = tokens.policy_logprobs_BT.where(counted_BT, 0.0)
     log_ratio_BT = mean_BT + (logprobs_BT - logprobs_BT.detach())
     ratio_BT = log_ratio_BT.clamp(max=MAX_LOG_RATIO).exp()
     plain_BT = -advantages_BT * ratio_BT
     clipped_BT = -advantages_BT * ratio_BT.clamp(1.0 - clip_low, 1.0 + clip_high)
-    token_loss_BT = torch.maximum(plain_BT, clipped_BT)
+    token_loss_BT = plain_BT.maximum(clipped_BT)
     return weighted_sums(
         tokens,
         token_loss_BT=token_loss_BT,
@@ -61,3 +67,17 @@ def gspo_loss(tokens: ActionTokens, *, clip_low: float, clip_high: float) -> Pol
 
 def _by_action(tokens: ActionTokens, values_BT: torch.Tensor) -> torch.Tensor:
     return sums_by_action(values_BT, counted_BT=tokens.counted_BT(), actions_BT=tokens.actions_BT)
+
+
+class GspoSettings(LossSettings):
+    """As published."""
+
+    clip_low: ClipLow = 3e-4
+    clip_high: ClipHigh = 4e-4
+
+
+LOSS = LossKind(
+    compute=gspo_loss,
+    settings=GspoSettings,
+    summary="GSPO: clips the ratio of a step's whole reply, a mean over its tokens",
+)

@@ -7,12 +7,15 @@ corrects for it; its bound trades a small bias for a variance that stays finite.
 Shapes: B rows, T tokens of the response, right-padded.
 """
 
-import math
-from typing import Literal, NamedTuple
+from __future__ import annotations
 
-import torch
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from longhaul_trainer.losses.tokens import sums_by_action
+
+if TYPE_CHECKING:
+    import torch
 
 ImportanceLevel = Literal["token", "sequence"]
 
@@ -66,15 +69,13 @@ def truncated_importance_weights(
     if not cap >= 1:
         raise ValueError(f"cap must be at least 1, got {cap}")
     difference_BT = (old_logprobs_BT - behavior_logprobs_BT).detach()
-    log_weights_BT = torch.where(counted_BT, difference_BT, 0.0)
+    log_weights_BT = difference_BT.where(counted_BT, 0.0)
     if level == "sequence":
-        log_weights_BT = torch.where(
-            counted_BT,
-            sums_by_action(log_weights_BT, counted_BT=counted_BT, actions_BT=actions_BT),
-            0.0,
-        )
+        log_weights_BT = sums_by_action(
+            log_weights_BT, counted_BT=counted_BT, actions_BT=actions_BT
+        ).where(counted_BT, 0.0)
     truncated_BT = log_weights_BT > math.log(cap)
     return ImportanceWeights(
-        weights_BT=torch.where(truncated_BT, cap, log_weights_BT.exp()),
+        weights_BT=log_weights_BT.exp().where(~truncated_BT, cap),
         truncated_BT=truncated_BT,
     )

@@ -3,9 +3,12 @@
 Shapes: B rows, T tokens.
 """
 
-from typing import Literal
+from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import torch
 
 KlKind = Literal["k1", "k2", "k3"]
 

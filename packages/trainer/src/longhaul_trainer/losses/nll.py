@@ -3,8 +3,9 @@
 Shapes: B rows, T tokens of the response, right-padded.
 """
 
-import torch
+from __future__ import annotations
 
+from longhaul_trainer.losses.kind import LossKind, LossSettings
 from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss, weighted_sums
 
 
@@ -18,10 +19,21 @@ def nll_loss(tokens: ActionTokens) -> PolicyLoss:
     Args:
         tokens: What is imitated.
     """
-    logprobs_BT = torch.where(tokens.counted_BT(), tokens.policy_logprobs_BT, 0.0)
+    logprobs_BT = tokens.policy_logprobs_BT.where(tokens.counted_BT(), 0.0)
     return weighted_sums(
         tokens,
         token_loss_BT=-tokens.advantages_BT * logprobs_BT,
-        clipped_BT=torch.zeros_like(logprobs_BT, dtype=torch.bool),
+        clipped_BT=logprobs_BT.new_zeros(logprobs_BT.shape).bool(),
         ratio_BT=tokens.log_ratio_BT().exp(),
     )
+
+
+class NllSettings(LossSettings):
+    """None."""
+
+
+LOSS = LossKind(
+    compute=nll_loss,
+    settings=NllSettings,
+    summary="negative log-likelihood of replies that are imitated, of runs with imitation.sources",
+)

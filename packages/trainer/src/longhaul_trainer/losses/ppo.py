@@ -3,8 +3,13 @@
 Shapes: B rows, T tokens of the response, right-padded.
 """
 
-import torch
+from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from longhaul_trainer.losses.kind import ClipHigh, ClipLow, LossKind, LossSettings
 from longhaul_trainer.losses.tokens import MAX_LOG_RATIO, ActionTokens, PolicyLoss, weighted_sums
 
 
@@ -31,12 +36,28 @@ def ppo_loss(
     ratio_BT = tokens.log_ratio_BT().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     plain_BT = -advantages_BT * ratio_BT
     clipped_BT = -advantages_BT * ratio_BT.clamp(1.0 - clip_low, 1.0 + clip_high)
-    token_loss_BT = torch.maximum(plain_BT, clipped_BT)
-    bounded_BT = torch.minimum(token_loss_BT, -advantages_BT * dual_clip)
-    token_loss_BT = torch.where(advantages_BT < 0, bounded_BT, token_loss_BT)
+    token_loss_BT = plain_BT.maximum(clipped_BT)
+    bounded_BT = token_loss_BT.minimum(-advantages_BT * dual_clip)
+    token_loss_BT = bounded_BT.where(advantages_BT < 0, token_loss_BT)
     return weighted_sums(
         tokens,
         token_loss_BT=token_loss_BT,
         clipped_BT=token_loss_BT != plain_BT,
         ratio_BT=ratio_BT,
     )
+
+
+class PpoSettings(LossSettings):
+    """As PPO's authors clip, with the usual bound for negative advantages."""
+
+    clip_low: ClipLow = 0.2
+    clip_high: ClipHigh = 0.2
+    dual_clip: Annotated[float, Field(gt=1)] = 3.0
+    """Bound of the loss, in units of the advantage, where the advantage is negative."""
+
+
+LOSS = LossKind(
+    compute=ppo_loss,
+    settings=PpoSettings,
+    summary="PPO: clips the ratio of each token; with clip_high = 0.28 it is DAPO's",
+)

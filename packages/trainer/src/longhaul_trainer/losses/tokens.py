@@ -11,10 +11,13 @@ importance weight of a token may be multiplied into its advantage.
 Shapes: B rows, T tokens of the response, right-padded; A actions of the row with the most.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from __future__ import annotations
 
-import torch
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_LOG_RATIO = 20.0
 """Log ratios are bounded by this before the exponential."""
@@ -38,6 +41,8 @@ class ActionTokens:
     """Weight of each token; 0 on padding and on what is not trained."""
     actions_BT: torch.Tensor
     """int64, which of its row's actions a token belongs to, from 0; read where it is counted."""
+    behavior_logprobs_BT: torch.Tensor | None = None
+    """Natural log, under the engine that sampled; None for a loss that does not read it."""
 
     def __post_init__(self) -> None:
         tensors = (
@@ -46,8 +51,9 @@ class ActionTokens:
             self.advantages_BT,
             self.loss_weights_BT,
             self.actions_BT,
+            self.behavior_logprobs_BT,
         )
-        shapes = {tuple(tensor.shape) for tensor in tensors}
+        shapes = {tuple(tensor.shape) for tensor in tensors if tensor is not None}
         if len(shapes) != 1:
             raise ValueError(
                 f"logprobs, advantages, weights and actions differ in shape: {sorted(shapes)}"
@@ -60,7 +66,7 @@ class ActionTokens:
     def log_ratio_BT(self) -> torch.Tensor:
         """The log of π / π_old; 0 where a token is not counted."""
         difference_BT = self.policy_logprobs_BT - self.old_logprobs_BT
-        return torch.where(self.counted_BT(), difference_BT, 0.0)
+        return difference_BT.where(self.counted_BT(), 0.0)
 
 
 def sums_by_action(
@@ -73,7 +79,7 @@ def sums_by_action(
         counted_BT: Whether a token is trained.
         actions_BT: int64, which of its row's actions a token belongs to, at least 0.
     """
-    counted = torch.where(counted_BT, values_BT, torch.zeros_like(values_BT))
+    counted = values_BT.where(counted_BT, 0.0)
     num_actions = int(actions_BT.max()) + 1 if actions_BT.numel() else 0
     sums_BA = counted.new_zeros(len(counted), num_actions)
     return sums_BA.scatter_add(1, actions_BT, counted).gather(1, actions_BT)

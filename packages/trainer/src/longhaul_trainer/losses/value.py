@@ -5,9 +5,10 @@ Shapes: B rows, T tokens of the longest reply.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 class ValueLoss(NamedTuple):
@@ -41,12 +42,12 @@ def value_loss(
         Schulman et al. 2017, PPO, arXiv:1707.06347, as its authors' code clips values.
     """
     counted_BT = weights_BT > 0
-    errors_BT = torch.where(counted_BT, values_BT - targets_BT, 0.0).square()
+    errors_BT = (values_BT - targets_BT).where(counted_BT, 0.0).square()
     worst_BT = errors_BT
     if clip_range is not None:
         near_BT = old_values_BT + (values_BT - old_values_BT).clamp(-clip_range, clip_range)
-        clipped_BT = torch.where(counted_BT, near_BT - targets_BT, 0.0).square()
-        worst_BT = torch.maximum(errors_BT, clipped_BT)
+        clipped_BT = (near_BT - targets_BT).where(counted_BT, 0.0).square()
+        worst_BT = errors_BT.maximum(clipped_BT)
     return ValueLoss(
         loss=(weights_BT * worst_BT).sum() / 2,
         clipped=(weights_BT * (worst_BT > errors_BT)).sum(),

@@ -1,10 +1,9 @@
 """The estimators of a run: the built-in ones, and one of the user's own.
 
-The built-in ones are `longhaul_core.advantages.estimators`. To add one: its pure function in
-`longhaul_core/advantages/`, an adapter, an entry of `ESTIMATORS` and its settings in
-`estimators.py` there, its independent definition in `longhaul_core/audit/formulas.py`, and a recipe
-in `configs/algorithms/`. Nothing here knows about verl or imports torch: the configuration reads
-this module.
+The built-in ones are `longhaul_core.advantages.estimators`: each is a file of that folder, and has
+an independent definition in `longhaul_core/audit/formulas.py` and a recipe in
+`configs/algorithms/`. Nothing here knows about verl or imports torch: the configuration reads this
+module.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from longhaul_core.advantages import EpisodeCredit, LossUnit
 from longhaul_core.advantages import estimators as built_in
 from longhaul_core.advantages.estimators import (
     ESTIMATORS,
-    IMITATION,
     Compute,
     Estimator,
     Group,
     GroupCredit,
 )
+from longhaul_core.advantages.imitation import IMITATION
 from longhaul_core.components import find_component
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.text import shortened
 from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 
@@ -41,8 +40,8 @@ def estimate(groups: Sequence[Group], settings: EstimatorSettings) -> list[Group
     Raises:
         GroupError: If a group has fewer episodes than `smallest_group`, or lacks the greedy
             episode that it is to be compared with.
-        ConfigError: If an estimator of the user's own cannot be imported, or returns something
-            that is no credit of these groups.
+        ConfigError: If an estimator of the user's own cannot be imported, raises, or returns
+            something that is no credit of these groups.
     """
     if not groups:
         return []
@@ -100,7 +99,16 @@ def _refuse_other_credit(found: object, groups: Sequence[Group], *, name: str) -
                 raise ConfigError(f"{where}: its credit has a number that is not finite")
 
 
-OWN = Estimator(compute=lambda groups, settings: own_estimator(settings.name)(groups, settings))
+def _own_credit(groups: Sequence[Group], settings: EstimatorSettings) -> list[GroupCredit]:
+    compute = own_estimator(settings.name)
+    try:
+        with attributed_to(EnvironmentFailure, f"{SETTING} = {settings.name!r}"):
+            return compute(groups, settings)
+    except EnvironmentFailure as error:
+        raise ConfigError(str(error)) from error
+
+
+OWN = Estimator(compute=_own_credit)
 """An estimator of the user's own: it compares groups of at least two episodes, without a critic or
 a greedy episode, so that the trainer and the audit know which groups are trained."""
 

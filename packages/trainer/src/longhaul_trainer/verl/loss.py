@@ -18,14 +18,10 @@ from verl.workers.utils.padding import no_padding_2_padding
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.losses import (
     ActionTokens,
-    PolicyLoss,
-    cispo_loss,
-    gspo_loss,
     kl_estimate,
-    nll_loss,
-    ppo_loss,
     truncated_importance_weights,
 )
+from longhaul_trainer.training.losses import compute_loss, needs_behavior
 from longhaul_trainer.training.spans import call_numbers
 from longhaul_trainer.training.step_metadata import read_metadata
 
@@ -66,13 +62,15 @@ def policy_loss(
         advantages_BT = advantages_BT * importance.weights_BT
         sums["importance_weight_mean"] = (weights_BT * importance.weights_BT).sum()
         sums["importance_truncated_fraction"] = (weights_BT * importance.truncated_BT).sum()
-    policy = _policy_loss(
+    behavior = needs_behavior(settings.kind)
+    policy = compute_loss(
         ActionTokens(
             policy_logprobs_BT=logprobs_BT,
             old_logprobs_BT=padded["old_log_probs"],
             advantages_BT=advantages_BT,
             loss_weights_BT=weights_BT,
             actions_BT=actions_BT,
+            behavior_logprobs_BT=padded["rollout_log_probs"] if behavior else None,
         ),
         settings,
     )
@@ -122,20 +120,8 @@ def weighted_means(metrics: Mapping[str, float], *, whole_weight: float) -> dict
 def _fields(settings: LossConfig) -> list[str]:
     """What the loss reads of a row, by verl's names."""
     fields = ["old_log_probs", "advantages", "loss_weights"]
-    if settings.importance_sampling != "none":
+    if settings.importance_sampling != "none" or needs_behavior(settings.kind):
         fields.append("rollout_log_probs")
     if settings.kl_coefficient > 0:
         fields.append("ref_log_prob")
     return fields
-
-
-def _policy_loss(tokens: ActionTokens, settings: LossConfig) -> PolicyLoss:
-    if settings.kind == "nll":
-        return nll_loss(tokens)
-    clip_low, clip_high = settings.clip_low, settings.clip_high
-    if settings.kind == "gspo":
-        return gspo_loss(tokens, clip_low=clip_low, clip_high=clip_high)
-    if settings.kind == "cispo":
-        return cispo_loss(tokens, clip_low=clip_low, clip_high=clip_high)
-    assert settings.dual_clip is not None
-    return ppo_loss(tokens, clip_low=clip_low, clip_high=clip_high, dual_clip=settings.dual_clip)

@@ -39,9 +39,6 @@ AGENT_LOOP = "longhaul"
 KL_KINDS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 """Our names of the KL estimators, and verl's."""
 
-LOSS_MODES = {"ppo": "vanilla", "gspo": "gspo", "cispo": "cispo", "nll": "vanilla"}
-"""Our names of the policy losses, and verl's."""
-
 SHORT_DTYPE = {"float32": "fp32", "bfloat16": "bf16"}
 
 LEFT_OUT = (
@@ -86,6 +83,8 @@ REPLACED: Mapping[str, str] = {
     "actor_rollout_ref.actor.ppo_micro_batch_size": _BY_TOKENS,
     "actor_rollout_ref.actor.ppo_epochs": _ONE_PASS,
     "actor_rollout_ref.actor.shuffle": _ONE_PASS,
+    "actor_rollout_ref.actor.policy_loss.": "the loss is ours; set loss.kind",
+    "actor_rollout_ref.actor.clip_ratio": "the loss is ours; set loss.clip_low and loss.clip_high",
     "actor_rollout_ref.actor.loss_agg_mode": "the loss is ours; set algorithm.loss_unit",
     "actor_rollout_ref.actor.loss_scale_factor": (
         "the loss is ours; set algorithm.tokens_per_episode"
@@ -329,10 +328,6 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         f"{actor}.ppo_mini_batch_size": run.tasks_per_training_step // updates,
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": optimizer.micro_batch_tokens,
-        f"{actor}.policy_loss.loss_mode": LOSS_MODES[loss.kind],
-        f"{actor}.clip_ratio_low": loss.clip_low,
-        f"{actor}.clip_ratio_high": loss.clip_high,
-        f"{actor}.clip_ratio_c": loss.dual_clip,
         f"{actor}.entropy_coeff": loss.entropy_coefficient,
         f"{actor}.use_kl_loss": loss.kl_coefficient > 0,
         f"{actor}.kl_loss_coef": loss.kl_coefficient,

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.advantages.credit import EpisodeCredit, FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, Estimator, EstimatorSettings, Group
 from longhaul_core.advantages.penalties import Penalties, action_penalties, penalised_rewards
-from longhaul_core.errors import GroupError
+from longhaul_core.errors import ConfigError, GroupError
 from longhaul_core.store.models import CallRow, EpisodeRow, GroupRow, StepRow
 from longhaul_core.store.queries.answers import Answer
 from longhaul_core.store.queries.episode_lists import GroupId, episodes_of_group
@@ -91,6 +91,7 @@ def advantages_by_estimator(
     group: GroupId,
     *,
     names: Collection[str] | None = None,
+    further: Mapping[str, Estimator] | None = None,
 ) -> EstimatedGroup:
     """The advantage of each step of a group by each built-in estimator.
 
@@ -98,20 +99,21 @@ def advantages_by_estimator(
         session: Only read from.
         group: Which.
         names: Only of these; None means all.
+        further: Estimators beside the built-in ones, by their names.
 
     Raises:
-        LookupError: There is no such group, or no built-in estimator of a name.
+        LookupError: There is no such group, or no estimator of a name.
+        ConfigError: As a further estimator raises it.
     """
-    unknown = sorted(set(names or ()) - set(ESTIMATORS))
+    known = {**ESTIMATORS, **(further or {})}
+    unknown = sorted(set(names or ()) - set(known))
     if unknown:
-        raise LookupError(
-            f"there is no estimator {unknown[0]!r}; there are {', '.join(ESTIMATORS)}"
-        )
+        raise LookupError(f"there is no estimator {unknown[0]!r}; there are {', '.join(known)}")
     played = group_steps(session, group)
     config = run_config(session, run_id=group.run_id)
     compared = read_compared(session, played, config=config, texts=False)
     own = config.get("algorithm", {}).get("name")
-    wanted = [name for name in ESTIMATORS if names is None or name in names]
+    wanted = [name for name in known if names is None or name in names]
     wanted.sort(key=lambda name: name != own)  # stable: the run's own first
     source: RewardSource | None = None
     material: _Material | None = None
@@ -125,7 +127,8 @@ def advantages_by_estimator(
         discount=compared.settings.discount,
         reward_source=source,
         estimators=tuple(
-            _by(name, material, missing=missing, trained=name == own) for name in wanted
+            _by(name, known[name], material, missing=missing, trained=name == own)
+            for name in wanted
         ),
     )
 
@@ -186,13 +189,19 @@ def _counts(episode: GroupEpisode, tokens: Mapping[tuple[str, int], TrainedToken
 
 
 def _by(
-    name: str, material: "_Material | None", *, missing: str | None, trained: bool
+    name: str,
+    estimator: Estimator,
+    material: "_Material | None",
+    *,
+    missing: str | None,
+    trained: bool,
 ) -> EstimatedAdvantages:
-    estimator = ESTIMATORS[name]
     credits: tuple[EpisodeCredit, ...] = ()
     if material is not None:
         try:
             credits = material.credits(name, estimator)
+        except ConfigError:
+            raise  # a further estimator is none, and no group has credit of it
         except (GroupError, ValueError) as error:
             missing = str(error)
     return EstimatedAdvantages(
