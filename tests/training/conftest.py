@@ -1,13 +1,11 @@
-"""A zygote for all runs, and one undisturbed smoke run for what only looks at what a run leaves."""
+"""What runs are forked of, and one undisturbed smoke run for what looks at what a run leaves."""
 
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from longhaul_trainer.verl.cpu.preload import LIBRARIES, SHARED_ZYGOTE
-from longhaul_trainer.verl.cpu.zygote import Zygote
-from longhaul_trainer.verl.variables import prepare_environment
+from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 from training.launching import (
     SMOKE,
     STARTED,
@@ -18,10 +16,6 @@ from training.launching import (
     wait_until,
 )
 from training.listening import looked_at
-from verl_process import process_variables
-
-IMPORTED = (*LIBRARIES, "longhaul_trainer.cli.main")
-"""The trainer's process is a fork as well; it imports Ray and verl itself."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,26 +27,14 @@ def nothing_outlives_its_test() -> Generator[None]:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def zygote(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[None]:
-    """A process that imports the libraries once for every process of every run.
-
-    Every process has one thread: the other processor may be at work on other tests, and two
-    threads that wait for each other on one processor make a training step ten times as long.
-    """
-    folder = tmp_path_factory.mktemp("zygote")
+def zygote(request: pytest.FixtureRequest) -> Generator[None]:
+    """What every process of every run is forked of, in place of a zygote of each run's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        if not any(item.get_closest_marker("slow") for item in request.session.items):
-            yield  # of the runs only the smoke run is tested, and it starts cold
-            return
-        with process_variables():
-            prepare_environment("cpu", scratch=folder)
-            started = Zygote(IMPORTED, folder=folder)
-        with started:
-            patch.setenv(SHARED_ZYGOTE, str(started.stand_in))
-            yield
+        # Of the runs only the smoke run may be tested, and that starts cold.
+        if any(item.get_closest_marker("slow") for item in request.session.items):
+            patch.setenv(SHARED_ZYGOTE, str(request.getfixturevalue("forked_python")))
+        yield
 
 
 @pytest.fixture(scope="package")

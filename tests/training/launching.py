@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,9 @@ class Launched:
         return value
 
 
-def trainer(folder: Path, *arguments: str, cold: bool = False) -> subprocess.Popen[str]:
+def trainer(
+    folder: Path, *arguments: str, cold: bool = False, program: Sequence[str] = ()
+) -> subprocess.Popen[str]:
     """Start `trainer …` in `folder`, as the leader of a process group.
 
     Unless it is cold this process stands in for it: SIGKILL and SIGTERM reach it, SIGINT does not.
@@ -67,10 +69,11 @@ def trainer(folder: Path, *arguments: str, cold: bool = False) -> subprocess.Pop
         folder: Its working folder.
         arguments: Of the command line.
         cold: As a user starts it, with a zygote of its own for Ray's workers.
+        program: What Python is given in place of the command line's own file.
     """
     # SLURM's way to hide GPUs, which a run on the CPU has nothing to do with.
     variables = os.environ | {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}
-    command = [str(Path(sys.executable).with_name("trainer")), *arguments]
+    command = [*(program or (str(Path(sys.executable).with_name("trainer")),)), *arguments]
     if cold:
         variables.pop(SHARED_ZYGOTE, None)
         # As after a login: this soft limit is every distribution's.
@@ -119,6 +122,14 @@ def in_world(environment: str) -> tuple[str, str]:
     return str(WORLDS), f'environment.id="{environment}"'
 
 
+def recorded(folder: Path, sql: str) -> int:
+    """The number that `sql` asks for now, of a run that may just be making its store."""
+    try:
+        return int(Launched(folder, 0, "").value(sql))
+    except sqlite3.OperationalError:
+        return 0
+
+
 def kill_group(process: subprocess.Popen[str]) -> None:
     """Kill -9 of the whole process group."""
     with contextlib.suppress(ProcessLookupError):
@@ -144,13 +155,14 @@ def wait_until(
         time.sleep(every)
 
 
-def processes_in(folder: Path) -> list[str]:
-    """Command lines of processes whose working folder, or an ancestor's, is `folder`."""
-    found: list[str] = []
+def processes_in(folder: Path) -> dict[int, str]:
+    """Processes whose working folder is `folder`: the command line of each, by its id."""
+    found: dict[int, str] = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (process / "cwd").readlink() == folder:
-                found.append((process / "cmdline").read_text().replace("\0", " "))
+                command = (process / "cmdline").read_text().replace("\0", " ")
+                found[int(process.name)] = command
         except OSError:
             continue
     return found

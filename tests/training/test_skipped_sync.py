@@ -1,24 +1,21 @@
-"""The agreement check fails when the engine keeps old weights: it is able to see a lost sync."""
+"""A run whose engine keeps old weights once, which the agreement check sees, and then dies."""
 
 import os
-import subprocess
-from pathlib import Path
+import signal
 
 import pytest
 
-from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
-from training.launching import SMOKE, TIME_LIMIT_SECONDS, Launched
+from training.launching import SMOKE, Launched, finish, processes_in, recorded, trainer, wait_until
 from training.test_smoke_run import LOGPROB_BOUND
 from training.variety import assert_advantages_vary
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+RUN_FAILED = 1
 PROGRAM = """
-import sys
-from pathlib import Path
-from longhaul_trainer.config import load_config
-from longhaul_trainer.run_directory import RunDirectory
-from longhaul_trainer.verl.launch import run_training
+from functools import partial
+from longhaul_trainer.cli.main import main
+from longhaul_trainer.verl import launch
 
 def make_trainer(settings, context):
     from longhaul_trainer.verl.modes import SyncTrainer
@@ -30,35 +27,47 @@ def make_trainer(settings, context):
 
     return SkipsASync(settings, context)
 
-config = load_config(Path(sys.argv[1]), sys.argv[2:]).with_absolute_paths(Path.cwd())
-run = RunDirectory.create(config)
-print(run_training(config, run, resume=False, make_trainer=make_trainer).status)
+launch.run_training = partial(launch.run_training, make_trainer=make_trainer)
+main()
 """
 OPTIONS = (
-    "num_training_steps=3",
+    "num_training_steps=40",
     "optimizer.warmup_training_steps=0",
     "validation.before=false",
     "validation.every=0",
-    "checkpoint.every=3",
+    "checkpoint.every=40",
+    "rollout.policy_deadline_seconds=20",
 )
+TRAINED = "SELECT count(*) FROM metrics WHERE name = 'agreement/logprob_difference_mean'"
 
 
-def test_a_skipped_sync_is_seen(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [os.environ[SHARED_ZYGOTE], "-c", PROGRAM, str(SMOKE), *OPTIONS],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT_SECONDS,
-    )
-    assert ended.returncode == 0, ended.stderr
-    launched = Launched(tmp_path, ended.returncode, ended.stdout)
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """The sync after the first training step is skipped; after three the engine is killed."""
+    folder = tmp_path_factory.mktemp("skipped-sync")
+    process = trainer(folder, "train", str(SMOKE), *OPTIONS, program=("-c", PROGRAM))
+    wait_until(process, lambda: recorded(folder, TRAINED) >= 3)
+    engines = [pid for pid, command in processes_in(folder).items() if "EngineCore" in command]
+    assert engines
+    for engine in engines:
+        os.kill(engine, signal.SIGKILL)
+    return finish(process, folder)
+
+
+def test_a_skipped_sync_is_seen(ended: Launched) -> None:
     # Weights that rewards have moved, not a bonus for entropy.
-    assert_advantages_vary(launched, training_steps=(1, 2, 3))
-    rows = launched.query(
-        "SELECT training_step, value FROM metrics "
-        "WHERE name = 'agreement/logprob_difference_mean' ORDER BY training_step"
+    assert_advantages_vary(ended, training_steps=(1, 2, 3))
+    rows = ended.query(
+        "SELECT training_step, value FROM metrics WHERE training_step <= 3 "
+        "AND name = 'agreement/logprob_difference_mean' ORDER BY training_step"
     )
 
     within = {step: value < LOGPROB_BOUND for step, value in rows}
     assert within == {1: True, 2: False, 3: True}, rows
+
+
+def test_a_dead_engine_ends_the_run_by_name(ended: Launched) -> None:
+    assert ended.returncode == RUN_FAILED, ended.output
+    assert ended.query("SELECT status FROM runs") == [("failed",)]
+    assert str(next(ended.folder.glob("runs/*/logs"))) in ended.output
+    assert ended.value("SELECT count(*) FROM failures WHERE cause LIKE 'policy%'") > 0

@@ -1,5 +1,6 @@
 """Which stored episodes a run imitates."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -42,18 +43,22 @@ def test_two_sources_share_the_places_of_a_task(imitating: Imitating) -> None:
     assert [each.weight for each in both.of_task[both.tasks[0].key]] == [1.0, 0.5]
 
 
-def test_a_return_may_be_the_weight_and_is_none_below_zero(imitating: Imitating) -> None:
-    weighted = Demonstrations.chosen(imitating("imitation.weight=return"))
-    assert {each.weight for found in weighted.of_task.values() for each in found} == {1.0}
+def test_a_return_may_be_the_weight_and_is_none_below_zero(
+    imitating: Imitating, tmp_path: Path
+) -> None:
+    store = shutil.copy(imitating().store, tmp_path / "longhaul.db")
 
-    with closing(sqlite3.connect(imitating().store)) as connection, connection:
-        connection.execute("UPDATE episodes SET episode_return = -0.5 WHERE num_steps = 11")
+    def weights_with(longest_pays: float) -> set[float]:
+        with closing(sqlite3.connect(store)) as connection, connection:
+            connection.execute(
+                "UPDATE episodes SET episode_return = ? WHERE num_steps = 11", (longest_pays,)
+            )
+        found = Demonstrations.chosen(imitating("imitation.weight=return", f"store={store}"))
+        return {each.weight for of_task in found.of_task.values() for each in of_task}
+
+    assert weights_with(2.0) == {1.0, 2.0}
     with pytest.raises(ConfigError, match=r"has the return -0\.5, and a weight below 0"):
-        Demonstrations.chosen(imitating("imitation.weight=return"))
-    with closing(sqlite3.connect(imitating().store)) as connection, connection:
-        connection.execute("UPDATE episodes SET episode_return = 2.0 WHERE num_steps = 11")
-    varied = Demonstrations.chosen(imitating("imitation.weight=return"))
-    assert {each.weight for found in varied.of_task.values() for each in found} == {1.0, 2.0}
+        weights_with(-0.5)
 
 
 def test_a_resume_goes_on_with_what_was_chosen(imitating: Imitating, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.episodes import AgentConfig
 from longhaul_trainer.environments import descriptions_of, task_panel
-from longhaul_trainer.models import prepare_model
 from longhaul_trainer.programs.program import Endpoint
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import read_metadata
@@ -96,10 +95,11 @@ class SlowRecorder:
 
 
 @pytest.fixture
-def tokenizer(tmp_path: Path) -> Any:  # noqa: ANN401
+def tokenizer(model_folder: Path) -> Any:  # noqa: ANN401
+    """One of each test's own, whose template it may change."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(prepare_model("tiny", tmp_path))
+    return AutoTokenizer.from_pretrained(model_folder)
 
 
 def service_of(

@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.models import prepare_model
 from longhaul_trainer.run_directory import PanelScore, RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.launch import (
@@ -29,11 +28,6 @@ from verl_process import IMPORTS_VERL, one_worker
 pytestmark = IMPORTS_VERL
 
 Weights = dict[str, torch.Tensor]
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from transformers import AutoModelForTokenClassification
 
 from longhaul_core.store import read_only_engine
 from longhaul_trainer.config import CriticConfig, RunConfig
-from longhaul_trainer.models import prepare_model
 from longhaul_trainer.training.step_metadata import METADATA, RowMetadata, packed
 from row_metadata import beside, span
 from store_samples import make_record, make_trajectory, run_started
@@ -98,11 +97,6 @@ PADDING = Row(
     sample_index=0,
     is_padding=True,
 )
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module", params=["cpu", "gpu"])

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ Distances = dict[str, list[dict[str, float]]]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Distances:
+def found(forked_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Distances:
     """Nats between engine and transformers: by when, for each prompt, by what is shown."""
     folder = tmp_path_factory.mktemp("pictures")
     environment = os.environ | {
@@ -24,7 +23,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Distances:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }
     process = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder)],
+        [str(forked_python), str(PROGRAM), str(folder)],
         env=environment,
         capture_output=True,
         text=True,

@@ -9,7 +9,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.models import prepare_model
 from verl_process import IMPORTS_VERL, one_worker
 
 pytestmark = IMPORTS_VERL
@@ -17,11 +16,6 @@ pytestmark = IMPORTS_VERL
 RANK, ALPHA = 4, 12
 MODULES = ("q_proj", "down_proj")
 Weights = dict[str, torch.Tensor]
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

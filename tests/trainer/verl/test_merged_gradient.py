@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from longhaul_core.store.records import LossInputs
 from longhaul_trainer.config import AlgorithmConfig
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.models import prepare_model
 from steps import sampled_of
 from trainer.verl.recorded_episodes import Recorded
 from trainer.verl.updates import (
@@ -55,13 +54,16 @@ UNITS: dict[str, dict[str, object]] = {
 }
 
 
+PAIRS = [
+    (list(LOSSES)[2 * kind + (kind + place) % 2], unit)
+    for place, unit in enumerate(UNITS)
+    for kind in range(3)
+]
+"""Every kind of loss and every level of its ratios with every unit."""
+
+
 def algorithm(unit: str) -> AlgorithmConfig:
     return AlgorithmConfig.model_validate({"name": "gigpo", "loss_unit": unit} | UNITS[unit])
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +84,14 @@ def recorded(plain: Any) -> Recorded:  # noqa: ANN401
     return Recorded(plain, [7, 2, 5])
 
 
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize(("kind", "unit"), PAIRS)
 def test_merged_rows_give_the_gradient_of_a_row_for_each_step(
     worker: Any,  # noqa: ANN401
     recorded: Recorded,
-    loss: LossConfig,
+    kind: str,
     unit: str,
 ) -> None:
+    loss = LOSSES[kind]
     by_step, merged = (recorded.rows(form, algorithm(unit)) for form in ("step", "merged"))
     assert len(by_step) == 14
     assert len(merged) == 3 + 2  # after each fourth step, of seven and of five
@@ -223,6 +225,18 @@ def long_and_short(plain: Any) -> Recorded:  # noqa: ANN401
     return Recorded(plain, [40, 4], on_policy=True, breaks=False)
 
 
+MeanGradients = dict[bool, list[tuple[Gradients, int, int]]]
+
+
+@pytest.fixture(scope="module")
+def mean_gradients(plain: Any, long_and_short: Recorded) -> MeanGradients:  # noqa: ANN401
+    """Of both episodes, by whether the mean is over steps."""
+    return {
+        by_step: [mean_gradient(plain, long_and_short, index, by_step=by_step) for index in (0, 1)]
+        for by_step in (False, True)
+    }
+
+
 def mean_gradient(
     plain: Any,  # noqa: ANN401
     recorded: Recorded,
@@ -254,15 +268,12 @@ def mean_gradient(
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_long_episode_and_a_short_one_weigh_as_configured(
     worker: Any,  # noqa: ANN401
-    plain: Any,  # noqa: ANN401
+    mean_gradients: MeanGradients,
     long_and_short: Recorded,
     unit: str,
     form: Any,  # noqa: ANN401
 ) -> None:
-    long, short = (
-        mean_gradient(plain, long_and_short, sample_index, by_step=unit == "step")
-        for sample_index in (0, 1)
-    )
+    long, short = mean_gradients[unit == "step"]
     assert (long[1], short[1]) == (40, 4)
     shares = {
         "token": [tokens / (long[2] + short[2]) for tokens in (long[2], short[2])],
