@@ -39,17 +39,21 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "tried_algorithm"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store.db"
+def stored(path: Path, *, penalty_on: str) -> Path:
+    """Two training steps of a run in which invalid actions cost something."""
     config = make_config(
-        algorithm__invalid_action_penalty=0.3, algorithm__invalid_action_penalty_on="return"
+        algorithm__invalid_action_penalty=0.3, algorithm__invalid_action_penalty_on=penalty_on
     )
     with StoreWriter(str(path)) as writer:
         writer.write([run_started(config)])
         writer.write(play(config, 1).records())
         writer.write(play(config, 2).records())
     return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return stored(tmp_path / "store.db", penalty_on="return")
 
 
 def rows_of(shown: str) -> dict[str, list[str]]:
@@ -90,6 +94,18 @@ def test_options_reach_the_function_and_groups_are_limited(store: Path, mine: st
     assert own[0] == grpo[0] == "1"
     assert float(own[3]) == pytest.approx(2 * float(grpo[3]), rel=0.01)
     assert (own[-1], grpo[-1]) == ("1.000", "-1.000")
+
+
+def test_a_penalty_of_the_action_alone_is_taken_off_the_rewards_as_a_run_would(
+    store: Path, tmp_path: Path, mine: str
+) -> None:
+    of_actions = stored(tmp_path / "actions.db", penalty_on="action")
+
+    found = rows_of(asked(of_actions, f"{mine}:grpo_again"))
+
+    expected = rows_of(asked(store, f"{mine}:grpo_again"))[f"{mine}:grpo_again"]
+    assert found[f"{mine}:grpo_again"] == expected
+    assert found["grpo"] != expected
 
 
 def test_what_an_estimator_needs_and_the_store_lacks_is_told(store: Path, mine: str) -> None:
