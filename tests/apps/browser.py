@@ -119,7 +119,8 @@ def other_words(page: Page) -> Generator[None]:
 
 
 def settle(page: Page) -> None:
-    """Wait until Streamlit has run the page to its end."""
+    """Wait until Streamlit has run the page to its end, and nothing changes on it any more."""
+    expect(page.locator("nav.bar")).to_be_attached()  # with which each run of each page begins
     app = page.locator('[data-testid="stApp"]')
     expect(app).to_have_attribute("data-test-script-state", "notRunning")
     # Widgets load their code when a page first needs them, and draw grey boxes until then.
@@ -131,4 +132,15 @@ def settle(page: Page) -> None:
         """() => [...document.querySelectorAll('.chart')]
             .every(chart => chart.querySelector('.main-svg'))""",
     )
-    page.wait_for_timeout(500)
+    page.evaluate(QUIET)
+
+
+QUIET = """() => new Promise((done) => {
+  let pause;
+  const begin = () => { clearTimeout(pause); pause = setTimeout(done, 200); };
+  const changes = {attributes: true, characterData: true, childList: true, subtree: true};
+  new MutationObserver(begin).observe(document.body, changes);
+  begin();
+  setTimeout(done, 500);
+})"""
+"""Ends once the document has not changed for 0.2 s; after 0.5 s where it changes on and on."""

@@ -1,5 +1,6 @@
 """The check finds what is wrong, and nothing where nothing is."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 import own_source as own
 from longhaul_envs.check import check_environment
 
+slow = pytest.mark.slow  # what is left behind is waited for, for 6 s
 
+
+@cache  # of one environment two findings are asked for
 def problems_of(name: str) -> str:
     found = check_environment(
         f"broken/{name}-v0", import_modules=["broken_environments"], num_tasks=2, horizon=5
@@ -41,9 +45,9 @@ def test_a_sound_environment_has_no_problems(name: str) -> None:
         ("Echoing", "answers 100 kB with 100,"),
         ("Mute", "shows nothing after control characters"),
         ("Drifting", "give another episode in another process, from step 1 on"),
-        ("Threading", "close leaves something behind: "),
+        pytest.param("Threading", "close leaves something behind: ", marks=slow),
         ("Describing", "descriptors, 0 children after 2"),
-        ("Begetting", "processes outlive the one that closed it"),
+        pytest.param("Begetting", "processes outlive the one that closed it", marks=slow),
         ("Grey", "has one colour"),
         ("Floating", "float32 of shape (8, 8, 3)"),
         ("Still", "states have the same picture"),

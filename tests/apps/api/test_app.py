@@ -20,7 +20,7 @@ from longhaul_core.store.session import read_only_engine
 from store_samples import run_started
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
     with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:

@@ -29,7 +29,7 @@ from store_samples import make_record, make_trajectory, run_started
 TOKEN = "a token of the test"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def app(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
     app = create_app(engine, ApiSettings(token=TOKEN))
@@ -113,14 +113,16 @@ def test_an_export_is_what_the_address_sends(
     assert len(pieces) > 1000
 
 
-def test_errors_are_those_of_the_queries(client: Client, app: TestClient) -> None:
+def test_errors_are_those_of_the_queries(
+    client: Client, app: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(LookupError, match="there is no run 'none'"):
         client.run("none")
     with pytest.raises(LookupError, match="there is no run 'none'"):
         list(client.events("none"))
     with pytest.raises(ConfigError, match="sort"):
         list(client.episodes("none", sort="taste"))  # pyright: ignore[reportArgumentType]
-    app.headers["Authorization"] = "Bearer another"
+    monkeypatch.setitem(app.headers, "Authorization", "Bearer another")
     with pytest.raises(PermissionError, match="give the token"):
         client.storage()
 

@@ -18,7 +18,7 @@ from longhaul_core.store.session import read_only_engine
 from store_samples import make_record, make_trajectory, run_started
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
     with TestClient(
@@ -28,7 +28,7 @@ def client(sample: SampleStore) -> Iterator[TestClient]:
     engine.dispose()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def document(client: TestClient) -> dict[str, Any]:
     return client.get("/openapi.json").json()
 

@@ -13,7 +13,7 @@ from longhaul_core.store.session import read_only_engine
 from variation import assert_both_signs
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
     with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:
@@ -27,7 +27,7 @@ def read(client: TestClient, address: str, **parameters: str | bool | list[str])
     return answer.json()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def group(client: TestClient, sample: SampleStore) -> str:
     """The address of a group of mixed outcomes."""
     rows = read(client, f"/runs/{sample.run_id}/groups", outcomes="mixed", phase="train")["rows"]

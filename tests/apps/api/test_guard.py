@@ -16,7 +16,7 @@ from longhaul_core.store.session import read_only_engine
 TOKEN = "correct-horse-battery"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def guarded(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
     settings = ApiSettings(host="0.0.0.0", token=TOKEN, extra_hosts=("Trainer.example",))
@@ -25,7 +25,7 @@ def guarded(sample: SampleStore) -> Iterator[TestClient]:
     engine.dispose()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def local(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
     with TestClient(create_app(engine, ApiSettings()), base_url="http://localhost:8000") as client:

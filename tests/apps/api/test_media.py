@@ -15,7 +15,7 @@ from longhaul_api.settings import ApiSettings
 from longhaul_core.store.session import read_only_engine
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(program: ProgramStore) -> Iterator[TestClient]:
     engine = read_only_engine(program.url)
     with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:

@@ -1,5 +1,9 @@
 """`/sql` over HTTP: answers, refusals, and that a page of somebody else cannot ask."""
 
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import pytest
 from fastapi.testclient import TestClient
 
 from apps.conftest import SampleStore
@@ -8,80 +12,88 @@ from longhaul_api.settings import ApiSettings
 from longhaul_core.store.session import read_only_engine
 
 
-def client(sample: SampleStore, **settings: str | None) -> TestClient:
-    given = {"sql_store": sample.url} | settings
-    app = create_app(read_only_engine(sample.url), ApiSettings(**given))  # type: ignore[arg-type]
-    return TestClient(app, base_url="http://127.0.0.1:8000")
+@contextmanager
+def opened(sample: SampleStore, **settings: str | None) -> Generator[TestClient]:
+    engine = read_only_engine(sample.url)
+    app = create_app(engine, ApiSettings(**{"sql_store": sample.url} | settings))  # type: ignore[arg-type]
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        yield client
+    engine.dispose()
 
 
-def test_a_select_is_answered(sample: SampleStore) -> None:
-    answer = client(sample).post("/sql", json={"sql": "SELECT run_id, x'00ff' FROM run_summary"})
+@pytest.fixture(scope="module")
+def client(sample: SampleStore) -> Iterator[TestClient]:
+    with opened(sample) as client:
+        yield client
+
+
+def test_a_select_is_answered(client: TestClient, sample: SampleStore) -> None:
+    answer = client.post("/sql", json={"sql": "SELECT run_id, x'00ff' FROM run_summary"})
     assert answer.status_code == 200, answer.text
     assert answer.json()["rows"] == [[sample.run_id, "0x00ff"]]
     assert answer.json()["truncated"] is None
 
 
-def test_what_is_left_out_is_said(sample: SampleStore) -> None:
-    answer = client(sample).post("/sql", json={"sql": "SELECT episode_id FROM steps", "rows": 2})
+def test_what_is_left_out_is_said(client: TestClient) -> None:
+    answer = client.post("/sql", json={"sql": "SELECT episode_id FROM steps", "rows": 2})
     assert len(answer.json()["rows"]) == 2
     assert answer.json()["truncated"] == "rows"
 
 
-def test_a_mistake_says_where_it_is(sample: SampleStore) -> None:
-    answer = client(sample).post("/sql", json={"sql": "SELECT adventage\nFROM steps"})
+def test_a_mistake_says_where_it_is(client: TestClient) -> None:
+    answer = client.post("/sql", json={"sql": "SELECT adventage\nFROM steps"})
     assert answer.status_code == 422
     assert "did you mean advantage" in answer.json()["detail"]
     assert "line 1, column 8" in answer.json()["detail"]
 
 
-def test_a_write_is_refused(sample: SampleStore) -> None:
-    answer = client(sample).post("/sql", json={"sql": "DELETE FROM runs"})
+def test_a_write_is_refused(client: TestClient) -> None:
+    answer = client.post("/sql", json={"sql": "DELETE FROM runs"})
     assert answer.status_code == 422
     assert "DELETE is not allowed" in answer.json()["detail"]
 
 
-def test_limits_have_limits(sample: SampleStore) -> None:
-    asked = client(sample).post("/sql", json={"sql": "SELECT 1", "seconds": 3600})
+def test_limits_have_limits(client: TestClient) -> None:
+    asked = client.post("/sql", json={"sql": "SELECT 1", "seconds": 3600})
     assert asked.status_code == 422
 
 
-def test_a_question_of_the_cookbook_is_answered(sample: SampleStore) -> None:
-    api = client(sample)
-    names = [one["name"] for one in api.get("/sql/cookbook").json()]
+def test_a_question_of_the_cookbook_is_answered(client: TestClient, sample: SampleStore) -> None:
+    names = [one["name"] for one in client.get("/sql/cookbook").json()]
     assert len(names) == 25
-    asked = api.get("/sql/cookbook/worst_episodes", params={"param": f"run={sample.run_id}"})
+    asked = client.get("/sql/cookbook/worst_episodes", params={"param": f"run={sample.run_id}"})
     assert asked.status_code == 200, asked.text
     assert asked.json()["columns"][0] == "episode_id"
     assert asked.json()["rows"]
-    assert api.get("/sql/cookbook/worst_episodes").status_code == 422
-    assert api.get("/sql/cookbook/nothing").status_code == 404
-    unknown = api.get("/sql/cookbook/dropped_by_memory", params={"param": "episode=x"})
+    assert client.get("/sql/cookbook/worst_episodes").status_code == 422
+    assert client.get("/sql/cookbook/nothing").status_code == 404
+    unknown = client.get("/sql/cookbook/dropped_by_memory", params={"param": "episode=x"})
     assert unknown.status_code == 422
     assert "no episode 'x' in the store" in unknown.json()["detail"]
 
 
-def test_every_column_of_the_schema_can_be_selected(sample: SampleStore) -> None:
-    api = client(sample)
-    for relation in api.get("/sql/schema").json():
+def test_every_column_of_the_schema_can_be_selected(client: TestClient) -> None:
+    for relation in client.get("/sql/schema").json():
         columns = ", ".join(f'"{column["name"]}"' for column in relation["columns"])
         sql = f'SELECT {columns} FROM "{relation["name"]}" LIMIT 1'
-        answer = api.post("/sql", json={"sql": sql})
+        answer = client.post("/sql", json={"sql": sql})
         assert answer.status_code == 200, answer.text
 
 
-def test_a_page_of_another_origin_cannot_ask(sample: SampleStore) -> None:
-    answer = client(sample).post(
+def test_a_page_of_another_origin_cannot_ask(client: TestClient) -> None:
+    answer = client.post(
         "/sql", json={"sql": "SELECT 1"}, headers={"Origin": "http://evil.example"}
     )
     assert answer.status_code == 403
 
 
 def test_who_has_no_token_cannot_ask_where_there_is_one(sample: SampleStore) -> None:
-    api = client(sample, token="a token of some length")
-    assert api.post("/sql", json={"sql": "SELECT 1"}).status_code == 401
+    with opened(sample, token="a token of some length") as api:
+        assert api.post("/sql", json={"sql": "SELECT 1"}).status_code == 401
 
 
 def test_without_a_role_for_it_it_says_what_to_do(sample: SampleStore) -> None:
-    answer = client(sample, sql_store=None).post("/sql", json={"sql": "SELECT 1"})
+    with opened(sample, sql_store=None) as api:
+        answer = api.post("/sql", json={"sql": "SELECT 1"})
     assert answer.status_code == 503
     assert "fence-role" in answer.json()["detail"]

@@ -1,4 +1,4 @@
-"""One viewer for all tests that look at the sample store, and one browser for each module."""
+"""One viewer of the sample store and one of the demo, and one browser for each module."""
 
 from collections.abc import Iterator
 
@@ -12,6 +12,12 @@ from apps.conftest import SampleStore
 @pytest.fixture(scope="session")
 def viewer(sample: SampleStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_viewer(sample.url, tmp_path_factory.mktemp("viewer") / "log") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_viewer(None, tmp_path_factory.mktemp("demo") / "log") as address:
         yield address
 
 

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import pytest
 from playwright.sync_api import Dialog, Page, expect
@@ -14,7 +13,7 @@ from apps.conftest import SampleStore
 from apps.viewer.app_pages import column, html_of, open_page
 from longhaul_core.store import queries
 from longhaul_core.store.queries import GroupId, GroupSteps, GroupSummary
-from longhaul_core.store.session import read_only_engine
+from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.types import StopReason
 from longhaul_viewer import links
 from longhaul_viewer.data.groups import group
@@ -188,39 +187,54 @@ def test_a_step_is_chosen_by_pointer_and_keys_and_taken_apart(
     page.wait_for_url("**/replay?*step=*")
 
 
+@dataclass(frozen=True, kw_only=True)
+class LiveStore:
+    """A store to which tests add runs, and a viewer that shows it."""
+
+    url: str
+    viewer: str
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStore]:
+    folder = tmp_path_factory.mktemp("live")
+    url = str(folder / "store.db")
+    open_store(url).dispose()
+    with running_viewer(url, folder / "log") as viewer:
+        yield LiveStore(url=url, viewer=viewer)
+
+
 @slow
-def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, tmp_path: Path) -> None:
-    url = str(tmp_path / "live.db")
+def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, live: LiveStore) -> None:
     first = make_trajectory(
         sample_index=2, rewards=(0.0, 0.0), success=False, stop_reason=StopReason.HORIZON_REACHED
     )
-    write(url, run_started(), make_record(first))
+    write(live.url, run_started(), make_record(first))
     address = links.group_address(GroupId("run", "train", 1, 0, 0))
-    with running_viewer(url, tmp_path / "log") as viewer:
-        page.goto(f"{viewer}/{address}")
-        rows = page.locator(".board .line:not(.ruler)")
-        rows.first.locator(".cell").nth(1).click()
-        expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
-        expect_address(page, "at=0.1")
-        write(url, make_record(make_trajectory(sample_index=1)))  # it solved the task: above it
-        expect(rows).to_have_count(2)
-        expect(rows.nth(1).locator(".name")).to_have_text("2")
-        expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
-        expect_address(page, "at=1.1")
+    page.goto(f"{live.viewer}/{address}")
+    rows = page.locator(".board .line:not(.ruler)")
+    rows.first.locator(".cell").nth(1).click()
+    expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
+    expect_address(page, "at=0.1")
+    write(live.url, make_record(make_trajectory(sample_index=1)))  # it solved the task: above it
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1).locator(".name")).to_have_text("2")
+    expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
+    expect_address(page, "at=1.1")
 
-        page.locator(".node:not(.goal)").first.click()
-        state = page.locator(".panel .state")
-        said = state.inner_text()
-        expect_address(page, "state=1")
-        made = make_trajectory(sample_index=0)  # whose states are numbered first
-        halls = (
-            replace(step, observation=replace(step.observation, anchor_state=f"hall {step.index}"))
-            for step in made.steps
-        )
-        write(url, make_record(replace(made, steps=tuple(halls))))
-        expect(rows).to_have_count(3)
-        expect(state).to_have_text(said, use_inner_text=True)
-        expect_address(page, "state=4")
+    page.locator(".node:not(.goal)").first.click()
+    state = page.locator(".panel .state")
+    said = state.inner_text()
+    expect_address(page, "state=1")
+    made = make_trajectory(sample_index=0)  # whose states are numbered first
+    halls = (
+        replace(step, observation=replace(step.observation, anchor_state=f"hall {step.index}"))
+        for step in made.steps
+    )
+    write(live.url, make_record(replace(made, steps=tuple(halls))))
+    expect(rows).to_have_count(3)
+    expect(state).to_have_text(said, use_inner_text=True)
+    expect_address(page, "state=4")
 
 
 @slow
@@ -457,17 +471,16 @@ def test_two_episodes_are_replayed_beside_each_other(
 
 
 @slow
-def test_a_key_goes_on_where_one_of_two_alike_is_over(page: Page, tmp_path: Path) -> None:
-    url = str(tmp_path / "store.db")
+def test_a_key_goes_on_where_one_of_two_alike_is_over(page: Page, live: LiveStore) -> None:
     longer = make_trajectory(sample_index=1)
     shorter = replace(longer, sample_index=0, steps=longer.steps[:-1])
-    records = [make_record(each) for each in (shorter, longer)]
+    records = [make_record(each, run_id="alike") for each in (shorter, longer)]
     ids = [record.episode_id for record in records]
-    write(url, run_started(), *records)
-    with running_viewer(url, tmp_path / "log") as viewer, fresh_page(page) as fresh:
+    write(live.url, run_started("alike"), *records)
+    with fresh_page(page) as fresh:
         asked: list[str] = []
         fresh.on("request", lambda request: asked.append(request.url))
-        fresh.goto(f"{viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
+        fresh.goto(f"{live.viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
         shown = fresh.locator(".pair")
         expect(shown).to_have_attribute("data-step", "2")  # the first has no such step
         settle(fresh)

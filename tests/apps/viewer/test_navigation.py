@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -12,39 +11,10 @@ from apps.browser import settle
 from apps.conftest import SampleStore
 from longhaul_core.store import queries
 from longhaul_core.store.session import read_only_engine
-from longhaul_viewer import links
-from longhaul_viewer.pages import PAGES
 
 pytestmark = pytest.mark.slow
 
 SAYS = ".stHtml, .replay header, .replay .where"
-
-
-@pytest.fixture
-def pages(sample: SampleStore) -> dict[str, str]:
-    """Every page's address, and an address of nothing."""
-    summary = sample.solved.summary
-    return {
-        "root": "",
-        "runs": links.RUNS,
-        "run": links.address(links.RUN, run=sample.run_id),
-        "episodes": links.address(links.EPISODES, run=sample.run_id),
-        "episodes, filtered": links.address(links.EPISODES, run=sample.run_id, phase="train"),
-        "group": links.address(
-            links.GROUP,
-            run=sample.run_id,
-            attempt=summary.attempt,
-            phase=summary.phase,
-            training_step=summary.training_step,
-            group=summary.group_index,
-        ),
-        "groups": links.address(links.GROUPS, run=sample.run_id),
-        "compare": links.COMPARE,
-        "sql": links.SQL,
-        "storage": links.STORAGE,
-        "replay": links.address(links.REPLAY, episode=summary.episode_id),
-        "nothing": links.address(links.RUN, run="none"),
-    }
 
 
 def open_page(page: Page, address: str) -> None:
@@ -69,34 +39,6 @@ def expect_a_page(page: Page) -> None:
         expect(page.get_by_test_id(trouble)).to_have_count(0)
     expect(page.locator(".alert")).to_have_count(0)
     expect(page.locator("h1")).to_have_count(1)
-
-
-def kinds_of_links(page: Page) -> dict[tuple[str, ...], str]:
-    """One link for each page and set of parameters that the links of this page name."""
-    found: dict[tuple[str, ...], str] = {}
-    for address in page.eval_on_selector_all(".stHtml a[href]", "all => all.map(one => one.href)"):
-        parts = urlsplit(str(address))
-        found[parts.path, *sorted(parse_qs(parts.query))] = str(address)
-    return found
-
-
-def test_every_link_of_every_page_opens_a_page(
-    page: Page, viewer: str, pages: dict[str, str]
-) -> None:
-    seen: dict[tuple[str, ...], str] = {}
-    for name, address in pages.items():
-        open_page(page, f"{viewer}/{address}")
-        if name != "nothing":
-            expect_a_page(page)
-        of_page = kinds_of_links(page)
-        assert of_page, f"{name} leads nowhere"
-        seen |= {kind: to for kind, to in of_page.items() if not kind[0].startswith("/api/")}
-    pages_seen = {kind[0] for kind in seen}
-    assert pages_seen == {f"/{one.address}" for one in PAGES}
-    for address in seen.values():
-        assert address.startswith(viewer)
-        open_page(page, address)
-        expect_a_page(page)
 
 
 def test_the_list_of_runs_is_at_the_root_and_at_its_own_address(page: Page, viewer: str) -> None:
@@ -159,11 +101,3 @@ def click_row(page: Page, text: str) -> None:
     """A click on the last cell of the first row that holds the text: the whole row is the link."""
     cell = page.locator("tr.link").filter(has_text=text).first.locator("td").last
     cell.click(force=True)  # the row's link lies over it
-
-
-def test_no_page_offers_to_download_a_table(page: Page, viewer: str, pages: dict[str, str]) -> None:
-    """What Streamlit exports is not escaped: a cell of a model's could be a formula."""
-    for address in pages.values():
-        open_page(page, f"{viewer}/{address}")
-        expect(page.get_by_test_id("stDataFrame")).to_have_count(0)
-        expect(page.get_by_role("button", name="Download")).to_have_count(0)

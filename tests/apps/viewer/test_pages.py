@@ -1,6 +1,9 @@
 """The pages over a real store, run by Streamlit's own test runner."""
 
+import re
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sqlalchemy.orm import Session
@@ -11,6 +14,8 @@ from apps.sample_store import RUN_ID
 from apps.viewer.app_pages import APP, TIMEOUT_SECONDS, html_of, open_page
 from longhaul_core.store import queries
 from longhaul_core.store.session import read_only_engine
+from longhaul_viewer import links
+from longhaul_viewer.pages import PAGES
 from longhaul_viewer.settings import STORE_VARIABLE
 
 
@@ -72,3 +77,52 @@ def test_a_missing_store_is_said_in_words(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "none.db"))
     app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS).run()
     assert "there is no store at" in html_of(app)
+
+
+def said_at(app: AppTest, address: str) -> str:
+    """All HTML of the page whose address a link names, once the app has gone there."""
+    parts = urlsplit(address)
+    (view,) = (page.view for page in PAGES if page.address == parts.path)
+    app.query_params.clear()
+    for name, values in parse_qs(parts.query, strict_parsing=bool(parts.query)).items():
+        app.query_params[name] = values
+    return html_of(app.switch_page(f"views/{view}.py").run())
+
+
+def kinds_of_links(page: str) -> dict[tuple[str, ...], str]:
+    """One link for each page, tab and set of parameters that the links of this page name."""
+    found: dict[tuple[str, ...], str] = {}
+    for address in map(unescape, re.findall(r'<a\b[^>]*?\bhref="([^"]*)"', page)):
+        parts = urlsplit(address)
+        parameters = parse_qs(parts.query)
+        found[parts.path, *sorted(parameters), *parameters.get("tab", ())] = address
+    return found
+
+
+def test_every_link_of_every_page_opens_a_page_and_none_offers_a_table(
+    sample: SampleStore,
+) -> None:
+    """What Streamlit exports is not escaped: a cell of a model's could be a formula."""
+    summary = sample.solved.summary
+    addresses = {page.address: links.address(page.address, run=sample.run_id) for page in PAGES} | {
+        links.REPLAY: links.address(links.REPLAY, episode=summary.episode_id),
+        links.GROUP: links.group_address(summary.group_id),
+        "filtered": links.address(links.EPISODES, run=sample.run_id, phase="train"),
+        "nothing": links.address(links.RUN, run="none"),
+    }
+    app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS).run()
+    seen: dict[tuple[str, ...], str] = {}
+    for name, address in addresses.items():
+        page = said_at(app, address)
+        of_page = kinds_of_links(page)
+        assert of_page, f"{name} leads nowhere"
+        assert ('class="alert' in page) == (name == "nothing"), address
+        assert not app.dataframe
+        assert not app.get("download_button")
+        seen |= {kind: to for kind, to in of_page.items() if not kind[0].startswith("/api/")}
+    assert {kind[0] for kind in seen} == {page.address for page in PAGES}
+    for address in seen.values():
+        page = said_at(app, address)
+        assert 'class="alert' not in page, address
+        drawn_elsewhere = address.startswith(f"{links.REPLAY}?")  # by the replay's component
+        assert page.count("<h1") == (0 if drawn_elsewhere else 1), address

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -233,31 +233,51 @@ def write_sayings(url: str) -> tuple[str, dict[str, list[int]]]:
     return record.episode_id, hits
 
 
-def test_the_replay_finds_what_the_text_index_finds(page: Page, tmp_path: Path) -> None:
-    url = str(tmp_path / "store.db")
+@dataclass(frozen=True, kw_only=True)
+class OddStore:
+    """A store of sayings and of what was removed, which a viewer shows; tests may add runs."""
+
+    url: str
+    viewer: str
+    sayings: str
+    hits: dict[str, list[int]]
+    """By words that are looked for, the steps of the sayings that the text index finds."""
+    removed: list[str]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OddStore]:
+    folder = tmp_path_factory.mktemp("odd")
+    url = str(folder / "store.db")
     with ThreadPoolExecutor(1) as writer:
-        episode_id, hits = writer.submit(write_sayings, url).result()
+        sayings, hits = writer.submit(write_sayings, url).result()
+        removed = writer.submit(write_what_was_removed, url).result()
+    with running_viewer(url, folder / "log") as viewer:
+        yield OddStore(url=url, viewer=viewer, sayings=sayings, hits=hits, removed=removed)
+
+
+def test_the_replay_finds_what_the_text_index_finds(page: Page, odd: OddStore) -> None:
+    episode_id, hits = odd.sayings, odd.hits
     assert {words for words, steps in hits.items() if not steps} == {
         words for words, lit in LOOKED_FOR.items() if not lit
     }
-    with running_viewer(url, tmp_path / "log") as viewer:
-        address = links.address(links.REPLAY, episode=episode_id, search="turgriff", transcript=1)
-        page.goto(f"{viewer}/{address}")
-        expect_step(page, len(SAID) - 1, episode_id=episode_id)
-        drawn = page.locator(".replay").element_handle()
-        for words, lit in LOOKED_FOR.items():
-            page.get_by_role("searchbox").fill(words)
-            page.wait_for_function(
-                f"""([drawn, steps, lit]) => JSON.stringify([steps, lit]) === JSON.stringify([
-                    [...drawn.querySelectorAll(".tick")].flatMap(
-                        (tick, step) => (tick.matches(".match") ? [step] : [])),
-                    [...new Set(({LIT})().map(([text]) => text))].sort(),
-                ])""",
-                arg=[drawn, hits[words], sorted(lit)],
-            )
-            many = f"{len(hits[words])} step" + "s" * (len(hits[words]) != 1)
-            none = "nowhere" if query_phrases(words) else ""
-            expect(page.locator(".hits")).to_have_text(many if hits[words] else none)
+    address = links.address(links.REPLAY, episode=episode_id, search="turgriff", transcript=1)
+    page.goto(f"{odd.viewer}/{address}")
+    expect_step(page, len(SAID) - 1, episode_id=episode_id)
+    drawn = page.locator(".replay").element_handle()
+    for words, lit in LOOKED_FOR.items():
+        page.get_by_role("searchbox").fill(words)
+        page.wait_for_function(
+            f"""([drawn, steps, lit]) => JSON.stringify([steps, lit]) === JSON.stringify([
+                [...drawn.querySelectorAll(".tick")].flatMap(
+                    (tick, step) => (tick.matches(".match") ? [step] : [])),
+                [...new Set(({LIT})().map(([text]) => text))].sort(),
+            ])""",
+            arg=[drawn, hits[words], sorted(lit)],
+        )
+        many = f"{len(hits[words])} step" + "s" * (len(hits[words]) != 1)
+        none = "nowhere" if query_phrases(words) else ""
+        expect(page.locator(".hits")).to_have_text(many if hits[words] else none)
 
 
 def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> None:
@@ -370,8 +390,8 @@ def test_twenty_presses_60_ms_apart_are_twenty_steps(page: Page, long_chat: str)
 
 CLICKS = {
     "a colour": ".choice button >> text=mask",
-    "the tokens of the prompt": ".choice button >> text=tokens",
     "a token": ".tokens .t >> nth=3",
+    "the tokens of the prompt": ".choice button >> text=tokens",
     "a step of the strip": ".tick >> nth=5",
     "play and pause": ".play",
     "the transcript": "button >> text=Transcript",
@@ -379,17 +399,17 @@ CLICKS = {
 }
 
 
-@pytest.mark.parametrize("click", CLICKS)
-def test_keys_are_alive_after_any_click(page: Page, long_chat: str, click: str) -> None:
+def test_keys_are_alive_after_any_click(page: Page, long_chat: str) -> None:
     open_replay(page, long_chat, EPISODE_ID, step=3)
-    page.locator(CLICKS[click]).first.click()
-    if click == "play and pause":
-        page.locator(".play").click()
-    page.keyboard.press("Home")
-    expect_step(page, 0)
-    for key in ("ArrowRight", "l", "ArrowRight"):
-        page.keyboard.press(key)
-    expect_step(page, 3)
+    for click, place in CLICKS.items():
+        page.locator(place).first.click()
+        if click == "play and pause":
+            page.locator(".play").click()
+        page.keyboard.press("Home")
+        expect_step(page, 0)
+        for key in ("ArrowRight", "l", "ArrowRight"):
+            page.keyboard.press(key)
+        expect_step(page, 3)
 
 
 def test_a_link_opens_on_what_was_looked_at_in_another_browser(
@@ -551,29 +571,24 @@ def write_what_was_removed(url: str) -> list[str]:
     return [record.episode_id for record in records]
 
 
-def test_a_reply_without_text_says_why_and_draws_no_empty_box(page: Page, tmp_path: Path) -> None:
-    url = str(tmp_path / "store.db")
-    with ThreadPoolExecutor(1) as writer:
-        pruned, removed = writer.submit(write_what_was_removed, url).result()
-    with running_viewer(url, tmp_path / "log") as viewer:
-        reply, said = page.locator(".step .text.reply"), page.locator(".transcript .wrote")
-        open_replay(page, viewer, pruned, step=0, transcript=1)
-        expect(page.locator(".step")).to_contain_text("Its tokens and logprobs were pruned.")
-        expect(reply).to_have_text("(no text)")
-        expect(said.first).to_have_text("(no text)")
-        page.keyboard.press("End")
-        expect_step(page, 1, episode_id=pruned)
-        expect(page.locator(".step .asks").first).to_contain_text("look")
-        expect(reply).to_have_count(0)
-        expect(said.last).to_be_hidden()
-        open_replay(page, viewer, removed, step=0, transcript=1)
-        expect(page.locator(".step section").nth(1)).to_contain_text(
-            "Removed by the run's retention"
-        )
-        expect(said.first).to_have_text("(removed by the run's retention)")
-        page.goto(f"{viewer}/{links.address(links.COMPARE, left=pruned, right=removed)}")
-        wrote = page.locator(".pair .wrote")
-        expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
+def test_a_reply_without_text_says_why_and_draws_no_empty_box(page: Page, odd: OddStore) -> None:
+    viewer, (pruned, removed) = odd.viewer, odd.removed
+    reply, said = page.locator(".step .text.reply"), page.locator(".transcript .wrote")
+    open_replay(page, viewer, pruned, step=0, transcript=1)
+    expect(page.locator(".step")).to_contain_text("Its tokens and logprobs were pruned.")
+    expect(reply).to_have_text("(no text)")
+    expect(said.first).to_have_text("(no text)")
+    page.keyboard.press("End")
+    expect_step(page, 1, episode_id=pruned)
+    expect(page.locator(".step .asks").first).to_contain_text("look")
+    expect(reply).to_have_count(0)
+    expect(said.last).to_be_hidden()
+    open_replay(page, viewer, removed, step=0, transcript=1)
+    expect(page.locator(".step section").nth(1)).to_contain_text("Removed by the run's retention")
+    expect(said.first).to_have_text("(removed by the run's retention)")
+    page.goto(f"{viewer}/{links.address(links.COMPARE, left=pruned, right=removed)}")
+    wrote = page.locator(".pair .wrote")
+    expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
 
 
 def test_a_failed_episode_says_why_and_an_unknown_one_what_to_do(
@@ -608,9 +623,10 @@ def test_what_could_not_be_read_is_asked_for_again(page: Page, long_chat: str) -
     expect(transcript.locator("article")).to_have_count(50)
 
 
-def test_an_answer_that_does_not_come_ends_no_following(page: Page, tmp_path: Path) -> None:
-    url = str(tmp_path / "live.db")
-    records = [make_record(make_trajectory(sample_index=sample)) for sample in range(2)]
+def test_an_answer_that_does_not_come_ends_no_following(page: Page, odd: OddStore) -> None:
+    records = [
+        make_record(make_trajectory(sample_index=sample), run_id="live") for sample in range(2)
+    ]
     asked: list[str] = []
 
     def lose_the_second(route: Route) -> None:
@@ -620,15 +636,14 @@ def test_an_answer_that_does_not_come_ends_no_following(page: Page, tmp_path: Pa
         else:
             route.continue_()
 
-    write(url, run_started(), records[0])
-    with running_viewer(url, tmp_path / "log") as viewer:
-        page.route("**/neighbours", lose_the_second)
-        with page.expect_event("requestfailed", lambda request: "neighbours" in request.url):
-            open_replay(page, viewer, records[0].episode_id)
-            expect(page.locator(".member")).to_have_count(1)
-        write(url, records[1])
-        expect(page.locator(".member")).to_have_count(2)
-        page.unroute("**/neighbours")
+    write(odd.url, run_started("live"), records[0])
+    page.route("**/neighbours", lose_the_second)
+    with page.expect_event("requestfailed", lambda request: "neighbours" in request.url):
+        open_replay(page, odd.viewer, records[0].episode_id)
+        expect(page.locator(".member")).to_have_count(1)
+    write(odd.url, records[1])
+    expect(page.locator(".member")).to_have_count(2)
+    page.unroute("**/neighbours")
 
 
 def test_a_step_is_copied_as_messages_that_were_read(page: Page, long_chat: str) -> None:

@@ -47,7 +47,27 @@ def expect_address(page: Page, part: str) -> None:
     page.wait_for_url(lambda url: part in url, timeout=PATIENCE_MS)
 
 
-def test_back_takes_back_each_click_without_loading_the_page_anew(
+VALUES = """() => [...document.querySelectorAll("input")]
+    .filter((one) => one.getClientRects().length).map((one) => one.value)"""
+"""What stands in the fields of a page."""
+
+
+def expect_same_elsewhere(page: Page, address: str, blocks: list[str]) -> None:
+    """Another browser shows the same words, and the same in its fields, at the page's address."""
+    browser = page.context.browser
+    assert browser is not None
+    with browser.new_context() as context:
+        fresh = patient_page(context)
+        open_page(fresh, address)
+        expect(fresh.locator(".stHtml")).to_have_text(blocks, use_inner_text=True)
+        fresh.wait_for_function(
+            f"wanted => JSON.stringify(({VALUES})()) === JSON.stringify(wanted)",
+            arg=page.evaluate(VALUES),
+            timeout=PATIENCE_MS,
+        )
+
+
+def test_back_takes_back_each_click_and_addresses_say_the_same_in_another_browser(
     page: Page, viewer: str, sample: SampleStore
 ) -> None:
     def head(name: str) -> Locator:
@@ -69,10 +89,12 @@ def test_back_takes_back_each_click_without_loading_the_page_anew(
         ("/runs", lambda: page.locator(".bar a", has_text="Runs").click()),
     ]
     open_page(page, f"{viewer}/{links.RUNS}")
-    page.evaluate("() => { window.sameDocument = true; }")
+    page.evaluate("() => { window.sameDocument = true; }")  # until the page is loaded anew
     trail: list[tuple[str, list[str]]] = []
     for part, click in clicks:
         trail.append(shown(page))
+        if "find=depth" in page.url or "min_length=" in page.url:
+            expect_same_elsewhere(page, *trail[-1])
         click()
         page.wait_for_url(lambda url, part=part: part in url and url != trail[-1][0])
         expect(page.locator(".stHtml")).not_to_have_text(trail[-1][1], use_inner_text=True)
@@ -116,43 +138,6 @@ def test_a_page_left_before_it_came_makes_no_entry_in_the_history(
         late.wait_for_url("**/run?*")
 
 
-ADDRESSES = {
-    "runs": "runs?find=gigpo",
-    "curves": "run?run={run}&metric=train%2Fweight_norm&smoothing=0.9&log=yes",
-    "config": "run?run={run}&tab=config&find=depth",
-    "failures": "run?run={run}&tab=failures&cause=environment_error",
-    "episodes": "episodes?run={run}&phase=train&sort=steps&order=ascending&max_length=9"
-    "&outcome=solved&from_step=2&min_return=0.5",
-}
-
-
-VALUES = """() => [...document.querySelectorAll("input")]
-    .filter((one) => one.getClientRects().length).map((one) => one.value)"""
-"""What stands in the fields of a page."""
-
-
-@pytest.mark.parametrize("name", ADDRESSES)
-def test_an_address_says_the_same_in_another_browser(
-    page: Page, viewer: str, sample: SampleStore, name: str
-) -> None:
-    address = f"{viewer}/{ADDRESSES[name].format(run=sample.run_id)}"
-    open_page(page, address)
-    before = shown(page)
-    values = page.evaluate(VALUES)
-    assert before[0] == address
-    browser = page.context.browser
-    assert browser is not None
-    with browser.new_context() as context:
-        fresh = patient_page(context)
-        open_page(fresh, before[0])
-        expect(fresh.locator(".stHtml")).to_have_text(before[1], use_inner_text=True)
-        fresh.wait_for_function(
-            f"wanted => JSON.stringify(({VALUES})()) === JSON.stringify(wanted)",
-            arg=values,
-            timeout=PATIENCE_MS,
-        )
-
-
 def test_a_row_is_a_link_that_opens_in_a_new_tab(
     page: Page, viewer: str, sample: SampleStore
 ) -> None:
@@ -188,7 +173,9 @@ def test_a_click_on_a_point_opens_the_episodes_of_its_training_step(
         settle(page)
 
 
-def test_pages_follow_a_run_from_before_it_begins_to_its_end(page: Page, tmp_path: Path) -> None:
+def test_pages_follow_a_run_from_before_it_begins_to_its_end_and_a_zoom_holds(
+    page: Page, tmp_path: Path
+) -> None:
     store = str(tmp_path / "live.db")
     with StoreWriter(store) as writer, ThreadPoolExecutor(1) as trainer:
         run = SampleRun(writer=writer, run_id="live", broken_task="")
@@ -203,23 +190,21 @@ def test_pages_follow_a_run_from_before_it_begins_to_its_end(page: Page, tmp_pat
             run.start()
             expect(page.locator("tr.link", has_text="live")).to_be_visible()
 
-            for training_step in (1, 2, 3):
+            for training_step in (1, 2, 3, 4):
                 train(training_step)
             page.goto(f"{viewer}/{links.address(links.RUN, run='live')}")
-            expect(page.get_by_text("3 of 12 training steps")).to_be_visible()
-            settle(page)
-            train(4)
             expect(page.get_by_text("4 of 12 training steps")).to_be_visible()
-            page.wait_for_function(
-                "() => Array.from(document.querySelector('.js-plotly-plot')?.data?.[0].x ?? [])"
-                ".length === 4",
-                timeout=PATIENCE_MS,
-            )
+            settle(page)
+            train(5)
+            expect(page.get_by_text("5 of 12 training steps")).to_be_visible()
+            chart = page.locator(".js-plotly-plot").first
+            expect_true(page, chart, "chart => Array.from(chart.data[0].x).length === 5")
+            expect_zoom_to_hold(page, chart, meanwhile=lambda: train(6))
 
             page.goto(f"{viewer}/{links.address(links.EPISODES, run='live', phase='train')}")
-            expect(page.get_by_text("64 episodes")).to_be_visible()
-            train(5)
-            expect(page.get_by_text("80 episodes")).to_be_visible()
+            expect(page.get_by_text("96 episodes")).to_be_visible()
+            train(7)
+            expect(page.get_by_text("112 episodes")).to_be_visible()
             run.finish()
             page.goto(f"{viewer}/{links.address(links.RUN, run='live')}")
             expect(page.locator(".badge", has_text="finished")).to_be_visible()
@@ -275,46 +260,37 @@ def point_at_step_3(chart: Locator, area: Locator) -> tuple[float, float]:
     return box["x"] + right, box["y"] + box["height"] / 2
 
 
-def test_a_zoom_holds_while_values_come_in(page: Page, tmp_path: Path) -> None:
-    store = str(tmp_path / "live.db")
-    with StoreWriter(store) as writer, ThreadPoolExecutor(1) as trainer:
-        run = SampleRun(writer=writer, run_id="live", broken_task="")
-        run.start()
-        for training_step in (1, 2, 3, 4, 5):
-            trainer.submit(asyncio.run, run.train_once(training_step)).result()
-        with running_viewer(store, tmp_path / "log") as viewer:
-            open_page(page, f"{viewer}/{links.address(links.RUN, run='live')}")
-            chart = page.locator(".js-plotly-plot").first
-            area = chart.locator(".nsewdrag").first
-            zoomed = zoom(page, chart, area)
+def expect_zoom_to_hold(page: Page, chart: Locator, *, meanwhile: Callable[[], None]) -> None:
+    """A zoom into a chart of five values holds while a sixth comes, and a double click ends it."""
+    area = chart.locator(".nsewdrag").first
+    zoomed = zoom(page, chart, area)
 
-            trainer.submit(asyncio.run, run.train_once(6)).result()
-            has_six = "chart => Array.from(chart.data[0].x).length === 6"
-            expect_true(page, chart, has_six)
-            assert ranges(chart) == zoomed
+    meanwhile()
+    has_six = "chart => Array.from(chart.data[0].x).length === 6"
+    expect_true(page, chart, has_six)
+    assert ranges(chart) == zoomed
 
-            stayed: list[bool] = []
-            while True not in stayed and len(stayed) < 10:
-                settle(page)
-                shown = chart.locator(".hoverlayer .legend")
-                x, y = point_at_step_3(chart, area)
-                for _ in range(10):  # a chart that is drawn anew under the mouse forgets it
-                    page.mouse.move(x - 9, y - 9)
-                    page.mouse.move(x, y, steps=3)
-                    with suppress(AssertionError):
-                        expect(shown).to_be_visible(timeout=PATIENCE_MS // 10)
-                        break
-                expect(shown).to_be_visible()  # the point below is named
-                page.mouse.dblclick(x, y)
-                page.wait_for_timeout(1_000)
-                stayed.append("/run?" in page.url)
-                if not stayed[-1]:  # a busy browser may hand on the second click too late to be one
-                    page.go_back()
-                    settle(page)
-                    zoom(page, chart, area)  # the page that comes back shows the whole
-            assert stayed[-1]
-            expect_true(page, chart, "chart => chart._fullLayout.xaxis.range[1] >= 6")
-            run.finish()
+    stayed: list[bool] = []
+    while True not in stayed and len(stayed) < 10:
+        settle(page)
+        shown = chart.locator(".hoverlayer .legend")
+        x, y = point_at_step_3(chart, area)
+        for _ in range(10):  # a chart that is drawn anew under the mouse forgets it
+            page.mouse.move(x - 9, y - 9)
+            page.mouse.move(x, y, steps=3)
+            with suppress(AssertionError):
+                expect(shown).to_be_visible(timeout=PATIENCE_MS // 10)
+                break
+        expect(shown).to_be_visible()  # the point below is named
+        page.mouse.dblclick(x, y)
+        page.wait_for_timeout(1_000)
+        stayed.append("/run?" in page.url)
+        if not stayed[-1]:  # a busy browser may hand on the second click too late to be one
+            page.go_back()
+            settle(page)
+            zoom(page, chart, area)  # the page that comes back shows the whole
+    assert stayed[-1]
+    expect_true(page, chart, "chart => chart._fullLayout.xaxis.range[1] >= 6")
 
 
 PAGES = (
@@ -368,36 +344,40 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_text_stands_out_from_what_is_behind_it(
-    page: Page, viewer: str, sample: SampleStore, theme: str
+def test_every_page_can_be_read_in_both_themes_and_on_screens_of_three_widths(
+    page: Page, viewer: str, sample: SampleStore
 ) -> None:
-    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     for address in PAGES:
         open_page(page, f"{viewer}/{address.format(run=sample.run_id)}")
         expect(page.locator("h1")).to_be_visible()
-        ratios: dict[str, float] = page.evaluate(CONTRASTS)
-        assert len(ratios) > 5
-        assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}  # WCAG 2, AA
-    page.emulate_media(color_scheme="light")
-
-
-@pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_nothing_is_wider_than_the_screen_and_the_screen_is_used(
-    viewer: str, sample: SampleStore, page: Page, width: int
-) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    for address in PAGES:
-        open_page(page, f"{viewer}/{address.format(run=sample.run_id)}")
-        expect(page.locator("h1")).to_be_visible()
-        main = page.get_by_test_id("stMain")
-        assert main.evaluate("main => main.scrollWidth - main.clientWidth") <= 0
-        used = page.locator(".rows").first
-        if used.count() and not address.startswith("storage"):  # which has two columns
-            box = used.bounding_box()
-            assert box is not None
-            assert box["width"] > 0.9 * width - 30
+        for theme in ("dark", "light"):
+            page.emulate_media(color_scheme=theme)
+            settle(page)
+            expect_contrast(page, theme)
+        for width in (390, 1920, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            settle(page)
+            expect_fit(page, width, has_one_column=not address.startswith("storage"))
     page.set_viewport_size({"width": 1440, "height": 1000})
+
+
+def expect_contrast(page: Page, theme: str) -> None:
+    behind = page.get_by_test_id("stApp").evaluate("app => getComputedStyle(app).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", behind)[:3])) < 3 * 128) == (theme == "dark")
+    ratios: dict[str, float] = page.evaluate(CONTRASTS)
+    assert len(ratios) > 5
+    assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}  # WCAG 2, AA
+
+
+def expect_fit(page: Page, width: int, *, has_one_column: bool) -> None:
+    """Nothing is wider than the screen, and the screen is used."""
+    main = page.get_by_test_id("stMain")
+    assert main.evaluate("main => main.scrollWidth - main.clientWidth") <= 0
+    used = page.locator(".rows").first
+    if used.count() and has_one_column:
+        box = used.bounding_box()
+        assert box is not None
+        assert box["width"] > 0.9 * width - 30
 
 
 def test_the_run_is_named_at_its_own_address(page: Page, viewer: str, sample: SampleStore) -> None:

@@ -3,6 +3,7 @@
 import re
 from urllib.parse import quote
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from apps.browser import choose, patient_page, settle
@@ -59,6 +60,7 @@ def drawn(page: Page, num_traces: int) -> Drawn:
     )
 
 
+@pytest.mark.slow
 def test_a_chart_is_built_from_columns_and_its_address_builds_it_again(
     page: Page, viewer: str
 ) -> None:

@@ -6,14 +6,14 @@ table: `pytest -s tests/apps/viewer/test_ten_tasks.py`.
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from apps.browser import running_viewer, settle
+from apps.browser import settle
 
 pytestmark = pytest.mark.slow
 MOST_CLICKS = 4
@@ -158,12 +158,6 @@ TASKS: tuple[Callable[[Researcher], None], ...] = (
     export_for_sft,
     a_comment_on_a_step,
 )
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_viewer(None, tmp_path_factory.mktemp("demo") / "log") as address:
-        yield address
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)

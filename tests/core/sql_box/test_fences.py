@@ -133,6 +133,7 @@ def processor_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.slow
 def test_what_nothing_ends_goes_on(sqlite_box: Box) -> None:
     """The three fences above are what ends it."""
     probe = (
@@ -224,6 +225,9 @@ def test_on_postgresql_each_of_three_ends_what_waits(postgresql_box: Box, fence:
             seconds=0.5,
         )
     assert caught.value.fence == fence
+
+
+def test_on_postgresql_what_waits_goes_on_without_the_three(postgresql_box: Box) -> None:
     slept = run(postgresql_box.owner, "SELECT 1 FROM pg_sleep(3)", without=ANSWERED, seconds=0.5)
     assert slept.rows == ((1,),)
 
