@@ -87,7 +87,7 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
     found = [tomllib.loads(file.read_text(encoding="utf-8")) for file in ALGORITHMS]
 
     assert {one["algorithm"]["name"] for one in found} == set(ESTIMATORS)
-    assert {one["loss"]["kind"] for one in found} == set(LOSSES)
+    assert {one["loss"]["kind"] for one in found} == set(LOSSES) - {"nll"}  # of imitation
 
 
 @pytest.mark.parametrize(
