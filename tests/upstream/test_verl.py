@@ -158,6 +158,7 @@ HOOKS = {
     "on_step_end": [],
     "_balance_batch": ["batch", "metrics", "logging_prefix", "keep_minibatch"],
     "_compute_ref_log_prob": ["batch", "metrics"],
+    "_compute_old_log_prob": ["batch", "metrics"],
     "_compute_values": ["batch", "metrics"],
     "_compute_advantage": ["batch", "metrics"],
     "_update_critic": ["batch", "metrics"],

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from audited_run import RUN, make_config, play, run_started
 from longhaul_core.errors import ConfigError
 from longhaul_core.store import StoreWriter
+from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.main import app
 
 MINE = """
@@ -68,6 +69,7 @@ def rows_of(shown: str) -> dict[str, list[str]]:
 
 def asked(store: Path, name: str, *further: str) -> str:
     arguments = ["try-algorithm", name, "--run", RUN, "--store", str(store), *further]
+    console_of.cache_clear()  # it keeps the width of whoever asked first
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"}, catch_exceptions=False)
     assert result.exit_code == 0
     return result.output

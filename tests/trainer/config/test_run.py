@@ -618,7 +618,7 @@ def test_a_clip_range_that_is_given_stays() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("gepo", "one of cispo, gspo, ppo, or package.module:name"),
+        ("gepo", "one of cispo, gspo, nll, ppo, or package.module:name"),
         (3, "valid string"),
         (["ppo"], "valid string"),
     ],
@@ -727,7 +727,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 20
+    assert len(sections) == 21
 
 
 def parse_smallest() -> RunConfig:

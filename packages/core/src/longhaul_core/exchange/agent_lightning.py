@@ -143,7 +143,7 @@ def write_agent_lightning(episode: StoredEpisode) -> Iterator[dict[str, Any]]:
                 "prompt": {"token_ids": [] if tokens is None else list(tokens.prompt_tokens)},
                 "response": {
                     "token_ids": [] if tokens is None else list(tokens.action_tokens),
-                    "logprobs": list(tokens.behavior_logprobs) or None if tokens else None,
+                    "logprobs": None if tokens is None else tokens.logprobs,
                     "text": call.reply or "",
                 },
                 "reward": reward,

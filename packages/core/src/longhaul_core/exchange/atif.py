@@ -335,6 +335,6 @@ def _metrics_json(call: CallDetail) -> dict[str, Any]:
         found |= {
             "prompt_token_ids": list(call.tokens.prompt_tokens),
             "completion_token_ids": list(call.tokens.action_tokens),
-            "logprobs": list(call.tokens.behavior_logprobs) or None,
+            "logprobs": call.tokens.logprobs,
         }
     return {name: value for name, value in found.items() if value is not None}

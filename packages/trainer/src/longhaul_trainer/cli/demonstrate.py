@@ -1,7 +1,7 @@
 """`trainer demonstrate`: environments' own experts play, and their episodes are stored."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,8 +9,10 @@ from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import Further, RunFile, console_of
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, read_description
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.played_run import Played
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+
+if TYPE_CHECKING:
+    from longhaul_trainer.played_run import Played
 
 
 def demonstrate(

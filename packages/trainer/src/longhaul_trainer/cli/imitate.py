@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.exchange.where import parse_where
 from longhaul_trainer.cli.arguments import Further, RunFile, SkipDoctor
 from longhaul_trainer.cli.train import read_description, start_run
 from longhaul_trainer.config.toml import toml_value
@@ -55,6 +54,8 @@ def imitate(
 def _source(run: str, where: list[str] | None) -> str:
     chosen = ""
     if where:
+        from longhaul_core.exchange.where import parse_where  # imports SQLAlchemy
+
         given = parse_where(where).model_dump(mode="json", exclude_unset=True)
         table = ", ".join(f"{name} = {toml_value(value)}" for name, value in given.items())
         chosen = f", where = {{ {table} }}"

@@ -75,6 +75,12 @@ class CallTokens(Answer):
     """In nats, of the learner's distribution at each action token, before the update; None if they
     are not known."""
 
+    @property
+    def logprobs(self) -> list[float] | None:
+        """The sampler's, for files of other programs; None where nobody sampled the reply."""
+        sampled = len(self.behavior_logprobs) == len(self.action_tokens)
+        return list(self.behavior_logprobs) if sampled else None
+
 
 @dataclass(frozen=True, slots=True)
 class CallDetail(Answer):

@@ -161,7 +161,7 @@ def _call(call: CallDetail, pictures: _Pictures) -> Call:
         else SampledTokens(
             prompt_tokens=tokens.prompt_tokens,
             action_tokens=tokens.action_tokens,
-            behavior_logprobs=tokens.behavior_logprobs or None,
+            behavior_logprobs=None if tokens.logprobs is None else tokens.behavior_logprobs,
             policy_version=call.policy_version or 0,
         ),
         purpose=call.purpose,
