@@ -387,7 +387,7 @@ def rows_of(step: TrainingStep, calls: Calls, part: int) -> list[Row]:
         Row(
             prompt=calls[call.row][1].prompt_tokens,
             token=calls[call.row][1].action_tokens[0],
-            old_logprob=calls[call.row][1].behavior_logprobs[0],
+            old_logprob=next(iter(calls[call.row][1].behavior_logprobs or ())),
             advantage=call.advantage,
             weight=call.loss_weight,
             training_step=episode.metadata.training_step,

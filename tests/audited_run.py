@@ -402,7 +402,7 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
             strict=True,
         )
         if tokens.policy_version == config.policy_version(played.training_step - 1)
-        for behavior, policy in zip(tokens.behavior_logprobs, logprobs, strict=True)
+        for behavior, policy in zip(tokens.behavior_logprobs or (), logprobs, strict=True)
     ]
     played.metrics = {
         "actor/optimizer_steps": len({c.optimizer_step_index for c in played.credits})
@@ -510,6 +510,7 @@ def behavior_logprobs_of(record: EpisodeRecord, call: TrainedCall) -> tuple[floa
     """The engine's logprobs of a call."""
     sampled = record.outcome.steps[call.span.step].calls[call.span.call].sampled
     assert sampled is not None
+    assert sampled.behavior_logprobs is not None
     return sampled.behavior_logprobs
 
 

@@ -147,7 +147,7 @@ def largest_token_gaps(world: World, run: str, training_step: int, most: int) ->
             call = one.outcome.steps[given.step_index].calls[given.call_index]
             assert call.sampled is not None
             assert given.policy_logprobs is not None
-            pairs = zip(call.sampled.behavior_logprobs, given.policy_logprobs, strict=True)
+            pairs = zip(call.sampled.behavior_logprobs or (), given.policy_logprobs, strict=True)
             for place, (sampler, learner) in enumerate(pairs):
                 rows.append(
                     (

@@ -189,7 +189,7 @@ def test_a_stream_goes_on_after_an_update_with_every_token_in_its_place(
 
     assert num_aborted == 1
     assert [token for piece in pieces for token in piece] == [*completion.action_tokens]
-    assert len(completion.action_tokens) == len(completion.behavior_logprobs) == LONG
+    assert len(completion.action_tokens) == len(completion.behavior_logprobs or ()) == LONG
     assert completion.policy_version == 70, "the weights that began it"
 
 

@@ -383,7 +383,7 @@ def rows_of_played(played: PlayedStep, found: TrainingStep) -> dict[str, Row]:
         for step, old in zip(outcome.steps, logprobs_of(one), strict=True):
             key = f"train-1-{one.group_index}_{one.sample_index}_{step.index}"
             own = sampled_of(step)
-            tokens[key] = own.prompt_tokens, own.action_tokens, old, own.behavior_logprobs
+            tokens[key] = own.prompt_tokens, own.action_tokens, old, own.behavior_logprobs or ()
     return credited_rows(found, tokens)
 
 
