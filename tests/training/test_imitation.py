@@ -116,7 +116,7 @@ def test_the_audit_finds_a_fault_of_imitation(
 
 
 def test_the_run_keeps_which_episodes_it_imitates(imitated: Launched) -> None:
-    kept = json.loads((imitated.run_folder / "scratch" / "demonstrations.json").read_text())
+    kept = json.loads((imitated.run_folder / "demonstrations.json").read_text())
     experts = {name for (name,) in imitated.query("SELECT id FROM runs WHERE kind = 'demonstrate'")}
 
     named = {

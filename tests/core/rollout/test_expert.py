@@ -1,12 +1,13 @@
 """An environment's own expert in the place of a policy."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from fakes import ScriptedEnvironment, make_agent, make_task
-from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.actions import ActionFormat, ActionParser, ParsedAction
 from longhaul_core.environment import Environment
 from longhaul_core.errors import PolicyFailure
 from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
@@ -125,12 +126,25 @@ def test_an_expert_that_is_not_there_gives_up_or_hangs_fails_its_episode(
         (ActionParser(format=ActionFormat.REACT), "Action:\ngo north"),
         (ActionParser(format=ActionFormat.PLAIN), "go north"),
         (ActionParser(format=ActionFormat.PLAIN, reply_prefix="The next action is"), " go north"),
+        (ActionParser(reply_prefix="<think>"), "\n</think>\n\n<action>go north</action>"),
     ],
 )
 def test_a_reply_is_written_behind_what_the_prompt_has_of_it(
     parser: ActionParser, reply: str
 ) -> None:
     assert reply_for("go north", parser, admissible=("go north", "wait")) == reply
+
+
+class _OwnParser:
+    instruction = "Say it."
+
+    def parse(self, reply: str, admissible: Sequence[str] | None = None) -> ParsedAction:
+        return ParsedAction(text=reply, valid=True)
+
+
+def test_a_parser_of_ones_own_writes_nothing() -> None:
+    with pytest.raises(PolicyFailure, match="reads actions and writes none"):
+        reply_for("go north", _OwnParser())
 
 
 @pytest.mark.parametrize(

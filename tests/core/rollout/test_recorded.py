@@ -52,6 +52,7 @@ def again(
     parser: ActionParser = PLAIN,
     limits: EpisodeLimits = LIMITS,
     purposes: bool = False,
+    imported: bool = False,
 ) -> EpisodeOutcome:
     policy: Policy = RecordedReplies(
         replies_of(recorded, parser, purposes=purposes), tokens_of=tokens_of, policy_version=7
@@ -64,7 +65,9 @@ def again(
                 acting=acting,
                 parser=parser,
             ),
-            make_environment=lambda task: RecordedEnvironment(recorded),
+            make_environment=lambda task: RecordedEnvironment(
+                recorded, actions_are_replies=imported
+            ),
             limits=limits,
         )
     )
@@ -158,6 +161,18 @@ def test_a_reply_that_reads_otherwise_here_fails_the_episode() -> None:
     assert isinstance(failed, FailedEpisode)
     assert "reads as the action 'left' in this run" in failed.message
     assert "set actions.format" in failed.message
+
+
+def test_an_import_that_has_the_whole_reply_for_its_action_is_imitated() -> None:
+    thought = "Thought: the lamp is there.\nAction: left"
+    recorded = recorded_episode(replies=(thought, "right", "up"))
+    first, *others = recorded.steps
+    recorded = replace(recorded, steps=(replace(first, action=thought), *others))
+
+    outcome = again(recorded, parser=ActionParser(format=ActionFormat.REACT), imported=True)
+
+    assert isinstance(outcome, Trajectory)
+    assert (outcome.steps[0].action, outcome.steps[0].action_valid) == ("left", True)
 
 
 def test_a_run_that_asks_more_often_than_the_recorded_one_fails_the_episode() -> None:

@@ -48,10 +48,10 @@ def experts(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     folder = tmp_path_factory.mktemp("experts")
     config = parse_config(NUMBER_LINE).with_absolute_paths(folder)
     run = RunDirectory.create(config)
-    _, played = run_demonstration(
+    _, played, num_planned = run_demonstration(
         config, run, split=Split.TRAIN, num_tasks=20, console=Console(quiet=True)
     )
-    assert len(played) == 20
+    assert len(played) == num_planned == 20
     assert all(each.success for each in played)
     return config
 

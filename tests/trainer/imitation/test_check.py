@@ -14,10 +14,13 @@ QUIET = Console(quiet=True)
 def test_a_run_with_the_settings_of_its_source_imitates_all_of_it(imitating: Imitating) -> None:
     found = require_imitable(imitating(), console=QUIET)
 
-    assert (found.num_tasks, found.num_episodes, found.num_checked) == (20, 20, 20)
+    chosen = found.demonstrations
+    assert (len(chosen.tasks), chosen.num_episodes, found.num_checked) == (20, 20, 20)
     assert (found.num_left_out, found.num_recomposed) == (0, 0)
-    assert found.num_replies == found.num_steps
-    assert found.in_words() == f"20 episodes of 20 tasks, {found.num_steps} steps"
+    assert found.num_replies == chosen.num_steps
+    assert found.in_words() == (
+        f"20 episodes of 20 tasks, {chosen.num_steps} steps, of {chosen.runs[0]}"
+    )
 
 
 @pytest.mark.parametrize("setting", ["memory.size=1", "prompt.instruction=Write + or -."])
@@ -36,7 +39,6 @@ def test_prompts_that_another_memory_made_are_imitated_only_if_asked_for(
     ("settings", "words"),
     [
         (("rollout.horizon=2",), r"2 of its \d+ steps fit, and then horizon_reached"),
-        (("actions.format=json",), "whole, more than 5%"),
         (("rollout.max_reply_tokens=1",), r"the recorded reply has 2 tokens"),
         (("tasks_per_training_step=21",), "20 tasks were demonstrated"),
         (("validation.split=train", "validation.num_tasks=0", "rollout.horizon=2"), "whole"),
@@ -47,6 +49,18 @@ def test_what_cannot_be_imitated_whole_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         require_imitable(imitating(*settings), console=QUIET)
+
+
+def test_an_experts_action_is_written_in_the_form_of_the_run_that_imitates(
+    imitating: Imitating,
+) -> None:
+    run = imitating(
+        "actions.format=json", "imitation.prompts=recomposed", "rollout.max_reply_tokens=16"
+    )
+
+    found = require_imitable(run, console=QUIET)
+
+    assert (found.num_left_out, found.num_recomposed) == (0, found.num_replies)
 
 
 def test_a_few_that_do_not_fit_are_counted(imitating: Imitating) -> None:

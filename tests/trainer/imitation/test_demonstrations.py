@@ -61,21 +61,46 @@ def test_a_return_may_be_the_weight_and_is_none_below_zero(
         weights_with(-0.5)
 
 
-def test_a_resume_goes_on_with_what_was_chosen(imitating: Imitating, tmp_path: Path) -> None:
-    first = Demonstrations.of_run(imitating(), tmp_path)
+def test_what_was_chosen_comes_back_from_the_runs_folder(
+    imitating: Imitating, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"demonstrations\.json is missing, which names"):
+        Demonstrations.read(tmp_path)
 
-    later = Demonstrations.of_run(
-        imitating(sources='[{ run = "experts", where = { max_steps = 3 } }]'), tmp_path
-    )
+    chosen = Demonstrations.chosen(imitating())
+    chosen.write(tmp_path)
 
-    assert later == first
+    assert Demonstrations.read(tmp_path) == chosen
+    assert [run.split("-")[2] for run in chosen.runs] == ["experts"]
+
+
+def test_of_a_training_the_panels_are_left_out_unless_asked_for(
+    imitating: Imitating, tmp_path: Path
+) -> None:
+    store = shutil.copy(imitating().store, tmp_path / "longhaul.db")
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE runs SET kind = 'train'")
+        connection.execute("UPDATE episodes SET phase = 'validation' WHERE num_steps > 3")
+
+    trained = Demonstrations.chosen(imitating(f"store={store}"))
+    every = '[{ run = "experts", where = { phase = "validation" } }]'
+    scored = Demonstrations.chosen(imitating(f"store={store}", sources=every))
+
+    assert trained.num_episodes + scored.num_episodes == 20
+    assert trained.num_steps <= 3 * trained.num_episodes
 
 
 @pytest.mark.parametrize(
     ("sources", "words"),
     [
-        ('[{ run = "expert" }]', r"imitation\.sources\[0\]\.run = 'expert'.* runs called experts"),
-        ('[{ run = "experts", where = { max_steps = 0 } }]', r"has max_steps=0; it has 20 episode"),
+        (
+            '[{ run = "expert" }]',
+            r"imitation\.sources\[0\]\.run = 'expert'.* runs are called experts",
+        ),
+        (
+            '[{ run = "experts", where = { max_steps = 0 } }]',
+            r"no episode that ended with max_steps=0; it has 20 episode",
+        ),
         ('[{ run = "experts", where = { sucess = true } }]', r"\.where: there is no condition"),
     ],
 )

@@ -18,7 +18,7 @@ def test_a_run_whose_environment_has_an_expert_is_demonstrated() -> None:
         (("environment.id=CartPole-v1",), "CartPole-v1 has no expert .* defines no expert_action"),
         (
             ("environment.server=http://127.0.0.1:1",),
-            "has no expert that could be asked: it is played over HTTP",
+            "has no expert that could be asked: it is played by its own protocol",
         ),
         (("memory.kind=summary",), "asks the policy for summaries"),
         (("actions.require_thinking=true", "actions.format=tags"), "has no thoughts to write"),

@@ -21,7 +21,13 @@ import numpy as np
 
 from longhaul_core.actions import build_parser
 from longhaul_core.components import is_own
-from longhaul_core.errors import ConfigError, MemoryFailure, RendererFailure, attributed_to
+from longhaul_core.errors import (
+    ConfigError,
+    MemoryFailure,
+    RendererFailure,
+    StoreError,
+    attributed_to,
+)
 from longhaul_core.memory import MemoryContext, PromptTemplate, build_template
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import build_acting
@@ -32,6 +38,7 @@ from longhaul_trainer.config import LossConfig, MixedEnvironmentConfig, RunConfi
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.environment_check import require_playable
 from longhaul_trainer.environments import (
+    demonstration_stream,
     descriptions_of,
     memory_builder,
     prompt_template,
@@ -82,7 +89,7 @@ def problems_of(
         problems += of_player
         is_playable = not of_player
     if is_playable and deeply and sure_of("validation", "sampling", "tasks"):
-        problems += _problems(lambda: task_stream(config))  # both panels too
+        problems += _problems(lambda: _require_tasks(config))  # both panels too
     if sure_of("model"):
         missing = _problems(lambda: require_model(config.model.path, setting="model.path"))
         of_model = [] if not here and size_or_none(config.model.path) else missing
@@ -105,6 +112,19 @@ def problems_of(
     if config.verl and sure_of("verl"):
         problems += _problems(lambda: _require_settings_of_verl(config, trains=trains))
     return [*dict.fromkeys(problems)]  # the chat template is tried on what the parts compose
+
+
+def _require_tasks(config: RunConfig) -> None:
+    if not config.imitation.imitates:
+        task_stream(config)
+        return
+    from longhaul_trainer.imitation.demonstrations import Demonstrations  # imports SQLAlchemy
+
+    try:
+        chosen = Demonstrations.chosen(config)
+    except StoreError as error:
+        raise ConfigError(f"imitation.sources: {error}") from error
+    demonstration_stream(config, chosen.tasks)
 
 
 def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:

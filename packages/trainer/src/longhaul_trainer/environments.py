@@ -255,7 +255,13 @@ def demonstration_stream(
         for split, field in PANEL_SIZES.items()
         if getattr(run.validation, field) and _held_out(run, split)
     ]
-    refuse_shared_content(tasks, *panels)
+    try:
+        refuse_shared_content(tasks, *panels)
+    except ConfigError as error:
+        raise ConfigError(
+            f'{error}. Of imitation.sources take `where = {{ phase = "train" }}`, or episodes of '
+            "other tasks"
+        ) from error
     return (
         ShuffledStream(tasks, seed=run.seed)
         if state is None

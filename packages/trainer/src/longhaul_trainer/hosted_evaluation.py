@@ -179,6 +179,7 @@ def run_hosted_evaluation(
             for sample in range(samples)
         ],
         group_size=samples,
+        max_retries=config.rollout.max_retries if config.rollout.on_failure == "retry" else 0,
     )
     played = PlayedRun(config, run, plan, heard=spent.heard)
     scores = _Scores(run.run_id, panel, num_samples=samples)

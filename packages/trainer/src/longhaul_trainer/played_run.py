@@ -51,6 +51,8 @@ class Plan:
     specs: Sequence[EpisodeSpec]
     group_size: int
     """Episodes of each task."""
+    max_retries: int
+    """Of an episode that failed."""
 
 
 class PlayedRun:
@@ -167,7 +169,7 @@ class PlayedRun:
         rollout = self._config.rollout
         runner = EpisodeRunner(
             concurrency=rollout.concurrent_episodes,
-            max_retries=rollout.max_retries if rollout.on_failure == "retry" else 0,
+            max_retries=self._plan.max_retries,
         )
         watching = asyncio.create_task(self._watch(store))
         with _progress(console) as progress:
@@ -279,7 +281,7 @@ class PlayedRun:
 
 
 class _NotBegun(Exception):
-    """The evaluation was stopped before this episode's turn came."""
+    """The run was stopped before this episode's turn came."""
 
 
 @contextmanager

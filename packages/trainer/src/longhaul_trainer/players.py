@@ -10,9 +10,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from longhaul_core.actions import ActionParser, build_parser
+from longhaul_core.actions import build_parser
 from longhaul_core.environment import EnvironmentDescription
-from longhaul_core.errors import ConfigError
 from longhaul_core.policy import HostedReply, NoTokens, Sampling
 from longhaul_core.rollout import (
     Agent,
@@ -220,7 +219,7 @@ class ExpertPlayer:
         agent = self._inner.agent(spec.task.environment, phase)
         expert = ExpertActing(
             make_environment=self._inner.environments,
-            parser=builtin_parser(agent),
+            parser=agent.parser,
             seconds=limits.step_deadline_seconds,
         )
         return await run_episode(
@@ -249,17 +248,3 @@ class NoReplies:
             "an expert replies for the policy, and says nothing but actions: a memory that asks "
             "the policy, such as one of summaries, has nobody to ask"
         )
-
-
-def builtin_parser(agent: Agent) -> ActionParser:
-    """The agent's parser, if replies can be written for it.
-
-    Raises:
-        ConfigError: It is one of the user's own, which reads actions and writes none.
-    """
-    if not isinstance(agent.parser, ActionParser):
-        raise ConfigError(
-            "actions.format is a parser of your own, which reads actions and writes none; an "
-            "expert's actions are written as tags, json, plain or react"
-        )
-    return agent.parser

@@ -115,6 +115,15 @@ class ReplyFacts(NamedTuple):
     """Of the policy logprobs."""
 
 
+class ImitatedReply(NamedTuple):
+    """How a reply ends that is imitated; None what was pruned or removed."""
+
+    last_token: int | None
+    last_piece: str | None
+    """What that token stands for: a text, or a special token's name."""
+    text: str | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuditedEpisode:
     """An episode and those of its steps that the store has."""
@@ -214,9 +223,8 @@ class Evidence:
     picture_places: Mapping[CallKey, int | None]
     """Of each trained call of a program whose messages have pictures: how many its prompt's tokens
     have places for; None where tokens were pruned."""
-    last_tokens: Mapping[CallKey, int | None]
-    """The last token of each reply that is imitated; None where tokens were pruned. Empty where
-    replies were sampled."""
+    imitated: Mapping[CallKey, ImitatedReply]
+    """How each reply that is imitated ends; empty where replies were sampled."""
     loss_inputs: tuple[LossInputNumbers, ...]
     loss_inputs_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
@@ -512,10 +520,7 @@ def read_evidence(
             else ()
         ),
         pictures=pictures,
-        last_tokens={
-            key_of(call): _last_token(call.action_tokens)
-            for call in queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
-        }
+        imitated=_read_imitated(session, run_id=run_id, training_step=training_step)
         if intent.imitates
         else {},
         picture_places=_read_picture_places(
@@ -631,8 +636,28 @@ def _read_picture_places(
     }
 
 
-def _last_token(tokens: bytes | None) -> int | None:
-    return int(np.frombuffer(tokens, "<i4")[-1]) if tokens else None
+def _read_imitated(
+    session: Session, *, run_id: str, training_step: int
+) -> dict[CallKey, ImitatedReply]:
+    """See `Evidence.imitated`."""
+    last = {
+        key_of(call): int(np.frombuffer(call.action_tokens, "<i4")[-1])
+        if call.action_tokens
+        else None
+        for call in queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
+    }
+    tokens = [token for token in last.values() if token is not None]
+    pieces = {
+        token: piece.decode(errors="replace")
+        for token, piece in queries.token_pieces(session, run_id=run_id, token_ids=tokens).items()
+    }
+    texts = queries.reply_texts(session, run_id=run_id, training_step=training_step)
+    return {
+        key: ImitatedReply(
+            token, None if token is None else pieces.get(token), texts.get(tuple(key))
+        )
+        for key, token in last.items()
+    }
 
 
 def num_picture_places(prompt: bytes, tokens: Sequence[int]) -> int:

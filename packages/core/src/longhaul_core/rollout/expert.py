@@ -4,7 +4,7 @@ The run's memory composes each prompt and its parser reads each reply, so an exp
 one that the policy could have played, and what is imitated is what it will be shown.
 """
 
-from longhaul_core.actions import ActionFormat, ActionParser, written
+from longhaul_core.actions import ActionFormat, ActionParser, Parser, split_thinking, written
 from longhaul_core.environment import Advised, Environment, EnvironmentFactory
 from longhaul_core.errors import (
     EnvironmentFailure,
@@ -28,7 +28,7 @@ class ExpertActing:
     """Asks the expert of one episode's environment. An `Acting`, and what makes the environment."""
 
     def __init__(
-        self, *, make_environment: EnvironmentFactory, parser: ActionParser, seconds: float
+        self, *, make_environment: EnvironmentFactory, parser: Parser, seconds: float
     ) -> None:
         """An expert for one episode.
 
@@ -76,16 +76,24 @@ class ExpertActing:
         return session.record(call)
 
 
-def reply_for(
-    action: str, parser: ActionParser, *, admissible: tuple[str, ...] | None = None
-) -> str:
+def reply_for(action: str, parser: Parser, *, admissible: tuple[str, ...] | None = None) -> str:
     """The shortest reply from which `parser` reads an action: what follows the run's prefix.
 
+    A thought that the prompt began is closed, and says nothing.
+
     Raises:
-        PolicyFailure: There is none: the action holds marks of the form, or a thought is required.
+        PolicyFailure: There is none: the action holds marks of the form, a thought is required, or
+            the parser is one of the user's own.
     """
+    if not isinstance(parser, ActionParser):
+        raise PolicyFailure(
+            "actions.format is a parser of your own, which reads actions and writes none: what an "
+            "expert or a person did is written as tags, json, plain or react"
+        )
     prefix, whole = parser.reply_prefix, written(action, parser.format)
-    if whole.startswith(prefix):
+    if split_thinking(prefix + whole) == ("", ""):
+        reply = f"\n</think>\n\n{whole}"
+    elif whole.startswith(prefix):
         reply = whole.removeprefix(prefix)
     elif parser.format is ActionFormat.PLAIN and not prefix[-1:].isspace():
         reply = f" {whole}"  # the prefix is a lead-in, such as "The next action is to"

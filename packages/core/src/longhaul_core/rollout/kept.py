@@ -38,12 +38,13 @@ class KeptCall:
         self.tokens: array[int] | None = None
         """Read and written; None where nobody knows them."""
         self._num_prompt_tokens = self._policy_version = 0
-        self._logprobs: array[float] = array("d")
+        self._logprobs: array[float] | None = None
         if call.sampled is not None:
             self.tokens = packed_tokens(call.sampled.prompt_tokens + call.sampled.action_tokens)
             self._num_prompt_tokens = len(call.sampled.prompt_tokens)
             self._policy_version = call.sampled.policy_version
-            self._logprobs = array("d", call.sampled.behavior_logprobs or ())
+            logprobs = call.sampled.behavior_logprobs
+            self._logprobs = None if logprobs is None else array("d", logprobs)
 
     def whole(self) -> Call:
         """The call as it was."""
@@ -73,7 +74,7 @@ class KeptCall:
         sampled = SampledTokens(
             prompt_tokens=tuple(self.tokens[first:place].tolist()),
             action_tokens=tuple(self.tokens[place:].tolist()),
-            behavior_logprobs=tuple(self._logprobs),
+            behavior_logprobs=None if self._logprobs is None else tuple(self._logprobs),
             policy_version=self._policy_version,
         )
         return replace(self.bare, sampled=sampled, trained=self.trained)

@@ -8,11 +8,11 @@ run would compose at each step, and their tokens those that its model would read
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from longhaul_core.actions import ActionParser
+from longhaul_core.actions import Parser
 from longhaul_core.environment import StepResult
 from longhaul_core.policy import Completion, Prompt, Sampling
-from longhaul_core.rollout.expert import reply_for
-from longhaul_core.types import Call, Observation, Step, Task, Trajectory
+from longhaul_core.rollout.expert import EXPERT, reply_for
+from longhaul_core.types import Call, Message, Observation, Step, Task, Trajectory
 
 __all__ = ["RecordedEnvironment", "RecordedReplies", "replies_of"]
 
@@ -20,9 +20,16 @@ __all__ = ["RecordedEnvironment", "RecordedReplies", "replies_of"]
 class RecordedEnvironment:
     """Shows the observations and pays the rewards of one recorded episode. An `Environment`."""
 
-    def __init__(self, recorded: Trajectory) -> None:
-        """Stand before its first step."""
+    def __init__(self, recorded: Trajectory, *, actions_are_replies: bool = False) -> None:
+        """Stand before its first step.
+
+        Args:
+            recorded: The episode.
+            actions_are_replies: Its actions may be whole replies, as those of files that do not
+                tell the two apart.
+        """
         self._recorded = recorded
+        self._actions_are_replies = actions_are_replies
         self._num_done = 0
 
     async def open(self) -> None:
@@ -40,10 +47,12 @@ class RecordedEnvironment:
         """
         recorded, place = self._recorded, self._num_done
         done = recorded.steps[place]
-        if action != done.action:
+        whole = self._actions_are_replies and done.act is not None
+        if action != done.action and not (whole and done.act and done.action == done.act.reply):
             raise ValueError(
                 f"the reply of step {place} reads as the action {action!r} in this run, and as "
-                f"{done.action!r} where it was recorded; set actions.format as that run had it"
+                f"{done.action!r} where it was recorded; set actions.format and "
+                "prompt.reply_prefix as that run had them"
             )
         self._num_done += 1
         ends = self._num_done == len(recorded.steps)
@@ -61,27 +70,35 @@ class RecordedEnvironment:
         """Nothing."""
 
 
-def replies_of(recorded: Trajectory, parser: ActionParser, *, purposes: bool) -> list[Call]:
+def replies_of(recorded: Trajectory, parser: Parser, *, purposes: bool) -> list[Call]:
     """What the policy replied in each call of a recorded episode, in order.
 
     Args:
         recorded: The episode.
-        parser: Of the run that imitates: an action without a call, such as a person's, is
-            written in its form.
+        parser: Of the run that imitates: an expert's action, or one without a call, such as a
+            person's, is written in its form.
         purposes: Whether calls for other purposes than to act were replied to by the policy too,
             as an agent that plans or a memory that summarizes makes them.
+
+    Raises:
+        PolicyFailure: An action cannot be written in that form.
     """
     found: list[Call] = []
     for step in recorded.steps:
-        found += [call for call in step.calls if call is step.act or (purposes and not call.model)]
         if step.act is None:
-            found.append(_written(step, parser))
+            found.append(_written(step, parser, messages=()))
+        for call in step.calls:
+            if call is step.act:
+                by_expert = call.model == EXPERT
+                found.append(_written(step, parser, messages=call.messages) if by_expert else call)
+            elif purposes and not call.model:
+                found.append(call)
     return found
 
 
-def _written(step: Step, parser: ActionParser) -> Call:
+def _written(step: Step, parser: Parser, *, messages: tuple[Message, ...]) -> Call:
     reply = reply_for(step.action, parser, admissible=step.observation.admissible_actions)
-    return Call(messages=(), reply=reply, sampled=None, trained=False)
+    return Call(messages=messages, reply=reply, sampled=None, trained=False)
 
 
 class RecordedReplies:

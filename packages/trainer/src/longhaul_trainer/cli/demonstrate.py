@@ -7,6 +7,7 @@ import typer
 
 from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import Further, RunFile, console_of
+from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, read_description
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
@@ -24,8 +25,12 @@ def demonstrate(
         Literal["train", "validation", "test"], typer.Option(help="Which tasks.")
     ] = "train",
     name: Annotated[
-        str, typer.Option(help="Of the new run, by which a run that imitates it may name it.")
-    ] = "experts",
+        str | None,
+        typer.Option(
+            help="Of the new run, by which a run that imitates it may name it.",
+            show_default="experts",
+        ),
+    ] = None,
 ) -> None:
     """Have environments' own experts play, with the prompts and the action form of a run.
 
@@ -34,7 +39,10 @@ def demonstrate(
     from longhaul_trainer.description_check import require_player
     from longhaul_trainer.imitation.expert import require_experts, run_demonstration
 
-    config = read_description(file, [*(further or []), f"name={name}"])
+    words = list(further or [])
+    if name is not None or not any(word.startswith("name=") for word in words):
+        words.append(f"name={name or 'experts'}")
+    config = read_description(file, words)
     folder = Path(config.runs_directory) / "demonstrations"
     config = config.model_copy(
         update={"runs_directory": str(folder), "trackers": ()}
@@ -43,9 +51,11 @@ def demonstrate(
     require_experts(config)
 
     played: list[Played] = []
+    num_planned = 0
 
     def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
-        outcome, results = run_demonstration(
+        nonlocal num_planned
+        outcome, results, num_planned = run_demonstration(
             config, run, split=Split(split), num_tasks=tasks, console=console_of("stderr")
         )
         played.extend(results)
@@ -56,8 +66,10 @@ def demonstrate(
         outcome = carry_out(config, run, work, hosted=True)
     solved = sum(each.success for each in played)
     console_of("stdout").print(
-        f"[dim]solved[/]  {solved:,} of {len(played):,} episodes; imitate them by "
-        f"`trainer imitate … --from {config.name}`",
+        f"[dim]solved[/]  {solved:,} of {num_planned:,} episodes; imitate them by "
+        f"`trainer imitate {file} --from {run.run_id}`",
         highlight=False,
     )
+    if outcome.status == "finished" and len(played) < num_planned:
+        raise typer.Exit(ExitCode.UNPLAYED)
     raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])

@@ -134,7 +134,13 @@ def train(
     skip_doctor: SkipDoctor = False,
 ) -> None:
     """Train as files say, a later one winning. Overrides win over them: rollout.horizon=40."""
-    start_run(read_description(file, further), skip_doctor=skip_doctor)
+    config = read_description(file, further)
+    if config.imitation.imitates:
+        raise ConfigError(
+            f"{file} has imitation.sources: `trainer imitate {file}` imitates them; reinforcement "
+            "learning begins with imitation.sources=[]"
+        )
+    start_run(config, skip_doctor=skip_doctor)
 
 
 def resume(
@@ -166,13 +172,16 @@ def start_run(config: RunConfig, *, skip_doctor: bool) -> None:
     """
     config = config.with_absolute_paths(Path.cwd())
     check_machine(config, skip=skip_doctor)
+    imitable = None
     if config.imitation.imitates:
         from longhaul_trainer.imitation.check import require_imitable  # imports SQLAlchemy
 
-        found = require_imitable(config, console=console_of("stderr"))
-        console_of("stdout").print(f"[dim]imitates[/] {found.in_words()}", highlight=False)
+        imitable = require_imitable(config, console=console_of("stderr"))
+        console_of("stdout").print(f"[dim]imitates[/] {imitable.in_words()}", highlight=False)
     run = RunDirectory.create(config)
     with run.locked():
+        if imitable is not None:
+            imitable.demonstrations.write(run.path)
         outcome = carry_out(config, run, training(resume=False), trains=True)
     say_goodbye(outcome, run)
 

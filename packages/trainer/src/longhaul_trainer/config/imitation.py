@@ -9,7 +9,7 @@ from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.section import Section
 
 _READ_OF_ALGORITHM = ("loss_unit", "tokens_per_episode", "discount")
-_UNREAD_SECTIONS = ("horizon_schedule", "sampling", "critic", "trainer")
+_UNREAD_SECTIONS = ("horizon_schedule", "sampling", "critic")
 
 
 class ImitationSource(Section):
@@ -20,7 +20,8 @@ class ImitationSource(Section):
     demonstrate`, a training, an import, or what a person played."""
     where: Mapping[str, Scalar] = {"success": True}
     """Which of its episodes: the conditions of the viewer, of the API and of `trainer export
-    --where`, all of which hold. Failed ones are never imitated."""
+    --where`, all of which hold. Failed ones are never imitated, and of a training those of its
+    panels only if `phase` asks for them."""
     weight: float = Field(default=1.0, gt=0)
     """Factor of their tokens' weight in the loss."""
 
@@ -66,6 +67,10 @@ def as_imitation(given: object) -> object:
         name: read[name] for name in _READ_OF_ALGORITHM if name in read
     }
     kept["loss"] = {"kind": "nll"}
+    trainer = table.get("trainer")
+    if isinstance(trainer, dict):
+        limits = {"stage_limit_seconds"} & cast("dict[str, Any]", trainer).keys()
+        kept["trainer"] = {name: cast("dict[str, Any]", trainer)[name] for name in limits}
     rollout = table.get("rollout", {})
     if isinstance(rollout, dict):
         kept["rollout"] = cast("dict[str, Any]", rollout) | {

@@ -22,7 +22,7 @@ from longhaul_trainer.environments import demonstration_stream, descriptions_of
 from longhaul_trainer.imitation.demonstrations import Demonstration, Demonstrations
 from longhaul_trainer.imitation.player import asks_more, played_again
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.players import EnvironmentPlayer, NoReplies, builtin_parser, limits_of
+from longhaul_trainer.players import EnvironmentPlayer, NoReplies, limits_of
 from longhaul_trainer.rendering.renderer import load_renderer
 
 __all__ = ["Imitable", "require_imitable"]
@@ -30,20 +30,20 @@ __all__ = ["Imitable", "require_imitable"]
 MOST_CHECKED = 1000
 """Demonstrations that are played through; of more, so many that lie evenly among them."""
 TOLERATED = 0.05
-"""Share of those that may be cut or fail: they are left out of the loss, and counted."""
+"""Share of those that may fail, which are left out of the loss, be cut, or ask for an invalid
+action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imitable:
     """What was found."""
 
-    num_tasks: int
-    num_episodes: int
-    num_steps: int
+    demonstrations: Demonstrations
+    """Those that were chosen."""
     num_checked: int
     """Episodes."""
     num_left_out: int
-    """Of those, how many fail or are cut in this run."""
+    """Of those, how many fail, are cut or have a worse action in this run."""
     num_recomposed: int
     """Replies whose prompt is another one here."""
     num_replies: int
@@ -51,8 +51,10 @@ class Imitable:
 
     def in_words(self) -> str:
         """For one line."""
+        chosen = self.demonstrations
         words = (
-            f"{self.num_episodes:,} episodes of {self.num_tasks:,} tasks, {self.num_steps:,} steps"
+            f"{chosen.num_episodes:,} episodes of {len(chosen.tasks):,} tasks, "
+            f"{chosen.num_steps:,} steps, of {', '.join(dict.fromkeys(chosen.runs))}"
         )
         if self.num_left_out:
             words += f"; {self.num_left_out:,} of {self.num_checked:,} are cut or fail here"
@@ -82,9 +84,7 @@ def require_imitable(config: RunConfig, *, console: Console) -> Imitable:
     with _progress(console, len(pairs[::stride])) as advance:
         asyncio.run(checks.play(pairs[::stride], advance))
     found = Imitable(
-        num_tasks=len(demonstrations.tasks),
-        num_episodes=len(pairs),
-        num_steps=demonstrations.num_steps,
+        demonstrations=demonstrations,
         num_checked=len(pairs[::stride]),
         num_left_out=len(checks.left_out),
         num_recomposed=checks.num_recomposed,
@@ -146,52 +146,35 @@ class _Checks:
             for task, demonstration in pairs:
                 with Session(engine) as session:
                     recorded = recorded_episode(session, demonstration.episode_id, task=task)
-                outcome = await self._again(task, recorded)
+                outcome = await self._again(task, recorded, imported=demonstration.imported)
                 self._compare(demonstration.episode_id, recorded, outcome)
                 advance()
         finally:
             engine.dispose()
             await self._player.close()
 
-    async def _again(self, task: Task, recorded: Trajectory) -> EpisodeOutcome:
+    async def _again(self, task: Task, recorded: Trajectory, *, imported: bool) -> EpisodeOutcome:
         run = self._config
         horizon = run.horizon_of(task.environment, scheduled=run.rollout.horizon)
         return await played_again(
             EpisodeSpec(task=task, seed=0),
             recorded,
             agent=self._player.agent(task.environment, "train"),
+            imported=imported,
             asks_more=asks_more(run, task.environment),
             policy_version=0,
             limits=limits_of(run, self._entries[task.environment], horizon=horizon),
         )
 
     def _compare(self, episode_id: str, recorded: Trajectory, outcome: EpisodeOutcome) -> None:
+        problem = _problem(recorded, outcome)
+        if problem:
+            self.left_out.append(f"{episode_id}: {problem}")
         if isinstance(outcome, FailedEpisode):
-            self.left_out.append(f"{episode_id}: {outcome.message}")
             return
-        if len(outcome.steps) < len(recorded.steps):
-            self.left_out.append(
-                f"{episode_id}: {len(outcome.steps)} of its {len(recorded.steps)} steps fit, and "
-                f"then {outcome.stop_reason.value}: raise rollout.horizon or "
-                "rollout.max_prompt_tokens"
-            )
-        worse = next(
-            (
-                step.index
-                for step, before in zip(outcome.steps, recorded.steps, strict=False)
-                if before.action_valid and not step.action_valid
-            ),
-            None,
-        )
-        if worse is not None:
-            self.left_out.append(
-                f"{episode_id}: the reply of step {worse} asks for a valid action where it was "
-                "recorded, and for none here: set actions.format as that run had it"
-            )
-        parser = builtin_parser(self._player.agent(recorded.task.environment, "train"))
-        asked = replies_of(
-            recorded, parser, purposes=asks_more(self._config, recorded.task.environment)
-        )
+        parser = self._player.agent(recorded.task.environment, "train").parser
+        purposes = asks_more(self._config, recorded.task.environment)
+        asked = replies_of(recorded, parser, purposes=purposes)
         again = [(step.index, call) for step in outcome.steps for call in step.calls]
         for before, (step_index, now) in zip(asked, again, strict=False):
             self.num_replies += 1
@@ -200,6 +183,28 @@ class _Checks:
                 self.first_recomposed = (
                     self.first_recomposed or f"step {step_index} of {episode_id}"
                 )
+
+
+def _problem(recorded: Trajectory, outcome: EpisodeOutcome) -> str:
+    """Why an episode is not imitated whole; empty where it is."""
+    if isinstance(outcome, FailedEpisode):
+        return outcome.message
+    if len(outcome.steps) < len(recorded.steps):
+        return (
+            f"{len(outcome.steps)} of its {len(recorded.steps)} steps fit, and then "
+            f"{outcome.stop_reason.value}: raise rollout.horizon or rollout.max_prompt_tokens"
+        )
+    worse = [
+        step.index
+        for step, before in zip(outcome.steps, recorded.steps, strict=True)
+        if before.action_valid and not step.action_valid
+    ]
+    if not worse:
+        return ""
+    return (
+        f"the reply of step {worse[0]} asks for a valid action where it was recorded, and for none "
+        "here: set actions.format and prompt.reply_prefix as that run had them"
+    )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Which stored episodes a run imitates.
 
-They are chosen once, when the run starts, and written into its folder: a resume goes on with the
+They are chosen once, before the run starts, and written into its folder: a resume goes on with the
 same ones, whatever their runs have played since.
 """
 
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from sqlalchemy.orm import Session
 
@@ -23,17 +23,18 @@ from longhaul_core.store.queries import (
     ended_episodes,
     get_run,
     list_runs,
+    newest_run_called,
 )
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Split, Task, TaskKey
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.imitation import ImitationSource
+from longhaul_trainer.run_directory import write_atomically
 
 __all__ = ["Demonstration", "Demonstrations"]
 
 FILE = "demonstrations.json"
-_NEWEST = 500
-"""Runs among which a name is looked up."""
+"""In the run's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,15 @@ class Demonstration:
     episode_id: str
     weight: float
     """Factor of its tokens' weight in the loss."""
+    imported: bool = False
+    """Whether it is of a file, which need not tell actions from replies."""
+
+
+class _Found(NamedTuple):
+    episode: EndedEpisode
+    weight: float
+    """Of its source."""
+    imported: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +65,8 @@ class Demonstrations:
     """At least one for each task, the best first."""
     num_steps: int
     """Of all of them."""
+    runs: tuple[str, ...]
+    """Ids of the runs that they are of, in the order of the sources."""
 
     @property
     def num_episodes(self) -> int:
@@ -73,63 +85,81 @@ class Demonstrations:
             ConfigError: A source is not there or has nothing that may be imitated, by name.
             StoreError: The store cannot be read.
         """
-        by_task: dict[TaskKey, list[tuple[EndedEpisode, float]]] = defaultdict(list)
+        by_task: dict[TaskKey, list[_Found]] = defaultdict(list)
+        runs: list[str] = []
         engine = read_only_engine(config.store)
         try:
             with Session(engine) as session:
                 for place, source in enumerate(config.imitation.sources):
                     setting = f"imitation.sources[{place}]"
-                    for episode in _episodes_of(session, source, setting=setting):
-                        by_task[episode.task.key].append((episode, source.weight))
+                    run = _run_called(session, source.run, setting=setting, store=config.store)
+                    runs.append(run.run_id)
+                    for episode in _episodes_of(session, run, source, setting=setting):
+                        found = _Found(episode, source.weight, run.kind == "imported")
+                        by_task[episode.task.key].append(found)
         finally:
             engine.dispose()
         _require_environments(config, by_task)
         kept = {
             key: sorted(
                 found,
-                key=lambda each: (-each[0].episode_return, each[0].num_steps, each[0].episode_id),
+                key=lambda each: (
+                    -each.episode.episode_return,
+                    each.episode.num_steps,
+                    each.episode.episode_id,
+                ),
             )[: config.imitation.best_per_task]
             for key, found in sorted(by_task.items())
         }
         by_return = config.imitation.weight == "return"
         for found in kept.values():
-            _require_one_task([episode for episode, _ in found])
+            _require_one_task([each.episode for each in found])
             if by_return:
-                _require_weights([episode for episode, _ in found])
+                _require_weights([each.episode for each in found])
         return cls(
-            tasks=tuple(found[0][0].task for found in kept.values()),
+            tasks=tuple(found[0].episode.task for found in kept.values()),
             of_task={
                 key: tuple(
                     Demonstration(
-                        episode_id=episode.episode_id,
-                        weight=weight * (episode.episode_return if by_return else 1.0),
+                        episode_id=each.episode.episode_id,
+                        weight=each.weight * (each.episode.episode_return if by_return else 1.0),
+                        imported=each.imported,
                     )
-                    for episode, weight in found
+                    for each in found
                 )
                 for key, found in kept.items()
             },
-            num_steps=sum(episode.num_steps for found in kept.values() for episode, _ in found),
+            num_steps=sum(each.episode.num_steps for found in kept.values() for each in found),
+            runs=tuple(runs),
         )
 
     def write(self, folder: Path) -> None:
-        """Leave them in a folder."""
+        """Leave them in the run's folder."""
         content = {
+            "runs": self.runs,
             "num_steps": self.num_steps,
             "tasks": [
                 asdict(task) | {"demonstrations": [asdict(each) for each in self.of_task[task.key]]}
                 for task in self.tasks
             ],
         }
-        (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
+        write_atomically(folder / FILE, json.dumps(content))
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """What `write` left there.
 
         Raises:
-            FileNotFoundError: Nothing.
+            ConfigError: Nothing.
         """
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        path = folder / FILE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{path} is missing, which names the episodes that the run imitates; begin another "
+                "run, from this one's weights if they are of use (model.path)"
+            ) from error
         of_task: dict[TaskKey, tuple[Demonstration, ...]] = {}
         tasks: list[Task] = []
         for entry in content["tasks"]:
@@ -137,25 +167,20 @@ class Demonstrations:
             task = Task(**entry | {"split": Split(entry["split"])})
             tasks.append(task)
             of_task[task.key] = found
-        return cls(tasks=tuple(tasks), of_task=of_task, num_steps=content["num_steps"])
-
-    @classmethod
-    def of_run(cls, config: RunConfig, folder: Path) -> Self:
-        """Those that were chosen when the run began; chosen now if it begins.
-
-        Raises:
-            ConfigError: See `chosen`.
-        """
-        if (folder / FILE).is_file():
-            return cls.read(folder)
-        found = cls.chosen(config)
-        found.write(folder)
-        return found
+        return cls(
+            tasks=tuple(tasks),
+            of_task=of_task,
+            num_steps=content["num_steps"],
+            runs=tuple(content["runs"]),
+        )
 
 
-def _episodes_of(session: Session, source: ImitationSource, *, setting: str) -> list[EndedEpisode]:
-    run = _run_called(session, source.run, setting=setting)
+def _episodes_of(
+    session: Session, run: RunSummary, source: ImitationSource, *, setting: str
+) -> list[EndedEpisode]:
     conditions = [f"{name}={_word(value)}" for name, value in source.where.items()]
+    if run.kind == "train" and "phase" not in source.where:
+        conditions.append("phase=train")  # its panels are what it was scored on
     try:
         where = parse_where(conditions)
     except ConfigError as error:
@@ -163,9 +188,10 @@ def _episodes_of(session: Session, source: ImitationSource, *, setting: str) -> 
     found = list(ended_episodes(session, where.filter_of(run.run_id)))
     if not found:
         raise ConfigError(
-            f"{setting}: no episode of run {run.run_id} ended and has "
-            f"{', '.join(conditions) or 'any step'}; it has {run.num_episodes:,} episodes, "
-            f"{run.num_failed_episodes:,} of them failed. Change `where`, or name another run"
+            f"{setting}: run {run.run_id} has no episode that ended"
+            + (f" with {', '.join(conditions)}" if conditions else "")
+            + f"; it has {run.num_episodes:,} episodes, {run.num_failed_episodes:,} of them "
+            "failed. Change `where`, or name another run"
         )
     whole = [episode for episode in found if not episode.removed]
     if not whole:
@@ -181,19 +207,16 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _run_called(session: Session, name: str, *, setting: str) -> RunSummary:
+def _run_called(session: Session, name: str, *, setting: str, store: str) -> RunSummary:
     """The run of an id, or the newest of a name."""
-    try:
-        return get_run(session, run_id=name).summary
-    except LookupError:
-        newest = list_runs(session, limit=_NEWEST)
-    named = next((run for run in newest if run.name == name), None)
-    if named is not None:
-        return named
-    known = ", ".join(dict.fromkeys(run.name for run in newest[:20])) or "none"
+    run_id = newest_run_called(session, name)
+    if run_id is not None:
+        return get_run(session, run_id=run_id).summary
+    names = dict.fromkeys(run.name for run in list_runs(session, limit=20))
     raise ConfigError(
-        f"{setting}.run = {name!r}: the store has no run of this id or name; it has runs called "
-        f"{known}. `trainer demonstrate` makes one of an environment's expert"
+        f"{setting}.run = {name!r}: there is no run of this id or name in {store}; its newest runs "
+        f"are called {', '.join(names) or 'nothing, since it has none'}. `trainer demonstrate` "
+        "makes one of an environment's expert"
     )
 
 
@@ -211,11 +234,16 @@ def _require_environments(config: RunConfig, by_task: Mapping[TaskKey, object]) 
 def _require_one_task(episodes: list[EndedEpisode]) -> None:
     one, *others = episodes
     for other in others:
-        if other.task != one.task:
+        differing = [
+            f"{name} {getattr(one.task, name)!r} and {getattr(other.task, name)!r}"
+            for name in ("version", "data_hash", "seed")
+            if getattr(one.task, name) != getattr(other.task, name)
+        ]
+        if differing:
             raise ConfigError(
                 f"imitation.sources: {one.episode_id} and {other.episode_id} are both of task "
-                f"{one.task.key}, and their environments differ in version or data; take them "
-                "from one version"
+                f"{one.task.key}, and differ in {', '.join(differing)} of it; take them from one "
+                "version of the environment"
             )
 
 

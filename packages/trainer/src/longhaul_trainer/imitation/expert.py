@@ -48,8 +48,9 @@ def _problems(entry: MixedEnvironmentConfig) -> list[str]:
     problems: list[str] = []
     source = source_of(entry)
     made_by = source.spec.load() if isinstance(source, GymSource) else None
-    if not hasattr(made_by, "expert_action"):
-        where = "it is played over HTTP" if entry.server else "it defines no expert_action"
+    # What a function makes is asked when it plays.
+    if made_by is None or (isinstance(made_by, type) and not hasattr(made_by, "expert_action")):
+        where = "it defines no expert_action" if made_by else "it is played by its own protocol"
         problems.append(
             f"{entry.id} has no expert that could be asked: {where}; a hosted model may "
             "demonstrate (`trainer evaluate --endpoint`), or a person (the viewer's Play page)"
@@ -70,7 +71,7 @@ def _problems(entry: MixedEnvironmentConfig) -> list[str]:
 
 def run_demonstration(
     config: RunConfig, run: RunDirectory, *, split: Split, num_tasks: int, console: Console
-) -> tuple[RunOutcome, list[Played]]:
+) -> tuple[RunOutcome, list[Played], int]:
     """Have experts play some tasks of a split once each, and store the episodes.
 
     Args:
@@ -82,7 +83,7 @@ def run_demonstration(
         console: For the progress.
 
     Returns:
-        How it ended, and the episodes that did.
+        How it ended, the episodes that did, and how many were to be played.
 
     Raises:
         ConfigError: An environment cannot be had as the run describes it.
@@ -108,12 +109,13 @@ def run_demonstration(
             for place, task in enumerate(tasks)
         ],
         group_size=1,
+        max_retries=0,  # an expert that gives up would give up again
     )
     played = PlayedRun(config, run, plan)
     outcome = asyncio.run(
         played.play(lambda: ExpertPlayer(config, descriptions=descriptions_of(config)), console)
     )
-    return outcome, played.results
+    return outcome, played.results, len(tasks)
 
 
 def _some(tasks: Sequence[Task], num_tasks: int, *, seed: int) -> list[Task]:

@@ -9,9 +9,11 @@ from typing import Protocol, cast
 from sqlalchemy.orm import Session
 
 from longhaul_core.components import is_own
+from longhaul_core.errors import EnvironmentFailure, EpisodeError, attributed_to
 from longhaul_core.rollout import (
     EpisodeLimits,
     EpisodeOutcome,
+    EpisodeSession,
     EpisodeSpec,
     RecordedEnvironment,
     RecordedReplies,
@@ -25,7 +27,7 @@ from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Call, Task, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.imitation.demonstrations import Demonstration, Demonstrations
-from longhaul_trainer.players import EnvironmentPlayer, builtin_parser
+from longhaul_trainer.players import EnvironmentPlayer
 
 __all__ = ["DemonstrationPlayer", "WritesReplies", "played_again"]
 
@@ -81,11 +83,16 @@ class DemonstrationPlayer:
                 stop=stop,
             )
         demonstration = self._demonstrations.of_task[spec.task.key][spec.sample_index]
-        recorded = await asyncio.to_thread(self._read, demonstration, spec.task)
+        try:
+            with attributed_to(EnvironmentFailure, f"reading {demonstration.episode_id}"):
+                recorded = await asyncio.to_thread(self._read, demonstration, spec.task)
+        except EpisodeError as failure:
+            return EpisodeSession(spec, limits=limits).failed(failure)
         outcome = await played_again(
             spec,
             recorded,
             agent=self._environments.agent(spec.task.environment, phase),
+            imported=demonstration.imported,
             asks_more=asks_more(self._run, spec.task.environment),
             policy_version=self._run.policy_version(max(0, training_step - 1)),
             limits=limits,
@@ -109,6 +116,7 @@ async def played_again(
     recorded: Trajectory,
     *,
     agent: Agent,
+    imported: bool,
     asks_more: bool,
     policy_version: int,
     limits: EpisodeLimits,
@@ -119,20 +127,24 @@ async def played_again(
         spec: Names the episode.
         recorded: What was seen and replied.
         agent: The run's; its renderer is one that `WritesReplies`.
+        imported: See `Demonstration`.
         asks_more: See `asks_more`.
         policy_version: Of the weights that imitate it.
         limits: The run's.
     """
-    writes = cast("WritesReplies", agent.renderer)
-    replies = RecordedReplies(
-        replies_of(recorded, builtin_parser(agent), purposes=asks_more),
-        tokens_of=writes.reply_tokens,
+    try:
+        replies = replies_of(recorded, agent.parser, purposes=asks_more)
+    except EpisodeError as failure:
+        return EpisodeSession(spec, limits=limits).failed(failure)
+    policy = RecordedReplies(
+        replies,
+        tokens_of=cast("WritesReplies", agent.renderer).reply_tokens,
         policy_version=policy_version,
     )
     return await run_episode(
         spec,
-        agent=replace(agent, policy=replies),
-        make_environment=lambda task: RecordedEnvironment(recorded),
+        agent=replace(agent, policy=policy),
+        make_environment=lambda task: RecordedEnvironment(recorded, actions_are_replies=imported),
         limits=limits,
     )
 

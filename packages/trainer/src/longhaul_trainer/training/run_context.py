@@ -26,7 +26,7 @@ class RunContext:
     """The description that each environment of the run gives of itself, keyed by its id; requested
     once, read by all."""
     demonstrations: Demonstrations | None = None
-    """What is imitated; None where the policy plays."""
+    """What is imitated, as the folder above names it; None where the policy plays."""
 
     def write(self, folder: Path) -> Path:
         """Leave the run_context in the run's folder and return its path."""
@@ -41,8 +41,6 @@ class RunContext:
             "descriptions": {name: asked.to_json() for name, asked in self.descriptions.items()},
             "demonstrations": self.demonstrations is not None,
         }
-        if self.demonstrations is not None:
-            self.demonstrations.write(folder)
         path.write_text(json.dumps(content), encoding="utf-8")
         return path
 
@@ -58,7 +56,7 @@ class RunContext:
                     name: EnvironmentDescription.from_json(text)
                     for name, text in content["descriptions"].items()
                 },
-                "demonstrations": Demonstrations.read(path.parent)
+                "demonstrations": Demonstrations.read(path.parent.parent)
                 if content["demonstrations"]
                 else None,
             }

@@ -234,7 +234,8 @@ class _Launch:
         model = prepare_model(self.config.model.path)
         scratch = self.run.path / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
-        tasks = self._tasks()
+        demonstrations = self._demonstrations()
+        tasks = self._tasks(demonstrations)
         self.stages.enter("starting Ray", training_step=self.first_step)
         prepare_environment(
             self.device, scratch=scratch, num_workers=self.config.resources.num_workers
@@ -257,7 +258,7 @@ class _Launch:
             with _exit_as_interrupt():
                 stack.enter_context(joining)
                 progress.hear_signals()  # Ray has a handler of its own
-            run_context = self._run_context()
+            run_context = self._run_context(demonstrations)
             context_file = run_context.write(scratch)  # the attempt's number is taken from here on
             recorder = RunRecorder.start(
                 self.config.store,
@@ -334,11 +335,13 @@ class _Launch:
         """What every node must see under the same path."""
         critic = self._critic()
         models = (model,) if critic is None else (model, critic)
-        return (self.run.config_file, *(folder / "config.json" for folder in models))
+        files = [self.run.config_file, *(folder / "config.json" for folder in models)]
+        if self.config.imitation.imitates and "://" not in self.config.store:
+            files.append(Path(self.config.store))  # each agent loop reads the demonstrations
+        return tuple(files)
 
-    def _tasks(self) -> tuple[TaskStream, Panel | None]:
+    def _tasks(self, demonstrations: Demonstrations | None) -> tuple[TaskStream, Panel | None]:
         state = self.checkpoint.state()["stream"] if self.checkpoint is not None else None
-        demonstrations = self._demonstrations()
         if demonstrations is None:
             stream: TaskStream = task_stream(self.config, state=state)
         else:
@@ -348,19 +351,19 @@ class _Launch:
         return stream, task_panel(self.config, self.evaluates or Split.VALIDATION)
 
     def _demonstrations(self) -> Demonstrations | None:
-        """What is imitated: what was chosen when the run began."""
+        """What was chosen to be imitated before the run began."""
         if self.evaluates is not None or not self.config.imitation.imitates:
             return None
-        return Demonstrations.of_run(self.config, self.run.path / "scratch")
+        return Demonstrations.read(self.run.path)
 
-    def _run_context(self) -> RunContext:
+    def _run_context(self, demonstrations: Demonstrations | None) -> RunContext:
         return RunContext(
             run_id=self.run.run_id,
             attempt=next_attempt(self.run, store=self.config.store),
             recorder_name=f"longhaul-store-{self.run.run_id}",
             config=self.config,
             descriptions=descriptions_of(self.config),
-            demonstrations=self._demonstrations(),
+            demonstrations=demonstrations,
         )
 
     def _run_started(self, run_context: RunContext) -> RunStarted:

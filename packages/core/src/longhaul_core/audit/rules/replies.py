@@ -147,27 +147,29 @@ def _differs_by_design(call: CallNumbers, intent: Intent) -> bool:
 
 
 def check_end_tokens(evidence: Evidence, tally: Tally) -> None:
-    """Imitated replies that were not cut end with the same token, and a cut one has none.
+    """Imitated replies that were not cut end with one token, which is no part of their text.
 
     Without it the policy would not learn to end its replies; of a sampled reply the engine says so.
     """
     ends = Counter(
-        evidence.last_tokens[key]
-        for key, call in evidence.calls.items()
-        if call.finish_reason != "length" and evidence.last_tokens.get(key) is not None
+        reply.last_token
+        for key, reply in evidence.imitated.items()
+        if evidence.calls[key].finish_reason != "length" and reply.last_token is not None
     )
     end = ends.most_common(1)[0][0] if ends else None
-    for key, token in evidence.last_tokens.items():
+    for key, reply in evidence.imitated.items():
         call = evidence.calls[key]
-        if token is None:
+        if reply.last_token is None or reply.last_piece is None or reply.text is None:
             tally.skip(PRUNED)
             continue
         tally.checked()
         cut = call.finish_reason == "length"
-        if (token != end) is not cut:
+        in_text = bool(reply.last_piece) and reply.text.endswith(reply.last_piece)
+        if (reply.last_token != end) is not cut or (in_text and not cut):
             tally.found(
-                f"a reply that ends with token {token}, and was {'' if cut else 'not '}cut",
-                expected="another token than" * cut + f"{' ' * cut}the end token {end}",
+                f"a reply that ends with token {reply.last_token}, {reply.last_piece!r}, and was "
+                f"{'' if cut else 'not '}cut",
+                expected="no end token" if cut else "the end token, which is no part of its text",
                 training_step=evidence.training_step,
                 episode_id=call.episode_id,
                 step_index=call.step_index,

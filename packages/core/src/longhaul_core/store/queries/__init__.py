@@ -112,6 +112,7 @@ from longhaul_core.store.queries.runs import (
     list_runs,
     liveness,
     newest_attempt,
+    newest_run_called,
     sparklines,
 )
 from longhaul_core.store.queries.search import (
@@ -166,6 +167,7 @@ from longhaul_core.store.queries.training_steps import (
     played_groups,
     prompt_tokens,
     reply_logprobs,
+    reply_texts,
     step_numbers,
     token_credits,
     training_steps,
@@ -294,6 +296,7 @@ __all__ = [
     "metrics_of_training_step",
     "named_episodes",
     "newest_attempt",
+    "newest_run_called",
     "panel_results",
     "panel_scores",
     "parting_step",
@@ -301,6 +304,7 @@ __all__ = [
     "prompt_tokens",
     "recorded_episode",
     "reply_logprobs",
+    "reply_texts",
     "run_settings",
     "run_sizes",
     "search_progress",

@@ -63,12 +63,14 @@ INVARIANTS: Mapping[str, str] = {
     "every_trained_token_has_a_logprob": """
         SELECT c.episode_id || '#' || c.step_index || '.' || c.call_index FROM calls c
         JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index
-        JOIN episodes e ON e.id = c.episode_id
+        JOIN episodes e ON e.id = c.episode_id JOIN runs r ON r.id = e.run_id
         LEFT JOIN call_tokens t ON t.episode_id = c.episode_id AND t.step_index = c.step_index
             AND t.call_index = c.call_index
         WHERE e.run_id = :run_id AND c.trained AND s.trained
             AND (c.num_action_tokens IS NULL
-                 OR length(t.behavior_logprobs) NOT IN (0, 4 * c.num_action_tokens)
+                 OR length(t.behavior_logprobs) <> CASE
+                     WHEN r.config_json LIKE '%"kind": "nll"%' THEN 0
+                     ELSE 4 * c.num_action_tokens END
                  OR length(t.policy_logprobs) <> 4 * c.num_action_tokens)
     """,
     # A float16 each, where a call has any.

@@ -43,7 +43,7 @@ class RunSummary(Answer):
     run_id: str
     name: str
     kind: str
-    """`train`, `evaluate`, `imported` or `play`."""
+    """`train`, `evaluate`, `demonstrate`, `imported` or `play`."""
     attempt: int
     """0, or how often it was resumed."""
     status: str
@@ -218,6 +218,17 @@ def get_run(session: Session, *, run_id: str) -> RunDetail:
         summary=RunSummary(*row[:-1]),
         config_json=row.config_json,
         attempts=tuple(Attempt(*attempt) for attempt in attempts),
+    )
+
+
+def newest_run_called(session: Session, name: str) -> str | None:
+    """Id of the run of this id, else of the newest run of this name; None where there is none."""
+    by_id = (RunRow.id == name).desc()
+    return session.scalar(
+        select(RunRow.id)
+        .where((RunRow.id == name) | (RunRow.name == name))
+        .order_by(by_id, RunRow.started_at.desc(), RunRow.id.desc())
+        .limit(1)
     )
 
 

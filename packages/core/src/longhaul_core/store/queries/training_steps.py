@@ -596,6 +596,22 @@ def _messages_with_pictures(
     return found
 
 
+def reply_texts(
+    session: Session, *, run_id: str, training_step: int
+) -> dict[tuple[str, int, int], str | None]:
+    """Replies of the calls of the trained episodes of a training step, by episode, step and place.
+
+    One is None once retention removed it.
+    """
+    rows = session.execute(
+        select(CallRow.episode_id, CallRow.step_index, CallRow.call_index, CallRow.reply)
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
+        .join(GroupRow, IN_GROUP)
+        .where(*of_update(run_id, training_step), EpisodeRow.trained)
+    )
+    return {(episode_id, step, call): reply for episode_id, step, call, reply in rows}
+
+
 def first_replies(session: Session, *, run_id: str, training_step: int) -> dict[str, FirstReply]:
     """What chose the first action of each sampled and each greedy episode of a training step.
 
