@@ -142,7 +142,7 @@ RUN, NOT_RUN = "environment that was run", "environment that was not run"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print which of the listed environments the contract suite ran, and why others were not."""
+    """Print which environments the contract tests that were selected ran, and why others not."""
     reports = [one for kind in terminalreporter.stats.values() for one in kind]
     properties = [
         (name, value) for one in reports for name, value in getattr(one, "user_properties", ())
@@ -150,11 +150,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     run = {value for name, value in properties if name == RUN}
     not_run = dict(value for name, value in properties if name == NOT_RUN)
     if run or not_run:
-        listed = len(run | not_run.keys())
+        selected = len(run | not_run.keys())
         terminalreporter.section("environments")
         for environment_id, reason in sorted(not_run.items()):
             terminalreporter.write_line(f"not run: {environment_id}: {reason}")
-        terminalreporter.write_line(f"environments run {len(run)} of {listed} listed")
+        terminalreporter.write_line(f"environments run {len(run)} of {selected} selected")
 
 
 @pytest.fixture(scope="session")

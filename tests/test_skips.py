@@ -84,7 +84,7 @@ def test_the_environments_are_counted_and_what_was_not_run_is_named(
 ) -> None:
     printed = run_pytest(tmp_path, PYTEST_ADDOPTS=processes)
 
-    assert "not run: mine/Two-v0: no licence\nenvironments run 1 of 2 listed" in printed
+    assert "not run: mine/Two-v0: no licence\nenvironments run 1 of 2 selected" in printed
     assert "failed" not in printed
     last = printed.splitlines()[-4:]
     assert last[0].strip("= ") == "to skip less"
