@@ -91,22 +91,21 @@ def test_the_audit_finds_nothing(imitated: Launched) -> None:
 @pytest.mark.parametrize(
     ("statement", "rule"),
     [
-        ("UPDATE calls SET finish_reason = 'length' WHERE trained LIMIT 1", "end_tokens"),
-        ("UPDATE call_tokens SET behavior_logprobs = policy_logprobs", "tokens"),
-        ("UPDATE steps SET advantage = 0.5 WHERE trained LIMIT 1", "advantage"),
-        ("UPDATE episodes SET group_size = 3 WHERE trained", "group_size"),
+        ("UPDATE calls SET finish_reason = 'length' WHERE {one}", "end_tokens"),
+        ("UPDATE calls SET reply = '<|im_end|>' WHERE {one}", "end_tokens"),
+        ("UPDATE call_tokens SET behavior_logprobs = policy_logprobs WHERE {one}", "tokens"),
+        ("UPDATE steps SET advantage = 0.5 WHERE {one}", "advantage"),
+        ("UPDATE groups SET group_size = 3", "group_size"),
     ],
 )
 def test_the_audit_finds_a_fault_of_imitation(
     imitated: Launched, tmp_path: Path, statement: str, rule: str
 ) -> None:
+    ((episode_id,),) = imitated.query("SELECT max(id) FROM episodes WHERE trained")
+    one = f"episode_id = '{episode_id}' AND step_index = 0"
     store = shutil.copy(imitated.folder / "longhaul.db", tmp_path / "store.db")
     with closing(sqlite3.connect(store)) as connection, connection:
-        changed = statement.replace(
-            "WHERE trained LIMIT 1",
-            "WHERE rowid = (SELECT max(rowid) FROM " + statement.split()[1] + " WHERE trained)",
-        )
-        assert connection.execute(changed).rowcount > 0
+        assert connection.execute(statement.format(one=one)).rowcount > 0
     engine = read_only_engine(store)
     with Session(engine) as session:
         report = audit_run(session, imitated.run_id)
