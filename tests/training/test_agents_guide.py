@@ -5,7 +5,6 @@ all of them, and a model that knows one way.
 """
 
 import asyncio
-import os
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,6 @@ from longhaul_trainer.programs.function import FunctionProgram
 from longhaul_trainer.programs.grader import Grader
 from longhaul_trainer.programs.play import play_program
 from longhaul_trainer.programs.program import Program
-from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 
 GUIDE = Guide.read("agents.md")
 COMMANDS = [name for name in GUIDE.files if name.endswith("robot.py")]
@@ -61,16 +59,10 @@ def responder() -> Responder:
 def test_every_file_command_and_query_of_the_guide_does_what_it_says(
     tmp_path: Path, responder: Responder
 ) -> None:
-    forks = tmp_path / "forks"
-    forks.mkdir()
-    trainer = Path(sys.executable).with_name("trainer")
-    (forks / "trainer").write_text(f'#!/bin/sh\nexec {os.environ[SHARED_ZYGOTE]} {trainer} "$@"\n')
-    (forks / "trainer").chmod(0o700)
-    path = os.pathsep.join([str(forks), str(trainer.parent), os.environ["PATH"]])
-
     async def follow(hosted: Played) -> None:
-        variables = hosted.episode.environ() | {"PATH": path}
-        await asyncio.to_thread(GUIDE.carry_out, tmp_path, variables=variables, seconds=600)
+        await asyncio.to_thread(
+            GUIDE.carry_out, tmp_path, variables=hosted.episode.environ(), seconds=600
+        )
 
     with Stage() as stage:
         stage.played(

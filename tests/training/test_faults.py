@@ -36,7 +36,6 @@ def test_broken_environments_end_their_own_episodes_and_a_second_terminal_cancel
         'environment.import_modules=["training.faulty_world"]',
         "environment.step_deadline_seconds=2",
         "rollout.max_retries=1",
-        "rollout.group_size=2",
         "num_training_steps=40",
     )
     (run_folder,) = _folder_of(tmp_path, process)

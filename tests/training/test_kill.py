@@ -1,8 +1,7 @@
-"""A run that is killed again and again, and then terminated, ends as one that nobody disturbed.
+"""A run that is killed again and again ends as one that nobody disturbed.
 
 `LONGHAUL_KILLS` says how often it is killed, twice if it says nothing: while a checkpoint is
-being written, during a commit, and then at moments drawn from `LONGHAUL_KILLS_SEED`. After that
-all of its processes get SIGTERM, as Slurm and systemd send it.
+being written, during a commit, and then at moments drawn from `LONGHAUL_KILLS_SEED`.
 """
 
 import os
@@ -24,7 +23,6 @@ from training.launching import (
     Launched,
     finish,
     kill_group,
-    terminate_all,
     trainer,
     wait_for_the_dead,
     wait_until,
@@ -37,8 +35,6 @@ LATEST_SECONDS = 60.0
 """A drawn moment lies within the first so many seconds of an attempt: start-up and training."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 + 240 * NUM_KILLS)]
-
-CANCELLED = 130
 
 Moment = Callable[[], bool]
 
@@ -61,10 +57,6 @@ def while_a_commit_is_written(folder: Path) -> Moment:
     return happened
 
 
-def when_training_step_3_is_over(folder: Path) -> Moment:
-    return lambda: any(folder.glob("runs/*/checkpoints/global_step_3"))
-
-
 def after(seconds: float) -> Moment:
     deadline = time.monotonic() + seconds
     return lambda: time.monotonic() > deadline
@@ -80,7 +72,7 @@ def moments(folder: Path) -> Iterator[Moment]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """A run after `NUM_KILLS` kills and a SIGTERM, each followed by a resume."""
+    """A run after `NUM_KILLS` kills, each followed by a resume."""
     folder = tmp_path_factory.mktemp("killed")
     process = trainer(folder, "train", str(SMOKE))
     for number, happened in zip(range(NUM_KILLS), moments(folder), strict=False):
@@ -88,13 +80,6 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
             assert number >= 2, "a moment that always comes did not"
             break
         kill_group(process)
-        wait_for_the_dead(folder)
-        last = number == NUM_KILLS - 1
-        process = trainer(folder, "resume", "last", cold=last)  # its processes descend from it
-    if came(when_training_step_3_is_over(folder), process, folder):
-        terminate_all(process)
-        terminated = finish(process, folder, limit_seconds=120)
-        assert terminated.returncode == CANCELLED, terminated.output
         wait_for_the_dead(folder)
         process = trainer(folder, "resume", "last")
     ended = finish(process, folder)
@@ -194,19 +179,6 @@ def test_it_was_really_killed_and_went_on(killed: Launched) -> None:
     assert came_from == sorted(came_from)
     if NUM_KILLS >= 2:
         assert max(came_from) >= 2, "the second kill comes after checkpoint 2"
-
-
-def test_a_run_whose_processes_are_all_terminated_is_stored_as_cancelled_and_goes_on(
-    killed: Launched,
-) -> None:
-    attempts = killed.query(
-        "SELECT status, message, resumes_after_training_step FROM attempts ORDER BY attempt"
-    )
-
-    if NUM_KILLS == 2:  # a drawn moment may lie after the end
-        assert attempts[-2][:2] == ("cancelled", "SIGTERM")
-        assert attempts[-1][0] == "finished"
-        assert attempts[-1][2] >= 3
 
 
 def test_nothing_that_was_taken_back_counts_as_trained(killed: Launched) -> None:

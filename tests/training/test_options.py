@@ -25,8 +25,9 @@ COMMON = (
     "validation.num_tasks=2",
     "checkpoint.every=2",
 )
-ADAPTER = "an adapter, a critic of tokens that learns alone first, merged rows, KL in the reward"
+ADAPTER = "an adapter, merged rows, the whole batch for a baseline, KL in the reward"
 ALL_WEIGHTS = "all weights, states with their past, KL in the loss"
+CRITIC = "a critic of tokens that learns alone first, merged rows"
 OPTIONS = {
     ADAPTER: (
         "model.lora_rank=4",
@@ -38,14 +39,9 @@ OPTIONS = {
         'memory.kind="full"',
         'optimizer.rows="merged"',
         "optimizer.max_row_tokens=160",
-        'algorithm.name="gae"',
-        'algorithm.gae_level="token"',
+        'algorithm.name="reinforce_plus_plus_baseline"',
         'algorithm.whiten="episode"',
-        "critic.learning_rate=1e-3",
-        "critic.warmup_training_steps=1",
-        "rollout.group_size=2",
-        'model.chat_template="chatml-thoughts"',
-        "model.chat_template_kwargs.enable_thinking=false",
+        'algorithm.loss_unit="step"',
         "algorithm.reward_kl_coefficient=0.05",
         'loss.kind="gspo"',
         'loss.importance_sampling="sequence"',
@@ -65,10 +61,23 @@ OPTIONS = {
         "retention.full_training_steps=1",
         "checkpoint.optimizer=false",
     ),
+    CRITIC: (
+        'algorithm.name="gae"',
+        'algorithm.gae_level="token"',
+        'algorithm.whiten="episode"',
+        "critic.learning_rate=1e-3",
+        "critic.warmup_training_steps=1",
+        "rollout.group_size=2",
+        'model.chat_template="chatml-thoughts"',
+        "model.chat_template_kwargs.enable_thinking=false",
+        'memory.kind="full"',
+        'optimizer.rows="merged"',
+    ),
 }
 SPLIT_REASONS = {
     ADAPTER: {"first_step", "row_full", None},
     ALL_WEIGHTS: {"first_step", "one_row_per_step"},
+    CRITIC: {"first_step", None},
 }
 """Why rows began; None where a step continued one."""
 
@@ -127,9 +136,9 @@ def test_the_store_says_of_every_trained_call_why_a_row_began_with_it(
 
 
 def test_the_final_weights_have_plain_names_and_are_not_the_first(
-    trained: Launched, options: str
+    trained: Launched, options: str, tmp_path: Path
 ) -> None:
-    start = load_file(prepare_model("tiny") / "model.safetensors")
+    start = load_file(prepare_model("tiny", tmp_path) / "model.safetensors")
 
     final = load_file(trained.run_folder / "model" / "model.safetensors")
 
@@ -207,12 +216,12 @@ def test_prompts_and_trained_models_have_the_runs_chat_template(
     )
 
     assert len(prompts) > 1
-    assert begin == (len(prompts) if options == ADAPTER else 0)
-    assert ("enable_thinking" in template) == (options == ADAPTER)
+    assert begin == (len(prompts) if options == CRITIC else 0)
+    assert ("enable_thinking" in template) == (options == CRITIC)
 
 
 def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:
-    if options == ADAPTER:
+    if options == CRITIC:
         assert_a_critic_learned(trained, num_training_steps=2, where="phase = 'train'")
     else:
         assert trained.value("SELECT count(*) FROM step_detail WHERE value IS NOT NULL") == 0

@@ -1,6 +1,7 @@
 """A run whose model reads pictures, several in a row, through the whole stack and the audit."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from sqlalchemy.orm import Session
@@ -67,10 +68,10 @@ def test_the_audit_finds_nothing(trained: Launched) -> None:
     assert report.training_steps == (1, 2)
 
 
-def test_the_weights_that_read_pictures_moved(trained: Launched) -> None:
+def test_the_weights_that_read_pictures_moved(trained: Launched, tmp_path: Path) -> None:
     from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
-    start = load_file(prepare_model("tiny-vision") / "model.safetensors")
+    start = load_file(prepare_model("tiny-vision", tmp_path) / "model.safetensors")
     final = load_file(trained.run_folder / "model" / "model.safetensors")
 
     moved = {name for name, weight in start.items() if not (weight == final[name]).all()}

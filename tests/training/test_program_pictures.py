@@ -1,8 +1,7 @@
-"""A program that shows pictures to a model that reads them, in two agent loops and under ReMax."""
+"""A run of a program that shows pictures to a model that reads them, through the whole stack."""
 
 import base64
 import json
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from sqlalchemy.orm import Session
 from longhaul_core.audit import AuditReport, audit_run, one_line
 from longhaul_core.store import read_only_engine
 from pictures import png
-from training.greedy import assert_each_group_is_compared_with_its_greedy_episode
 from training.launching import Launched, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -52,7 +50,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
         f'agent.command=["{sys.executable}", "{SHOWING}"]',
         *("num_training_steps=1", "tasks_per_training_step=2", "rollout.group_size=3"),
         *("checkpoint.every=1", "optimizer.micro_batch_tokens=8192"),
-        *('algorithm.name="remax"', "rollout.agent_loops=2"),
     )
     assert launched.returncode == 0, launched.output
     return launched
@@ -82,20 +79,6 @@ def test_no_episode_failed_and_each_has_its_three_calls(trained: Launched) -> No
     )
 
     assert calls == [(0, 3)] * 6
-
-
-def test_the_program_plays_the_greedy_episode_that_its_group_is_compared_with(
-    trained: Launched,
-) -> None:
-    assert_each_group_is_compared_with_its_greedy_episode(trained)
-    assert trained.value("SELECT count(*) FROM episode_summary WHERE failed") == 0
-
-
-def test_programs_are_played_by_several_agent_loops(trained: Launched) -> None:
-    (log,) = trained.folder.glob("runs/*/logs/longhaul.log")
-    loops = re.findall(r"agent loop \d of 2 is process (\d+) on ", log.read_text("utf-8"))
-
-    assert len(set(loops)) == 2
 
 
 def test_a_conversation_is_one_row_until_a_picture_of_it_is_exchanged(trained: Launched) -> None:

@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PROGRAMS = Path(__file__).with_name("programs.toml")
 PROGRAM = Path(__file__).with_name("patient_program.py")
 NUM_TRAINING_STEPS, NUM_TASKS, GROUP_SIZE = 3, 2, 3
+EPISODE_SECONDS = "4"
+"""Longer than it takes until the store says that an episode is being played."""
 
 
 @contextmanager
@@ -38,7 +40,7 @@ def runner(folder: Path, port: int, name: str) -> Generator["subprocess.Popen[by
     command = [
         *(str(Path(sys.executable).with_name("trainer")), "runner"),
         *("--connect", f"http://127.0.0.1:{port}", "--concurrency", "2", "--name", name),
-        *("--drain-seconds", "1", "--", sys.executable, str(PROGRAM), str(folder)),
+        *("--drain-seconds", "1", "--", sys.executable, str(PROGRAM), EPISODE_SECONDS),
     ]
     with (folder / f"{name}.txt").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
@@ -73,11 +75,6 @@ def is_playing(folder: Path, name: str, *, after_training_step: int) -> Callable
     return holds
 
 
-def go_on(folder: Path, *, after_training_step: int) -> None:
-    """Let episodes end that are played after it."""
-    (folder / f"goes-on-{after_training_step}").touch()
-
-
 def begun(folder: Path, port: int, *settings: str) -> "subprocess.Popen[str]":
     """A run that waits for runners."""
     tasks = [
@@ -99,17 +96,13 @@ def begun(folder: Path, port: int, *settings: str) -> "subprocess.Popen[str]":
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """Runner `one` is killed in training step 2, and the run in training step 3."""
     folder, port = tmp_path_factory.mktemp("runners"), free_port()
-    go_on(folder, after_training_step=0)
     process = begun(folder, port, "checkpoint.every=1")
     with runner(folder, port, "one") as one, runner(folder, port, "two") as two:
         wait_until(process, is_playing(folder, "one", after_training_step=1), every=0.01)
         one.send_signal(signal.SIGKILL)
-        go_on(folder, after_training_step=1)
         wait_until(process, is_playing(folder, "two", after_training_step=2), every=0.01)
         kill_group(process)
         wait_for_the_dead(folder)
-        for number in (2, 3):
-            go_on(folder, after_training_step=number)
         ended = finish(trainer(folder, "resume", "last"), folder)
         assert ended.returncode == 0, ended.output
         two.send_signal(signal.SIGTERM)

@@ -28,11 +28,7 @@ COMMON = (
     "sampling.dynamic=true",
 )
 OPTIONS = {
-    "surplus waits": (
-        "trainer.max_staleness=1",
-        'algorithm.name="reinforce_plus_plus_baseline"',
-        'algorithm.loss_unit="step"',
-    ),
+    "surplus waits": ("trainer.max_staleness=1",),
     "stragglers are stopped": (
         "sampling.extra_tasks=2",
         "rollout.agent_loops=2",

@@ -1,13 +1,11 @@
 """The benchmark of 1,024 episodes at once, with 16: it plays, credits and learns as it says."""
 
-import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-
-from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scale.py"
 
@@ -24,11 +22,7 @@ def test_every_kind_of_process_is_measured_and_every_step_is_stored() -> None:
         "learner-speed": 1e6,
     }
     finished = subprocess.run(
-        [
-            os.environ[SHARED_ZYGOTE],
-            BENCHMARK,
-            *(f"--{name}={value}" for name, value in size.items()),
-        ],
+        [sys.executable, BENCHMARK, *(f"--{name}={value}" for name, value in size.items())],
         capture_output=True,
         text=True,
         timeout=300,

@@ -73,8 +73,9 @@ def trained(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
         "validation.before=false",
         "validation.every=0",
         "checkpoint.every=2",
+        cold=True,
     )
-    # Every process of the cluster imports everything anew.
+    # Every process of a cluster imports everything anew.
     launched = finish(process, folder, limit_seconds=1500)
     assert launched.returncode == 0, launched.output
     return launched
@@ -86,6 +87,7 @@ def test_a_cluster_that_is_too_small_is_refused_by_its_numbers(
     refused = run(
         tmp_path,
         *("train", str(SMOKE), f"resources.ray_address={cluster}", "resources.num_nodes=3"),
+        cold=True,
     )
 
     assert refused.returncode == 3

@@ -178,8 +178,8 @@ def test_each_group_is_compared_with_the_greedy_episode_that_was_played_beside_i
     assert played == cost
 
 
-def test_the_final_weights_are_whole_and_have_moved(trained: Launched) -> None:
-    start = load_file(prepare_model("tiny") / "model.safetensors")
+def test_the_final_weights_are_whole_and_have_moved(trained: Launched, tmp_path: Path) -> None:
+    start = load_file(prepare_model("tiny", tmp_path) / "model.safetensors")
 
     final = load_file(trained.run_folder / "model" / "model.safetensors")
 

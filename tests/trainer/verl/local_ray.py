@@ -5,7 +5,6 @@ Importing this imports Ray, and no verl.
 
 import functools
 import gc
-import shlex
 import sqlite3
 import time
 import warnings
@@ -21,12 +20,8 @@ from store_samples import run_started
 
 
 @contextmanager
-def ray_here(python: Path | None = None) -> Generator[None]:
-    """A Ray that ends with the block. Needs the variables of `cpu_run`.
-
-    Args:
-        python: Of its workers; None for this one.
-    """
+def ray_here() -> Generator[None]:
+    """A Ray that ends with the block. Needs the variables of `cpu_run`."""
     ray.init(
         address="local",
         num_cpus=2,
@@ -34,7 +29,6 @@ def ray_here(python: Path | None = None) -> Generator[None]:
         include_dashboard=False,
         log_to_driver=False,
         configure_logging=False,
-        runtime_env=None if python is None else {"py_executable": shlex.quote(str(python))},
     )
     try:
         yield

@@ -185,13 +185,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started(model: Path, forked_python: Path, cpu_run: None) -> Generator[tuple[Any, Any]]:
+def started(model: Path, cpu_run: None) -> Generator[tuple[Any, Any]]:
     import ray
 
     from trainer.verl.local_ray import ray_here
     from trainer.verl.served_engine import start_engine
 
-    with ray_here(forked_python):
+    with ray_here():
         server, balancer = start_engine(
             model, max_model_tokens=MAX_PROMPT_TOKENS + MAX_REPLY_TOKENS
         )

@@ -87,7 +87,7 @@ def worker_without_model(marks: Path | None = None) -> type[Any]:
 
 
 @pytest.fixture(scope="module")
-def loops(forked_python: Path, cpu_run: None) -> Generator[Any]:
+def loops(cpu_run: None) -> Generator[Any]:
     """Two for all of these tests: each takes seconds to import verl.
 
     They start where every processor is spoken for, as verl's pools may have it.
@@ -95,7 +95,7 @@ def loops(forked_python: Path, cpu_run: None) -> Generator[Any]:
     import ray
     from ray.util import placement_group
 
-    with ray_here(forked_python):
+    with ray_here():
         pool = placement_group([{"CPU": ray.cluster_resources()["CPU"]}])
         assert pool.wait(60)
         yield manager_of(worker_without_model())
