@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.sql_box.varied_store import RUNS, write_world
 from core.store.conftest import new_database
-from longhaul_core.errors import ComparisonError, ConfigError
+from longhaul_core.errors import ComparisonError, ConfigError, StoreError
 from longhaul_core.store import Label, StoreWriter, maintenance, open_store, queries
 from longhaul_core.store.labelling import put_label
 from longhaul_core.store.models import Base
@@ -174,6 +174,8 @@ def answers(engine: Engine) -> dict[str, str]:
             "where": list(FILTERS[:4]),
             "column": ["episode_return", "num_steps", "training_step"],
             "words": [],
+            "name": [*runs, "sample", "nobody"],
+            "task": [one.task for one in queries.ended_episodes(session, EpisodeFilter())][:1],
         }
         for name, ask in questions().items():
             if name in DIFFER:
@@ -181,7 +183,7 @@ def answers(engine: Engine) -> dict[str, str]:
             for given in [*arguments(ask, values), *MORE.get(name, [])]:
                 try:
                     answer = in_order(ask(session, **given))
-                except (LookupError, ComparisonError, ConfigError) as error:
+                except (LookupError, ComparisonError, ConfigError, StoreError) as error:
                     answer = error
                 found[f"{name}{given}"] = rounded(repr(answer))
     return found
