@@ -653,9 +653,7 @@ def _read_imitated(
     }
     texts = queries.reply_texts(session, run_id=run_id, training_step=training_step)
     return {
-        key: ImitatedReply(
-            token, None if token is None else pieces.get(token), texts.get(tuple(key))
-        )
+        key: ImitatedReply(token, None if token is None else pieces.get(token), texts.get(key))
         for key, token in last.items()
     }
 
