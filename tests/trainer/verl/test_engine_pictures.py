@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ Distances = dict[str, list[dict[str, float]]]
 
 
 @pytest.fixture(scope="module")
-def found(forked_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Distances:
+def found(tmp_path_factory: pytest.TempPathFactory) -> Distances:
     """Nats between engine and transformers: by when, for each prompt, by what is shown."""
     folder = tmp_path_factory.mktemp("pictures")
     environment = os.environ | {
@@ -23,7 +24,7 @@ def found(forked_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Dist
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }
     process = subprocess.run(
-        [str(forked_python), str(PROGRAM), str(folder)],
+        [sys.executable, str(PROGRAM), str(folder)],
         env=environment,
         capture_output=True,
         text=True,

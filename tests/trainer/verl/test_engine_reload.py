@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,7 @@ TIME_LIMIT_SECONDS = 800
 
 
 @pytest.fixture(scope="module")
-def sampled(
-    forked_python: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Any]]:
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What the engine sampled before and after the reload, and transformers' opinion of it."""
     folder = tmp_path_factory.mktemp("reload")
     model = prepare_model("tiny", folder)
@@ -35,7 +34,7 @@ def sampled(
         weight.mul_(1 + 0.3 * torch.randn(weight.shape, generator=draw))
     save_file(weights, changed, {"format": "pt"})
 
-    command = [str(forked_python), str(PROGRAM), str(model), str(changed), str(folder / "scratch")]
+    command = [sys.executable, str(PROGRAM), str(model), str(changed), str(folder / "scratch")]
     environment = os.environ | {
         "PYTHONPATH": str(PROGRAM.parent),  # where its workers find the extension
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
