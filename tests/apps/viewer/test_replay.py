@@ -4,14 +4,14 @@ import gzip
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Dialog, Page, Route, ViewportSize, expect
+from playwright.sync_api import Dialog, Page, Route, ViewportSize, WebSocketRoute, expect
 from sqlalchemy.orm import Session
 
 from apps.browser import patient_page, running_viewer, write
@@ -386,6 +386,34 @@ def test_twenty_presses_60_ms_apart_are_twenty_steps(page: Page, long_chat: str)
         page.wait_for_timeout(60)
     expect_step(page, 20)
     expect_address(page, "step=20")
+
+
+def test_a_page_that_is_left_is_not_asked_for_again(page: Page, long_chat: str) -> None:
+    """Python is told of a step when the reader has stopped there, which may be on another page."""
+    held: list[str | bytes] = []
+    sends: list[Callable[[str | bytes], None]] = []
+    holds = False
+
+    def slow_server(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+        socket.on_message(server.send)
+        server.on_message(lambda message: (held.append if holds else socket.send)(message))
+        sends.append(socket.send)
+
+    with other_browser(page) as fresh:
+        fresh.route_web_socket("**/_stcore/stream", slow_server)
+        open_replay(fresh, long_chat, EPISODE_ID)
+        fresh.keyboard.press("ArrowRight")
+        expect_step(fresh, 1)
+        holds = True
+        fresh.locator(".trail").last.get_by_role("link", name="Episodes").click()
+        fresh.wait_for_timeout(1000)  # longer than the reader must stop for
+        holds = False
+        for message in held:
+            sends[-1](message)
+
+        expect(fresh.locator("tr.link")).not_to_have_count(0)
+        expect(fresh.locator(".alert")).to_have_text([])
 
 
 CLICKS = {

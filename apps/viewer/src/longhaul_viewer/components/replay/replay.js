@@ -410,6 +410,8 @@ class Replay {
   tell() {
     clearTimeout(this.selectionTimer)
     this.selectionTimer = setTimeout(() => {
+      // A rerun that is asked for here would show this page under the address of the next one.
+      if (location.pathname !== this.path) return
       const { episode, step, call } = this.state
       this.component.setStateValue?.("selection", { episode, step, call })
     }, SELECTION_MS)
