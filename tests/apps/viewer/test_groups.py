@@ -250,6 +250,7 @@ def test_keys_go_from_group_to_group_and_are_listed(
     expect(page).not_to_have_url(here)
     expect_address(page, "/group?")
     expect(head).not_to_have_attribute("href", str(first))
+    settle(page)  # the keys of the page before are let go, and this one's are heard
     page.keyboard.press("n")
     expect(page).to_have_url(here)
     expect(head).to_have_attribute("href", str(first))
