@@ -1,5 +1,6 @@
 """SIGTERM to every process of a run, as Slurm and systemd send it."""
 
+import contextlib
 import signal
 import subprocess
 from pathlib import Path
@@ -24,8 +25,11 @@ CANCELLED = 130
 
 def starts_ray(process: "subprocess.Popen[str]") -> bool:
     """Whether the first of Ray's own processes is there."""
-    names = [Path(f"/proc/{pid}/comm") for pid in descendants(process.pid)]
-    return any(name.exists() and "gcs_server" in name.read_text() for name in names)
+    for pid in descendants(process.pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if "gcs_server" in Path(f"/proc/{pid}/comm").read_text(encoding="utf-8"):
+                return True
+    return False
 
 
 def test_a_run_that_is_terminated_while_ray_starts_ends_as_cancelled(tmp_path: Path) -> None:

@@ -13,9 +13,12 @@ from longhaul_core.store.session import read_only_engine
 
 
 @contextmanager
-def opened(sample: SampleStore, **settings: str | None) -> Generator[TestClient]:
+def opened(
+    sample: SampleStore, *, token: str | None = None, has_sql: bool = True
+) -> Generator[TestClient]:
     engine = read_only_engine(sample.url)
-    app = create_app(engine, ApiSettings(**{"sql_store": sample.url} | settings))  # type: ignore[arg-type]
+    settings = ApiSettings(token=token, sql_store=sample.url if has_sql else None)
+    app = create_app(engine, settings)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         yield client
     engine.dispose()
@@ -93,7 +96,7 @@ def test_who_has_no_token_cannot_ask_where_there_is_one(sample: SampleStore) -> 
 
 
 def test_without_a_role_for_it_it_says_what_to_do(sample: SampleStore) -> None:
-    with opened(sample, sql_store=None) as api:
+    with opened(sample, has_sql=False) as api:
         answer = api.post("/sql", json={"sql": "SELECT 1"})
     assert answer.status_code == 503
     assert "fence-role" in answer.json()["detail"]
