@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from longhaul_core.actions import build_parser
-from longhaul_core.environment import EnvironmentDescription
+from longhaul_core.environment import EnvironmentDescription, EnvironmentFactory
 from longhaul_core.policy import HostedReply, NoTokens, Sampling
 from longhaul_core.rollout import (
     Agent,
@@ -120,7 +120,7 @@ class EnvironmentPlayer:
             agent_loop: Which of the run's agent loops this process is.
         """
         self._run = run
-        self.environments = RunEnvironments(run, agent_loop=agent_loop)
+        self._environments = RunEnvironments(run, agent_loop=agent_loop)
         self._acting = build_acting(run.agent.kind)
         self._agents = {
             (entry.id, phase): agent
@@ -134,6 +134,12 @@ class EnvironmentPlayer:
         """Who acts in an environment of the run."""
         return self._agents[environment_id, phase]
 
+    def _parts(
+        self, spec: EpisodeSpec, phase: Phase, limits: EpisodeLimits
+    ) -> tuple[Agent, EnvironmentFactory]:
+        """Who acts in an episode, and what makes its environment."""
+        return self.agent(spec.task.environment, phase), self._environments
+
     async def play(
         self,
         spec: EpisodeSpec,
@@ -145,10 +151,11 @@ class EnvironmentPlayer:
         stop: asyncio.Event,
     ) -> EpisodeOutcome:
         """See `Player.play`."""
+        agent, make_environment = self._parts(spec, phase, limits)
         return await run_episode(
             spec,
-            agent=self.agent(spec.task.environment, phase),
-            make_environment=self.environments,
+            agent=agent,
+            make_environment=make_environment,
             limits=limits,
             with_final_prompt=with_final_prompt,
             stop=stop,
@@ -156,7 +163,7 @@ class EnvironmentPlayer:
 
     async def close(self) -> None:
         """See `Player.close`."""
-        await self.environments.close()
+        await self._environments.close()
 
     def _agents_for(
         self,
@@ -189,7 +196,7 @@ class EnvironmentPlayer:
             )
 
 
-class ExpertPlayer:
+class ExpertPlayer(EnvironmentPlayer):
     """Plays environments as their own experts would, with the run's prompts. A `Player`."""
 
     def __init__(
@@ -198,41 +205,24 @@ class ExpertPlayer:
         """See `EnvironmentPlayer`."""
         responder = Responder(policy=NoReplies(), renderer=NoTokens())
         prefixes = {entry.prompt.reply_prefix for entry in run.played_environments}
-        self._inner = EnvironmentPlayer(
+        super().__init__(
             run,
             responders=dict.fromkeys(prefixes, responder),
             descriptions=descriptions,
             agent_loop=AgentLoop(),
         )
 
-    async def play(
-        self,
-        spec: EpisodeSpec,
-        *,
-        phase: Phase,
-        training_step: int,
-        limits: EpisodeLimits,
-        with_final_prompt: bool,
-        stop: asyncio.Event,
-    ) -> EpisodeOutcome:
-        """See `Player.play`."""
-        agent = self._inner.agent(spec.task.environment, phase)
+    def _parts(
+        self, spec: EpisodeSpec, phase: Phase, limits: EpisodeLimits
+    ) -> tuple[Agent, EnvironmentFactory]:
+        """The agent, with the expert of the episode's environment in the place of its policy."""
+        agent, make_environment = super()._parts(spec, phase, limits)
         expert = ExpertActing(
-            make_environment=self._inner.environments,
+            make_environment=make_environment,
             parser=agent.parser,
             seconds=limits.step_deadline_seconds,
         )
-        return await run_episode(
-            spec,
-            agent=replace(agent, acting=expert),
-            make_environment=expert.make_environment,
-            limits=limits,
-            stop=stop,
-        )
-
-    async def close(self) -> None:
-        """See `Player.close`."""
-        await self._inner.close()
+        return replace(agent, acting=expert), expert.make_environment
 
 
 class NoReplies:

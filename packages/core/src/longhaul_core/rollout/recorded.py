@@ -47,8 +47,9 @@ class RecordedEnvironment:
         """
         recorded, place = self._recorded, self._num_done
         done = recorded.steps[place]
-        whole = self._actions_are_replies and done.act is not None
-        if action != done.action and not (whole and done.act and done.action == done.act.reply):
+        act = done.act
+        is_reply = self._actions_are_replies and act is not None and done.action == act.reply
+        if action != done.action and not is_reply:
             raise ValueError(
                 f"the reply of step {place} reads as the action {action!r} in this run, and as "
                 f"{done.action!r} where it was recorded; set actions.format and "

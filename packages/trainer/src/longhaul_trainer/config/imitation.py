@@ -31,8 +31,8 @@ class ImitationConfig(Section):
 
     A run with sources imitates: its training steps take tasks that were demonstrated, and play the
     stored episodes again by the run's own memory, prompt and action form. Of `[algorithm]` it reads
-    the loss unit; the other settings of reinforcement learning are left
-    out, so one file may describe both.
+    the loss unit; the other settings of reinforcement learning are left out, so one file may
+    describe both.
     """
 
     sources: Annotated[tuple[ImitationSource, ...], Field(strict=False)] = ()
