@@ -11,7 +11,15 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import read_only_engine
-from training.launching import Launched, run
+from longhaul_core.store.queries import violations
+from training.launching import (
+    Launched,
+    kill_group,
+    run,
+    trainer,
+    wait_for_the_dead,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -20,18 +28,29 @@ FILE = str(Path(__file__).with_name("imitation.toml"))
 
 @pytest.fixture(scope="module")
 def imitated(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """Killed after a checkpoint, and resumed where the source's name stands for another run."""
     folder = tmp_path_factory.mktemp("imitation")
-    shown = run(folder, "demonstrate", FILE, "--tasks", "40", "runs_directory=shown")
+    demonstrate(folder, num_tasks=40)
+    imitating = trainer(folder, "imitate", FILE, "--from", "experts", "imitation.best_per_task=2")
+    wait_until(imitating, lambda: any(folder.glob("runs/*/checkpoints/global_step_3")))
+    kill_group(imitating)
+    wait_for_the_dead(folder)
+    demonstrate(folder, num_tasks=2)
+    resumed = run(folder, "resume", "last")
+    assert resumed.returncode == 0, resumed.output
+    return resumed
+
+
+def demonstrate(folder: Path, *, num_tasks: int) -> None:
+    shown = run(folder, "demonstrate", FILE, "--tasks", str(num_tasks), "runs_directory=shown")
     assert shown.returncode == 0, shown.output
-    launched = run(folder, "imitate", FILE, "--from", "experts", "imitation.best_per_task=2")
-    assert launched.returncode == 0, launched.output
-    return launched
+    assert f"solved  {num_tasks} of {num_tasks} episodes" in shown.output
 
 
 def test_the_store_has_what_the_expert_did_and_what_was_imitated(imitated: Launched) -> None:
     played = imitated.query(
         "SELECT r.kind, count(*), sum(e.success) FROM episodes e JOIN runs r ON r.id = e.run_id "
-        "WHERE e.phase = 'train' GROUP BY 1 ORDER BY 1"
+        "WHERE e.phase = 'train' AND NOT e.rolled_back GROUP BY 1 ORDER BY 1"
     )
     replies = imitated.query(
         "SELECT DISTINCT r.kind, c.reply, c.num_action_tokens, c.trained FROM calls c "
@@ -39,7 +58,7 @@ def test_the_store_has_what_the_expert_did_and_what_was_imitated(imitated: Launc
         "WHERE e.phase = 'train' ORDER BY 1, 2"
     )
 
-    assert played == [("demonstrate", 40, 40), ("train", 180, 180)]
+    assert played == [("demonstrate", 42, 42), ("train", 180, 180)]
     assert replies == [
         ("demonstrate", "+", None, 0),
         ("demonstrate", "-", None, 0),
@@ -52,7 +71,8 @@ def test_what_was_imitated_became_likelier(imitated: Launched) -> None:
     losses = [
         value
         for (value,) in imitated.query(
-            "SELECT value FROM metrics WHERE name = 'actor/policy_loss' ORDER BY training_step"
+            "SELECT value FROM metrics WHERE name = 'actor/policy_loss' AND NOT rolled_back "
+            "ORDER BY training_step"
         )
     ]
 
@@ -80,9 +100,11 @@ def test_the_audit_finds_nothing(imitated: Launched) -> None:
     engine = read_only_engine(imitated.folder / "longhaul.db")
     with Session(engine) as session:
         report = audit_run(session, imitated.run_id)
+        broken = violations(session, run_id=imitated.run_id)
     engine.dispose()
 
     assert [one_line(finding) for finding in report.findings] == []
+    assert broken == []
     checked = {rule.name: rule.num_checked for rule in report.rules}
     assert checked["end_tokens"] == checked["advantage"] > 100
     assert report.training_steps == tuple(range(1, 7))
@@ -114,14 +136,14 @@ def test_the_audit_finds_a_fault_of_imitation(
     assert rule in {finding.rule for finding in report.findings}
 
 
-def test_the_run_keeps_which_episodes_it_imitates(imitated: Launched) -> None:
+def test_a_resume_goes_on_with_the_episodes_that_were_chosen(imitated: Launched) -> None:
     kept = json.loads((imitated.run_folder / "demonstrations.json").read_text())
-    experts = {name for (name,) in imitated.query("SELECT id FROM runs WHERE kind = 'demonstrate'")}
+    first, _ = imitated.query(
+        "SELECT id FROM runs WHERE kind = 'demonstrate' AND name = 'experts' ORDER BY started_at"
+    )
+    attempts = imitated.value("SELECT max(attempt) FROM attempts WHERE run_id = ?", imitated.run_id)
 
-    named = {
-        each["episode_id"].split("/")[0]
-        for task in kept["tasks"]
-        for each in task["demonstrations"]
-    }
-    assert named == experts
+    shown = [each for task in kept["tasks"] for each in task["demonstrations"]]
+    assert {each["episode_id"].split("/")[0] for each in shown} == {*first}
     assert len(kept["tasks"]) == 40
+    assert attempts == 1
