@@ -21,7 +21,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import key_door
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -37,7 +36,6 @@ from longhaul_core.evaluation import (
     cluster_t_difference,
 )
 from longhaul_core.evaluation.paired import paired_differences
-from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.store import StoreWriter, read_only_engine
 from longhaul_core.store.queries import (
     EpisodeFilter,
@@ -48,14 +46,13 @@ from longhaul_core.store.queries import (
     training_curve,
 )
 from longhaul_core.types import Split
-from longhaul_envs.sources import environment_source
 from longhaul_trainer.config import RunConfig
 
 FloatArray = npt.NDArray[np.float64]
 
 # The plan
 
-ENVIRONMENT = {"id": key_door.ID, "import_modules": ["key_door"]}
+ENVIRONMENT = "longhaul/KeyDoor-v0"
 HORIZON = 50
 TASKS_PER_TRAINING_STEP = 8
 GROUP_SIZE = 8
@@ -119,8 +116,7 @@ def main() -> None:
 
 def run_plan(folder: Path, *, num_processes: int) -> None:
     """Every run of the plan that the store does not hold as finished."""
-    spec = GymEnvironmentSpec(environment_id=key_door.ID, options={}, import_modules=("key_door",))
-    warm_started(folder, environment_source(spec))
+    warm_started(folder)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
         finish(pool, folder, TUNING)
@@ -212,7 +208,7 @@ def configuration(folder: Path, trial: Trial) -> RunConfig:
             "store": str(store_of(folder, trial)),
             "runs_directory": str(folder / "runs"),
             "model": {"path": str(folder / "model"), "engine_dtype": "float32"},
-            "environment": ENVIRONMENT,
+            "environment": {"id": ENVIRONMENT},
             "rollout": {
                 "group_size": GROUP_SIZE,
                 "horizon": HORIZON,

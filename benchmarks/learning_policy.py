@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from key_door import ACTIONS, KeyDoor
-from key_door import WORDS as OBSERVATION_WORDS
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from longhaul_core.environment import EnvironmentSource
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.types import Call, FinishReason, Message, Split
+from longhaul_envs.key_door.rooms import ACTIONS, Rooms
+from longhaul_envs.key_door.tasks import KeyDoorOptions, tasks
 from longhaul_trainer.models.folder import (
     MESSAGE_END,
     MESSAGE_START,
@@ -57,11 +56,16 @@ ATTENTION = 0.25
 WARM_START_BATCH = 128
 WARM_START_RATE = 2e-3
 
-WORDS = (PAD, MESSAGE_START, MESSAGE_END, *ACTIONS, *OBSERVATION_WORDS)
+OPTIONS = KeyDoorOptions()
+WORDS = (
+    *(PAD, MESSAGE_START, MESSAGE_END, *ACTIONS),
+    *("key", "taken", "-", "door", "shut", "open", "goal", "level"),
+    *map(str, range(2 * OPTIONS.room_size + 1)),
+)
 """The vocabulary, in the order of its ids."""
 
 
-def warm_started(folder: Path, source: EnvironmentSource) -> Path:
+def warm_started(folder: Path) -> Path:
     """Folder of the policy that every run starts from; the first call trains it."""
     model = folder / "model"
     if not (model / "model.safetensors").exists():
@@ -69,7 +73,7 @@ def warm_started(folder: Path, source: EnvironmentSource) -> Path:
         started = time.monotonic()
         write_config(model, SHAPE, dtype="float32")
         write_tokenizer(model)
-        imitate(model, source)
+        imitate(model)
         print(f"warm start: {time.monotonic() - started:.0f} s", flush=True)
     return model
 
@@ -95,12 +99,12 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
 
 
-def imitate(folder: Path, source: EnvironmentSource) -> None:
+def imitate(folder: Path) -> None:
     """Random weights, trained for a while to make the expert's moves, into `folder`."""
     torch.set_num_threads(1)
     torch.manual_seed(WARM_START_SEED)
     model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder))
-    examples = list(distracted_examples(source))
+    examples = list(distracted_examples())
     prompts_NT = torch.tensor([prompt for prompt, _ in examples])
     actions_N = torch.tensor([action for _, action in examples])
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
@@ -123,7 +127,7 @@ def imitate(folder: Path, source: EnvironmentSource) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def distracted_examples(source: EnvironmentSource) -> Iterator[tuple[list[int], int]]:
+def distracted_examples() -> Iterator[tuple[list[int], int]]:
     """A distracted expert's episodes on the training tasks: each observation and the action there.
 
     At the start and wherever it arrives it heads with probability `ATTENTION` for the place to go
@@ -131,20 +135,22 @@ def distracted_examples(source: EnvironmentSource) -> Iterator[tuple[list[int], 
     """
     number = {word: place for place, word in enumerate(WORDS)}
     draw = random.Random(WARM_START_SEED)
-    world = KeyDoor()
-    for task in source.tasks(Split.TRAIN):
-        observation, _ = world.reset(seed=task.seed)
-        heading = world.at
+    for task in tasks(Split.TRAIN, OPTIONS):
+        rooms = Rooms.laid_out(OPTIONS.room_size, task.seed)
+        heading = rooms.at
         for _ in range(DEMONSTRATED_STEPS):
-            there = world.at == heading == world.place_to_go()
-            while world.at == heading and not there:
+            there = rooms.at == heading == rooms.place_to_go()
+            while rooms.at == heading and not there:
                 attentive = draw.random() < ATTENTION
-                heading = world.place_to_go() if attentive else draw.choice(world.room_corners())
-                there = world.at == heading == world.place_to_go()
-            action = world.action_toward(heading)
-            yield [number[word] for word in (*observation.split(), MESSAGE_END)], number[action]
-            observation, _, over, _, _ = world.step(action)
-            if over:
+                heading = rooms.place_to_go() if attentive else draw.choice(rooms.room_corners())
+                there = rooms.at == heading == rooms.place_to_go()
+            action = rooms.action_toward(heading)
+            yield (
+                [number[word] for word in (*rooms.in_words().split(), MESSAGE_END)],
+                number[action],
+            )
+            rooms = rooms.after(action)
+            if rooms.is_won:
                 break
 
 
