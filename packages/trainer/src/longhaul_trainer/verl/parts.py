@@ -12,13 +12,11 @@ optimizer step (`loss`), whose weights the trainer has given to each token.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from tensordict import TensorDict
-from verl.utils.tensordict_utils import index_select_tensor_dict
 from verl.workers.engine.base import BaseEngine
 
 ROWS_AT_ONCE = 256
@@ -45,20 +43,32 @@ class RowsInParts(BaseEngine):
 
 
 def parts_of(data: TensorDict, *, rows_at_once: int) -> list[TensorDict]:
-    """Rows in their order, in parts of at most so many.
-
-    They are halved over and over, since taking each part from all rows would be quadratic too.
-    """
-    num_parts = math.ceil(len(data) / rows_at_once)
-    if num_parts <= 1:
+    """Rows in their order, in parts of at most so many."""
+    if len(data) <= rows_at_once:
         return [data]
-    places = torch.arange(len(data))
-    middle = rows_at_once * (num_parts // 2)
     return [
-        part
-        for half in (places[:middle], places[middle:])
-        for part in parts_of(index_select_tensor_dict(data, half), rows_at_once=rows_at_once)
+        _part(data, slice(start, min(start + rows_at_once, len(data))))
+        for start in range(0, len(data), rows_at_once)
     ]
+
+
+def _part(data: TensorDict, rows: slice) -> TensorDict:
+    """Some rows, nested tensors cut out of their values; what is no row's is in each part."""
+    return TensorDict(
+        {name: _cut(value, rows) for name, value in data.items()},
+        batch_size=rows.stop - rows.start,
+    )
+
+
+def _cut(value: Any, rows: slice) -> Any:  # noqa: ANN401  a tensor, or a stack of other things
+    if not getattr(value, "is_nested", False):
+        return value[rows] if value.shape else value
+    ragged: int = value._ragged_idx
+    offsets = value.offsets()[rows.start : rows.stop + 1]
+    start, end = int(offsets[0]), int(offsets[-1])
+    return torch.nested.nested_tensor_from_jagged(
+        value.values().narrow(ragged - 1, start, end - start), offsets - start, jagged_dim=ragged
+    )
 
 
 def _joined(outputs: list[dict[str, Any]]) -> dict[str, Any]:

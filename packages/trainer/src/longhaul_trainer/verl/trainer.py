@@ -90,6 +90,14 @@ ENGINE_SECONDS = 120.0
 COMPARED_WITH_SAMPLER = "training/rollout_"
 """How verl's metrics begin that compare sampler and learner."""
 
+UNREAD_BY_WORKERS = frozenset(
+    {
+        *("global_steps", "group_index", "horizon", "index", "metrics", "num_turns", "phase"),
+        *("raw_prompt", "rm_scores", "session_id", "task", "training_step", "uid"),
+    }
+)
+"""Fields of rows that the learner's and the critic's processes have no use for."""
+
 POLL_SECONDS = 0.1
 """How often the trainer looks whether its episodes have ended; verl's own 2 s cost up to
 that much of every training step."""
@@ -433,7 +441,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """The policy's, which verl compares with the sampler's; an imitated reply has none."""
-        batch = super()._compute_old_log_prob(batch, metrics)
+        batch = super()._compute_old_log_prob(_read_by_workers(batch), metrics)
         if self._run.imitation.imitates:
             for name in [name for name in metrics if name.startswith(COMPARED_WITH_SAMPLER)]:
                 del metrics[name]
@@ -441,7 +449,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """The reference's, which is the policy without its adapter where it has one."""
-        batch = super()._compute_ref_log_prob(batch, metrics)
+        batch = super()._compute_ref_log_prob(_read_by_workers(batch), metrics)
         # verl leaves this on, and the critic, who is asked next, has no adapter to leave out.
         (batch.extra_info or {}).pop("no_lora_adapter", None)
         return batch
@@ -449,7 +457,7 @@ class LonghaulTrainer(PPOTrainer):
     def _compute_values(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """The critic's values of every row, and of the final observations of truncated episodes."""
         self._context.stages.enter("values", training_step=self.global_steps)
-        batch = super()._compute_values(batch, metrics)
+        batch = super()._compute_values(_read_by_workers(batch), metrics)
         final_rows = self._current.final_rows
         computed: dict[str, torch.Tensor] = {}
         if final_rows:
@@ -552,7 +560,7 @@ class LonghaulTrainer(PPOTrainer):
         }
         for optimizer_step, rows in updates.items():
             rows.extra_info = (rows.extra_info or {}) | self._update_info(rows, optimizer_step)
-            output = self.critic_wg.train_mini_batch(rows).get()
+            output = self.critic_wg.train_mini_batch(_read_by_workers(rows)).get()
             outputs.append(reduce_metrics(rename_dict(output["metrics"], "critic/")))
         metrics["critic/optimizer_steps"] = len(outputs)
         metrics["perf/rank_imbalance/critic"] = self._imbalance([*updates.values()])
@@ -590,7 +598,7 @@ class LonghaulTrainer(PPOTrainer):
                 "distillation_only": False,
                 **self._update_info(rows, optimizer_step),
             }
-            output = self.actor_rollout_wg.update_actor(rows)
+            output = self.actor_rollout_wg.update_actor(_read_by_workers(rows))
             outputs.append(
                 weighted_means(
                     reduce_metrics(rename_dict(output["metrics"], "actor/")),
@@ -867,6 +875,13 @@ def _vllm_replica() -> type[RolloutReplica]:
     from longhaul_trainer.verl.engine_server import EngineReplica
 
     return EngineReplica
+
+
+def _read_by_workers(rows: KVBatchMeta) -> KVBatchMeta:
+    """`rows`, of which a worker fetches what it reads: each field costs it time for each row."""
+    if rows.fields is not None:
+        rows.fields = [name for name in rows.fields if name not in UNREAD_BY_WORKERS]
+    return rows
 
 
 def _tokens_of(rows: KVBatchMeta) -> list[int]:

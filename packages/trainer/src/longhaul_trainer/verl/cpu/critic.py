@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from transformers.modeling_outputs import TokenClassifierOutput
 from verl.workers.engine.base import EngineRegistry
 
-from longhaul_trainer.verl.cpu.learner import ResponseLogitsEngine
+from longhaul_trainer.verl.cpu.learner import ResponseLogitsEngine, left_padded_places
 from longhaul_trainer.verl.critic_worker import load_value_model
 
 
@@ -48,6 +48,6 @@ class CriticEngine(ResponseLogitsEngine):
         """The value after each token of each row."""
         assert output.logits is not None
         values_BL = output.logits.float().squeeze(-1)
-        lengths = [len(row) for row in micro_batch["input_ids"].unbind(0)]
-        rows = [row[-length:] for row, length in zip(values_BL, lengths, strict=True)]
-        return {"values": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}
+        ids: Any = micro_batch["input_ids"]
+        values_N = values_BL[left_padded_places(ids.offsets())]
+        return {"values": torch.nested.nested_tensor_from_jagged(values_N, ids.offsets())}

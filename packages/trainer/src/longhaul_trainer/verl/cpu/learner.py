@@ -8,14 +8,15 @@ model's head is asked only for columns that predict a sampled token of some row.
 of the sampled tokens are the same; those of other tokens are 0. A model that reads pictures is
 called as verl has changed it, and gives the logits of all columns.
 
-Shapes: B rows, L tokens of the longest row, K columns that are requested, V vocabulary,
-T sampled tokens of a row.
+Shapes: B rows, N tokens of all of them, R of their replies, S of those sampled, L tokens of the
+longest row, K columns that are requested, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from tensordict import TensorDict
@@ -65,24 +66,28 @@ class ResponseLogitsEngine(
         self, micro_batch: TensorDict
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Left-padded rows, and the columns that predict sampled tokens."""
-        rows = micro_batch["input_ids"].unbind(0)
-        positions = micro_batch["position_ids"].unbind(0)
-        longest = max(map(len, rows))
-        # The column before a token predicts it.
-        predicting = [
-            longest - len(mask) - 1 + _sampled(mask) for mask in micro_batch["loss_mask"].unbind(0)
-        ]
-        columns_K = torch.cat(predicting).unique()
+        ids: Any = micro_batch["input_ids"]  # torch's stubs know no nested tensors
+        positions: Any = micro_batch["position_ids"]
+        row_N, column_N = left_padded_places(ids.offsets())
+        num_rows, longest = len(ids), int(column_N.max()) + 1
+        tokens_BL = ids.values().new_zeros(num_rows, longest)
+        mask_BL = torch.zeros_like(tokens_BL)
+        tokens_BL[row_N, column_N] = ids.values()
+        mask_BL[row_N, column_N] = 1
+        # Of a model that reads pictures, text, time, height and width have their own: [4, B, L].
+        positions_BL = positions.values().new_zeros(
+            *positions.values().shape[:-1], num_rows, longest
+        )
+        positions_BL[..., row_N, column_N] = positions.values()
+        sampled = Sampled.of(micro_batch)
+        columns_S = longest - 1 - sampled.from_the_end_S  # the one before a token predicts it
+        columns_K, place_S = columns_S.unique(return_inverse=True)
         model_inputs = {
-            "input_ids": _left_padded(rows),
-            "attention_mask": _left_padded([torch.ones_like(row) for row in rows]),
-            "position_ids": _left_padded(positions),
+            "input_ids": tokens_BL,
+            "attention_mask": mask_BL,
+            "position_ids": positions_BL,
         }
-        places = [torch.searchsorted(columns_K, columns_T) for columns_T in predicting]
-        output_args: dict[str, Any] = {"places": places}
-        if model_inputs["position_ids"].dim() == 3:
-            # Text, time, height and width have positions of their own: [4, B, L].
-            model_inputs["position_ids"] = model_inputs["position_ids"].transpose(0, 1)
+        output_args: dict[str, Any] = {"sampled": sampled, "place_S": place_S}
         if reads_pictures(self.module):
             output_args["columns"] = columns_K
         else:
@@ -98,52 +103,62 @@ class ResponseLogitsEngine(
     ) -> dict[str, torch.Tensor]:
         """Log-probability, and entropy if requested, of sampled tokens; 0 elsewhere."""
         assert output.logits is not None
-        columns_K = output_args.get("columns", slice(None))
-        logits_BKV = output.logits[:, columns_K].float() / float(micro_batch["temperature"])
-        calculate_entropy = tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False)
-        entropy_BK = entropy_from_logits(logits_BKV) if calculate_entropy else None
-        lengths = [len(row) for row in micro_batch["input_ids"].unbind(0)]
-        replies = micro_batch["responses"].unbind(0)
-        masks = micro_batch["loss_mask"].unbind(0)
-        logprobs: list[torch.Tensor] = []
-        entropies: list[torch.Tensor] = []
-        for row, (length, reply, mask) in enumerate(zip(lengths, replies, masks, strict=True)):
-            sampled_T, place_T = _sampled(mask), output_args["places"][row]
-            logits_TV = logits_BKV[row, place_T]
-            chosen_T = logits_TV.gather(-1, reply[sampled_T].unsqueeze(-1)).squeeze(-1)
-            logprob_T = chosen_T - logits_TV.logsumexp(-1)
-            logprobs.append(_in_row(logprob_T, sampled_T, num_reply=len(reply), length=length))
-            if entropy_BK is not None:
-                entropies.append(
-                    _in_row(
-                        entropy_BK[row, place_T], sampled_T, num_reply=len(reply), length=length
-                    )
-                )
-        outputs = {"log_probs": torch.nested.as_nested_tensor(logprobs, layout=torch.jagged)}
-        if entropies:
-            outputs["entropy"] = torch.nested.as_nested_tensor(entropies, layout=torch.jagged)
+        sampled: Sampled = output_args["sampled"]
+        logits_BKV = output.logits[:, output_args.get("columns", slice(None))]
+        logits_SV = logits_BKV[sampled.row_S, output_args["place_S"]].float()
+        logits_SV = logits_SV / float(micro_batch["temperature"])
+        chosen_S = logits_SV.gather(-1, sampled.token_S.unsqueeze(-1)).squeeze(-1)
+        outputs = {"log_probs": sampled.in_rows(chosen_S - logits_SV.logsumexp(-1))}
+        if tu.get_non_tensor_data(micro_batch, "calculate_entropy", default=False):
+            outputs["entropy"] = sampled.in_rows(entropy_from_logits(logits_SV))
         return outputs
 
 
-def _left_padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Rows whose last axis is that of their tokens, as one tensor."""
-    longest = max(row.shape[-1] for row in rows)
-    return torch.stack([torch.nn.functional.pad(row, (longest - row.shape[-1], 0)) for row in rows])
+def left_padded_places(offsets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Row and column of each token where nested rows are padded on the left, by their offsets."""
+    lengths_B = offsets.diff()
+    row_N = torch.arange(len(lengths_B)).repeat_interleave(lengths_B)
+    end_N = offsets[1:][row_N]
+    return row_N, lengths_B.max() - end_N + torch.arange(len(row_N))
 
 
-def _sampled(mask: torch.Tensor) -> torch.Tensor:
-    """Places of the sampled tokens in a reply; its last one in a row that only fills up.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """The S sampled tokens of a micro-batch, row by row.
 
-    Such a row has no gradient, but the backward pass of a micro-batch of such rows needs a path.
+    A row that only fills up has none, and its last token stands for one: it has no gradient, but
+    the backward pass of a micro-batch of such rows needs a path.
     """
-    if not mask.any():
-        return torch.tensor([len(mask) - 1], device=mask.device)
-    return mask.nonzero().squeeze(-1)
 
+    row_S: torch.Tensor
+    from_the_end_S: torch.Tensor
+    """Places from the end of its row; the last token's is 1."""
+    token_S: torch.Tensor
+    offsets: torch.Tensor
+    """Of the rows."""
 
-def _in_row(
-    values_T: torch.Tensor, sampled_T: torch.Tensor, *, num_reply: int, length: int
-) -> torch.Tensor:
-    """A row's values: those of the sampled tokens one place to the left of them, and zeros."""
-    places_T = length - num_reply - 1 + sampled_T
-    return values_T.new_zeros(length).index_put((places_T,), values_T)
+    @classmethod
+    def of(cls, micro_batch: TensorDict) -> Self:
+        """Those of its rows, whose replies are at their ends."""
+        mask: Any = micro_batch["loss_mask"]
+        replies: Any = micro_batch["responses"]
+        ids: Any = micro_batch["input_ids"]
+        ends_B = mask.offsets()[1:]
+        reply_R = torch.arange(len(ends_B)).repeat_interleave(mask.offsets().diff())
+        sampled_R = mask.values() != 0
+        num_sampled_B = reply_R[sampled_R].bincount(minlength=len(ends_B))
+        sampled_R[ends_B[num_sampled_B == 0] - 1] = True
+        place_S = sampled_R.nonzero().squeeze(-1)
+        row_S = reply_R[place_S]
+        return cls(
+            row_S=row_S,
+            from_the_end_S=ends_B[row_S] - place_S,
+            token_S=replies.values()[place_S],
+            offsets=ids.offsets(),
+        )
+
+    def in_rows(self, values_S: torch.Tensor) -> torch.Tensor:
+        """Nested rows: the values of sampled tokens one place to the left of them, and zeros."""
+        place_S = self.offsets[1:][self.row_S] - self.from_the_end_S - 1
+        values_N = values_S.new_zeros(int(self.offsets[-1])).index_put((place_S,), values_S)
+        return torch.nested.nested_tensor_from_jagged(values_N, self.offsets)
