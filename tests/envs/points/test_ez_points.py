@@ -5,7 +5,7 @@ from gymnasium.error import ResetNeeded
 
 from longhaul_core.types import Split
 from longhaul_envs.cards.deck import named
-from longhaul_envs.ez_points.environment import EZPoints
+from longhaul_envs.points.ez_points import EZPoints
 
 
 def test_an_episode_worked_by_hand() -> None:

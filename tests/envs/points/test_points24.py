@@ -8,8 +8,8 @@ import pytest
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs.cards.deck import named
-from longhaul_envs.cards.formulas import can_make
-from longhaul_envs.points24.environment import Points24
+from longhaul_envs.points.formulas import can_make
+from longhaul_envs.points.points24 import Points24
 
 
 def test_the_expert_makes_24_exactly() -> None:

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from longhaul_envs.cards.deck import Card, named
 from longhaul_envs.cards.drawing import CardRow, table_picture
-from longhaul_envs.cards.formulas import can_make, formulas, value_of
-from longhaul_envs.pictures import DrawnEnv, picture_space, png
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.cards.observing import refuse_unknown_observation
+from longhaul_envs.packaged import PackagedEnv, PackagedOptions
+from longhaul_envs.pictures import picture_space, png
+from longhaul_envs.points.formulas import can_make, formulas, value_of
 
-__all__ = ["PointsGame", "PointsRules"]
+__all__ = ["PointsGame", "PointsOptions", "PointsRules"]
 
 _BLANK = "_"
 """Stands in the formula for an action that was refused; it takes a place and means nothing."""
@@ -49,22 +50,36 @@ class PointsRules:
         return (*self.operators, *("()" if self.parentheses else ""), "=")
 
 
-class PointsGame(DrawnEnv[Any]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointsOptions(PackagedOptions):
+    """What can be chosen about either game."""
+
+    episodes_per_process = 16
+
+    observation: str = "text"
+    """`text`, or `image`: the cards are seen in a picture alone. A rule."""
+
+    def __post_init__(self) -> None:
+        refuse_unknown_observation(self.observation)
+
+    @property
+    def game(self) -> PointsRules:
+        """The rules under these options."""
+        raise NotImplementedError
+
+
+Game = TypeVar("Game", bound=PointsOptions)
+
+
+class PointsGame(PackagedEnv[Any, Game]):
     """A hand of cards, and a formula that grows by a unit a step. Subclasses say which hands."""
 
-    episodes_per_process: ClassVar[int] = 16
-
-    def __init__(self, rules: PointsRules, *, observation: str) -> None:
-        """Begin without a hand.
-
-        Args:
-            rules: Of the game.
-            observation: `text`, or `image`: the cards are seen in a picture alone.
-        """
-        self.rules = rules
-        self._in_text = observation == "text"
-        self.observation_space = text_space() if self._in_text else picture_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
+        self.rules = self.options.game
+        self._in_text = self.options.observation == "text"
+        if not self._in_text:
+            self.observation_space = picture_space()
         self._cards: tuple[Card, ...] = ()
         self._formula: list[str] = []
         self._is_over = True

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_envs.cards.formulas import can_make, formulas, value_of
+from longhaul_envs.points.formulas import can_make, formulas, value_of
 
 SIGNS = "+-*/"
 
