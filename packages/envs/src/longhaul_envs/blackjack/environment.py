@@ -13,7 +13,6 @@ from longhaul_envs.blackjack.rules import (
     best_action,
     compare,
     hand_of,
-    value_of_deal,
 )
 from longhaul_envs.cards.deck import Card, draw_card
 from longhaul_envs.cards.drawing import CardRow, table_picture
@@ -66,10 +65,6 @@ class Blackjack(PackagedEnv[Any, task_list.BlackjackOptions]):
     def expert_action(self) -> str:
         """The action of the highest expected reward; it knows no hidden card."""
         return best_action(hand_of(self._player), self._dealer[0].points)
-
-    def expected_reward(self) -> float:
-        """What the best play is worth from here, to one who knows no hidden card."""
-        return value_of_deal(hand_of(self._player), self._dealer[0].points)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
