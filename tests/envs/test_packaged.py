@@ -1,5 +1,6 @@
 """What the three packaged games promise beyond the contract, for the small models they train."""
 
+import re
 from pathlib import Path
 
 import gymnasium
@@ -7,6 +8,7 @@ import pytest
 
 import longhaul_envs
 from longhaul_core.discovery import installed_environments
+from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.types import Split
 from longhaul_envs.capabilities import HasExpert, HasPrompt, ListsTasks
@@ -45,13 +47,24 @@ def test_a_first_observation_fits_a_small_model(environment_id: str) -> None:
 
 
 def test_each_folder_of_the_package_is_an_environment_with_an_entry_point() -> None:
-    (root,) = longhaul_envs.__path__
-    ours = [*Path(root).glob("*/environment.py"), *Path(root).glob("*/source.py")]
-    folders = {path.parent.name for path in ours} - {"remote"}  # any environment, on a server
-    sources = installed_environments()
+    (root,) = map(Path, longhaul_envs.__path__)
+    folders = {path.parent.name for path in root.glob("*/environment.py")}
+    folders -= {"remote"}  # any environment, on a server
+    sources = {
+        f"longhaul_envs.{path.parent.name}.{path.stem}:source"
+        for path in root.glob("*/*.py")
+        if re.search(r"^(source = |def source\()", path.read_text("utf-8"), re.MULTILINE)
+    }
 
-    assert len(folders) >= len(PACKAGED)
-    assert {f"longhaul_envs.{folder}.source:source" for folder in folders} <= set(sources.values())
+    assert len(sources) >= len(PACKAGED)
+    assert folders <= {source.split(".")[1] for source in sources}
+    assert sources <= set(installed_environments().values())
+
+
+@pytest.mark.parametrize("environment_id", PACKAGED)
+def test_a_class_is_made_under_the_options_of_its_source_and_no_others(environment_id: str) -> None:
+    with pytest.raises(ConfigError, match="has no option 'flavour'"):
+        gymnasium.make(environment_id, flavour="salt")
 
 
 def test_gymnasium_makes_each_of_them_once_the_registry_is_imported() -> None:

@@ -16,7 +16,7 @@ from apps.api.conftest import StartApi
 from apps.conftest import SampleStore
 from longhaul_api.app import create_app
 from longhaul_api.client import Client
-from longhaul_api.events.routes import SECONDS_BETWEEN_SIGNS
+from longhaul_api.routes.events import SECONDS_BETWEEN_SIGNS
 from longhaul_api.settings import ApiSettings
 from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.exchange import EpisodeWhere

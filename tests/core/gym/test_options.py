@@ -57,7 +57,7 @@ def test_values_of_their_type_are_taken() -> None:
         size=4,
         share=1,
         shown=False,
-        names="a",  # pyright: ignore[reportArgumentType]  whoever allows a lone text makes a list of it
+        names=("a",),  # a lone text stands for a list of it
         numbers=(3,),
         sites={"a": "b"},
     )

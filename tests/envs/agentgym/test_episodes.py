@@ -12,7 +12,7 @@ from longhaul_core.environment import EnvironmentSource, StepResult
 from longhaul_core.errors import EnvironmentFailure, EnvironmentTimeout
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.agentgym.dialects import DIALECTS
-from longhaul_envs.agentgym.source import source
+from longhaul_envs.agentgym.tasks import source
 from longhaul_envs.check import check_environment
 from running_servers import running
 

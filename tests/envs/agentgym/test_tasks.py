@@ -9,7 +9,7 @@ from longhaul_core.environment import Determinism, EnvironmentDescription, Envir
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs.agentgym.dialects import DIALECTS
-from longhaul_envs.agentgym.source import source
+from longhaul_envs.agentgym.tasks import source
 
 URL = "http://127.0.0.1:36001"
 

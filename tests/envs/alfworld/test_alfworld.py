@@ -14,8 +14,7 @@ from longhaul_core.types import Split, Task
 from longhaul_envs.alfworld.engine import Engine
 from longhaul_envs.alfworld.environment import ALFWorld
 from longhaul_envs.alfworld.rooms import FAMILIES, Start, make_start
-from longhaul_envs.alfworld.source import source
-from longhaul_envs.alfworld.tasks import ALFWorldOptions, game_of, tasks
+from longhaul_envs.alfworld.tasks import ALFWorldOptions, game_of, source, tasks
 from longhaul_envs.extras import required
 from longhaul_envs.play import act, expert_policy, play, start
 

@@ -5,8 +5,7 @@ import pytest
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs.alfworld.rooms import FAMILIES, Start, make_start, room, room_numbers
-from longhaul_envs.alfworld.source import source
-from longhaul_envs.alfworld.tasks import ALFWorldOptions, game_of, tasks
+from longhaul_envs.alfworld.tasks import ALFWorldOptions, game_of, source, tasks
 
 pytestmark = pytest.mark.usefixtures("installed_alfworld")
 

@@ -16,8 +16,7 @@ from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.miniwob.contents import NUM_SEEDS, content_of, names_of_pages
 from longhaul_envs.miniwob.environment import MiniWoB
 from longhaul_envs.miniwob.expert import SOLVED
-from longhaul_envs.miniwob.source import source
-from longhaul_envs.miniwob.tasks import EXCLUDED, known_contents, tasks
+from longhaul_envs.miniwob.tasks import EXCLUDED, known_contents, source, tasks
 from other_processes import command_of
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from longhaul_core.environment import Determinism, EnvironmentSource, StepResult
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.check import check_environment
-from longhaul_envs.openenv.source import source
+from longhaul_envs.openenv.tasks import source
 from running_servers import Cable, running_program
 
 pytestmark = pytest.mark.slow  # the package takes seconds to import

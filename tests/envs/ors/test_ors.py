@@ -13,7 +13,7 @@ from longhaul_core.environment import EnvironmentDescription, EnvironmentSource,
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.check import check_environment
-from longhaul_envs.ors.source import source
+from longhaul_envs.ors.tasks import source
 from running_servers import Cable, running, running_program
 
 pytestmark = pytest.mark.slow  # the package takes seconds to import

@@ -17,7 +17,7 @@ from longhaul_envs.play import act, expert_policy, play, start
 from longhaul_envs.scienceworld import java
 from longhaul_envs.scienceworld import tasks as task_list
 from longhaul_envs.scienceworld.environment import ScienceWorld
-from longhaul_envs.scienceworld.source import source
+from longhaul_envs.scienceworld.tasks import source
 from longhaul_envs.scienceworld.world import World
 
 pytest.importorskip("scienceworld", reason="longhaul-envs[scienceworld] is not installed")
@@ -42,7 +42,7 @@ def environment(shared_java: None) -> Iterator[ScienceWorld]:
 
 def task_of(task_id: str) -> Task:
     return Task(
-        environment=task_list.ENVIRONMENT_ID,
+        environment=task_list.ScienceWorldOptions.environment_id,
         version="1",
         data_hash="",
         task_id=task_id,
@@ -90,7 +90,7 @@ def test_a_description_and_a_list_start_no_java() -> None:
     program = (
         "import sys\n"
         "from longhaul_core.types import Split\n"
-        "from longhaul_envs.scienceworld.source import source\n"
+        "from longhaul_envs.scienceworld.tasks import source\n"
         "made = source({})\n"
         "print(made.describe().version, len(made.tasks(Split.TEST)), 'py4j' in sys.modules)\n"
     )
@@ -311,11 +311,11 @@ def test_options_out_of_range_are_refused(options: dict[str, object], message: s
 
 @pytest.mark.usefixtures("installed_java")
 def test_agentgyms_tasks_are_a_preset_and_numbers_of_the_paper_name_tasks() -> None:
-    preset = task_list.options_of({"tasks": "agentgym"})
+    preset = source.chosen({"tasks": "agentgym"})
 
     assert len(preset.names) == 23
     assert "grow-plant" not in preset.names
-    assert task_list.options_of({"tasks": ["4-2"]}).names == ("find-non-living-thing",)
+    assert source.chosen({"tasks": ["4-2"]}).names == ("find-non-living-thing",)
     assert ScienceWorld(tasks="agentgym").tasks(Split.TEST, 25)[23].task_id == "boil/22"
 
 

@@ -15,7 +15,7 @@ from longhaul_core.types import Split
 from longhaul_envs.play import act, expert_policy, play, start
 from longhaul_envs.search.environment import Search
 from longhaul_envs.search.scoring import contains_answer
-from longhaul_envs.search.source import source
+from longhaul_envs.search.tasks import source
 from search_files import CORPUS, QUESTIONS, write_jsonl, write_wordnet
 
 

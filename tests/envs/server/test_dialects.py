@@ -16,12 +16,12 @@ from longhaul_core.environment import StepResult
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymSource
 from longhaul_core.types import Split
-from longhaul_envs.agentgym.source import source as agentgym_source
+from longhaul_envs.agentgym.tasks import source as agentgym_source
 from longhaul_envs.play import Episode, expert_policy, play
 from longhaul_envs.server.serve import serve
 from longhaul_envs.server.served import EnvironmentToServe
 from longhaul_envs.server.settings import ServerSettings
-from longhaul_envs.textcraft.source import source as textcraft_source
+from longhaul_envs.textcraft.tasks import source as textcraft_source
 from ports import free_port
 
 SOURCE: GymSource = textcraft_source({"depth": 2})

@@ -19,7 +19,7 @@ from longhaul_core.types import Split
 from longhaul_envs.server import ray_workers
 from longhaul_envs.server.hosting import Call, Done, Verb, decode_answer, encode_calls
 from longhaul_envs.server.workers import Worker
-from longhaul_envs.textcraft.source import source
+from longhaul_envs.textcraft.tasks import source
 
 SPEC = GymEnvironmentSpec(
     environment_id="longhaul/TextCraft-v0", import_modules=("longhaul_envs.textcraft",)

@@ -22,7 +22,7 @@ from longhaul_core.types import Observation, Split
 from longhaul_envs.server.hosting import Call, Done, Verb, decode_answer, encode_calls
 from longhaul_envs.server.ray_workers import RayBackend
 from longhaul_envs.server.workers import Worker
-from longhaul_envs.textcraft.source import source
+from longhaul_envs.textcraft.tasks import source
 from other_processes import children_of, command_of
 
 SPEC = GymEnvironmentSpec(

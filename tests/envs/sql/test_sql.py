@@ -18,8 +18,7 @@ from longhaul_envs.sql.bird import load_bird
 from longhaul_envs.sql.domains import DOMAINS
 from longhaul_envs.sql.environment import SQL
 from longhaul_envs.sql.generated import FAMILIES, make_database
-from longhaul_envs.sql.source import source
-from longhaul_envs.sql.tasks import SQLOptions, asked
+from longhaul_envs.sql.tasks import SQLOptions, asked, source
 
 
 def lines(step: tuple[str, Any, Any, Any, Any], count: int) -> list[str]:

@@ -11,7 +11,7 @@ from longhaul_core.types import Split
 from longhaul_envs.textarena.environment import TextArena
 from longhaul_envs.textarena.game import Game
 from longhaul_envs.textarena.games import main, why_not
-from longhaul_envs.textarena.source import source
+from longhaul_envs.textarena.tasks import source
 
 
 def test_a_number_is_found_by_the_hints() -> None:

@@ -14,8 +14,7 @@ from longhaul_core.types import Split, Task
 from longhaul_envs.play import act, expert_policy, play, start
 from longhaul_envs.textworld.environment import TextWorld
 from longhaul_envs.textworld.games import built, game_folder, settings_text
-from longhaul_envs.textworld.source import source
-from longhaul_envs.textworld.tasks import TextWorldOptions, parse_task_id, tasks
+from longhaul_envs.textworld.tasks import TextWorldOptions, parse_task_id, source, tasks
 
 pytestmark = pytest.mark.usefixtures("installed_textworld")
 

@@ -7,7 +7,7 @@ import pytest
 
 from longhaul_core.errors import ConfigError
 from longhaul_envs.webarena.schema import HelperCall, helper_call, load_tasks
-from longhaul_envs.webarena.source import source
+from longhaul_envs.webarena.tasks import source
 
 TASK = {
     "sites": ["shopping"],

@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.types import Split
 from longhaul_envs.webarena.environment import WebArena
-from longhaul_envs.webarena.source import source
+from longhaul_envs.webarena.tasks import source
 from web_sites import Site, running_site
 
 pytestmark = pytest.mark.slow

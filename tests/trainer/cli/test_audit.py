@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from audited_run import RUN, make_config, play, run_started
 from longhaul_core.errors import ConfigError
 from longhaul_core.store import StoreWriter, queries, read_only_engine
-from longhaul_trainer.cli.stored_audit import audit_in_store
+from longhaul_trainer.cli.audit import audit_in_store
 
 
 @pytest.fixture

@@ -4,26 +4,28 @@ from fastapi import Depends, FastAPI
 from sqlalchemy import Engine
 from starlette.middleware.gzip import GZipMiddleware
 
+from longhaul_api.answers import CODE, code_version
 from longhaul_api.caching import ETags
-from longhaul_api.comparisons import routes as comparisons
-from longhaul_api.episodes import routes as episodes
 from longhaul_api.errors import Problem, add_error_handlers
-from longhaul_api.events import routes as events
-from longhaul_api.export import routes as export
-from longhaul_api.groups import routes as groups
 from longhaul_api.guard import Guard, HeadAsGet
-from longhaul_api.labels import routes as labels
-from longhaul_api.media import routes as media
-from longhaul_api.metrics import routes as metrics
 from longhaul_api.openapi import TAGS, describe
 from longhaul_api.reference import add_reference_page
-from longhaul_api.replay import routes as replay
-from longhaul_api.replay.answers import CODE, code_version
-from longhaul_api.runs import routes as runs
-from longhaul_api.search import routes as search
+from longhaul_api.routes import (
+    comparisons,
+    episodes,
+    events,
+    export,
+    groups,
+    labels,
+    media,
+    metrics,
+    replay,
+    runs,
+    search,
+    sql,
+    storage,
+)
 from longhaul_api.settings import ApiSettings
-from longhaul_api.sql import routes as sql
-from longhaul_api.storage import routes as storage
 from longhaul_api.strictness import refuse_unknown_parameters
 
 __all__ = ["create_app"]

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 import httpx
 from pydantic import TypeAdapter
 
-from longhaul_api.events.routes import SECONDS_BETWEEN_SIGNS
-from longhaul_api.runs.routes import RunConfiguration
+from longhaul_api.routes.events import SECONDS_BETWEEN_SIGNS
+from longhaul_api.routes.runs import RunConfiguration
 from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.exchange import EpisodeWhere, FormatName
 from longhaul_core.store import queries

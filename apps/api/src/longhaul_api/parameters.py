@@ -12,7 +12,6 @@ __all__ = [
     "EpisodeId",
     "Limit",
     "OptionalPhase",
-    "OptionalTrainingStep",
     "Phase",
     "RunId",
     "RunStatus",
@@ -23,7 +22,4 @@ EpisodeId = Annotated[
     str, Path(description="`run/attempt/phase/training step/group/sample_index/retry`.")
 ]
 OptionalPhase = Annotated[Phase | None, Query(description="Only this phase.")]
-OptionalTrainingStep = Annotated[
-    int | None, Query(ge=0, le=LARGEST, description="Only this training step.")
-]
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]

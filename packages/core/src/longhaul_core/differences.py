@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple, TypeVar
 
-__all__ = ["Change", "applied", "differences"]
+__all__ = ["Change", "differences"]
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 
@@ -45,20 +45,6 @@ def differences(earlier: Sequence[ItemT], later: Sequence[ItemT]) -> tuple[Chang
         if length:
             changes.append(Change("kept", first, place, second, now))
     return tuple(changes)
-
-
-def applied(
-    changes: Iterable[Change], earlier: Sequence[ItemT], added: Iterable[ItemT]
-) -> list[ItemT]:
-    """The later sequence, from the earlier one and what was added to it, in order."""
-    fresh = iter(added)
-    later: list[ItemT] = []
-    for change in changes:
-        if change.kind == "kept":
-            later += earlier[change.earlier_from : change.earlier_to]
-        elif change.kind == "added":
-            later += [next(fresh) for _ in range(change.later_to - change.later_from)]
-    return later
 
 
 _Block = tuple[int, int, int]

@@ -112,7 +112,9 @@ class PooledSource:
 def options_from(
     kind: type[Options], options: Mapping[str, object], *, environment_id: str
 ) -> Options:
-    """A table of options as the dataclass that checks them; a list becomes a tuple.
+    """A table of options as the dataclass that checks them.
+
+    A list becomes a tuple, and so does a lone text that stands for a list of it.
 
     Raises:
         ConfigError: If there is no option of a name, a value is not of its default's type, or it
@@ -131,7 +133,10 @@ def options_from(
     }
     for field in fields(kind):
         if field.name in given:
-            _refuse_wrong_type(field.name, given[field.name], _default_of(field))
+            default = _default_of(field)
+            _refuse_wrong_type(field.name, given[field.name], default)
+            if isinstance(default, tuple) and isinstance(given[field.name], str):
+                given[field.name] = (given[field.name],)
     return kind(**given)
 
 

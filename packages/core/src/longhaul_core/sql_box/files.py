@@ -3,14 +3,12 @@
 import csv
 import io
 import json
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.sql_box.box import Cell, QueryResult
 
-__all__ = ["FileFormat", "as_csv", "as_json_lines", "as_parquet", "distinct_names"]
-
-FileFormat: TypeAlias = Literal["csv", "json", "parquet"]
+__all__ = ["as_csv", "as_json_lines", "as_parquet", "distinct_names"]
 
 _STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

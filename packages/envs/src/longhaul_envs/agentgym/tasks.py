@@ -7,16 +7,27 @@ by item, not by content.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from longhaul_core.environment import Environment, EnvironmentDescription
 from longhaul_core.errors import ConfigError
+from longhaul_core.gym import options_from
 from longhaul_core.types import Split, Task
 from longhaul_envs.agentgym.dialects import DIALECTS, Dialect
+from longhaul_envs.extras import required
 from longhaul_envs.served import checked_url, field_of, items_of, with_every_split
 
-__all__ = ["ENVIRONMENT_ID", "AgentGymOptions", "item_of", "tasks", "under_our_names"]
+__all__ = [
+    "ENVIRONMENT_ID",
+    "AgentGymOptions",
+    "AgentGymSource",
+    "item_of",
+    "source",
+    "tasks",
+    "under_our_names",
+]
 
 ENVIRONMENT_ID = "longhaul/AgentGym-v0"
 
@@ -172,3 +183,50 @@ def _items_in(path: Path) -> list[str]:
     if len(set(items)) < len(items):
         raise ConfigError(f"AgentGym's list of items {str(path)!r} names an item twice")
     return items
+
+
+def source(options: Mapping[str, object]) -> "AgentGymSource":
+    """An AgentGym server under `options`: those of `AgentGymOptions`, or AgentGym-RL's names.
+
+    Raises:
+        ConfigError: If there is no such option, a value is out of its range, or aiohttp is not
+            installed.
+    """
+    required("aiohttp", "agentgym")
+    return AgentGymSource(
+        options_from(
+            AgentGymOptions,
+            under_our_names(options),
+            environment_id=ENVIRONMENT_ID,
+        )
+    )
+
+
+class AgentGymSource:
+    """An `EnvironmentSource` whose episodes are played by an AgentGym server."""
+
+    def __init__(self, options: AgentGymOptions) -> None:
+        from longhaul_envs.agentgym.environment import Server
+
+        self._options = options
+        self._server = Server(options)
+
+    def describe(self) -> EnvironmentDescription:
+        """See `EnvironmentSource.describe`."""
+        dialect = self._options.dialect
+        return EnvironmentDescription(
+            id=ENVIRONMENT_ID,
+            version=self._options.version,
+            summary=f"{dialect.summary}, on the AgentGym server at {self._options.base_url}",
+            prompt=dialect.prompt,
+            actions=dialect.actions,
+            determinism=dialect.determinism,
+        )
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """See `EnvironmentSource.tasks`."""
+        return tasks(split, self._options)
+
+    def make(self, task: Task) -> Environment:
+        """See `EnvironmentSource.make`."""
+        return self._server.environment()

@@ -1,26 +1,23 @@
 """ALFWorld as a Gymnasium environment of text."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
+from longhaul_core.types import Split
 from longhaul_envs.alfworld import tasks as task_list
 from longhaul_envs.alfworld.engine import NOTHING_HAPPENS, Engine
 from longhaul_envs.alfworld.expert import next_move
 from longhaul_envs.alfworld.game import Game
-from longhaul_envs.alfworld.prompt import prompt_for
-from longhaul_envs.pictures import DrawnEnv, text_picture
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 
 __all__ = ["ALFWorld"]
 
 
-class ALFWorld(DrawnEnv[str]):
+class ALFWorld(PackagedEnv[str, task_list.ALFWorldOptions]):
     """Do an errand in a room.
 
     Task:
@@ -40,40 +37,13 @@ class ALFWorld(DrawnEnv[str]):
         `admissible_actions`. `anchor_state`: the game's facts. `success`. `action_accepted`.
     """
 
-    episodes_per_process: ClassVar[int] = 4
+    packaged = task_list.source
 
-    def __init__(
-        self,
-        *,
-        games: str = "generated",
-        task_types: Sequence[int] = (1, 2, 3, 4, 5, 6),
-        num_train_games: int = -1,
-        num_eval_games: int = -1,
-        show_goal: bool = True,
-        wording: str = "current",
-    ) -> None:
-        self.options = task_list.ALFWorldOptions(
-            games=games,
-            task_types=tuple(task_types),
-            num_train_games=num_train_games,
-            num_eval_games=num_eval_games,
-            show_goal=show_goal,
-            wording=wording,
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._engine: Engine | None = None
         self._game: Game | None = None
         self._text = ""
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How ALFWorld introduces itself under these options."""
-        return prompt_for(self.options.wording)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.alfworld.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next action on a way to the goal; see `longhaul_envs.alfworld.expert`."""

@@ -9,27 +9,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.alfworld import released
 from longhaul_envs.alfworld.game import Game, wheel_domain, wheel_grammar
 from longhaul_envs.alfworld.rooms import FAMILIES, make_start, split_of_start
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import (
     DEFAULT_NUM_TASKS,
     content_hash,
-    rules_version,
-    stable_seed,
 )
 
-__all__ = ["ENVIRONMENT_ID", "ALFWorldOptions", "family_of", "game_of", "tasks"]
+__all__ = ["ALFWorldOptions", "family_of", "game_of", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/ALFWorld-v0"
 _GENERATED = re.compile(r"generated/([1-6]{1,6})/([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ALFWorldOptions:
+class ALFWorldOptions(PackagedOptions):
     """What can be chosen about ALFWorld."""
+
+    environment_id = "longhaul/ALFWorld-v0"
+    episodes_per_process = 4
+    rules = ("show_goal", "wording")
 
     games: str = "generated"
     """`generated`, without a download; or `released`, the authors'. Chooses tasks."""
@@ -69,11 +72,6 @@ class ALFWorldOptions:
     def families(self) -> tuple[str, ...]:
         """The chosen task types by name, in the authors' order."""
         return tuple(FAMILIES[number - 1] for number in sorted(set(self.task_types)))
-
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=("show_goal", "wording"))
 
     def num_games(self, split: Split) -> int | None:
         """Games of a split; None for all that there are."""
@@ -134,26 +132,38 @@ def _generated(split: Split, options: ALFWorldOptions) -> Iterator[Task]:
         if split_of_start(start) is not split or start.content in seen:
             continue
         seen.add(start.content)
-        yield Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=f"generated/{numbers}/{seed:05}",
-            seed=seed,
-            split=split,
-            goal=start.goal,
-        )
+        yield options.task(f"generated/{numbers}/{seed:05}", split, goal=start.goal, seed=seed)
 
 
 def _released(split: Split, options: ALFWorldOptions) -> Iterator[Task]:
     for game_id, _ in released.games(split, options.families):
         game = released.read_game(game_id, options.wording)
-        yield Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=content_hash(f"{game.goal}\n{game.problem}"),
-            task_id=game_id,
-            seed=stable_seed(game_id),
-            split=split,
-            goal=game.goal,
+        yield options.task(
+            game_id, split, goal=game.goal, data_hash=content_hash(f"{game.goal}\n{game.problem}")
         )
+
+
+def _prompt(options: ALFWorldOptions) -> EnvironmentPrompt:
+    put = "move X to R" if options.wording == "current" else "put X in/on R"
+    return EnvironmentPrompt(
+        system=(
+            "You do an errand in a room of a house. Things lie on or in receptacles: go to one to "
+            "see what is on it, and open it first if it is closed. You can carry one thing. Heat "
+            "with a microwave, cool with a fridge, clean at a sinkbasin.\n"
+            f"Actions: go to R; open R; close R; take X from R; {put}; heat X with R; "
+            "cool X with R; clean X with R; use X; examine X; examine R; look; inventory."
+        ),
+        instruction="What is the next action?",
+    )
+
+
+source = PackagedSource(
+    ALFWorldOptions,
+    tasks,
+    lambda options: options.description(
+        summary="household errands in rooms that are seen one receptacle at a time",
+        prompt=_prompt(options),
+        actions="one of the admissible actions, such as `go to fridge 1`",
+    ),
+    needs=(("alfworld", "alfworld"), ("fast_downward", "alfworld")),
+)

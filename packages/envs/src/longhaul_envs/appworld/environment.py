@@ -7,16 +7,13 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.gym import options_from
 from longhaul_core.text import shortened, well_formed
-from longhaul_core.types import Split, Task
+from longhaul_core.types import Split
 from longhaul_envs.appworld import tasks as task_list
 from longhaul_envs.appworld.process import AppWorldProcess
-from longhaul_envs.appworld.prompt import PROMPT
-from longhaul_envs.pictures import DrawnEnv, text_picture
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.task_lists import content_hash
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["AppWorld"]
 
@@ -31,7 +28,7 @@ _FAILED = "Execution failed"
 """How the package's output begins where code raised, was refused, or took too long."""
 
 
-class AppWorld(DrawnEnv[str]):
+class AppWorld(PackagedEnv[str, task_list.AppWorldOptions]):
     """Do a person's task in their apps by writing Python.
 
     Task:
@@ -53,27 +50,16 @@ class AppWorld(DrawnEnv[str]):
         admissible actions.
     """
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of AppWorldOptions
-        self.options = options_from(
-            task_list.AppWorldOptions, options, environment_id=task_list.ENVIRONMENT_ID
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    packaged = task_list.source
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._process: AppWorldProcess | None = None
         self._task_id = ""
         self._start = ""
         self._history = ""
         self._over = True
         self._shown = ""
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How AppWorld introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.appworld.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

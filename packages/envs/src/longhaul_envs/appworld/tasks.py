@@ -9,23 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from longhaul_core.environment import Determinism, EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs import data
 from longhaul_envs.appworld.process import INSTALLING
-from longhaul_envs.task_lists import content_hash, rules_version, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import content_hash
 
-__all__ = ["ENVIRONMENT_ID", "AppWorldOptions", "checked_id", "tasks"]
+__all__ = ["AppWorldOptions", "checked_id", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/AppWorld-v0"
 _TEST_SETS = ("test_normal", "test_challenge")
 _REWARDS = ("success", "share")
-_RULES = ("reward", "seconds_per_step", "max_output_characters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppWorldOptions:
+class AppWorldOptions(PackagedOptions):
     """What can be chosen about AppWorld."""
+
+    environment_id = "longhaul/AppWorld-v0"
+    rules = ("reward", "seconds_per_step", "max_output_characters")
 
     python: str = ""
     """Interpreter of the environment that has `appworld`."""
@@ -61,11 +64,6 @@ class AppWorldOptions:
                 )
 
     @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=_RULES)
-
-    @property
     def root_folder(self) -> Path:
         """AppWorld's root."""
         return Path(self.root) if self.root else data.folder("appworld")
@@ -92,15 +90,7 @@ def tasks(split: Split, options: AppWorldOptions, limit: int | None = None) -> t
                 )
     data_hash = content_hash(json.dumps({part.value: ids for part, ids in listed.items()}))
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=data_hash,
-            task_id=task_id,
-            seed=stable_seed(task_id),
-            split=split,
-            goal=_instruction(options, task_id),
-        )
+        options.task(task_id, split, goal=_instruction(options, task_id), data_hash=data_hash)
         for task_id in listed[split][:limit]
     )
 
@@ -132,3 +122,30 @@ def _instruction(options: AppWorldOptions, task_id: str) -> str:
         raise ConfigError(f"AppWorld's data is not whole: no {file}. {INSTALLING}")
     specs: object = json.loads(file.read_text("utf-8"))
     return str(cast("dict[str, Any]", specs)["instruction"])
+
+
+_PROMPT = EnvironmentPrompt(
+    system=(
+        "You do a person's everyday tasks in their apps by writing Python, a piece at a time, in "
+        "one session that keeps its variables. Call an app by apis.APP.API(...) and print what "
+        "you want to see. print(apis.api_docs.show_app_descriptions()) lists the apps, "
+        "print(apis.api_docs.show_api_descriptions(app_name='APP')) the calls of one, and "
+        "print(apis.api_docs.show_api_doc(app_name='APP', api_name='API')) says how a call is "
+        "made. apis.supervisor has the person's accounts and passwords. When the task is done, "
+        "call apis.supervisor.complete_task(), with answer=... where the task asks for one."
+    ),
+    instruction="What code do you run next?",
+)
+
+
+source = PackagedSource(
+    AppWorldOptions,
+    tasks,
+    lambda options: options.description(
+        summary="do a person's task in their apps by writing Python",
+        prompt=_PROMPT,
+        actions="Python code",
+        # its clock and its draws are fixed, but code has a deadline in seconds
+        determinism=Determinism.FIRST_OBSERVATION,
+    ),
+)

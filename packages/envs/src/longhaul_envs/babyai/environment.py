@@ -1,26 +1,22 @@
 """BabyAI as a Gymnasium environment of text. The worlds and goals are MiniGrid's."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
 from longhaul_envs.babyai import tasks as task_list
 from longhaul_envs.babyai.actions import high_level_actions, primitive_actions
 from longhaul_envs.babyai.expert import Expert
-from longhaul_envs.babyai.prompt import prompt_for
 from longhaul_envs.babyai.world import Move, Sight, World
-from longhaul_envs.pictures import DrawnEnv
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
 
 __all__ = ["BabyAI"]
 
 
-class BabyAI(DrawnEnv[str]):
+class BabyAI(PackagedEnv[str, task_list.BabyAIOptions]):
     """Carry out an instruction among keys, balls, boxes and doors.
 
     Task:
@@ -45,24 +41,10 @@ class BabyAI(DrawnEnv[str]):
         world and of what the agent knows of it. `success`. `action_accepted`.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(
-        self,
-        *,
-        levels: Sequence[str] = ("GoToLocal",),
-        actions: str = "high_level",
-        remember: bool = True,
-        time_penalty: bool = False,
-    ) -> None:
-        self.options = task_list.BabyAIOptions(
-            levels=(levels,) if isinstance(levels, str) else tuple(levels),
-            actions=actions,
-            remember=remember,
-            time_penalty=time_penalty,
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._worlds: dict[str, World] = {}
         self._world: World | None = None
         self._expert: Expert | None = None
@@ -70,15 +52,6 @@ class BabyAI(DrawnEnv[str]):
         self._text = ""
         self._anchor_state = ""
         self._over = True
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How BabyAI introduces itself under these options."""
-        return prompt_for(self.options.actions)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.babyai.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """What MiniGrid's bot would do; None where it gives up."""

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.babyai.levels import all_levels, expand
 from longhaul_envs.babyai.world import World
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import (
     DEFAULT_NUM_TASKS,
     content_hash,
@@ -21,15 +23,18 @@ from longhaul_envs.task_lists import (
     rules_version,
 )
 
-__all__ = ["ENVIRONMENT_ID", "BabyAIOptions", "parse_task_id", "tasks"]
+__all__ = ["BabyAIOptions", "parse_task_id", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/BabyAI-v0"
 _SEED_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BabyAIOptions:
+class BabyAIOptions(PackagedOptions):
     """What can be chosen about BabyAI."""
+
+    environment_id = "longhaul/BabyAI-v0"
+    episodes_per_process = 16
+    rules = ("actions", "remember", "time_penalty")
 
     levels: tuple[str, ...] = ("GoToLocal",)
     """MiniGrid's level names without `BabyAI-` and `-v0`, or `all` that the bot solves. Chooses
@@ -54,14 +59,14 @@ class BabyAIOptions:
         either differently.
         """
         base = f"1+minigrid={importlib.metadata.version('minigrid')}"
-        return rules_version(base, self, rules=("actions", "remember", "time_penalty"))
+        return rules_version(base, self, rules=self.rules)
 
 
 def tasks(split: Split, options: BabyAIOptions, limit: int | None = None) -> tuple[Task, ...]:
     """The first `limit` tasks of `split`, the levels taking turns."""
     wanted = DEFAULT_NUM_TASKS[split] if limit is None else limit
     per_level = -(-wanted // len(options.levels))
-    lists = [_level_tasks(level, split, options.version, per_level) for level in options.levels]
+    lists = [_level_tasks(level, split, options, per_level) for level in options.levels]
     mixed = [task for turn in zip_longest(*lists) for task in turn if task is not None]
     return tuple(mixed[:wanted])
 
@@ -80,7 +85,7 @@ def parse_task_id(task_id: str) -> tuple[str, int]:
     return level, int(seed)
 
 
-def _level_tasks(level: str, split: Split, version: str, limit: int) -> tuple[Task, ...]:
+def _level_tasks(level: str, split: Split, options: BabyAIOptions, limit: int) -> tuple[Task, ...]:
     world = World(level)
 
     def start_of(seed: int) -> _Start:
@@ -90,14 +95,8 @@ def _level_tasks(level: str, split: Split, version: str, limit: int) -> tuple[Ta
         return _STARTS[level, seed]
 
     def task_of(seed: int) -> Task:
-        return Task(
-            environment=ENVIRONMENT_ID,
-            version=version,
-            data_hash="",
-            task_id=f"{level}/{seed:0{_SEED_DIGITS}}",
-            seed=seed,
-            split=split,
-            goal=start_of(seed).mission,
+        return options.task(
+            f"{level}/{seed:0{_SEED_DIGITS}}", split, goal=start_of(seed).mission, seed=seed
         )
 
     return procedural_tasks(
@@ -112,3 +111,41 @@ class _Start(NamedTuple):
 
 _STARTS: dict[tuple[str, int], _Start] = {}
 """What each seed of a level was found to build; the three splits look at the same seeds."""
+
+
+def _prompt(options: BabyAIOptions) -> EnvironmentPrompt:
+    if options.actions == "primitive":
+        return EnvironmentPrompt(
+            system=(
+                "You move through rooms one cell at a time and reach the goal. You see only what "
+                "is in front of you; turn to look around. `toggle` opens a door or box in front of "
+                "you. Distances are in cells from you."
+            ),
+            instruction="What is the next action?",
+            actions=(
+                "Actions: `turn left`, `turn right`, `move forward`, `pick up`, `drop`, `toggle`."
+            ),
+        )
+    return EnvironmentPrompt(
+        system=(
+            "You move through rooms and reach the goal. You see only what is in front of you; turn "
+            "to look around. Distances are in cells from you."
+        ),
+        instruction="What is the next action?",
+        actions=(
+            "Actions: `go to red ball 1`, `pick up red ball 1`, `put down next to red ball 1`, "
+            "`drop`, `open` and `close` with a door or box, `go through` with a door, by the names "
+            "that you see; `move forward`, `turn left`, `turn right`."
+        ),
+    )
+
+
+source = PackagedSource(
+    BabyAIOptions,
+    tasks,
+    lambda options: options.description(
+        summary="instructions in grid worlds seen in part, as text",
+        prompt=_prompt(options),
+        actions="one of the admissible actions, such as `go to a red ball`",
+    ),
+)

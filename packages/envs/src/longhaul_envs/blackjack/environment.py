@@ -7,21 +7,17 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
 from longhaul_envs.blackjack import tasks as task_list
-from longhaul_envs.blackjack.prompt import prompt_for
 from longhaul_envs.blackjack.rules import (
     DEALER_STANDS,
     best_action,
     compare,
     hand_of,
-    value_of_deal,
 )
 from longhaul_envs.cards.deck import Card, draw_card
 from longhaul_envs.cards.drawing import CardRow, table_picture
-from longhaul_envs.pictures import DrawnEnv, picture_space, png
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import picture_space, png
 
 __all__ = ["Blackjack"]
 
@@ -30,7 +26,7 @@ _GOAL = "Goal: come nearer to 21 than the dealer"
 _VERDICTS = {1.0: "You win", 0.0: "A draw", -1.0: "You lose"}
 
 
-class Blackjack(DrawnEnv[Any]):
+class Blackjack(PackagedEnv[Any, task_list.BlackjackOptions]):
     """Come nearer to 21 than the dealer.
 
     Task:
@@ -51,14 +47,14 @@ class Blackjack(DrawnEnv[Any]):
         `success`: a win. `action_accepted`: False for anything but `hit` and `stand`.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
     expert_may_lose: ClassVar[str] = "the best play loses to the cards that come"
 
-    def __init__(self, *, observation: str = "text", num_deals: int = 2) -> None:
-        self.options = task_list.BlackjackOptions(observation=observation, num_deals=num_deals)
-        self._in_text = observation == "text"
-        self.observation_space = text_space() if self._in_text else picture_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
+        self._in_text = self.options.observation == "text"
+        if not self._in_text:
+            self.observation_space = picture_space()
         self._name = ""
         self._player: list[Card] = []
         self._dealer: list[Card] = []
@@ -66,22 +62,9 @@ class Blackjack(DrawnEnv[Any]):
         self._reward: float | None = 0.0
         """Of the game, once it is over."""
 
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How Blackjack introduces itself under these options."""
-        return prompt_for(self.options.observation)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.blackjack.tasks`."""
-        return task_list.tasks(split, self.options, limit)
-
     def expert_action(self) -> str:
         """The action of the highest expected reward; it knows no hidden card."""
         return best_action(hand_of(self._player), self._dealer[0].points)
-
-    def expected_reward(self) -> float:
-        """What the best play is worth from here, to one who knows no hidden card."""
-        return value_of_deal(hand_of(self._player), self._dealer[0].points)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

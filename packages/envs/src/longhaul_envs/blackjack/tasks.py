@@ -10,21 +10,26 @@ from functools import cache
 from itertools import combinations_with_replacement
 from random import Random
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.cards.deck import RANKS, Card, draw_card, draw_suit
 from longhaul_envs.cards.observing import refuse_unknown_observation
-from longhaul_envs.task_lists import rules_version, shared_out, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import shared_out, stable_seed
 
-__all__ = ["ENVIRONMENT_ID", "BlackjackOptions", "Deal", "deal_of", "draw_deal", "tasks"]
+__all__ = ["BlackjackOptions", "Deal", "deal_of", "draw_deal", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/Blackjack-v0"
 _MAX_DEALS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlackjackOptions:
+class BlackjackOptions(PackagedOptions):
     """What can be chosen about Blackjack."""
+
+    environment_id = "longhaul/Blackjack-v0"
+    episodes_per_process = 16
+    rules = ("observation",)
 
     observation: str = "text"
     """`text`, or `image`: the cards are seen in a picture alone. A rule."""
@@ -35,11 +40,6 @@ class BlackjackOptions:
         refuse_unknown_observation(self.observation)
         if not 1 <= self.num_deals <= _MAX_DEALS:
             raise ConfigError(f"num_deals must be from 1 to {_MAX_DEALS}, got {self.num_deals}")
-
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=("observation",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,7 @@ def tasks(split: Split, options: BlackjackOptions, limit: int | None = None) -> 
         f"{ranks}/{number}" for number in range(options.num_deals) for ranks in _ranks()[split]
     ]
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=task_id,
-            seed=stable_seed(task_id),
-            split=split,
-            goal="win at blackjack",
-        )
-        for task_id in task_ids[:limit]
+        options.task(task_id, split, goal="win at blackjack") for task_id in task_ids[:limit]
     )
 
 
@@ -108,3 +99,31 @@ def _ranks() -> dict[Split, list[str]]:
 @cache
 def _known() -> frozenset[str]:
     return frozenset(ranks for split in Split for ranks in _ranks()[split])
+
+
+_RULES = (
+    "You play blackjack. You win if your cards come nearer to 21 than the dealer's, and lose at "
+    "once above 21. An ace counts 11, or 1 where 11 would be too much; jack, queen and king count "
+    "10. The action hit takes a card. The action stand ends your turn: the dealer then takes "
+    "cards up to 17 or more. Every card is drawn from a whole pack."
+)
+
+
+def _prompt(options: BlackjackOptions) -> EnvironmentPrompt:
+    where = (
+        ""
+        if options.observation == "text"
+        else " The cards are in the picture, the dealer's above."
+    )
+    return EnvironmentPrompt(system=f"{_RULES}{where}", instruction="Do you hit or stand?")
+
+
+source = PackagedSource(
+    BlackjackOptions,
+    tasks,
+    lambda options: options.description(
+        summary="come nearer to 21 than the dealer",
+        prompt=_prompt(options),
+        actions="`hit` or `stand`",
+    ),
+)

@@ -1,1 +1,1 @@
-"""What the card games share: cards, their pictures, and formulas of card values. No environment."""
+"""What the card games share: cards and their pictures. No environment."""

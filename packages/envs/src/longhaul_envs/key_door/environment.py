@@ -1,23 +1,21 @@
 """KeyDoor as a Gymnasium environment of text."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
 from longhaul_envs.key_door import tasks as task_list
 from longhaul_envs.key_door.drawing import rooms_picture
 from longhaul_envs.key_door.rooms import ACTIONS, Rooms
-from longhaul_envs.pictures import DrawnEnv
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.text import MAX_ACTION_CHARACTERS
 
 __all__ = ["KeyDoor"]
 
 
-class KeyDoor(DrawnEnv[str]):
+class KeyDoor(PackagedEnv[str, task_list.KeyDoorOptions]):
     """Take the key, unlock the door, reach the goal.
 
     Task:
@@ -37,19 +35,12 @@ class KeyDoor(DrawnEnv[str]):
         nothing changed. The observation names the whole state, so it is the anchor too.
     """
 
-    episodes_per_process: ClassVar[int] = 16
-    prompt: ClassVar[EnvironmentPrompt] = task_list.PROMPT
+    packaged = task_list.source
 
-    def __init__(self, *, room_size: int = 7) -> None:
-        self.options = task_list.KeyDoorOptions(room_size=room_size)
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
-        self.rooms = Rooms.laid_out(room_size, seed=0)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
+        self.rooms = Rooms.laid_out(self.options.room_size, seed=0)
         self._is_played = False
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.key_door.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next step of a shortest way; None at the goal."""

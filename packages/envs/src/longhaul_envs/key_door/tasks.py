@@ -11,12 +11,12 @@ from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.key_door.rooms import Rooms
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import procedural_tasks
 
-__all__ = ["ENVIRONMENT_ID", "PROMPT", "KeyDoorOptions", "rooms_of", "tasks"]
+__all__ = ["KeyDoorOptions", "rooms_of", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/KeyDoor-v0"
-PROMPT = EnvironmentPrompt(
+_PROMPT = EnvironmentPrompt(
     system=(
         "There are two rooms side by side, and a wall with one door between them. Take the key in "
         "the west room, unlock the door, and reach the goal in the east room. You see how far the "
@@ -30,19 +30,17 @@ _MIN_SIZE, _MAX_SIZE = 3, 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyDoorOptions:
+class KeyDoorOptions(PackagedOptions):
     """What can be chosen about KeyDoor."""
+
+    environment_id = "longhaul/KeyDoor-v0"
+    episodes_per_process = 16
 
     room_size: int = 7
     """Cells across and down each room, 3 to 15. Chooses tasks."""
 
     def __post_init__(self) -> None:
         _refuse_impossible_size(self.room_size)
-
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return "1"
 
 
 def tasks(split: Split, options: KeyDoorOptions, limit: int | None = None) -> tuple[Task, ...]:
@@ -52,14 +50,11 @@ def tasks(split: Split, options: KeyDoorOptions, limit: int | None = None) -> tu
         split,
         limit=limit,
         content_of=lambda seed: Rooms.laid_out(size, seed).in_words(),
-        task_of=lambda seed: Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=f"{size}/{seed:05}",
-            seed=seed,
-            split=split,
+        task_of=lambda seed: options.task(
+            f"{size}/{seed:05}",
+            split,
             goal="take the key, unlock the door and reach the goal",
+            seed=seed,
         ),
     )
 
@@ -84,3 +79,14 @@ def rooms_of(task_id: str) -> Rooms:
 def _refuse_impossible_size(size: int) -> None:
     if not _MIN_SIZE <= size <= _MAX_SIZE:
         raise ConfigError(f"room_size must be from {_MIN_SIZE} to {_MAX_SIZE}, got {size}")
+
+
+source = PackagedSource(
+    KeyDoorOptions,
+    tasks,
+    lambda options: options.description(
+        summary="take a key, unlock a door, reach a goal: some 20 steps, paid at the end alone",
+        prompt=_PROMPT,
+        actions="`north`, `south`, `west`, `east`, `take` or `unlock`",
+    ),
+)

@@ -1,19 +1,16 @@
 """Maze as a Gymnasium environment of text."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
 from longhaul_envs.maze import tasks as task_list
 from longhaul_envs.maze.drawing import maze_picture
 from longhaul_envs.maze.layouts import DOUBLE_T, STEPS, Cell
-from longhaul_envs.maze.prompt import prompt_for
-from longhaul_envs.pictures import DrawnEnv
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.text import MAX_ACTION_CHARACTERS
 
 __all__ = ["Maze"]
 
@@ -25,7 +22,7 @@ _BESIDE = {
 }
 
 
-class Maze(DrawnEnv[str]):
+class Maze(PackagedEnv[str, task_list.MazeOptions]):
     """Reach the goal of a maze.
 
     Task:
@@ -45,41 +42,12 @@ class Maze(DrawnEnv[str]):
         player. `success`. `action_accepted`: False if nothing changed.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(
-        self,
-        *,
-        mazes: tuple[str, ...] = ("double_t", "random"),
-        height: int = 9,
-        width: int = 13,
-        min_steps: int = 4,
-        max_steps: int = 50,
-        observation: str = "position",
-        reward: str = "success",
-    ) -> None:
-        self.options = task_list.MazeOptions(
-            mazes=tuple(mazes),
-            height=height,
-            width=width,
-            min_steps=min_steps,
-            max_steps=max_steps,
-            observation=observation,
-            reward=reward,
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._layout = DOUBLE_T
         self._walked: list[Cell] = [DOUBLE_T.goal]
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How Maze introduces itself under these options."""
-        return prompt_for(self.options.observation)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.maze.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next move of a shortest way; None at the goal."""

@@ -10,22 +10,23 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.maze.layouts import DOUBLE_T, Cell, Layout, make_layout
-from longhaul_envs.task_lists import procedural_tasks, rules_version, shared_out, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import procedural_tasks, shared_out, stable_seed
 
 __all__ = [
-    "ENVIRONMENT_ID",
     "OBSERVATIONS",
     "REWARDS",
     "MazeOptions",
     "draw_start",
+    "source",
     "start_of",
     "tasks",
 ]
 
-ENVIRONMENT_ID = "longhaul/Maze-v0"
 _MAZES = ("double_t", "random")
 OBSERVATIONS = ("position", "walls", "grid")
 _MIN_SIZE, _MAX_SIZE = 7, 31
@@ -52,8 +53,12 @@ REWARDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MazeOptions:
+class MazeOptions(PackagedOptions):
     """What can be chosen about Maze."""
+
+    environment_id = "longhaul/Maze-v0"
+    episodes_per_process = 16
+    rules = ("observation", "reward")
 
     mazes: tuple[str, ...] = _MAZES
     """`double_t`, `random`, or both. Chooses tasks."""
@@ -91,11 +96,6 @@ class MazeOptions:
             )
         if self.reward not in REWARDS:
             raise ConfigError(f"reward must be one of {', '.join(REWARDS)}, got {self.reward!r}")
-
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=("observation", "reward"))
 
 
 def tasks(split: Split, options: MazeOptions, limit: int | None = None) -> tuple[Task, ...]:
@@ -154,15 +154,7 @@ def _made(split: Split, options: MazeOptions, limit: int | None) -> tuple[Task, 
 
 
 def _task(task_id: str, split: Split, options: MazeOptions) -> Task:
-    return Task(
-        environment=ENVIRONMENT_ID,
-        version=options.version,
-        data_hash="",
-        task_id=task_id,
-        seed=stable_seed(task_id),
-        split=split,
-        goal="reach the goal of the maze",
-    )
+    return options.task(task_id, split, goal="reach the goal of the maze")
 
 
 @cache
@@ -185,3 +177,34 @@ def _refuse_impossible_size(height: int, width: int) -> None:
     for name, size in (("height", height), ("width", width)):
         if not _MIN_SIZE <= size <= _MAX_SIZE or size % 2 == 0:
             raise ConfigError(f"{name} must be odd and from {_MIN_SIZE} to {_MAX_SIZE}, got {size}")
+
+
+_RULES = (
+    "You walk through a maze to its goal, one cell a step. The actions are: move up, move down, "
+    "move left, move right. A wall stops you."
+)
+_SEEN = {
+    "position": (
+        "Positions are row, column, from 0, 0 at the top left: moving down adds one to the row, "
+        "moving right adds one to the column."
+    ),
+    "walls": "You see only the walls beside you; remember where you went.",
+    "grid": "In the grid, # is wall, @ is you, G is the goal, . is free.",
+}
+
+
+def _prompt(options: MazeOptions) -> EnvironmentPrompt:
+    return EnvironmentPrompt(
+        system=f"{_RULES} {_SEEN[options.observation]}", instruction="What is the next move?"
+    )
+
+
+source = PackagedSource(
+    MazeOptions,
+    tasks,
+    lambda options: options.description(
+        summary="find the way through a maze, seeing little of it",
+        prompt=_prompt(options),
+        actions="`move up`, `move down`, `move left` or `move right`",
+    ),
+)

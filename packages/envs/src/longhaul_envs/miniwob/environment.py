@@ -1,44 +1,40 @@
 """MiniWoB++ as a Gymnasium environment: small tasks on web pages, in a real browser."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 from PIL import Image
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
 from longhaul_envs.browser.chromium import BrowserSession, BrowserSettings, chromium_executable
 from longhaul_envs.extras import required
 from longhaul_envs.miniwob import tasks as task_list
 from longhaul_envs.miniwob.actions import Action, parse
 from longhaul_envs.miniwob.expert import advice
 from longhaul_envs.miniwob.page import WINDOW, Look, MiniWoBPage
-from longhaul_envs.miniwob.prompt import PROMPT
-from longhaul_envs.pictures import DrawnEnv, picture_space
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import picture_space
 from longhaul_envs.task_lists import content_hash
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 __all__ = ["MiniWoB"]
 
-EPISODES_PER_PROCESS = 4
 _STEP_SECONDS = 1.0
 """Of the page's clock."""
 
 
-class MiniWoB(DrawnEnv[Any]):
+class MiniWoB(PackagedEnv[Any, task_list.MiniWoBOptions]):
     """Use a small web page to reach a goal.
 
     Task:
         A page of the `miniwob` package and a seed; the observation has the instruction and a line
         for each element that is seen.
     Action:
-        See `longhaul_envs.miniwob.prompt.ACTIONS`. What is not understood, or cannot be done,
+        See `longhaul_envs.miniwob.tasks.ACTIONS`. What is not understood, or cannot be done,
         changes nothing and takes no time.
     Reward:
         `binary`: 1.0 for the step that ends the episode with success, otherwise 0. `page`: the
@@ -53,44 +49,19 @@ class MiniWoB(DrawnEnv[Any]):
         and of the focus. `success`. `action_accepted`.
     """
 
-    episodes_per_process: ClassVar[int] = EPISODES_PER_PROCESS
+    packaged = task_list.source
 
-    def __init__(
-        self,
-        *,
-        tasks: "Sequence[str]" = (),
-        observation: str = "tree",
-        reward: str = "binary",
-        threshold: float = 1.0,
-        time_limit: bool = False,
-        chromium: str = "",
-        render_mode: str | None = "rgb_array",
-    ) -> None:
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
         required("playwright.async_api", "web")
-        self.options = task_list.MiniWoBOptions(
-            tasks=(tasks,) if isinstance(tasks, str) else tuple(tasks),
-            observation=observation,
-            reward=reward,
-            threshold=threshold,
-            time_limit=time_limit,
-            chromium=chromium,
+        super().__init__(**options)
+        if self._shows_pictures:
+            self.observation_space = picture_space()
+        self._session = BrowserSession(
+            BrowserSettings(executable=chromium_executable(self.options.chromium))
         )
-        self.render_mode = render_mode
-        self.observation_space = picture_space() if self._shows_pictures else text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
-        self._session = BrowserSession(BrowserSettings(executable=chromium_executable(chromium)))
         self._page = MiniWoBPage()
         self._look: Look | None = None
         self._name = ""
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How MiniWoB++ introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.miniwob.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """What a hand-written way of the page's kind does next; None where there is none."""

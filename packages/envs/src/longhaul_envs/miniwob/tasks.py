@@ -13,20 +13,21 @@ from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import content_hash, rules_version, split_of
 
 __all__ = [
-    "ENVIRONMENT_ID",
     "EXCLUDED",
     "MiniWoBOptions",
     "known_contents",
     "parse_task_id",
+    "source",
     "tasks",
 ]
 
-ENVIRONMENT_ID = "longhaul/MiniWoB-v0"
 _CONTENTS = Path(__file__).parent / "contents.txt"
 _FIRST_LINE = "miniwob "
 
@@ -44,8 +45,12 @@ EXCLUDED: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MiniWoBOptions:
+class MiniWoBOptions(PackagedOptions):
     """What can be chosen about MiniWoB++."""
+
+    environment_id = "longhaul/MiniWoB-v0"
+    episodes_per_process = 4
+    rules = ("observation", "reward", "threshold", "time_limit")
 
     tasks: tuple[str, ...] = ()
     """Names of pages, such as `click-button`; empty for all. They take turns. Chooses tasks."""
@@ -80,8 +85,7 @@ class MiniWoBOptions:
     @property
     def version(self) -> str:
         """The value of `Task.version`, with the release of the pages."""
-        base = f"1+miniwob={_pages_version()}"
-        return rules_version(base, self, rules=("observation", "reward", "threshold", "time_limit"))
+        return rules_version(f"1+miniwob={_pages_version()}", self, rules=self.rules)
 
 
 def tasks(split: Split, options: MiniWoBOptions, limit: int | None = None) -> tuple[Task, ...]:
@@ -89,15 +93,7 @@ def tasks(split: Split, options: MiniWoBOptions, limit: int | None = None) -> tu
     data_hash = content_hash(_CONTENTS.read_text(encoding="utf-8"))
 
     def task_of(name: str, seed: int) -> Task:
-        return Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=data_hash,
-            task_id=f"{name}/{seed:05}",
-            seed=seed,
-            split=split,
-            goal=name,
-        )
+        return options.task(f"{name}/{seed:05}", split, goal=name, seed=seed, data_hash=data_hash)
 
     names = options.tasks or tuple(known_contents())
     by_name = [[task_of(name, seed) for seed in _seeds(name, split)] for name in names]
@@ -151,3 +147,33 @@ def _pages_version() -> str:
         return importlib.metadata.version("miniwob")
     except importlib.metadata.PackageNotFoundError as error:
         raise ConfigError("miniwob is not installed; install longhaul-envs[web]") from error
+
+
+ACTIONS = (
+    '`click 3`, `double_click 3`, `triple_click 3`, `hover 3`, `type 3 "text"`, '
+    '`select 3 "option"`, `press Enter`, `scroll down`, `scroll 3 up`, `drag 3 to 5`, '
+    "`drag 3 by 20,-5` or `wait`; a point such as `80,120` stands where an element may"
+)
+
+_PROMPT = EnvironmentPrompt(
+    system=(
+        "You use a small web page to reach a goal. Each line of an observation is an element of "
+        "the page: its number in brackets, its kind, its text in quotes, and what else is to be "
+        "seen of it. Lines that are set in belong to the element above. Positions are in pixels, "
+        "from the left and from the top.\n"
+        f"Your actions: {ACTIONS}. `type` replaces what a field holds. One action a step."
+    ),
+    instruction="What is the next action?",
+)
+
+
+source = PackagedSource(
+    MiniWoBOptions,
+    tasks,
+    lambda options: options.description(
+        summary="small tasks on web pages, in a real browser",
+        prompt=_PROMPT,
+        actions=ACTIONS,
+    ),
+    needs=(("playwright", "web"), ("miniwob", "web")),
+)

@@ -1,18 +1,15 @@
 """NumberLine as a Gymnasium environment of text, or of text and pictures."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
 from longhaul_envs.number_line import tasks as task_list
 from longhaul_envs.number_line.drawing import line_file, line_picture
-from longhaul_envs.number_line.prompt import prompt_for
-from longhaul_envs.pictures import DrawnEnv, picture_space
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import picture_space
 
 __all__ = ["NumberLine"]
 
@@ -20,7 +17,7 @@ _ACTIONS = {"-": -1, "+": 1}
 _GOAL = "Goal: bring the current number to the target"
 
 
-class NumberLine(DrawnEnv[Any]):
+class NumberLine(PackagedEnv[Any, task_list.NumberLineOptions]):
     """Bring a number to a target by ones.
 
     Task:
@@ -40,26 +37,15 @@ class NumberLine(DrawnEnv[Any]):
         target. `success`. `action_accepted`: False for anything but `+` and `-`.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(self, *, max_position: int = 12, observation: str = "text") -> None:
-        self.options = task_list.NumberLineOptions(
-            max_position=max_position, observation=observation
-        )
-        self._in_text = observation == "text"
-        self.observation_space = text_space() if self._in_text else picture_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
-        self._line = task_list.Line(max_position, 0, 0)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
+        self._in_text = self.options.observation == "text"
+        if not self._in_text:
+            self.observation_space = picture_space()
+        self._line = task_list.Line(self.options.max_position, 0, 0)
         self._current = 0
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How NumberLine introduces itself under these options."""
-        return prompt_for(self.options.observation)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.number_line.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str:
         """The step towards the target."""

@@ -7,21 +7,26 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.cards.observing import refuse_unknown_observation
-from longhaul_envs.task_lists import rules_version, shared_out, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import shared_out, stable_seed
 
-__all__ = ["ENVIRONMENT_ID", "Line", "NumberLineOptions", "draw_line", "line_of", "tasks"]
+__all__ = ["Line", "NumberLineOptions", "draw_line", "line_of", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/NumberLine-v0"
 _TASK_ID = re.compile(r"([0-9]{1,3})/([0-9]{1,3})-([0-9]{1,3})")
 _MIN_POSITION, _MAX_POSITION = 2, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumberLineOptions:
+class NumberLineOptions(PackagedOptions):
     """What can be chosen about NumberLine."""
+
+    environment_id = "longhaul/NumberLine-v0"
+    episodes_per_process = 16
+    rules = ("observation",)
 
     max_position: int = 12
     """The highest number on the line, 2 to 100. Chooses tasks."""
@@ -36,11 +41,6 @@ class NumberLineOptions:
                 f"{self.max_position}"
             )
 
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=("observation",))
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -54,15 +54,7 @@ class Line:
 def tasks(split: Split, options: NumberLineOptions, limit: int | None = None) -> tuple[Task, ...]:
     """The first `limit` tasks of `split`, in order of hash."""
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=task_id,
-            seed=stable_seed(task_id),
-            split=split,
-            goal="bring the current number to the target",
-        )
+        options.task(task_id, split, goal="bring the current number to the target")
         for task_id in _pairs(options.max_position)[split][:limit]
     )
 
@@ -98,3 +90,25 @@ def _pairs(max_position: int) -> dict[Split, list[str]]:
         for target in numbers
         if start != target
     )
+
+
+def _prompt(options: NumberLineOptions) -> EnvironmentPrompt:
+    where = "" if options.observation == "text" else " Both are in the picture."
+    return EnvironmentPrompt(
+        system=(
+            "You bring the current number to the target. The action + adds one, the action - "
+            f"takes one away.{where}"
+        ),
+        instruction="Which action comes next, + or -?",
+    )
+
+
+source = PackagedSource(
+    NumberLineOptions,
+    tasks,
+    lambda options: options.description(
+        summary="bring a number to a target by ones",
+        prompt=_prompt(options),
+        actions="`+` or `-`",
+    ),
+)

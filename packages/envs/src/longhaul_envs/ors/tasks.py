@@ -1,10 +1,20 @@
 """ORS's tasks: those that the server counts in each split."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from longhaul_core.environment import (
+    Determinism,
+    Environment,
+    EnvironmentDescription,
+    EnvironmentPrompt,
+)
 from longhaul_core.errors import ConfigError
+from longhaul_core.gym import options_from
 from longhaul_core.types import Split, Task
+from longhaul_envs.extras import required
+from longhaul_envs.ors.tools import Tools
 from longhaul_envs.served import bearer
 from longhaul_envs.task_api import (
     TaskServerOptions,
@@ -14,7 +24,7 @@ from longhaul_envs.task_api import (
     task_ids,
 )
 
-__all__ = ["ENVIRONMENT_ID", "OrsOptions", "environment_name", "tasks"]
+__all__ = ["ENVIRONMENT_ID", "OrsOptions", "OrsSource", "environment_name", "source", "tasks"]
 
 ENVIRONMENT_ID = "longhaul/ORS-v0"
 
@@ -72,3 +82,72 @@ def tasks(options: OrsOptions, *, name: str) -> dict[Split, tuple[Task, ...]]:
         split: tuple(a_task(options, item, split=split, goal=f"{name} {item}") for item in items)
         for split, items in listed.items()
     }
+
+
+def source(options: Mapping[str, object]) -> "OrsSource":
+    """An ORS server under `options`, those of `OrsOptions`.
+
+    Raises:
+        ConfigError: If there is no such option, a value is out of its range, or aiohttp is not
+            installed.
+    """
+    required("aiohttp", "ors")
+    return OrsSource(options_from(OrsOptions, options, environment_id=ENVIRONMENT_ID))
+
+
+class OrsSource:
+    """An `EnvironmentSource` whose episodes are sessions of an ORS server."""
+
+    def __init__(self, options: OrsOptions) -> None:
+        from longhaul_envs.wire import Places
+
+        self._options = options
+        self._places = Places(options.max_episodes)
+        self._name = ""
+        self._tools: Tools | None = None
+        self._tasks: dict[Split, tuple[Task, ...]] = {}
+
+    def describe(self) -> EnvironmentDescription:
+        """See `EnvironmentSource.describe`; the server is asked for its tools, once."""
+        tools = self._known_tools()
+        listed = "\n".join(f"- {line}" for line in tools.descriptions.values())
+        return EnvironmentDescription(
+            id=ENVIRONMENT_ID,
+            version=self._options.version,
+            summary=f"{self._known_name()}, on the ORS server at {self._options.base_url}",
+            prompt=EnvironmentPrompt(
+                system=f"You solve a task by calling tools. A call is {tools.words}.\n"
+                f"Tools:\n{listed or '- none'}",
+                instruction="What is the next call?",
+            ),
+            actions=tools.words,
+            determinism=Determinism(self._options.determinism),
+        )
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """See `EnvironmentSource.tasks`; the server is asked for its tasks, once."""
+        if not self._tasks:
+            self._tasks = tasks(self._options, name=self._known_name())
+        return self._tasks[split]
+
+    def make(self, task: Task) -> Environment:
+        """See `EnvironmentSource.make`."""
+        from longhaul_envs.ors.environment import OrsEnvironment
+
+        return OrsEnvironment(
+            self._options, name=self._known_name(), tools=self._known_tools(), places=self._places
+        )
+
+    def _known_name(self) -> str:
+        if not self._name:
+            self._name = environment_name(self._options)
+        return self._name
+
+    def _known_tools(self) -> Tools:
+        if self._tools is None:
+            path = f"/{self._known_name()}/tools"
+            try:
+                self._tools = Tools.of(self._options.asked(path))
+            except TypeError as error:
+                raise ConfigError(f"{self._options.base_url}{path}: {error}") from error
+        return self._tools

@@ -1,19 +1,18 @@
 """ScienceWorld as a Gymnasium environment of text. Worlds, goals and scores are the authors'."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, text_picture
+from longhaul_core.types import Split
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.scienceworld import tasks as task_list
 from longhaul_envs.scienceworld.expert import Expert
-from longhaul_envs.scienceworld.prompt import PROMPT
 from longhaul_envs.scienceworld.world import UNKNOWN_ACTION, World
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.text import MAX_ACTION_CHARACTERS
 
 __all__ = ["ScienceWorld"]
 
@@ -21,7 +20,7 @@ _FAILED = -100
 """The score after the wrong thing was declared."""
 
 
-class ScienceWorld(DrawnEnv[str]):
+class ScienceWorld(PackagedEnv[str, task_list.ScienceWorldOptions]):
     """Do an experiment, find a thing or grow a plant.
 
     Task:
@@ -43,32 +42,16 @@ class ScienceWorld(DrawnEnv[str]):
         `action_accepted`: False if the text is no action. `score`: in points.
     """
 
-    episodes_per_process: ClassVar[int] = 8
+    packaged = task_list.source
 
-    def __init__(self, **options: object) -> None:
-        """An instance under `options`, those of `ScienceWorldOptions`.
-
-        Raises:
-            ConfigError: There is no such option, or a value is out of its range.
-        """
-        self.options = task_list.options_of(options)
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._world: World | None = None
         self._task = ("", 0)
         self._expert: Expert | None = None
         self._text = ""
         self._score = self._best_score = 0
         self._over = True
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How ScienceWorld introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.scienceworld.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next action of the authors' gold path; None once it was left."""

@@ -6,28 +6,27 @@ dev and test; the numbers stand here so that listing starts no Java, and a test 
 what the simulator answers.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from longhaul_core.environment import EnvironmentDescription, EnvironmentPrompt
 from longhaul_core.errors import ConfigError
-from longhaul_core.gym import options_from
 from longhaul_core.types import Split, Task
-from longhaul_envs.task_lists import content_hash, rules_version, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.scienceworld.java import java_program
+from longhaul_envs.task_lists import content_hash
 
 __all__ = [
     "AGENTGYM_EXCLUDED",
     "CUTS",
-    "ENVIRONMENT_ID",
     "SIMPLIFICATIONS",
     "TASK_IDS",
     "ScienceWorldOptions",
-    "options_of",
     "parse_task_id",
+    "source",
     "tasks",
     "variations",
 ]
 
-ENVIRONMENT_ID = "longhaul/ScienceWorld-v0"
 
 SIMPLIFICATIONS = (
     "easy",
@@ -117,8 +116,19 @@ _PRESETS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScienceWorldOptions:
+class ScienceWorldOptions(PackagedOptions):
     """What can be chosen about ScienceWorld."""
+
+    environment_id = "longhaul/ScienceWorld-v0"
+    episodes_per_process = 8
+    rules = (
+        "simplifications",
+        "reward",
+        "admissible",
+        "show_objects",
+        "anchor",
+        "env_step_limit",
+    )
 
     tasks: tuple[str, ...] = ("all",)
     """Names (`boil`) or the paper's numbers (`1-1`) of tasks, or a preset: `all`, or `agentgym`,
@@ -184,32 +194,6 @@ class ScienceWorldOptions:
         }
         return tuple(name for name in CUTS if name in wanted)
 
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        rules = (
-            "simplifications",
-            "reward",
-            "admissible",
-            "show_objects",
-            "anchor",
-            "env_step_limit",
-        )
-        return rules_version("1", self, rules=rules)
-
-
-def options_of(options: Mapping[str, object]) -> ScienceWorldOptions:
-    """A table of options, checked; a single word is a list of one.
-
-    Raises:
-        ConfigError: There is no option of a name, or a value is refused.
-    """
-    lists = {
-        name: [value] if isinstance(value, str) and name in ("tasks", "simplifications") else value
-        for name, value in options.items()
-    }
-    return options_from(ScienceWorldOptions, lists, environment_id=ENVIRONMENT_ID)
-
 
 def variations(name: str, split: Split) -> range:
     """The variations of a task in a split."""
@@ -232,14 +216,8 @@ def tasks(split: Split, options: ScienceWorldOptions, limit: int | None = None) 
         if n < len(column)
     ]
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=_DATA_HASH,
-            task_id=task_id,
-            seed=stable_seed(task_id),
-            split=split,
-            goal=task_id.split("/")[0].replace("-", " "),
+        options.task(
+            task_id, split, goal=task_id.split("/")[0].replace("-", " "), data_hash=_DATA_HASH
         )
         for task_id in listed[:limit]
     )
@@ -269,3 +247,36 @@ def _spread(numbers: range, options: ScienceWorldOptions) -> list[int]:
 
 
 _DATA_HASH = content_hash(repr(sorted(CUTS.items())))
+
+
+_PROMPT = EnvironmentPrompt(
+    system=(
+        "You carry out a science task in a house with several rooms and an outside. Time passes "
+        "with every action. Name objects as observations do.\n"
+        "Actions: look around; look at X; look in X; examine X; inventory; task; go to X; "
+        "open X; close X; activate X; deactivate X; pick up X; put down X; move X to Y; "
+        "pour X into Y; dunk X into Y; mix X; use X on Y; connect X to Y; disconnect X; read X; "
+        "eat X; flush X; focus on X; wait; wait1.\n"
+        "`focus on X` declares X to be what the task asks for: a wrong one ends the task. "
+        "`wait` lets ten steps pass, `wait1` one. Where a name fits several things, answer with "
+        "the number of the one you mean."
+    ),
+    instruction="What is the next action?",
+)
+
+
+def _describe(options: ScienceWorldOptions) -> EnvironmentDescription:
+    java_program()  # raises where there is no Java runtime
+    return options.description(
+        summary="science experiments in a simulated house",
+        prompt=_PROMPT,
+        actions="a verb with objects as observations name them, such as `pick up thermometer`",
+    )
+
+
+source = PackagedSource(
+    ScienceWorldOptions,
+    tasks,
+    _describe,
+    needs=(("scienceworld", "scienceworld"),),
+)

@@ -1,24 +1,20 @@
 """Search as a Gymnasium environment of text: look things up, then answer."""
 
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.gym import options_from
 from longhaul_core.text import shortened
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, text_picture
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.search import tasks as task_list
 from longhaul_envs.search.corpus import Document, Question
 from longhaul_envs.search.expert import next_action
 from longhaul_envs.search.library import Library
-from longhaul_envs.search.prompt import prompt_for
 from longhaul_envs.search.scoring import exact_match, f1
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["Search"]
 
@@ -28,7 +24,7 @@ _MAX_SHOWN = 4000
 """Characters of a document."""
 
 
-class Search(DrawnEnv[str]):
+class Search(PackagedEnv[str, task_list.SearchOptions]):
     """Answer a question by searching a collection of documents.
 
     Task:
@@ -51,28 +47,15 @@ class Search(DrawnEnv[str]):
         answers are free.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of SearchOptions
-        self.options = options_from(
-            task_list.SearchOptions, options, environment_id=task_list.ENVIRONMENT_ID
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._library: Library | None = None
         self._question: Question | None = None
         self._shown: tuple[Document, ...] = ()
         self._note = ""
         self._answers_left = 0
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How Search introduces itself under these options."""
-        return prompt_for(self.options.max_answers)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.search.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next search, or the answer; None for a question whose way is not known."""

@@ -8,25 +8,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from longhaul_core.environment import Determinism, EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.built import shared
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.search.corpus import Question
 from longhaul_envs.search.library import Holdings, Library
-from longhaul_envs.task_lists import rules_version, stable_seed
 
-__all__ = ["ENVIRONMENT_ID", "SearchOptions", "draw", "open_library", "tasks"]
+__all__ = ["SearchOptions", "draw", "open_library", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/Search-v0"
 _MAX_RESULTS = 50
 _RETRIEVERS = ("bm25", "dense")
 _REWARDS = ("exact_match", "f1")
-_RULES = ("retriever", "encoder", "embeddings", "top_k", "max_answers", "reward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(PackagedOptions):
     """What can be chosen about Search."""
+
+    environment_id = "longhaul/Search-v0"
+    episodes_per_process = 16
+    rules = ("retriever", "encoder", "embeddings", "top_k", "max_answers", "reward")
 
     corpus: str = ""
     """JSONL file of documents; empty for the one made of WordNet. Chooses tasks."""
@@ -70,11 +73,6 @@ class SearchOptions:
                 raise ConfigError(f"{name} must be from 1 to {most}, got {getattr(self, name)}")
 
     @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=_RULES)
-
-    @property
     def holdings(self) -> Holdings:
         """What the library is made of."""
         return Holdings(
@@ -97,15 +95,7 @@ def tasks(split: Split, options: SearchOptions, limit: int | None = None) -> tup
     library = open_library(options)
     data_hash = library.data_hash
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=data_hash,
-            task_id=question.id,
-            seed=stable_seed(question.id),
-            split=split,
-            goal=question.text,
-        )
+        options.task(question.id, split, goal=question.text, data_hash=data_hash)
         for place, question in enumerate(library.questions.of(split))
         if limit is None or place < limit
     )
@@ -114,3 +104,32 @@ def tasks(split: Split, options: SearchOptions, limit: int | None = None) -> tup
 def draw(options: SearchOptions, generator: np.random.Generator) -> Question:
     """A random training question."""
     return open_library(options).questions.drawn(generator)
+
+
+def _prompt(options: SearchOptions) -> EnvironmentPrompt:
+    most = options.max_answers
+    answers = "one answer" if most == 1 else f"at most {most} answers"
+    return EnvironmentPrompt(
+        system=(
+            "You answer a question by looking things up in a collection of documents. "
+            "search[QUERY] shows the documents that fit a few words best; what one document names "
+            "may need a search of its own. answer[TEXT] gives the answer, in as few words as it "
+            f"takes. You have {answers}."
+        ),
+        instruction="Search, or answer?",
+    )
+
+
+source = PackagedSource(
+    SearchOptions,
+    tasks,
+    lambda options: options.description(
+        summary="answer a question by searching a collection of documents",
+        prompt=_prompt(options),
+        actions="`search[QUERY]` or `answer[TEXT]`",
+        # what an encoder computes may differ between machines in the last digits, and its order so
+        determinism=(
+            Determinism.EXACT if options.retriever == "bm25" else Determinism.FIRST_OBSERVATION
+        ),
+    ),
+)

@@ -1,25 +1,22 @@
 """Sokoban as a Gymnasium environment of text or pictures, with levels of its own or Boxoban's."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, picture_space, png
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import picture_space, png
 from longhaul_envs.sokoban import tasks as task_list
 from longhaul_envs.sokoban.board import ACTIONS, Board, Position
 from longhaul_envs.sokoban.expert import Expert
 from longhaul_envs.sokoban.picture import picture_of
-from longhaul_envs.sokoban.prompt import prompt_for
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
 __all__ = ["Sokoban"]
 
 
-class Sokoban(DrawnEnv[Any]):
+class Sokoban(PackagedEnv[Any, task_list.SokobanOptions]):
     """Push every box onto a target.
 
     Task:
@@ -43,46 +40,15 @@ class Sokoban(DrawnEnv[Any]):
         `success`. `action_accepted`: False if nothing changed.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(  # noqa: PLR0913  its options
-        self,
-        *,
-        size: int = 6,
-        num_boxes: int = 1,
-        min_pushes: int = 2,
-        observation: str = "grid",
-        box_reward: float = 0.0,
-        step_penalty: float = 0.0,
-        boxoban: str = "",
-        boxoban_folder: str = "",
-        boxoban_levels: int = 1000,
-    ) -> None:
-        self.options = task_list.SokobanOptions(
-            size=size,
-            num_boxes=num_boxes,
-            min_pushes=min_pushes,
-            observation=observation,
-            box_reward=box_reward,
-            step_penalty=step_penalty,
-            boxoban=boxoban,
-            boxoban_folder=boxoban_folder,
-            boxoban_levels=boxoban_levels,
-        )
-        self.observation_space = picture_space() if observation == "image" else text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
+        if self.options.observation == "image":
+            self.observation_space = picture_space()
         self._board = Board(0, frozenset(), frozenset())
         self._position = Position(0, frozenset())
         self._expert: Expert | None = None
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How Sokoban introduces itself under these options."""
-        return prompt_for(self.options.observation)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.sokoban.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next move of a solution; None if a box is stuck."""

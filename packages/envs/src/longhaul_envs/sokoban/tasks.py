@@ -12,17 +12,18 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs import data
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.sokoban import boxoban
 from longhaul_envs.sokoban.board import Board, Position, symmetric_forms
 from longhaul_envs.sokoban.levels import make_level, make_start
-from longhaul_envs.task_lists import content_hash, procedural_tasks, rules_version, stable_seed
+from longhaul_envs.task_lists import content_hash, procedural_tasks, stable_seed
 
-__all__ = ["ENVIRONMENT_ID", "OBSERVATIONS", "SokobanOptions", "draw_start", "start_of", "tasks"]
+__all__ = ["OBSERVATIONS", "SokobanOptions", "draw_start", "source", "start_of", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/Sokoban-v0"
 _TASK_ID = re.compile(r"([0-9]+)x\1-([0-9])/([0-9]+)")
 _BOXOBAN = "boxoban/"
 _MIN_SIZE, _MAX_SIZE, _MAX_BOXES = 5, 10, 4
@@ -30,8 +31,12 @@ OBSERVATIONS = ("grid", "relative", "image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SokobanOptions:
+class SokobanOptions(PackagedOptions):
     """What can be chosen about Sokoban."""
+
+    environment_id = "longhaul/Sokoban-v0"
+    episodes_per_process = 16
+    rules = ("observation", "box_reward", "step_penalty")
 
     size: int = 6
     """Rows and columns with the wall around, 5 to 10. Chooses tasks."""
@@ -90,11 +95,6 @@ class SokobanOptions:
         """The folder that holds Boxoban's sets."""
         return Path(self.boxoban_folder) if self.boxoban_folder else data.folder("boxoban")
 
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=("observation", "box_reward", "step_penalty"))
-
 
 def tasks(split: Split, options: SokobanOptions, limit: int | None = None) -> tuple[Task, ...]:
     """The first `limit` tasks of `split`, by seed or in the order of Boxoban's files."""
@@ -110,14 +110,11 @@ def tasks(split: Split, options: SokobanOptions, limit: int | None = None) -> tu
         return level is not None and level.num_pushes >= options.min_pushes
 
     def task_of(seed: int) -> Task:
-        return Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=f"{options.size}x{options.size}-{options.num_boxes}/{seed:05}",
-            seed=seed,
-            split=split,
+        return options.task(
+            f"{options.size}x{options.size}-{options.num_boxes}/{seed:05}",
+            split,
             goal=f"push {options.num_boxes} box{'es' * (options.num_boxes > 1)} onto targets",
+            seed=seed,
         )
 
     return procedural_tasks(
@@ -132,14 +129,12 @@ def _boxoban_tasks(split: Split, options: SokobanOptions) -> tuple[Task, ...]:
     rows = {name: "\n".join(board.rows(start)) for name, (board, start) in starts.items()}
     data_hash = content_hash("\n".join(rows.values()))
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=data_hash,
-            task_id=f"{_BOXOBAN}{name}",
-            seed=stable_seed(rows[name]),
-            split=split,
+        options.task(
+            f"{_BOXOBAN}{name}",
+            split,
             goal=f"push {len(starts[name][1].boxes)} boxes onto targets",
+            seed=stable_seed(rows[name]),
+            data_hash=data_hash,
         )
         for name in names
     )
@@ -184,3 +179,38 @@ def _refuse_if_impossible(size: int, num_boxes: int) -> None:
     most = min(_MAX_BOXES, (size - 2) ** 2 // 4)
     if not 1 <= num_boxes <= most:
         raise ConfigError(f"num_boxes must be from 1 to {most} for size {size}, got {num_boxes}")
+
+
+_RULES = (
+    "You push boxes onto targets. Moving into a box pushes it one cell if the cell behind it is "
+    "free; boxes cannot be pulled. The moves are up, down, left and right."
+)
+
+_SEEN = {
+    "grid": (
+        "In the grid, # is wall, @ is you, $ is a box, . is a target, * is a box on a target, + is "
+        "you on a target, _ is floor."
+    ),
+    "relative": "Places are given as seen from you.",
+    "image": (
+        "The picture shows the room from above: bricks are wall, the blue circle is you, a yellow "
+        "crate is a box, a red dot is a target, a green crate with a red dot is a box on a target."
+    ),
+}
+
+
+def _prompt(options: SokobanOptions) -> EnvironmentPrompt:
+    return EnvironmentPrompt(
+        system=f"{_RULES} {_SEEN[options.observation]}", instruction="What is the next move?"
+    )
+
+
+source = PackagedSource(
+    SokobanOptions,
+    tasks,
+    lambda options: options.description(
+        summary="push boxes onto targets; every level proved solvable",
+        prompt=_prompt(options),
+        actions="`up`, `down`, `left` or `right`",
+    ),
+)

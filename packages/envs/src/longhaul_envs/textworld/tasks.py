@@ -7,14 +7,15 @@ prepared; for the other families a hash of the game decides, which is built for 
 
 from dataclasses import dataclass, fields
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
-from longhaul_envs.task_lists import DEFAULT_NUM_TASKS, procedural_tasks, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import DEFAULT_NUM_TASKS, procedural_tasks
 from longhaul_envs.textworld.games import Settings, built, settings_text
 
-__all__ = ["ENVIRONMENT_ID", "FAMILIES", "TextWorldOptions", "parse_task_id", "tasks"]
+__all__ = ["FAMILIES", "TextWorldOptions", "parse_task_id", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/TextWorld-v0"
 
 FAMILIES = {
     "cooking": ("recipe", "take", "go", "open", "cook", "cut", "drop"),
@@ -32,8 +33,11 @@ _BATCH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextWorldOptions:
+class TextWorldOptions(PackagedOptions):
     """What can be chosen about TextWorld. All of it chooses tasks."""
+
+    environment_id = "longhaul/TextWorld-v0"
+    episodes_per_process = 4
 
     family: str = "cooking"
     """One of `FAMILIES`."""
@@ -107,11 +111,6 @@ class TextWorldOptions:
             if getattr(self, name) < 1 and getattr(self, name) != -1:
                 raise ConfigError(f"{name} must be at least 1, or -1, got {getattr(self, name)}")
 
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return "1"
-
     def settings(self, split: Split) -> Settings:
         """What the generator is told, besides the seed."""
         chosen: dict[str, int | str | bool] = {
@@ -136,15 +135,7 @@ def tasks(split: Split, options: TextWorldOptions, limit: int | None = None) -> 
 
     def task_of(seed: int) -> Task:
         task_id = f"{options.family}/{settings_text(settings)}/{seed}"
-        return Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash="",
-            task_id=task_id,
-            seed=stable_seed(task_id),
-            split=split,
-            goal=options.family,
-        )
+        return options.task(task_id, split, goal=options.family)
 
     if options.family == "cooking":
         return tuple(task_of(seed) for seed in range(most))
@@ -190,3 +181,25 @@ def parse_task_id(task_id: str) -> tuple[str, Settings, int]:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 9
+
+
+_PROMPT = EnvironmentPrompt(
+    system=(
+        "You play a text adventure in a house. Walk between rooms, open doors and containers, take "
+        "and use things, and reach the goal. What you do not see may be in another room or in "
+        "something closed."
+    ),
+    instruction="What is the next action?",
+)
+
+
+source = PackagedSource(
+    TextWorldOptions,
+    tasks,
+    lambda options: options.description(
+        summary="text adventures made of a seed: cooking, coins, treasure, errands",
+        prompt=_PROMPT,
+        actions="one of the admissible actions, such as `open fridge`",
+    ),
+    needs=(("textworld", "textworld"),),
+)

@@ -8,17 +8,13 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 from PIL import Image
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.gym import options_from
-from longhaul_core.types import Split, Task
 from longhaul_envs.browser.chromium import BrowserSession, BrowserSettings, chromium_executable
 from longhaul_envs.extras import required
-from longhaul_envs.pictures import DrawnEnv
+from longhaul_envs.packaged import PackagedEnv
 from longhaul_envs.task_lists import content_hash
 from longhaul_envs.text import text_space
 from longhaul_envs.webarena import tasks as task_list
 from longhaul_envs.webarena.actions import parse
-from longhaul_envs.webarena.prompt import PROMPT
 from longhaul_envs.webarena.schema import WebArenaTask
 from longhaul_envs.webarena.scoring import Scorer
 from longhaul_envs.webarena.tabs import Seen, Tabs
@@ -28,7 +24,7 @@ __all__ = ["WebArena"]
 _MAX_ACTION_CHARACTERS = 10_000
 
 
-class WebArena(DrawnEnv[str]):
+class WebArena(PackagedEnv[str, task_list.WebArenaOptions]):
     """Reach an objective on web sites.
 
     Task:
@@ -36,7 +32,7 @@ class WebArena(DrawnEnv[str]):
         authors' form. The observation has the objective, the address, the tabs and the page as an
         accessibility tree.
     Action:
-        See `longhaul_envs.webarena.prompt.ACTIONS`. What is not understood, or cannot be done,
+        See `longhaul_envs.webarena.tasks.ACTIONS`. What is not understood, or cannot be done,
         changes nothing.
     Reward:
         1.0 for a `stop` after which all that the task asks for holds, otherwise 0.0.
@@ -49,14 +45,12 @@ class WebArena(DrawnEnv[str]):
         `action_accepted`.
     """
 
-    def __init__(self, *, render_mode: str | None = "rgb_array", **options: object) -> None:
-        """Describe an environment under `options`, those of `WebArenaOptions`."""
+    packaged = task_list.source
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
         required("playwright.async_api", "web")
-        self.options = chosen = options_from(
-            task_list.WebArenaOptions, options, environment_id=task_list.ENVIRONMENT_ID
-        )
-        self.render_mode = render_mode
-        self.observation_space = text_space()
+        super().__init__(**options)
+        chosen = self.options
         self.action_space = text_space(_MAX_ACTION_CHARACTERS)
         self._file = task_list.task_file(chosen)
         name, password = chosen.shop_admin
@@ -75,15 +69,6 @@ class WebArena(DrawnEnv[str]):
         self._task: WebArenaTask | None = None
         self._seen: Seen | None = None
         self._over = True
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How WebArena introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.webarena.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def render(self) -> NDArray[np.uint8]:
         """The window as it is now, of the size of `viewport`."""

@@ -1,21 +1,17 @@
 """WebShop as a Gymnasium environment of text."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.gym import options_from
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv, text_picture
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
+from longhaul_envs.pictures import text_picture
 from longhaul_envs.webshop import tasks as task_list
 from longhaul_envs.webshop.catalogue import Goal
 from longhaul_envs.webshop.expert import next_action
 from longhaul_envs.webshop.nouns import noun_finder
-from longhaul_envs.webshop.prompt import PROMPT
 from longhaul_envs.webshop.proposals import proposed_queries
 from longhaul_envs.webshop.reward import score
 from longhaul_envs.webshop.shop import Shop
@@ -28,7 +24,7 @@ _MAX_QUERY = 1000
 """Characters."""
 
 
-class WebShop(DrawnEnv[str]):
+class WebShop(PackagedEnv[str, task_list.WebShopOptions]):
     """Find and buy the product that an instruction asks for.
 
     Task:
@@ -52,28 +48,15 @@ class WebShop(DrawnEnv[str]):
         also `score`, with its parts.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of WebShopOptions
-        self.options = options_from(
-            task_list.WebShopOptions, options, environment_id=task_list.ENVIRONMENT_ID
-        )
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
         self._nouns = noun_finder(self.options.nouns)
         self._shop: Shop | None = None
         self._goal: Goal | None = None
         self._place = Place(page=Page.DONE)
         self._links: dict[str, Place] = {}
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How WebShop introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.webshop.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str | None:
         """The next action on the way to the product that the goal was made of."""

@@ -7,28 +7,32 @@ place in their shuffled list, is an option; it has goals of one product on both 
 from dataclasses import dataclass
 from pathlib import Path
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs import data
 from longhaul_envs.built import built_once, shared
-from longhaul_envs.task_lists import content_hash, rules_version, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import content_hash, rules_version
 from longhaul_envs.webshop.files import Files, read_catalogue
 from longhaul_envs.webshop.generated import GENERATED_VERSION, generate_catalogue
 from longhaul_envs.webshop.shop import Shop, write_shop
 
-__all__ = ["ENVIRONMENT_ID", "WebShopOptions", "open_shop", "tasks"]
+__all__ = ["WebShopOptions", "open_shop", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/WebShop-v0"
 _GENERATED_PRODUCTS = 1000
 _MIN_PRODUCTS, _MAX_PROPOSALS = 20, 8
 _FILES_VERSION = "1"
 """Of how files are read."""
-_RULES = ("observation", "reward", "asked", "nouns", "show_attributes", "search_proposals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebShopOptions:
+class WebShopOptions(PackagedOptions):
     """What can be chosen about WebShop."""
+
+    environment_id = "longhaul/WebShop-v0"
+    episodes_per_process = 16
+    rules = ("observation", "reward", "asked", "nouns", "show_attributes", "search_proposals")
 
     products: str = ""
     """WebShop's `items_shuffle*.json`; empty for a generated shop. Chooses tasks."""
@@ -91,7 +95,7 @@ class WebShopOptions:
     @property
     def version(self) -> str:
         """The value of `Task.version`."""
-        return rules_version("2", self, rules=_RULES)
+        return rules_version("2", self, rules=self.rules)
 
 
 def open_shop(options: WebShopOptions) -> Shop:
@@ -128,15 +132,7 @@ def tasks(split: Split, options: WebShopOptions, limit: int | None = None) -> tu
     shop = open_shop(options)
     goals = shop.goals(split, authors=options.split == "authors")
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=shop.data_hash,
-            task_id=goal.id,
-            seed=stable_seed(goal.id),
-            split=split,
-            goal=goal.instruction,
-        )
+        options.task(goal.id, split, goal=goal.instruction, data_hash=shop.data_hash)
         for place, goal in enumerate(goals)
         if limit is None or place < limit
     )
@@ -153,3 +149,26 @@ def _key(files: Files) -> str:
         else:
             parts.append(name)
     return content_hash("\n".join(parts))[:16]
+
+
+_PROMPT = EnvironmentPrompt(
+    system=(
+        "You shop on a website until you have bought what the instruction asks for. On the search "
+        "page, search[WORDS] looks for products. On other pages, click[TEXT] follows the link or "
+        "button of that text: a product's number, next >, < prev, back to search, an option's "
+        "value, description, features, reviews, or buy now, which ends the episode. What counts "
+        "is the kind of product, the attributes, the chosen options, and the price."
+    ),
+    instruction="What do you search for or click next?",
+)
+
+
+source = PackagedSource(
+    WebShopOptions,
+    tasks,
+    lambda options: options.description(
+        summary="find and buy the product that an instruction asks for",
+        prompt=_PROMPT,
+        actions="`search[WORDS]` or `click[TEXT]`",
+    ),
+)

@@ -1,19 +1,15 @@
 """Wordle as a Gymnasium environment of text."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from longhaul_core.environment import EnvironmentPrompt
-from longhaul_core.types import Split, Task
-from longhaul_envs.pictures import DrawnEnv
-from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
+from longhaul_envs.packaged import PackagedEnv
 from longhaul_envs.wordle import tasks as task_list
 from longhaul_envs.wordle.drawing import board_picture
 from longhaul_envs.wordle.expert import next_guess
-from longhaul_envs.wordle.prompt import PROMPT
 from longhaul_envs.wordle.tasks import NUM_GUESSES
 from longhaul_envs.wordle.words import marks, word_list
 
@@ -22,7 +18,7 @@ __all__ = ["Wordle"]
 _GOAL = "Goal: find the word of five letters"
 
 
-class Wordle(DrawnEnv[str]):
+class Wordle(PackagedEnv[str, task_list.WordleOptions]):
     """Find a word of five letters in six guesses.
 
     Task:
@@ -43,26 +39,15 @@ class Wordle(DrawnEnv[str]):
         no word of the list.
     """
 
-    episodes_per_process: ClassVar[int] = 16
+    packaged = task_list.source
 
-    def __init__(self, *, words: str = "", reward: str = "found") -> None:
-        self.options = task_list.WordleOptions(words=words, reward=reward)
-        self.observation_space = text_space()
-        self.action_space = text_space(MAX_ACTION_CHARACTERS)
-        self._words = word_list(words)
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  those of the source
+        super().__init__(**options)
+        self._words = word_list(self.options.words)
         self._answer = ""
         self._guesses: list[str] = []
         """Each in small letters; empty where it was no word."""
         self._is_over = True
-
-    @property
-    def prompt(self) -> EnvironmentPrompt:
-        """How Wordle introduces itself."""
-        return PROMPT
-
-    def tasks(self, split: Split, limit: int | None = None) -> tuple[Task, ...]:
-        """The first `limit` tasks of `split`; see `longhaul_envs.wordle.tasks`."""
-        return task_list.tasks(split, self.options, limit)
 
     def expert_action(self) -> str:
         """The guess that tells most of the answers still possible."""

@@ -7,22 +7,27 @@ The word decides the split.
 from dataclasses import dataclass
 from functools import cache
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
-from longhaul_envs.task_lists import content_hash, rules_version, shared_out, stable_seed
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
+from longhaul_envs.task_lists import content_hash, shared_out, stable_seed
 from longhaul_envs.wordle.words import WordList, word_list
 
-__all__ = ["ENVIRONMENT_ID", "NUM_GUESSES", "WordleOptions", "answer_of", "draw_answer", "tasks"]
+__all__ = ["NUM_GUESSES", "WordleOptions", "answer_of", "draw_answer", "source", "tasks"]
 
-ENVIRONMENT_ID = "longhaul/Wordle-v0"
 NUM_GUESSES = 6
 _REWARDS = ("found", "guesses")
 _ID_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordleOptions:
+class WordleOptions(PackagedOptions):
     """What can be chosen about Wordle."""
+
+    environment_id = "longhaul/Wordle-v0"
+    episodes_per_process = 16
+    rules = ("reward",)
 
     words: str = ""
     """Path of a list of your own, a word a line; empty for the packaged one. Chooses tasks."""
@@ -34,24 +39,17 @@ class WordleOptions:
             raise ConfigError(f"reward must be one of {', '.join(_REWARDS)}, got {self.reward!r}")
         word_list(self.words)
 
-    @property
-    def version(self) -> str:
-        """The value of `Task.version`."""
-        return rules_version("1", self, rules=("reward",))
-
 
 def tasks(split: Split, options: WordleOptions, limit: int | None = None) -> tuple[Task, ...]:
     """The first `limit` tasks of `split`, in order of hash."""
     words = word_list(options.words)
     return tuple(
-        Task(
-            environment=ENVIRONMENT_ID,
-            version=options.version,
-            data_hash=words.data_hash,
-            task_id=_task_id(word),
-            seed=stable_seed(word),
-            split=split,
+        options.task(
+            _task_id(word),
+            split,
             goal="find the word of five letters",
+            seed=stable_seed(word),
+            data_hash=words.data_hash,
         )
         for word in shared_out(words.answers)[split][:limit]
     )
@@ -84,3 +82,25 @@ def _answers(words: WordList) -> dict[str, str]:
 
 def _task_id(word: str) -> str:
     return content_hash(f"wordle {word}")[:_ID_DIGITS]
+
+
+_PROMPT = EnvironmentPrompt(
+    system=(
+        "You look for an English word of five letters, and have six guesses. Each guess must be "
+        "an English word of five letters. Below its letters stand marks: g, the letter is in its "
+        "place; y, the word has the letter in another place; b, the word does not have it, or not "
+        "once more."
+    ),
+    instruction="Which word do you guess?",
+)
+
+
+source = PackagedSource(
+    WordleOptions,
+    tasks,
+    lambda options: options.description(
+        summary="find a word of five letters in six guesses",
+        prompt=_PROMPT,
+        actions="an English word of five letters",
+    ),
+)

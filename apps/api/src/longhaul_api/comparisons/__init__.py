@@ -1,1 +1,0 @@
-"""Results of runs on panels, and two of them compared task by task."""

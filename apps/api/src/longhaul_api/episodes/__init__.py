@@ -1,1 +1,0 @@
-"""Episodes: lists of them, and one with every step."""

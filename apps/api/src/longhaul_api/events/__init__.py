@@ -1,1 +1,0 @@
-"""What happens in a run, as it happens."""

@@ -1,1 +1,0 @@
-"""Episodes as files of other programs."""

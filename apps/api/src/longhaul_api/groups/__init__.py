@@ -1,1 +1,0 @@
-"""Groups: the attempts at one task, compared with each other."""

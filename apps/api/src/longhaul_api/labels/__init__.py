@@ -1,1 +1,0 @@
-"""Remarks of people and judges on episodes and steps."""

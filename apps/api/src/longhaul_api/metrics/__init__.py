@@ -1,1 +1,0 @@
-"""Metrics: measurements that the trainer wrote at each training step."""

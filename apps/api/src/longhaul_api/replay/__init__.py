@@ -1,1 +1,0 @@
-"""One episode, part by part, as a replay needs it."""

@@ -1,1 +1,0 @@
-"""Runs: which there are, how they go, what went wrong in them."""

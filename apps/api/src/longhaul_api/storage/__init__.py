@@ -1,1 +1,0 @@
-"""How much room the store takes."""
