@@ -17,5 +17,6 @@ source = packaged_source(
         prompt=prompt_for(chosen.observation),
         actions="`hit` or `stand`",
         episodes_per_process=16,
+        shows_pictures=chosen.observation == "image",
     ),
 )

@@ -17,5 +17,6 @@ source = packaged_source(
         prompt=prompt_for(chosen.observation),
         actions="the value of a card, `+`, `*` or `=`",
         episodes_per_process=16,
+        shows_pictures=chosen.observation == "image",
     ),
 )

@@ -17,6 +17,7 @@ source = packaged_source(
         prompt=PROMPT,
         actions=ACTIONS,
         episodes_per_process=4,
+        shows_pictures=chosen.observation == "tree_and_image",
     ),
     lists=("tasks",),
     needs=(("playwright", "web"), ("miniwob", "web")),
