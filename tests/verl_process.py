@@ -4,12 +4,14 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.models.vision import FAMILIES
 from longhaul_trainer.verl.variables import prepare_environment
 from ports import free_port
 
@@ -133,12 +135,6 @@ def _paths(model: Path) -> Any:  # noqa: ANN401  verl is imported with it
 @contextmanager
 def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> Generator[None]:
     import torch
-    from transformers import (
-        LlamaForCausalLM,
-        Qwen2_5_VLForConditionalGeneration,
-        Qwen2_5_VLModel,
-        Qwen2ForCausalLM,
-    )
 
     if torch.distributed.is_initialized():  # the other worker's, who ends it
         yield
@@ -158,16 +154,19 @@ def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> 
             patch.setenv(name, value)
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
-        replaced: tuple[Any, ...] = (
-            LlamaForCausalLM,
-            Qwen2ForCausalLM,
-            Qwen2_5_VLForConditionalGeneration,
-            Qwen2_5_VLModel,
-        )  # by verl's fused kernels, and by what else verl does to models that read pictures
-        for kind in replaced:
-            patch.setattr(kind, "forward", kind.forward)
+        keep_models(patch)
         try:
             yield
         finally:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
+
+
+def keep_models(patch: pytest.MonkeyPatch) -> None:
+    """Let `patch` put back what verl replaces in the classes of transformers' models."""
+    for name in ("llama", "qwen2", *FAMILIES):
+        module = import_module(f"transformers.models.{name}.modeling_{name}")
+        for kind in vars(module).values():
+            for method in ("forward", "fast_pos_embed_interpolate"):
+                if isinstance(kind, type) and method in vars(kind):
+                    patch.setattr(kind, method, vars(kind)[method])

@@ -23,11 +23,41 @@ from longhaul_envs.sources import environment_source
 from longhaul_envs.text import text_space
 from picture_world import ENVIRONMENT_ID, plain
 
+CARDS_AND_BOXES = ("Sokoban", "NumberLine", "Blackjack", "EZPoints", "Points24")
 SPEC = GymEnvironmentSpec(environment_id=ENVIRONMENT_ID, import_modules=("picture_world",))
 
 
 def test_an_environment_that_shows_pictures_is_found_in_order() -> None:
     assert check_environment(ENVIRONMENT_ID, import_modules=["picture_world"], num_tasks=1) == []
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "with_pictures"),
+    [
+        *((f"longhaul/{name}-v0", "image") for name in CARDS_AND_BOXES),
+        (ENVIRONMENT_ID, None),
+    ],
+)
+def test_an_environment_that_shows_pictures_describes_that(
+    environment_id: str, with_pictures: str | None
+) -> None:
+    options = {} if with_pictures is None else {"observation": with_pictures}
+
+    def shows_pictures(options: dict[str, object]) -> bool:
+        return (
+            environment_source(
+                GymEnvironmentSpec(
+                    environment_id=environment_id,
+                    options=options,
+                    import_modules=("picture_world",),
+                )
+            )
+            .describe()
+            .shows_pictures
+        )
+
+    assert shows_pictures({**options})
+    assert with_pictures is None or not shows_pictures({})
 
 
 def test_tasks_without_a_list_are_shared_out_by_what_their_pictures_show() -> None:

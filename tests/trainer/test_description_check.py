@@ -293,6 +293,22 @@ def test_what_is_not_there_for_a_model_that_reads_pictures_is_told_all_at_once(
     assert [line.partition(" ")[0] for line in built_in] == ["algorithm.name"]
 
 
+def test_pictures_for_a_model_that_reads_none_are_refused_unless_the_run_agrees() -> None:
+    def problems(*, observation: str = "image", **model: str) -> list[str]:
+        sokoban = {"id": "longhaul/Sokoban-v0", "options": {"observation": observation}}
+        return problems_of(run_with(environment=sokoban, model=model))
+
+    (refused,) = problems(path="tiny")
+    (agreed_in_vain,) = problems(path="tiny-vision", pictures="never")
+
+    assert "longhaul/Sokoban-v0 shows pictures, and model.path = 'tiny' reads none" in refused
+    assert 'agree by model.pictures = "never"' in refused
+    assert agreed_in_vain.startswith("model.pictures = \"never\": model.path = 'tiny-vision' reads")
+    assert problems(path="tiny", pictures="never") == []
+    assert problems(path="tiny-vision") == []
+    assert problems(path="tiny", observation="grid") == []
+
+
 def test_a_chat_template_that_leaves_pictures_out_is_refused(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(prepare_model("tiny-vision"), tmp_path / "model"))
     template = folder / "chat_template.jinja"

@@ -12,6 +12,8 @@ from longhaul_core.audit.evidence import PICTURE_TOKENS, num_picture_places
 from longhaul_core.store.packing import pack_tokens
 from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool, ToolCall
 from longhaul_trainer.models import prepare_model
+from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
+from longhaul_trainer.models.vision import FAMILIES
 from longhaul_trainer.rendering import pictures as rendered
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
 from longhaul_trainer.rendering.pieces import token_pieces
@@ -25,8 +27,13 @@ NO_TEXT = Picture.of(png("green", width=31, height=29))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_model("tiny-vision", tmp_path_factory.mktemp("models"))
+def folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    write_tiny_vision_model(made, family=getattr(request, "param", "qwen2_5_vl"))
+    return made
+
+
+OF_FAMILIES = pytest.mark.parametrize("folder", FAMILIES, indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +68,7 @@ CHATS = {
 }
 
 
+@OF_FAMILIES
 @pytest.mark.parametrize("messages", CHATS.values(), ids=list(CHATS))
 def test_a_prompt_has_the_tokens_that_the_processor_gives_it(
     messages: tuple[Message, ...],
@@ -240,6 +248,7 @@ def test_a_picture_of_too_many_pixels_is_refused(
         reader.num_tokens(BLUE)
 
 
+@OF_FAMILIES
 def test_the_audit_counts_the_pictures_of_a_prompt_by_its_tokens(
     renderer: ChatTemplateRenderer, folder: Path
 ) -> None:

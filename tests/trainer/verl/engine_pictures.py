@@ -1,7 +1,8 @@
 """Run by `test_engine_pictures.py`, in a process of its own: replies to pictures, and new weights.
 
-Writes as JSON how far the engine's log-probabilities are from those of transformers, in nats: with
-the pictures that the engine was shown, and with others of the same sizes in their places.
+Writes as JSON, for each family, how far the engine's log-probabilities are from those of
+transformers, in nats: with the pictures that the engine was shown, and with others of the same
+sizes in their places.
 """
 
 import json
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
 from longhaul_core.types import Message, Picture
-from longhaul_trainer.models import prepare_model
+from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.rendering.pictures import load_picture_reader
 from longhaul_trainer.rendering.renderer import load_renderer
 from longhaul_trainer.verl.variables import prepare_environment
@@ -42,15 +43,27 @@ class Reloading:
         return len(tensors)
 
 
-def main(folder: str) -> None:
-    """Compare replies, reload, and compare again; the result is a file in `folder`."""
+def main(folder: str, *families: str) -> None:
+    """Compare replies, reload, and compare again; the results are a file in `folder`."""
     scratch = Path(folder)
     prepare_environment("cpu", scratch=scratch)
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+    results: dict[str, Any] = {}
+    for family in families:
+        results[family] = compared(scratch / family, family)
+        cleanup_dist_env_and_memory()
+    (scratch / "result.json").write_text(json.dumps(results), encoding="utf-8")
+
+
+def compared(model: Path, family: str) -> dict[str, list[dict[str, float]]]:
+    """Of an engine of this family, which is gone afterwards."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
     from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
     from vllm import LLM, SamplingParams
 
-    model = prepare_model("tiny-vision", scratch)
+    model.mkdir()
+    write_tiny_vision_model(model, family=family)
     reader, renderer = load_picture_reader(model), load_renderer(model)
     assert reader is not None
     load: Any = AutoProcessor.from_pretrained
@@ -112,16 +125,17 @@ def main(folder: str) -> None:
         for name, weight in plain.state_dict().items()
         if name != "lm_head.weight"
     }
-    save_file(changed, scratch / "changed.safetensors")
+    weights = model.with_suffix(".safetensors")
+    save_file(changed, weights)
     plain.load_state_dict(changed, strict=False)
     plain.tie_weights()
-    engine.collective_rpc("reload", args=(str(scratch / "changed.safetensors"),))
+    engine.collective_rpc("reload", args=(str(weights),))
     engine.reset_prefix_cache()
     result["new weights, old features"] = distances()
     engine.reset_prefix_cache()
     engine.llm_engine.engine_core.reset_encoder_cache()  # as verl's server does with new weights
     result["after"] = distances()
-    (scratch / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return result
 
 
 if __name__ == "__main__":

@@ -3,90 +3,39 @@
 """Models that have a part for pictures compute, in Longhaul's engine, what they do in verl's."""
 
 from collections.abc import Generator
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
-from transformers import (
-    PreTrainedModel,
-    Qwen3_5Config,
-    Qwen3_5ForConditionalGeneration,
-    Qwen3VLConfig,
-    Qwen3VLForConditionalGeneration,
-)
-from transformers.models.qwen3_5 import modeling_qwen3_5
-from transformers.models.qwen3_vl import modeling_qwen3_vl
 
-from verl_process import IMPORTS_VERL
+from longhaul_trainer.models.tiny_vision import tiny_vision_model
+from verl_process import IMPORTS_VERL, keep_models
 
 pytestmark = IMPORTS_VERL
 
-TEXT: dict[str, Any] = {
-    "vocab_size": 128,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-}
-VISION: dict[str, Any] = {
-    "depth": 3,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_heads": 4,
-    "out_hidden_size": TEXT["hidden_size"],
-    "patch_size": 4,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-    "num_position_embeddings": 16,
-}
-MARKS: dict[str, Any] = {
-    "image_token_id": 120,
-    "video_token_id": 121,
-    "vision_start_token_id": 122,
-    "vision_end_token_id": 123,
-}
-TOKENS = torch.tensor([[5, 6, MARKS["vision_start_token_id"], *[MARKS["image_token_id"]] * 4, 7]])
+FAMILIES = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+TEXT = torch.arange(20, 40).unsqueeze(0)
 
 
 @pytest.fixture(autouse=True)
 def as_verl_found_it(cpu_run: None) -> Generator[None]:
     """What verl replaces in classes of transformers is put back."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (modeling_qwen3_5, modeling_qwen3_vl):
-            for kind in classes_of(module):
-                for name in ("forward", "fast_pos_embed_interpolate"):
-                    if name in vars(kind):
-                        patch.setattr(kind, name, vars(kind)[name])
+        keep_models(patch)
         yield
 
 
-def classes_of(module: ModuleType) -> list[type]:
-    return [kind for kind in vars(module).values() if isinstance(kind, type)]
+def model_of(family: str) -> Any:  # noqa: ANN401  transformers' own class
+    return tiny_vision_model(family).eval()
 
 
-def qwen3_5() -> PreTrainedModel:
-    layers = {"layer_types": [*["linear_attention"] * 3, "full_attention"]}
-    heads = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
-    sizes = {"linear_key_head_dim": 8, "linear_value_head_dim": 8}
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 0]}
-    text: dict[str, Any] = {**TEXT, **layers, **heads, **sizes, "rope_parameters": rope}
-    config = Qwen3_5Config(text_config=text, vision_config=VISION, **MARKS)
-    torch.manual_seed(0)
-    return Qwen3_5ForConditionalGeneration(config).eval()
-
-
-def qwen3_vl() -> PreTrainedModel:
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
-    vision: dict[str, Any] = {**VISION, "deepstack_visual_indexes": [0, 1]}
-    text: dict[str, Any] = {**TEXT, "rope_parameters": rope}
-    config = Qwen3VLConfig(text_config=text, vision_config=vision, **MARKS)
-    torch.manual_seed(0)
-    return Qwen3VLForConditionalGeneration(config).eval()
+def with_places(model: Any) -> torch.Tensor:  # noqa: ANN401
+    """Tokens with places for a picture of 64 by 64 pixels."""
+    marks = model.config
+    begin, end = marks.vision_start_token_id, marks.vision_end_token_id
+    return torch.tensor([[25, 26, begin, *[marks.image_token_id] * 4, end, 27]])
 
 
 def logits(model: torch.nn.Module, tokens: torch.Tensor, **pictures: torch.Tensor) -> torch.Tensor:
@@ -95,7 +44,7 @@ def logits(model: torch.nn.Module, tokens: torch.Tensor, **pictures: torch.Tenso
         return model(input_ids=tokens, position_ids=positions, use_cache=False, **pictures).logits
 
 
-def in_an_engine(model: PreTrainedModel) -> torch.nn.Module:
+def in_an_engine(model: torch.nn.Module) -> torch.nn.Module:
     """The model as Longhaul's engine has it, where verl's built it."""
     from verl.workers.engine.base import BaseEngine
 
@@ -112,39 +61,62 @@ def in_an_engine(model: PreTrainedModel) -> torch.nn.Module:
     return of_longhaul._build_module()
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("adapted", [False, True])
-def test_qwen3_5_reads_text_as_in_verls_engine(*, adapted: bool) -> None:
+def test_text_is_read_as_in_verls_engine(family: str, *, adapted: bool) -> None:
     from verl.models.transformers.monkey_patch import apply_monkey_patch
 
-    model, tokens = qwen3_5(), torch.arange(1, 20).unsqueeze(0)
+    model = model_of(family)
     apply_monkey_patch(model, use_remove_padding=False)
-    known = logits(model, tokens)
+    known = logits(model, TEXT)
 
     built: Any = in_an_engine(model)
     if adapted:  # an adapter that is not trained yet changes nothing
-        built = get_peft_model(built, LoraConfig(r=2, target_modules=["q_proj", "in_proj_qkv"]))
+        built = get_peft_model(built, LoraConfig(r=2, target_modules=["q_proj", "o_proj"]))
 
-    assert torch.equal(logits(built, tokens), known)
+    assert torch.equal(logits(built, TEXT), known)
 
 
-def test_qwen3_vl_reads_a_picture_as_in_verls_engine() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_picture_is_read_as_in_verls_engine(family: str) -> None:
     from verl.models.transformers.monkey_patch import apply_monkey_patch
 
-    model = qwen3_vl()
+    model = model_of(family)
+    tokens = with_places(model)
     apply_monkey_patch(model, use_remove_padding=False)
     shown, other = (
         {
-            "pixel_values": torch.randn(16, 3 * 2 * 4 * 4),
+            "pixel_values": torch.randn(16, 3 * 2 * 16 * 16),
             "image_grid_thw": torch.tensor([[1, 4, 4]]),
         }
         for _ in range(2)
     )
-    known = logits(model, TOKENS, **shown)
-    assert not torch.allclose(logits(model, TOKENS, **other), known), "the picture is not read"
+    known = logits(model, tokens, **shown)
+    assert not torch.allclose(logits(model, tokens, **other), known), "the picture is not read"
 
     built = in_an_engine(model)
 
-    assert torch.equal(logits(built, TOKENS, **shown), known)
+    assert torch.equal(logits(built, tokens, **shown), known)
+
+
+def test_features_of_several_layers_of_qwen3_vl_are_read() -> None:
+    """Those that verl hands on beside the last layer's change what is computed."""
+    from verl.models.transformers.monkey_patch import apply_monkey_patch
+
+    model = model_of("qwen3_vl")
+    tokens = with_places(model)
+    apply_monkey_patch(model, use_remove_padding=False)
+    shown = {
+        "pixel_values": torch.randn(16, 3 * 2 * 16 * 16),
+        "image_grid_thw": torch.tensor([[1, 4, 4]]),
+    }
+    built = in_an_engine(model)
+    known = logits(built, tokens, **shown)
+
+    with torch.no_grad():
+        model.model.visual.deepstack_merger_list[0].linear_fc2.weight.zero_()
+
+    assert not torch.allclose(logits(built, tokens, **shown), known)
 
 
 def test_rows_whose_tokens_have_one_position_each_are_padded_as_they_are() -> None:
@@ -152,7 +124,7 @@ def test_rows_whose_tokens_have_one_position_each_are_padded_as_they_are() -> No
     from longhaul_trainer.verl.cpu.learner import ResponseLogitsEngine
 
     learner: Any = ResponseLogitsEngine.__new__(ResponseLogitsEngine)
-    learner.module = qwen3_5()
+    learner.module = model_of("qwen3_5")
     rows = [torch.arange(1, 6), torch.arange(1, 4)]
     columns = {
         "input_ids": rows,

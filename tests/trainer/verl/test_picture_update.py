@@ -16,7 +16,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from longhaul_core.types import Message, Picture
 from longhaul_trainer.config.machine import ModelConfig
-from longhaul_trainer.models import prepare_model
+from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
 from longhaul_trainer.rendering.renderer import load_renderer
 from pictures import png
@@ -54,9 +54,28 @@ PROMPTS = (
 SHOWN = ([RED], [BLUE], [RED, GREEN], [])
 
 
+LEARNERS: tuple[tuple[str, Literal["cpu", "gpu"]], ...] = (
+    ("qwen2_5_vl", "cpu"),
+    ("qwen2_5_vl", "gpu"),
+    ("qwen3_vl", "cpu"),
+    ("qwen3_vl", "gpu"),
+    ("qwen3_vl_moe", "cpu"),
+    ("qwen3_5", "gpu"),
+    ("qwen3_5_moe", "cpu"),
+)
+"""Families, each in the learner of one device; those of different make in both."""
+
+
+@pytest.fixture(scope="module", params=LEARNERS, ids="-".join)
+def learner(request: pytest.FixtureRequest) -> tuple[str, Literal["cpu", "gpu"]]:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_model("tiny-vision", tmp_path_factory.mktemp("models"))
+def folder(tmp_path_factory: pytest.TempPathFactory, learner: tuple[str, str]) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    write_tiny_vision_model(made, family=learner[0])
+    return made
 
 
 @dataclass
@@ -90,7 +109,7 @@ def plain(folder: Path) -> Plain:
     model: Any = AutoModelForImageTextToText.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="sdpa"
     )
-    for part in (model, model.model):
+    for part in model.modules():
         part.forward = part.forward  # keeps it: verl replaces those of the classes
     reader = load_picture_reader(folder)
     assert reader is not None
@@ -123,13 +142,13 @@ def with_own_ratios(plain: Plain, row: Row) -> Row:
     return replace(row, old_logprobs=old, behavior_logprobs=old)
 
 
-@pytest.fixture(scope="module", params=["cpu", "gpu"])
+@pytest.fixture(scope="module")
 def worker(
-    folder: Path, plain: Plain, cpu_run: None, request: pytest.FixtureRequest
+    folder: Path, plain: Plain, cpu_run: None, learner: tuple[str, Literal["cpu", "gpu"]]
 ) -> Generator[Any]:
-    device: Literal["cpu", "gpu"] = request.param
+    _, device = learner
     run = still_run()
-    model = ModelConfig(path="tiny-vision", engine_dtype="float32")
+    model = ModelConfig(path=str(folder), engine_dtype="float32")
     with one_worker(run.model_copy(update={"model": model}), folder, device=device) as made:
         yield made
 

@@ -165,6 +165,8 @@ class EnvironmentDescription:
     """What of an episode the same task repeats."""
     max_observation_characters: int | None = None
     """Longest observation, where there is one that it keeps to."""
+    shows_pictures: bool = False
+    """Whether its observations have pictures, which only some models read."""
 
     def __post_init__(self) -> None:
         if self.episodes_per_process < 1:

@@ -29,7 +29,7 @@ from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.gym.convert import to_observation
 from longhaul_core.types import Split, Task
 from longhaul_envs.capabilities import HasPrompt, ListsTasks
-from longhaul_envs.pictures import is_observation_space
+from longhaul_envs.pictures import has_pictures, is_observation_space
 from longhaul_envs.play import TextEnvironment
 from longhaul_envs.task_lists import procedural_tasks
 
@@ -225,6 +225,7 @@ class _Asked:
             prompt=bare.prompt if isinstance(bare, HasPrompt) else None,
             episodes_per_process=self._spec.episodes_per_process(),
             determinism=Determinism(getattr(bare, "determinism", Determinism.EXACT)),
+            shows_pictures=has_pictures(environment.observation_space),
         )
 
     def _tasks(self, environment: TextEnvironment, split: Split) -> Sequence[Task]:

@@ -57,6 +57,7 @@ class PackagedOptions:
         prompt: EnvironmentPrompt,
         actions: str,
         determinism: Determinism = Determinism.EXACT,
+        shows_pictures: bool = False,
     ) -> EnvironmentDescription:
         """The environment under these options; see `EnvironmentDescription`."""
         return EnvironmentDescription(
@@ -67,6 +68,7 @@ class PackagedOptions:
             actions=actions,
             episodes_per_process=self.episodes_per_process,
             determinism=determinism,
+            shows_pictures=shows_pictures,
         )
 
 

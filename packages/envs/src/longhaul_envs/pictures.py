@@ -20,7 +20,15 @@ from PIL import Image, ImageDraw, ImageFont
 
 from longhaul_envs.text import text_space
 
-__all__ = ["PNG", "DrawnEnv", "is_observation_space", "picture_space", "png", "text_picture"]
+__all__ = [
+    "PNG",
+    "DrawnEnv",
+    "has_pictures",
+    "is_observation_space",
+    "picture_space",
+    "png",
+    "text_picture",
+]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -94,6 +102,11 @@ def is_observation_space(space: object) -> bool:
             name == "picture" and isinstance(one, PNG) for name, one in inner.items()
         )
     return isinstance(space, Text)
+
+
+def has_pictures(space: object) -> bool:
+    """Whether observations of the space, which can be read, are text with a picture."""
+    return isinstance(space, Dict) and "picture" in dict(cast("Mapping[str, object]", space))
 
 
 def text_picture(text: str) -> NDArray[np.uint8]:

@@ -98,6 +98,8 @@ def problems_of(
         if not of_model and sure_of("rollout"):
             problems += _problems(lambda: require_context(config))
         problems += _problems(lambda: require_picture_reading(config, trains=trains))
+        if is_playable and sure_of("environment", "environments"):
+            problems += _problems(lambda: require_pictures_to_be_read(config))
         if not missing and is_playable and sure_of("prompt", "memory", "actions", "environments"):
             problems += _problems(lambda: require_chat_template(config))
     critic = config.critic.path
@@ -277,6 +279,8 @@ def require_picture_reading(config: RunConfig, *, trains: bool) -> None:
         return
     reads = f"model.path = {path!r} reads pictures, and"
     problems = _problems(lambda: require_processor(path, setting="model.path"))
+    if config.model.pictures == "never":
+        problems.append(f'model.pictures = "never": {reads} is shown them; leave it out')
     if trains and config.algorithm.uses_critic:
         problems.append(
             f"algorithm.name = {config.algorithm.name!r}: {reads} critics of such models are not "
@@ -289,6 +293,26 @@ def require_picture_reading(config: RunConfig, *, trains: bool) -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def require_pictures_to_be_read(config: RunConfig) -> None:
+    """Refuse environments that show pictures to a model that reads none, unless the run agrees.
+
+    Raises:
+        ConfigError: All of them at once.
+    """
+    path = config.model.path
+    if config.model.pictures == "never" or reads_pictures(path) or config.agent.is_program:
+        return
+    blind = [
+        f"{entry.id} shows pictures, and model.path = {path!r} reads none: its prompts would hold "
+        "the text alone; name a model that reads them, have the environment show text, or agree "
+        'by model.pictures = "never"'
+        for entry in config.played_environments
+        if source_of(entry).describe().shows_pictures
+    ]
+    if blind:
+        raise ConfigError("\n".join(blind))
 
 
 def require_target_modules(config: RunConfig) -> None:

@@ -125,5 +125,6 @@ source = PackagedSource(
         summary="come nearer to 21 than the dealer",
         prompt=_prompt(options),
         actions="`hit` or `stand`",
+        shows_pictures=options.observation == "image",
     ),
 )

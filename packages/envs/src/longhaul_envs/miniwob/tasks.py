@@ -174,6 +174,7 @@ source = PackagedSource(
         summary="small tasks on web pages, in a real browser",
         prompt=_PROMPT,
         actions=ACTIONS,
+        shows_pictures=options.observation == "tree_and_image",
     ),
     needs=(("playwright", "web"), ("miniwob", "web")),
 )

@@ -110,5 +110,6 @@ source = PackagedSource(
         summary="bring a number to a target by ones",
         prompt=_prompt(options),
         actions="`+` or `-`",
+        shows_pictures=options.observation == "image",
     ),
 )

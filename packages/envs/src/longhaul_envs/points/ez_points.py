@@ -71,6 +71,7 @@ source = PackagedSource(
         summary="write a formula of two cards that makes 12",
         prompt=_prompt(options),
         actions="the value of a card, `+`, `*` or `=`",
+        shows_pictures=options.observation == "image",
     ),
 )
 

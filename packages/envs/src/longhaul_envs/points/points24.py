@@ -120,6 +120,7 @@ source = PackagedSource(
         summary="write a formula of four cards that makes 24",
         prompt=_prompt(options),
         actions="the value of a card, `+`, `-`, `*`, `/`, `(`, `)` or `=`",
+        shows_pictures=options.observation == "image",
     ),
 )
 

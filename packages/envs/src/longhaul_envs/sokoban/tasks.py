@@ -212,5 +212,6 @@ source = PackagedSource(
         summary="push boxes onto targets; every level proved solvable",
         prompt=_prompt(options),
         actions="`up`, `down`, `left` or `right`",
+        shows_pictures=options.observation == "image",
     ),
 )

@@ -22,7 +22,10 @@ class ModelConfig(Section):
     """`smollm2` (SmolLM2-135M-Instruct, packaged), `tiny` (random weights, for smoke runs),
     `tiny-moves` (random too, and mostly writes Sokoban's moves), `tiny-tools` (random too, and
     mostly writes calls of a tool), `tiny-vision` (random too; it reads pictures), or a Hugging Face
-    folder. Of the models of folders, Qwen2-VL and Qwen2.5-VL read pictures."""
+    folder. Of the models of folders, Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 read pictures."""
+    pictures: Literal["read", "never"] = "read"
+    """`read`: environments that show pictures need a model that reads them. `never` agrees that
+    this one reads none: prompts hold the text beside the pictures, and nothing of those."""
     chat_template: str | None = Field(default=None, min_length=1)
     """In place of the model's own chat template: a file with one in Jinja, the Jinja itself, or
     `chatml-thoughts`, which writes earlier turns with their thoughts, where Qwen3's own leaves

@@ -61,7 +61,7 @@ BUILT_IN_MODELS = {
     "tiny": BuiltInModel("tiny-1", _write_tiny),
     "tiny-moves": BuiltInModel("tiny-moves-1", _write_tiny_moves),
     "tiny-tools": BuiltInModel("tiny-tools-1", _write_tiny_tools),
-    "tiny-vision": BuiltInModel("tiny-vision-1", _write_tiny_vision),
+    "tiny-vision": BuiltInModel("tiny-vision-2", _write_tiny_vision),
 }
 
 

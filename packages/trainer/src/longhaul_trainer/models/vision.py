@@ -1,16 +1,38 @@
 """Which models read pictures, by the files of their folders. Imports no torch."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
-FAMILIES = ("qwen2_vl", "qwen2_5_vl")
-"""`model_type` of the models whose pictures are rendered, sampled and trained."""
-PROCESSORS = ("Qwen2VLProcessor", "Qwen2_5_VLProcessor")
-"""Their processors' classes in transformers."""
+
+class Family(NamedTuple):
+    """What is to be known of models of one architecture that read pictures.
+
+    All else is asked of the processor: the token that stands for a picture, the patches that it
+    takes, how many of them make a token, and, by `mm_token_type_ids`, the positions of tokens.
+    """
+
+    processor: str
+    """Its class in transformers. verl's `hf_processor` must know it, and bind `get_rope_index`."""
+    bare_features: bool = False
+    """Whether verl's forward pass takes the mean of what the part that reads pictures returns, and
+    so needs a tensor: see `longhaul_trainer.verl.pictures`."""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "qwen2_vl": Family("Qwen2VLProcessor", bare_features=True),
+    "qwen2_5_vl": Family("Qwen2_5_VLProcessor", bare_features=True),
+    "qwen3_vl": Family("Qwen3VLProcessor"),
+    "qwen3_vl_moe": Family("Qwen3VLProcessor"),
+    "qwen3_5": Family("Qwen3VLProcessor"),
+    "qwen3_5_moe": Family("Qwen3VLProcessor"),
+}
+"""By `model_type`: the models whose pictures are rendered, sampled and trained."""
+PROCESSORS = frozenset(family.processor for family in FAMILIES.values())
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 _BUILT_IN = "tiny-vision"
 

@@ -26,14 +26,15 @@ class PicturesAsFeatures(BaseEngine):
     def _build_module(self) -> torch.nn.Module:
         """As verl's; the part of the model that reads pictures returns their features alone.
 
-        transformers 5 returns them in an object. verl takes them out of it, except, in the models
-        of `FAMILIES`, for a micro-batch without a picture, as of the rows that it fills up with:
+        transformers 5 returns them in an object. verl takes them out of it, except, in Qwen2-VL
+        and Qwen2.5-VL, for a micro-batch without a picture, as of the rows that it fills up with:
         there it takes the mean of the object, which has none. Of other models verl needs the
         object: Qwen3-VL's has features for several layers.
         """
         engine: Any = super()
         module: Any = engine._build_module()
-        if module.config.model_type in FAMILIES:
+        family = FAMILIES.get(module.config.model_type)
+        if family is not None and family.bare_features:
             module.model.visual.register_forward_hook(_features)
         return module
 
