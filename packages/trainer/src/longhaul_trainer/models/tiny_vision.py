@@ -50,10 +50,8 @@ MOST_TOKENS = 64
 _WIDTH, _INNER, _DEPTH = 32, 64, 2
 _PICTURE_SCALE = 10
 """How much larger than of text the matrices that read pictures are: a picture's tokens then weigh
-as words do."""
-_ATTENTION_SCALE = 3
-"""How much more than in the other tiny models attention moves a reply: another picture changes its
-log-probabilities by some tenths of a nat, and a learner that saw none would not go unnoticed."""
+as words do, and another picture changes the log-probabilities of a reply by some hundredths of a
+nat: a learner that saw none would not go unnoticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +172,6 @@ def tiny_vision_model(family: str, *, seed: int = 0) -> Any:  # noqa: ANN401  a 
         for name, weight in model.named_parameters():
             if ".visual." in name and weight.dim() > 1:
                 weight *= _PICTURE_SCALE
-            elif name.endswith(("v_proj.weight", "o_proj.weight", "out_proj.weight")):
-                weight *= _ATTENTION_SCALE
     return model
 
 
