@@ -92,7 +92,8 @@ def problems_of(
         problems += _problems(lambda: _require_tasks(config))  # both panels too
     if sure_of("model"):
         missing = _problems(lambda: require_model(config.model.path, setting="model.path"))
-        of_model = [] if not here and size_or_none(config.model.path) else missing
+        known = config.imitation.new_model_layers or size_or_none(config.model.path)
+        of_model = [] if not here and known else missing
         problems += of_model
         problems += [] if missing else _problems(lambda: require_target_modules(config))
         if not of_model and sure_of("rollout"):

@@ -143,6 +143,9 @@ def missing_models(config: RunConfig) -> list[str]:
             if path is not None:
                 require_model(path, setting=setting)
         except ConfigError:
+            if setting == "model.path" and config.imitation.new_model_layers:
+                lines.append(f"{setting} = {path!r} is made when a run imitates")
+                continue
             lines.append(
                 f"{setting} = {path!r} has no weights here: what the run takes is by the shape in "
                 "its config.json, or in that of the published model of this name; to train, "

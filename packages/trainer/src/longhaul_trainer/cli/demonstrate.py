@@ -1,7 +1,7 @@
 """`trainer demonstrate`: environments' own experts play, and their episodes are stored."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -36,13 +36,38 @@ def demonstrate(
 
     The episodes go into its store, to be imitated (`trainer imitate`), replayed or exported.
     """
-    from longhaul_trainer.description_check import require_player
-    from longhaul_trainer.imitation.expert import require_experts, run_demonstration
-
     words = list(further or [])
     if name is not None or not any(word.startswith("name=") for word in words):
         words.append(f"name={name or 'experts'}")
-    config = read_description(file, words)
+    shown = played_by_experts(read_description(file, words), split=Split(split), num_tasks=tasks)
+    console_of("stdout").print(
+        f"imitate them by `trainer imitate {file} --from {shown.run.run_id}`", highlight=False
+    )
+    if shown.outcome.status == "finished" and shown.num_played < shown.num_planned:
+        raise typer.Exit(ExitCode.UNPLAYED)
+    raise typer.Exit(EXIT_CODE_OF_STATUS[shown.outcome.status])
+
+
+class Shown(NamedTuple):
+    """What experts played."""
+
+    run: RunDirectory
+    outcome: RunOutcome
+    num_played: int
+    """Episodes that ended."""
+    num_planned: int
+
+
+def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int) -> Shown:
+    """Have experts play some tasks of each environment, and say how it went.
+
+    Raises:
+        ConfigError: There is an environment without an expert, or one that none could answer.
+        LonghaulError: See `run_demonstration`.
+    """
+    from longhaul_trainer.description_check import require_player
+    from longhaul_trainer.imitation.expert import require_experts, run_demonstration
+
     folder = Path(config.runs_directory) / "demonstrations"
     config = config.model_copy(
         update={"runs_directory": str(folder), "trackers": ()}
@@ -56,7 +81,7 @@ def demonstrate(
     def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
         nonlocal num_planned
         outcome, results, num_planned = run_demonstration(
-            config, run, split=Split(split), num_tasks=tasks, console=console_of("stderr")
+            config, run, split=split, num_tasks=num_tasks, console=console_of("stderr")
         )
         played.extend(results)
         return outcome
@@ -66,10 +91,6 @@ def demonstrate(
         outcome = carry_out(config, run, work, hosted=True)
     solved = sum(each.success for each in played)
     console_of("stdout").print(
-        f"[dim]solved[/]  {solved:,} of {num_planned:,} episodes; imitate them by "
-        f"`trainer imitate {file} --from {run.run_id}`",
-        highlight=False,
+        f"[dim]solved[/]  {solved:,} of {num_planned:,} episodes", highlight=False
     )
-    if outcome.status == "finished" and len(played) < num_planned:
-        raise typer.Exit(ExitCode.UNPLAYED)
-    raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
+    return Shown(run, outcome, len(played), num_planned)

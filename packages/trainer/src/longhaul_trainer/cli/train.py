@@ -140,6 +140,10 @@ def train(
             f"{file} has imitation.sources: `trainer imitate {file}` imitates them; reinforcement "
             "learning begins with imitation.sources=[]"
         )
+    if config.warm_start.demonstrations:
+        from longhaul_trainer.cli.warm_start import train_from_experts  # imports SQLAlchemy
+
+        train_from_experts(config, file, further or [], skip_doctor=skip_doctor)
     start_run(config, skip_doctor=skip_doctor)
 
 
@@ -170,20 +174,29 @@ def start_run(config: RunConfig, *, skip_doctor: bool) -> None:
     Raises:
         typer.Exit: With the code of how the run ended.
     """
+    say_goodbye(*fresh_run(config, skip_doctor=skip_doctor))
+
+
+def fresh_run(config: RunConfig, *, skip_doctor: bool) -> tuple[RunOutcome, RunDirectory]:
+    """As `start_run`, and how it ended."""
     config = config.with_absolute_paths(Path.cwd())
-    check_machine(config, skip=skip_doctor)
     imitable = None
     if config.imitation.imitates:
         from longhaul_trainer.imitation.check import require_imitable  # imports SQLAlchemy
+        from longhaul_trainer.imitation.new_model import make_model_where_there_is_none
 
+        if make_model_where_there_is_none(config):
+            console_of("stdout").print(f"[dim]made[/]    {config.model.path}", highlight=False)
+        check_machine(config, skip=skip_doctor)
         imitable = require_imitable(config, console=console_of("stderr"))
         console_of("stdout").print(f"[dim]imitates[/] {imitable.in_words()}", highlight=False)
+    else:
+        check_machine(config, skip=skip_doctor)
     run = RunDirectory.create(config)
     with run.locked():
         if imitable is not None:
             imitable.demonstrations.write(run.path)
-        outcome = carry_out(config, run, training(resume=False), trains=True)
-    say_goodbye(outcome, run)
+        return carry_out(config, run, training(resume=False), trains=True), run
 
 
 def say_goodbye(outcome: RunOutcome, run: RunDirectory) -> None:

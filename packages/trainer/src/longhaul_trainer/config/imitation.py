@@ -9,7 +9,7 @@ from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.section import Section
 
 _READ_OF_ALGORITHM = ("loss_unit", "tokens_per_episode", "discount")
-_UNREAD_SECTIONS = ("horizon_schedule", "sampling", "critic")
+_UNREAD_SECTIONS = ("horizon_schedule", "sampling", "critic", "warm_start")
 
 
 class ImitationSource(Section):
@@ -45,11 +45,32 @@ class ImitationConfig(Section):
     prompts: Literal["recorded", "recomposed"] = "recorded"
     """`recorded`: refuse sources whose prompts are not those that this run would compose.
     `recomposed`: imitate the replies to the prompts that this run composes."""
+    new_model_layers: int = Field(default=0, ge=0, le=64)
+    """Where `model.path` is no folder, `trainer imitate` makes it: a Llama of so many layers with
+    random weights, and the words of the sources as its vocabulary. 0: the model is there."""
+    new_model_width: int = Field(default=64, ge=16, le=4096, multiple_of=8)
+    """Its hidden size."""
+    new_model_vocabulary: int = Field(default=512, ge=300, le=65536)
+    """Most tokens that it knows; 256 of them are bytes, so it reads any text."""
 
     @property
     def imitates(self) -> bool:
         """Whether the run imitates."""
         return bool(self.sources)
+
+
+class WarmStartConfig(Section):
+    """What `trainer train` does first: experts play, and the model imitates them.
+
+    Each is a run of its own, as `trainer demonstrate` and `trainer imitate` make it; reinforcement
+    learning begins with the imitation's weights.
+    """
+
+    demonstrations: int = Field(default=0, ge=0)
+    """Training tasks of each environment that experts play; 0: `model.path` is trained as it is."""
+    settings: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """What the imitation has other than this file, as on the command line, e.g.
+    `["num_training_steps=20", "optimizer.learning_rate=2e-3"]`."""
 
 
 def as_imitation(given: object) -> object:

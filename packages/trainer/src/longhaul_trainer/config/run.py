@@ -34,7 +34,7 @@ from longhaul_trainer.config.episodes import (
     PromptConfig,
     RolloutConfig,
 )
-from longhaul_trainer.config.imitation import ImitationConfig, as_imitation
+from longhaul_trainer.config.imitation import ImitationConfig, WarmStartConfig, as_imitation
 from longhaul_trainer.config.learning import (
     AlgorithmConfig,
     CheckpointConfig,
@@ -87,6 +87,7 @@ class RunConfig(Section):
     each. A run has these, or `[environment]`, `[memory]`, `[prompt]` and `[actions]`."""
     tasks: TasksConfig = TasksConfig()
     rollout: RolloutConfig = RolloutConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
     imitation: ImitationConfig = ImitationConfig()
     sampling: SamplingConfig = SamplingConfig()
     horizon_schedule: HorizonScheduleConfig = HorizonScheduleConfig()

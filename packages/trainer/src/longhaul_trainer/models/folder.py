@@ -93,7 +93,7 @@ def write_tokenizer(
     added_special: Sequence[str] = (),
     chat_template: str = CHAT_TEMPLATE,
 ) -> None:
-    """Write `tokenizer.json`, its configuration and the chat template.
+    """As `save_tokenizer`, of a byte-level vocabulary that is given token by token.
 
     Args:
         folder: Where to.
@@ -120,6 +120,19 @@ def write_tokenizer(
     tokenizer.add_special_tokens(
         [AddedToken(word, special=True, normalized=False) for word in added_special]
     )
+    save_tokenizer(folder, tokenizer, chat_template=chat_template)
+
+
+def save_tokenizer(
+    folder: Path, tokenizer: Tokenizer, *, chat_template: str = CHAT_TEMPLATE
+) -> None:
+    """Write `tokenizer.json`, its configuration and the chat template.
+
+    Args:
+        folder: Where to.
+        tokenizer: Its vocabulary begins with `PAD`, `MESSAGE_START` and `MESSAGE_END`.
+        chat_template: In Jinja.
+    """
     tokenizer.save(str(folder / "tokenizer.json"))
     write_json(
         folder / "tokenizer_config.json",
