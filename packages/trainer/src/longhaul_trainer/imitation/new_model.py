@@ -69,5 +69,5 @@ def words_of(config: RunConfig) -> list[str]:
 
 def _texts(episode: Trajectory) -> list[str]:
     calls = [call for step in episode.steps for call in step.calls]
-    shown = [message.content for call in calls for message in call.messages]
+    shown = [message.text for call in calls for message in call.messages]
     return [*shown, *(call.reply for call in calls)]

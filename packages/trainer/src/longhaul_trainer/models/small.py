@@ -1,4 +1,4 @@
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # (the tokenizers package has no annotations)
 """A small Llama with random weights, whose vocabulary is made of the words of some texts.
 
