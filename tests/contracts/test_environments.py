@@ -34,6 +34,7 @@ from longhaul_core.tasks import Panel, refuse_shared_content
 from longhaul_core.types import Observation, Split, Task
 from longhaul_envs.capabilities import Draws
 from longhaul_envs.check import check_environment
+from longhaul_envs.pictures import has_pictures
 
 RUN, NOT_RUN = "environment that was run", "environment that was not run"  # tests/conftest.py
 
@@ -142,6 +143,8 @@ def test_an_environment_of_ours_draws_its_state(environment_id: str) -> None:
         bare = cast("object", environment.unwrapped)
         assert isinstance(bare, Draws)
         assert bare.render_mode == "rgb_array"
+        shown = has_pictures(environment.observation_space)
+        assert source.describe().shows_pictures == shown
 
 
 def test_the_packaged_environments_are_among_those_that_are_found() -> None:

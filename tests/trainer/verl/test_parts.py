@@ -36,3 +36,20 @@ def test_parts_hold_every_row_once_in_its_order(num_rows: int, sizes: list[int])
     beside = [each["row"] for part in parts for each in part.get("extra_fields").tolist()]
     assert beside == list(range(num_rows))
     assert [part["global_batch_size"] for part in parts] == [num_rows] * len(sizes)
+
+
+def test_positions_of_several_kinds_are_cut_along_their_tokens() -> None:
+    from tensordict import TensorDict
+
+    from longhaul_trainer.verl.parts import parts_of
+
+    rows = [torch.arange(4 * length).reshape(4, length) for length in (2, 3, 1, 4, 2)]
+    nested = torch.nested.nested_tensor_from_jagged(
+        torch.cat(rows, dim=1), torch.tensor([0, 2, 5, 6, 10, 12]), jagged_dim=2
+    )
+    data: Any = TensorDict({"position_ids": nested}, batch_size=5)
+
+    parts = parts_of(data, rows_at_once=2)
+
+    found = [row for part in parts for row in part["position_ids"].unbind(0)]
+    assert all(torch.equal(one, other) for one, other in zip(found, rows, strict=True))

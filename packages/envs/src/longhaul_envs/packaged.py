@@ -105,7 +105,8 @@ class PackagedSource(Generic[Chosen]):
         for module, extra in self.needs:
             required(module, extra)
         description = self.describe(chosen)
-        package = self.tasks.__module__.rpartition(".")[0]
+        module = self.tasks.__module__
+        package = module.rpartition(".")[0] or module
         return GymSource(
             GymEnvironmentSpec(
                 environment_id=self.kind.environment_id, options=options, import_modules=(package,)

@@ -22,7 +22,8 @@ class KeyDoor(PackagedEnv[str, task_list.KeyDoorOptions]):
         A layout of two rooms: where the agent, the key, the door and the goal are.
     Action:
         `north`, `south`, `west`, `east`, `take` on the key's cell, `unlock` with the key on the
-        cell west of the door. What cannot be done changes nothing, and neither does anything else.
+        cell west of the door. Any other text, and an action that is impossible here, changes
+        nothing.
     Reward:
         1 for the step that reaches the goal, 0 otherwise.
     Episode end:

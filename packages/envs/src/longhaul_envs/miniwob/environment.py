@@ -1,7 +1,7 @@
 """MiniWoB++ as a Gymnasium environment: small tasks on web pages, in a real browser."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -17,9 +17,6 @@ from longhaul_envs.miniwob.page import WINDOW, Look, MiniWoBPage
 from longhaul_envs.packaged import PackagedEnv
 from longhaul_envs.pictures import picture_space
 from longhaul_envs.task_lists import content_hash
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MiniWoB"]
 

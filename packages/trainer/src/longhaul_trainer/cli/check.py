@@ -16,6 +16,7 @@ from longhaul_trainer.agent_loops import (
 )
 from longhaul_trainer.cli.arguments import Further, RunFile, console_of
 from longhaul_trainer.cli.train import describe
+from longhaul_trainer.cli.warm_start import describe_imitation
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.load import problem_list
 from longhaul_trainer.description_check import problems_of, require_model
@@ -41,6 +42,13 @@ def check(
             problems += problems_of(
                 description.config, deeply=True, here=False, sure_of=description.sure_of
             )
+    if description.config is not None and description.config.warm_start.demonstrations:
+        imitation = describe_imitation(file, further or [], description.config)
+        problems += [
+            f"warm_start.settings: {problem}"
+            for problem in imitation.problems
+            if problem not in problems
+        ]
     if problems:
         raise ConfigError(problem_list(description.source, problems))
     config = description.run()

@@ -141,7 +141,7 @@ def train(
             "learning begins with imitation.sources=[]"
         )
     if config.warm_start.demonstrations:
-        from longhaul_trainer.cli.warm_start import train_from_experts  # imports SQLAlchemy
+        from longhaul_trainer.cli.warm_start import train_from_experts  # imports this module
 
         train_from_experts(config, file, further or [], skip_doctor=skip_doctor)
     start_run(config, skip_doctor=skip_doctor)
@@ -185,8 +185,10 @@ def fresh_run(config: RunConfig, *, skip_doctor: bool) -> tuple[RunOutcome, RunD
         from longhaul_trainer.imitation.check import require_imitable  # imports SQLAlchemy
         from longhaul_trainer.imitation.new_model import make_model_where_there_is_none
 
-        if make_model_where_there_is_none(config):
-            console_of("stdout").print(f"[dim]made[/]    {config.model.path}", highlight=False)
+        if config.imitation.new_model_layers:
+            made = make_model_where_there_is_none(config)
+            done = "made[/]    " if made else "there[/]   "
+            console_of("stdout").print(f"[dim]{done}{config.model.path}", highlight=False)
         check_machine(config, skip=skip_doctor)
         imitable = require_imitable(config, console=console_of("stderr"))
         console_of("stdout").print(f"[dim]imitates[/] {imitable.in_words()}", highlight=False)

@@ -48,8 +48,8 @@ class ImitationConfig(Section):
     new_model_layers: int = Field(default=0, ge=0, le=64)
     """Where `model.path` is no folder, `trainer imitate` makes it: a Llama of so many layers with
     random weights, and the words of the sources as its vocabulary. 0: the model is there."""
-    new_model_width: int = Field(default=64, ge=16, le=4096, multiple_of=8)
-    """Its hidden size."""
+    new_model_width: int = Field(default=64, ge=32, le=4096, multiple_of=32)
+    """Its hidden size, of which each 32 are an attention head."""
     new_model_vocabulary: int = Field(default=512, ge=300, le=65536)
     """Most tokens that it knows; 256 of them are bytes, so it reads any text."""
 

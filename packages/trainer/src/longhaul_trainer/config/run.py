@@ -252,6 +252,12 @@ class RunConfig(Section):
             )
 
     def _imitation_without_an_episode_loop(self) -> Generator[str]:
+        layers = self.imitation.new_model_layers
+        if layers and self.model.path in BUILT_IN_MODELS:
+            yield (
+                f"imitation.new_model_layers = {layers} makes a model, and "
+                f'model.path = "{self.model.path}" is one that is there; name a folder for it'
+            )
         if (self.algorithm.name == "imitation") != self.imitation.imitates:
             yield (
                 'algorithm.name = "imitation" and [[imitation.sources]] go together: name the runs '

@@ -1,14 +1,17 @@
 """The model that an imitation begins with, where a run's file describes one that is not there."""
 
+import json
 from pathlib import Path
 
 from sqlalchemy.orm import Session
 
+from longhaul_core.errors import ConfigError
 from longhaul_core.store.queries import recorded_episode
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Trajectory
 from longhaul_envs.built import built_once
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.imitation import ImitationConfig
 from longhaul_trainer.imitation.demonstrations import Demonstrations
 
 __all__ = ["make_model_where_there_is_none"]
@@ -21,17 +24,19 @@ def make_model_where_there_is_none(config: RunConfig) -> bool:
     """Write what `imitation.new_model_layers` describes to `model.path`.
 
     Args:
-        config: An imitation, with absolute paths.
+        config: An imitation that describes one, with absolute paths.
 
     Returns:
         Whether a model was made.
 
     Raises:
-        ConfigError: The sources hold nothing that could be read.
+        ConfigError: The sources hold nothing that could be read, or the model that is there is of
+            another size.
         MachineError: The folder cannot be written.
     """
     described, folder = config.imitation, Path(config.model.path)
-    if not described.new_model_layers or folder.exists():
+    if folder.exists():
+        _require_size(folder, described)
         return False
 
     def write(folder: Path) -> None:
@@ -48,6 +53,18 @@ def make_model_where_there_is_none(config: RunConfig) -> bool:
 
     built_once(folder, write)
     return True
+
+
+def _require_size(folder: Path, described: ImitationConfig) -> None:
+    path = folder / "config.json"
+    found: dict[str, object] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    sizes = found.get("num_hidden_layers"), found.get("hidden_size")
+    if sizes != (described.new_model_layers, described.new_model_width):
+        raise ConfigError(
+            f"model.path = {str(folder)!r} is there, of {sizes[0]} layers and width {sizes[1]}, "
+            f"and imitation.new_model_layers = {described.new_model_layers} with new_model_width = "
+            f"{described.new_model_width} describe another; name a new folder, or leave them out"
+        )
 
 
 def words_of(config: RunConfig) -> list[str]:

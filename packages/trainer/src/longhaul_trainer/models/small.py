@@ -27,6 +27,8 @@ from longhaul_trainer.models.tiny import random_weights
 __all__ = ["write_small_model"]
 
 CONTEXT_TOKENS = 4096
+HEAD_SIZE = 32
+"""The smallest that vLLM has attention for on a CPU."""
 
 
 def write_small_model(
@@ -45,7 +47,7 @@ def write_small_model(
         texts: What the model will read and write; words that they repeat become a token each. Any
             other text has tokens too, down to its bytes.
         num_layers: Of the Llama.
-        hidden_size: Even; of two attention heads.
+        hidden_size: A multiple of `HEAD_SIZE`.
         vocabulary_size: Most tokens; 256 bytes and three marks are among them.
         seed: Of the weights; the same seed and texts give the same files.
     """
@@ -64,8 +66,8 @@ def write_small_model(
         num_layers=num_layers,
         hidden_size=hidden_size,
         intermediate_size=3 * hidden_size,
-        num_heads=2,
-        num_key_value_heads=2,
+        num_heads=hidden_size // HEAD_SIZE,
+        num_key_value_heads=hidden_size // HEAD_SIZE,
         vocabulary_size=tokenizer.get_vocab_size(),
         context_tokens=CONTEXT_TOKENS,
         rope_theta=10000.0,

@@ -3,7 +3,7 @@
 verl's engine cuts the rows of a call into micro-batches before it computes the first, and each
 micro-batch unpacks all of them (`tensordict_utils.index_select_tensor_dict`): the time is quadratic
 in rows, and the GPU waits for it. 6,400 rows of 2,150 tokens take a worker's processor 619 s at
-once, and 41 s in parts of 256, the making of the parts among them (`benchmarks/micro_batches.py`).
+once (`benchmarks/micro_batches.py` compares that with parts of 256).
 
 What is computed of a row does not depend on the rows beside it, and an update adds up the gradients
 of its micro-batches, however they were cut: its losses are weighted sums over the tokens of the
@@ -53,7 +53,7 @@ def parts_of(data: TensorDict, *, rows_at_once: int) -> list[TensorDict]:
 
 
 def _part(data: TensorDict, rows: slice) -> TensorDict:
-    """Some rows, nested tensors cut out of their values; what is no row's is in each part."""
+    """Some rows, nested tensors cut out of their values, and all values of the whole batch."""
     return TensorDict(
         {name: _cut(value, rows) for name, value in data.items()},
         batch_size=rows.stop - rows.start,

@@ -3,7 +3,8 @@
 A row's pictures travel as patches, beside its tokens: verl's agent-loop worker makes them of what
 `rows.to_rows` gave it, by the model's own processor, and its engine hands those of a micro-batch's
 rows to the model one after the other. A picture costs 4 bytes for each of the 1,176 numbers of a
-patch, so 19 KB for each of its tokens in the prompt: 0.3 MB for a picture of 112 by 112 pixels.
+patch of Qwen2.5-VL, so 19 KB for each of its tokens in the prompt: 0.3 MB for one of 112 by 112
+pixels.
 """
 
 from __future__ import annotations

@@ -441,7 +441,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """The policy's, which verl compares with the sampler's; an imitated reply has none."""
-        batch = super()._compute_old_log_prob(_read_by_workers(batch), metrics)
+        batch = super()._compute_old_log_prob(batch, metrics)
         if self._run.imitation.imitates:
             for name in [name for name in metrics if name.startswith(COMPARED_WITH_SAMPLER)]:
                 del metrics[name]
@@ -878,7 +878,10 @@ def _vllm_replica() -> type[RolloutReplica]:
 
 
 def _read_by_workers(rows: KVBatchMeta) -> KVBatchMeta:
-    """`rows`, of which a worker fetches what it reads: each field costs it time for each row."""
+    """`rows`, of which a worker fetches what it reads: each field costs it time for each row.
+
+    Rows that nothing was put to yet, as before the first log-probabilities, name no fields.
+    """
     if rows.fields is not None:
         rows.fields = [name for name in rows.fields if name not in UNREAD_BY_WORKERS]
     return rows
