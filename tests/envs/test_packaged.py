@@ -1,6 +1,7 @@
 """What the three packaged games promise beyond the contract, for the small models they train."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium
@@ -8,10 +9,12 @@ import pytest
 
 import longhaul_envs
 from longhaul_core.discovery import installed_environments
+from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
-from longhaul_core.types import Split
+from longhaul_core.types import Split, Task
 from longhaul_envs.capabilities import HasExpert, HasPrompt, ListsTasks
+from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.registry import register_all
 from longhaul_envs.sources import environment_source
 
@@ -72,3 +75,21 @@ def test_gymnasium_makes_each_of_them_once_the_registry_is_imported() -> None:
 
     for environment_id in PACKAGED:
         gymnasium.make(environment_id).close()
+
+
+def test_a_source_of_a_module_in_no_package_is_registered_by_that_module() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Options(PackagedOptions):
+        environment_id = "mine/Rooms-v0"
+
+    def tasks(split: Split, options: Options, limit: int | None = None) -> tuple[Task, ...]:
+        return (options.task("1", split, goal=""),)[:limit]
+
+    tasks.__module__ = "rooms_of_mine"
+    source = PackagedSource(
+        Options,
+        tasks,
+        lambda options: EnvironmentDescription(id=options.environment_id, version="1"),
+    )
+
+    assert source({}).spec.import_modules == ("rooms_of_mine",)
