@@ -810,3 +810,16 @@ def test_verl_s_own_critic_is_flash_attention_s_and_ours_is_asked_for_first() ->
         patch.setenv("VERL_ENGINE_VENDOR", "nvidia")
         for backend in ("fsdp", "fsdp2"):
             assert EngineRegistry.get_engine_cls("value_model", backend) is GpuValueEngine
+
+
+# verl/pictures.py
+
+
+def test_rows_are_received_where_ours_puts_their_positions_right() -> None:
+    from verl.workers.engine.base import BaseEngine
+    from verl.workers.engine_workers import TrainingWorker
+
+    call = "maybe_fix_3d_position_ids("
+    assert source(TrainingWorker.train_mini_batch).count(call) == 2
+    assert call in source(BaseEngine.train_batch)
+    assert call in source(BaseEngine.infer_batch)

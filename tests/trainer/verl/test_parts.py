@@ -53,3 +53,24 @@ def test_positions_of_several_kinds_are_cut_along_their_tokens() -> None:
 
     found = [row for part in parts for row in part["position_ids"].unbind(0)]
     assert all(torch.equal(one, other) for one, other in zip(found, rows, strict=True))
+
+
+@pytest.mark.parametrize("lengths", [(3, 3), (5,), (4,), (2, 5, 1), (8, 8), (4, 4, 4, 4)])
+def test_positions_are_ragged_along_the_tokens_whatever_the_lengths(
+    lengths: tuple[int, ...],
+) -> None:
+    from tensordict import TensorDict
+    from verl.workers.engine import base
+
+    from longhaul_trainer.verl.pictures import positions_along_tokens
+
+    receives: Any = vars(base)["maybe_fix_3d_position_ids"]
+    rows = [torch.arange(4 * length).reshape(4, length) + 100 for length in lengths]
+    packed = torch.nested.as_nested_tensor(rows, layout=torch.jagged)  # as TransferQueue does
+    data: Any = TensorDict({"position_ids": packed}, batch_size=len(rows))
+
+    receives(data)
+
+    assert receives is positions_along_tokens
+    found = data["position_ids"].unbind(0)
+    assert all(torch.equal(one, other) for one, other in zip(found, rows, strict=True))

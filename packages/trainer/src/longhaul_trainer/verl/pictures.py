@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from verl.utils.model import extract_multi_modal_inputs
+from verl.workers import engine_workers
+from verl.workers.engine import base
 from verl.workers.engine.base import BaseEngine
 
 from longhaul_trainer.models.vision import FAMILIES
@@ -48,6 +50,31 @@ def reads_pictures(module: torch.nn.Module) -> bool:
 def patches_of(micro_batch: TensorDict) -> dict[str, Any]:
     """What the model reads of the pictures of a micro-batch, by its own names; rows in order."""
     return extract_multi_modal_inputs(micro_batch.get("multi_modal_inputs", []))
+
+
+def positions_along_tokens(data: TensorDict) -> None:
+    """Have the positions of rows, of several kinds a token, ragged along the tokens, in place.
+
+    TransferQueue packs rows of equal length ragged along the kinds, and verl's own function then
+    calls that axis the tokens'. It is called where a worker and its engine receive rows.
+    """
+    positions: Any = data.get("position_ids")
+    if positions is None or not positions.is_nested or positions.dim() != 3:
+        return
+    values, num_rows = positions.values(), len(data)
+    num_packed, length = values.shape
+    if num_packed != positions.offsets()[-1] or (num_rows == 1 and num_packed == length):
+        positions._ragged_idx = 2  # which pickling loses
+        return
+    by_kind = values.view(num_rows, -1, length).transpose(0, 1).flatten(1)
+    data["position_ids"] = torch.nested.nested_tensor_from_jagged(
+        by_kind, torch.arange(num_rows + 1) * length, jagged_dim=2
+    )
+
+
+_RECEIVERS: tuple[Any, ...] = (engine_workers, base)
+for _module in _RECEIVERS:
+    _module.maybe_fix_3d_position_ids = positions_along_tokens
 
 
 def _features(module: torch.nn.Module, given: object, returned: Any) -> Any:  # noqa: ANN401
