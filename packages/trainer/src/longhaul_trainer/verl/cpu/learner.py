@@ -141,7 +141,6 @@ class Sampled:
     def of(cls, micro_batch: TensorDict) -> Self:
         """Those of its rows, whose replies are at their ends."""
         mask: Any = micro_batch["loss_mask"]
-        replies: Any = micro_batch["responses"]
         ids: Any = micro_batch["input_ids"]
         ends_B = mask.offsets()[1:]
         reply_R = torch.arange(len(ends_B)).repeat_interleave(mask.offsets().diff())
@@ -150,10 +149,11 @@ class Sampled:
         sampled_R[ends_B[num_sampled_B == 0] - 1] = True
         place_S = sampled_R.nonzero().squeeze(-1)
         row_S = reply_R[place_S]
+        from_the_end_S = ends_B[row_S] - place_S
         return cls(
             row_S=row_S,
-            from_the_end_S=ends_B[row_S] - place_S,
-            token_S=replies.values()[place_S],
+            from_the_end_S=from_the_end_S,
+            token_S=ids.values()[ids.offsets()[1:][row_S] - from_the_end_S],
             offsets=ids.offsets(),
         )
 
