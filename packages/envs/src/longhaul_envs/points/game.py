@@ -1,6 +1,6 @@
 """The game of EZPoints and Points24: write a formula of card values, unit by unit."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class PointsRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointsOptions(PackagedOptions):
+class PointsOptions(PackagedOptions, ABC):
     """What can be chosen about either game."""
 
     episodes_per_process = 16
@@ -63,9 +63,9 @@ class PointsOptions(PackagedOptions):
         refuse_unknown_observation(self.observation)
 
     @property
+    @abstractmethod
     def game(self) -> PointsRules:
         """The rules under these options."""
-        raise NotImplementedError
 
 
 Game = TypeVar("Game", bound=PointsOptions)
