@@ -1,20 +1,26 @@
 # pyright: reportUnknownMemberType=false
 # (the tokenizers package has no annotations)
-"""The files of a Hugging Face folder that are not weights, for our built-in models.
+"""The files of a Hugging Face folder, for models that we write ourselves.
 
-All have SmolLM2's tokenizer (or the first part of it). All but `tiny-vision` are Llamas, and all
-but that one and `tiny-tools` read the same chat template. It adds nothing that was not in the
-messages: no default system message, and no token before the first, so a prompt is what the memory
-composed.
+Those that are built in have SmolLM2's tokenizer, or the first part of it; a small one has words of
+its own. All but `tiny-vision` are Llamas, and all but that one and `tiny-tools` read the same chat
+template. It adds nothing that was not in the messages: no default system message, and no token
+before the first, so a prompt is what the memory composed.
 """
+
+from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
+
+if TYPE_CHECKING:
+    import torch
 
 PAD, MESSAGE_START, MESSAGE_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 PAD_ID, MESSAGE_START_ID, MESSAGE_END_ID = 0, 1, 2
@@ -147,6 +153,13 @@ def save_tokenizer(
         },
     )
     (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
+
+
+def write_weights(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    """Write `model.safetensors`, tensors under their Hugging Face names."""
+    from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
+
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

@@ -9,7 +9,6 @@ cores train in minutes can learn episodes of fifty steps.
 from collections.abc import Iterable
 from pathlib import Path
 
-from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
@@ -21,6 +20,7 @@ from longhaul_trainer.models.folder import (
     LlamaShape,
     save_tokenizer,
     write_config,
+    write_weights,
 )
 from longhaul_trainer.models.tiny import random_weights
 
@@ -74,4 +74,4 @@ def write_small_model(
     )
     write_config(folder, shape, dtype="float32")
     save_tokenizer(folder, tokenizer)
-    save_file(random_weights(shape, seed=seed), folder / "model.safetensors", {"format": "pt"})
+    write_weights(folder, random_weights(shape, seed=seed))

