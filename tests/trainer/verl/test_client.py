@@ -1,6 +1,8 @@
 """Tests for `longhaul_trainer.verl.client`: replies that are interrupted and finished."""
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +75,50 @@ def test_a_reply_without_a_seed_stays_without_and_its_waits_add_up(
     assert asked == [{"max_tokens": 10}, {"max_tokens": 9}]
     assert reply.extra_fields["queue_seconds"] == 1.0
     assert reply.extra_fields["num_cached_tokens"] == 2  # of the prompt, when it was first read
+
+
+@pytest.mark.parametrize("num_engines", [1, 2])
+def test_a_lone_engine_is_asked_without_the_load_balancer(num_engines: int) -> None:
+    from verl.workers.rollout.replica import TokenOutput
+
+    from longhaul_trainer.verl.modes import SyncTrainer
+
+    verls = DictConfig({"actor_rollout_ref": {"rollout": {"name": "vllm"}}})
+    released: list[str] = []
+
+    def remote(method: Callable[..., Any]) -> Any:  # noqa: ANN401  # as an actor's method is called
+        async def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            return method(*arguments, **options)
+
+        return SimpleNamespace(remote=call)
+
+    engines = [
+        SimpleNamespace(
+            generate=remote(lambda place=place, **_: TokenOutput(token_ids=[place], log_probs=[-1]))
+        )
+        for place in range(num_engines)
+    ]
+    balancer = SimpleNamespace(
+        require_acquire_fields=remote(list),
+        require_release_fields=remote(list),
+        acquire_server=remote(lambda request_id: ("second", engines[-1])),
+        release_server=SimpleNamespace(remote=lambda *, server_id: released.append(server_id)),
+    )
+    trainer = SyncTrainer.__new__(SyncTrainer)
+    trainer.llm_server_manager = SimpleNamespace(
+        server_handles=engines,
+        server_addresses=["first", "second"][:num_engines],
+        get_client=lambda *, client_cls, **options: client_cls(
+            verls, balancer if num_engines > 1 else None, **options
+        ),
+    )
+
+    reply = asyncio.run(
+        trainer.get_llm_client().generate("episode", prompt_ids=[1], sampling_params={})
+    )
+
+    assert reply.token_ids == [num_engines - 1]
+    assert released == (["second"] if num_engines > 1 else [])
 
 
 def test_both_asynchronous_trainers_take_it() -> None:

@@ -49,17 +49,38 @@ class _CancellableServer:
 
 
 class EngineClient(LLMServerClient):
-    """verl's client, which gives up requests that nobody waits for, and streams."""
+    """verl's client, which gives up requests that nobody waits for, and streams.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  # verl's
+    Where there is one engine nobody chooses: two of three calls of a reply are left out, which ask
+    verl's load balancer for an engine and give it back.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401  # verl's
+        only_engine: tuple[str, Any] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """See `LLMServerClient`.
+
+        Args:
+            arguments: See there.
+            only_engine: Address and handle of the one there is; None asks the load balancer.
+            options: See there.
+        """
         super().__init__(*arguments, **options)
+        self._only_engine = only_engine
         self._streams = TokenStreams()
 
     async def _acquire_server(self, request_id: str, **extra: Any) -> tuple[str, Any]:  # noqa: ANN401
-        server_id, server = await super()._acquire_server(request_id, **extra)
+        server_id, server = self._only_engine or await super()._acquire_server(request_id, **extra)
         if extra.get("stream") is not None:
             self._streams.listen(server_id, server)
         return server_id, _CancellableServer(server)
+
+    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
+        if self._only_engine is None:
+            super()._release_server(server_id, request_id)
 
     async def generate(
         self,

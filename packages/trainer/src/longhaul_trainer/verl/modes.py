@@ -27,7 +27,12 @@ class SyncTrainer(LonghaulTrainer, PPOTrainerSync):
 
     def get_llm_client(self) -> LLMServerClient:
         """Of engines whose replies are whole before the next update."""
-        return self.llm_server_manager.get_client(client_cls=EngineClient)
+        engines = self.llm_server_manager
+        addresses, handles = engines.server_addresses, engines.server_handles
+        return engines.get_client(
+            client_cls=EngineClient,
+            only_engine=(addresses[0], handles[0]) if len(handles) == 1 else None,
+        )
 
 
 class ColocateAsyncTrainer(LonghaulTrainer, PPOTrainerColocateAsync):
