@@ -360,25 +360,31 @@ class LonghaulTrainer(PPOTrainer):
         parts = {
             part: self._balanced(
                 upsample_batch_to_divisible_size(
-                    batch.select_keys(keys), self._num_ranks(), self.tokenizer.eos_token_id
+                    batch.select_keys(taken), self._num_ranks(), self.tokenizer.eos_token_id
                 )
             )
             for part in range(self._run.optimizer.optimizer_steps_per_training_step)
-            if (keys := step.selection.keys_of(part))
+            if (taken := step.selection.keys_of(part))
         }
         self._step = step.with_updates({part: rows.keys for part, rows in parts.items()})
         metrics.update(self._step.report())
+        keys = [key for rows in parts.values() for key in rows.keys]
         rows = self._balanced(
             KVBatchMeta(
-                keys=[key for rows in parts.values() for key in rows.keys],
+                keys=keys,
                 tags=[tag for rows in parts.values() for tag in rows.tags],
                 partition_id=PARTITION,
-                fields=batch.fields,
+                fields=self._fields_for_workers(keys[0]),
                 extra_info=batch.extra_info,
             )
         )
         metrics["perf/rank_imbalance/log_probs"] = self._imbalance([rows])
         return rows
+
+    def _fields_for_workers(self, key: str) -> list[str]:
+        """What workers fetch of rows as they were played: the fields of one, less those unread."""
+        row = tq.kv_batch_get(keys=[key], partition_id=PARTITION)
+        return [str(name) for name in row.keys() if name not in UNREAD_BY_WORKERS]  # noqa: SIM118  # a TensorDict
 
     def _balanced(self, rows: KVBatchMeta) -> KVBatchMeta:
         """`rows`, put into an order that verl cuts into parts of nearly equally many tokens."""
@@ -469,6 +475,7 @@ class LonghaulTrainer(PPOTrainer):
                         keys=keys,
                         tags=[tags[key] for key in keys],
                         partition_id=PARTITION,
+                        fields=self._fields_for_workers(keys[0]),
                         extra_info={},  # verl adds to it
                     ),
                     self._num_ranks(),
@@ -878,12 +885,8 @@ def _vllm_replica() -> type[RolloutReplica]:
 
 
 def _read_by_workers(rows: KVBatchMeta) -> KVBatchMeta:
-    """`rows`, of which a worker fetches what it reads: each field costs it time for each row.
-
-    Rows that nothing was put to yet, as before the first log-probabilities, name no fields.
-    """
-    if rows.fields is not None:
-        rows.fields = [name for name in rows.fields if name not in UNREAD_BY_WORKERS]
+    """`rows`, of which a worker fetches what it reads: each field costs it time for each row."""
+    rows.fields = [name for name in rows.fields or () if name not in UNREAD_BY_WORKERS]
     return rows
 
 
