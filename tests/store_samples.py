@@ -349,7 +349,10 @@ def make_record(
     group_index: int = 0,
     retry: int = 0,
     group_size: int | None = None,
+    branched_action: str | None = None,
 ) -> EpisodeRecord:
+    """A record; of phase `branch` it continues the episode `stored-episode` at its second step."""
+    is_branch = phase == "branch"
     return EpisodeRecord(
         run_id=run_id,
         attempt=attempt,
@@ -359,6 +362,9 @@ def make_record(
         retry=retry,
         outcome=outcome,
         group_size=group_size,
+        branched_from="stored-episode" if is_branch else None,
+        branched_at_step=1 if is_branch else None,
+        branched_action=branched_action,
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from longhaul_core.evaluation import (
     cluster_bootstrap_difference,
     cluster_t_difference,
+    mean_interval,
     paired_difference,
     paired_t_p_value,
     sign_test_p_value,
@@ -28,6 +29,15 @@ def test_a_paired_difference_matches_the_hand_worked_one() -> None:
     assert found.low == pytest.approx(-0.418693, abs=1e-6)
     assert found.high == pytest.approx(1.418693, abs=1e-6)
     assert found.num_units == 4
+
+
+def test_the_interval_of_a_mean_matches_the_hand_worked_one() -> None:
+    found = mean_interval(np.array([1.0, 2.0, 6.0]))
+
+    # mean 3, s² = (4 + 1 + 9) / 2 = 7, s / sqrt 3 = 1.527525; t(2) = 4.302653, half = 6.572410
+    assert found.estimate == 3.0
+    assert (found.low, found.high) == pytest.approx((3 - 6.572410, 3 + 6.572410), abs=1e-5)
+    assert found.num_units == 3
 
 
 def test_pairing_is_narrower_than_the_spread_between_tasks() -> None:

@@ -22,6 +22,7 @@ from store_samples import (
     make_record,
     make_signals,
     make_training_step,
+    make_trajectory,
     run_started,
 )
 
@@ -53,6 +54,7 @@ def _sample(writer: StoreWriter) -> None:
     broken = make_record(make_failure(), training_step=3, group_index=len(SIGNALS))
     played = [*records, broken]
     writer.write([make_audit(), *played, *make_decisions(played), *credits])
+    writer.write([make_record(make_trajectory(), phase="branch")])
     # What the resume takes back.
     writer.write(make_training_step(4))
     writer.write([run_started(attempt=1, resumes_after=3)])

@@ -14,11 +14,11 @@ from longhaul_core.store.packing import (
     pack_tokens,
     shared_prefix_length,
     storable_message,
-    storable_text,
     unpack_entropies,
     unpack_logprobs,
     unpack_tokens,
 )
+from longhaul_core.text import storable_text
 
 tokens = st.lists(st.integers(-(2**31), 2**31 - 1)).map(tuple)
 

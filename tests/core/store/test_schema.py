@@ -21,6 +21,7 @@ from longhaul_core.store import (
     queries,
     read_only_engine,
 )
+from longhaul_core.store.records import Phase
 from longhaul_core.store.schema import VERSION_TABLE
 from longhaul_core.store.views import view_definitions
 from store_samples import (
@@ -28,7 +29,9 @@ from store_samples import (
     make_decisions,
     make_loss_input,
     make_program,
+    make_record,
     make_training_step,
+    make_trajectory,
     run_started,
 )
 
@@ -186,6 +189,37 @@ def test_every_view_can_be_read(store: str) -> None:
         "lease_summary": 0,
     }
     assert mean == 0.5
+    engine.dispose()
+
+
+@ON_BOTH
+def test_curves_leave_out_what_is_in_no_score_and_the_run_counts_it(store: str) -> None:
+    phases: tuple[Phase, ...] = ("train", "validation", "play", "branch", "branch")
+    with StoreWriter(store) as writer:
+        writer.write([run_started()])
+        writer.write(
+            make_record(make_trajectory(), phase=phase, group_index=place)
+            for place, phase in enumerate(phases)
+        )
+    engine = open_store(store)
+    with engine.connect() as connection:
+        curve = connection.execute(text("SELECT phase, num_episodes FROM training_curve"))
+        assert sorted(map(tuple, curve)) == [("train", 1), ("validation", 1)]
+        count = connection.execute(text("SELECT num_episodes FROM run_summary")).scalar_one()
+        assert count == 5
+        continued = connection.execute(
+            text(
+                "SELECT DISTINCT branched_from, branched_at_step, branched_action "
+                "FROM episode_summary WHERE phase = 'branch'"
+            )
+        )
+        assert continued.one() == ("stored-episode", 1, None)
+    with Session(engine) as session:
+        points = queries.training_curve(session, run_id="run")
+        assert [(point.phase, point.num_episodes) for point in points] == [
+            ("train", 1),
+            ("validation", 1),
+        ]
     engine.dispose()
 
 

@@ -153,3 +153,31 @@ def test_imitation_without_a_source_is_refused(setting: str, words: str) -> None
 def test_programs_are_not_imitated(imitating: Imitating) -> None:
     with pytest.raises(ConfigError, match="played again by our loop, which no program takes part"):
         imitating("agent.kind=command", 'agent.command=["true"]')
+
+
+def test_branches_are_imitated_only_where_they_are_asked_for(
+    imitating: Imitating, tmp_path: Path
+) -> None:
+    store = shutil.copy(imitating().store, tmp_path / "longhaul.db")
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE runs SET kind = 'branch'")
+        connection.execute("UPDATE episodes SET phase = 'branch'")
+
+    with pytest.raises(ConfigError, match=r'whose first steps are .* phase = "branch"'):
+        Demonstrations.chosen(imitating(f"store={store}"))
+    asked = '[{ run = "experts", where = { phase = "branch" } }]'
+    assert Demonstrations.chosen(imitating(f"store={store}", sources=asked)).num_episodes == 20
+
+
+def test_branches_that_stand_in_a_training_are_no_demonstrations(
+    imitating: Imitating, tmp_path: Path
+) -> None:
+    store = shutil.copy(imitating().store, tmp_path / "longhaul.db")
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE runs SET kind = 'train'")
+        connection.execute("UPDATE episodes SET phase = 'branch' WHERE num_steps > 3")
+
+    found = Demonstrations.chosen(imitating(f"store={store}"))
+
+    assert 0 < found.num_episodes < 20
+    assert found.num_steps <= 3 * found.num_episodes

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["shortened", "well_formed"]
+__all__ = ["shortened", "storable_text", "well_formed"]
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -19,3 +19,13 @@ def well_formed(text: str) -> str:
 def shortened(text: str, limit: int) -> str:
     """The first `limit` characters of `text`, and how many there were if there were more."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters in all)"
+
+
+def storable_text(text: str) -> str:
+    """`text`, with what SQL text cannot hold replaced by a visible sign.
+
+    A model can write anything: NUL, which PostgreSQL refuses, becomes U+2400, and half
+    a surrogate pair, which is not UTF-8, becomes U+FFFD. The token ids keep the truth.
+    """
+    whole = well_formed(text)
+    return whole.replace("\x00", "\u2400") if "\x00" in whole else whole

@@ -8,6 +8,7 @@ from longhaul_core.evaluation.intervals import (
 from longhaul_core.evaluation.paired import (
     cluster_bootstrap_difference,
     cluster_t_difference,
+    mean_interval,
     paired_difference,
     paired_t_p_value,
     sign_test_p_value,
@@ -17,6 +18,7 @@ __all__ = [
     "Interval",
     "cluster_bootstrap_difference",
     "cluster_t_difference",
+    "mean_interval",
     "paired_difference",
     "paired_t_p_value",
     "sign_test_p_value",

@@ -37,7 +37,7 @@ def paired_difference(
     Raises:
         ValueError: If the tasks differ, there are fewer than 2, or a result is not finite.
     """
-    return _t_interval(paired_differences(before, after), confidence=confidence)
+    return mean_interval(paired_differences(before, after), confidence=confidence)
 
 
 def paired_t_p_value(before: Mapping[str, float], after: Mapping[str, float]) -> float:
@@ -116,7 +116,7 @@ def cluster_t_difference(
     Raises:
         ValueError: If there are fewer than 2 runs or a run is empty or not finite.
     """
-    return _t_interval(_cluster_means(differences), confidence=confidence)
+    return mean_interval(_cluster_means(differences), confidence=confidence)
 
 
 def cluster_bootstrap_difference(
@@ -175,7 +175,18 @@ def paired_differences(before: Mapping[str, float], after: Mapping[str, float]) 
     return np.array([after[task] - before[task] for task in sorted(before)])
 
 
-def _t_interval(values: FloatArray, *, confidence: float) -> Interval:
+def mean_interval(values: FloatArray, *, confidence: float = 0.95) -> Interval:
+    r"""Mean of independent values, and its t interval.
+
+        m ± t(n - 1) · s / √n,   s² = Σ (x_i - m)² / (n - 1)
+
+    Args:
+        values: At least 2, in any unit.
+        confidence: Between 0 and 1.
+
+    Raises:
+        ValueError: If there are fewer than 2, or one is not finite.
+    """
     check_confidence(confidence)
     _check_units(values)
     mean = float(values.mean())

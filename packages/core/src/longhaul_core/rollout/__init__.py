@@ -2,7 +2,10 @@
 
 from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
 from longhaul_core.rollout.agent import Acting, Agent, Responder
+from longhaul_core.rollout.branch import Branch, require_branchable, take_up
+from longhaul_core.rollout.chance import ChanceActing
 from longhaul_core.rollout.conversations import ChatPrompt
+from longhaul_core.rollout.driver import EnvironmentDriver, driven
 from longhaul_core.rollout.expert import ExpertActing
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
@@ -22,7 +25,10 @@ __all__ = [
     "ACTINGS",
     "Acting",
     "Agent",
+    "Branch",
+    "ChanceActing",
     "ChatPrompt",
+    "EnvironmentDriver",
     "EpisodeLimits",
     "EpisodeOutcome",
     "EpisodeResult",
@@ -38,9 +44,12 @@ __all__ = [
     "build_acting",
     "call_seed",
     "continuation_seed",
+    "driven",
     "episode_seed",
     "replies_of",
+    "require_branchable",
     "retry_seed",
     "run_episode",
     "step_seed",
+    "take_up",
 ]

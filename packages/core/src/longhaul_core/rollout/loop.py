@@ -7,35 +7,28 @@ and so does anything that is a fault of ours. The environment is closed on every
 """
 
 import asyncio
-import functools
-import logging
-import time
-from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
-from longhaul_core.environment import Environment, EnvironmentFactory, StepResult
+from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import (
-    EnvironmentFailure,
-    EnvironmentTimeout,
     EpisodeError,
     LimitReached,
     MemoryFailure,
     PolicyFailure,
     attributed_to,
 )
-from longhaul_core.memory import Memory, MemoryContext
-from longhaul_core.policy import Shortenable
 from longhaul_core.rollout.acting import SingleCall
 from longhaul_core.rollout.agent import Agent
-from longhaul_core.rollout.deadline import awaited, deadline
+from longhaul_core.rollout.branch import take_up
+from longhaul_core.rollout.deadline import awaited
+from longhaul_core.rollout.driver import EnvironmentDriver, driven
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.rollout.spec import EpisodeSpec
 from longhaul_core.rollout.stopping import until_stopped
-from longhaul_core.types import Call, FailedEpisode, Observation, StopReason, Trajectory
+from longhaul_core.types import FailedEpisode, StopReason, Trajectory
 
 __all__ = ["EpisodeOutcome", "run_episode"]
-
-logger = logging.getLogger(__name__)
 
 EpisodeOutcome = Trajectory | FailedEpisode
 
@@ -52,7 +45,8 @@ async def run_episode(
     """Play one episode and return its record.
 
     Args:
-        spec: The task, the seed and the place in the group.
+        spec: The task, the seed and the place in the group; of a branch, what it continues, whose
+            horizon it keeps.
         agent: Chooses the actions.
         make_environment: Called once; what it makes is closed before this returns.
         limits: Bounds of the episode.
@@ -65,6 +59,8 @@ async def run_episode(
         A `Trajectory` if the episode ended or a limit truncated it, a `FailedEpisode`
         if something broke or missed its deadline, or if it was stopped.
     """
+    if spec.branch is not None:
+        limits = replace(limits, horizon=spec.branch.recorded.horizon)
     episode = _Episode(spec, agent=agent, limits=limits, with_final_prompt=with_final_prompt)
     try:
         playing = episode.play(make_environment)
@@ -75,14 +71,14 @@ async def run_episode(
 
 
 class _Episode:
-    """An environment, a memory and an agent that drive a session."""
+    """An agent that chooses what a driver plays."""
 
     def __init__(
         self, spec: EpisodeSpec, *, agent: Agent, limits: EpisodeLimits, with_final_prompt: bool
     ) -> None:
         self.session = EpisodeSession(spec, limits=limits, responder=agent)
         self.success = False
-        self._spec = spec
+        self._branch = spec.branch
         self._agent = agent
         self._acting = agent.acting or SingleCall()
         self._limits = limits
@@ -90,27 +86,26 @@ class _Episode:
 
     async def play(self, make_environment: EnvironmentFactory) -> StopReason:
         """Run to the end; `EpisodeError` reports what failed."""
-        with attributed_to(MemoryFailure, "making the memory"):
-            memory = self._agent.build_memory()
-        with attributed_to(EnvironmentFailure, "making the environment"):
-            environment = make_environment(self._spec.task)
-        try:
-            with awaited("environment.open", failure=EnvironmentFailure):
-                await environment.open()
-            # The clock starts when the episode's turn has come, not in the queue before it.
-            self.session.restart_clock()
-            self.session.observe(await self._reset(environment))
-            stop_reason = await self._steps_to_the_end(environment, memory)
+        async with driven(
+            self.session,
+            build_memory=self._agent.build_memory,
+            make_environment=make_environment,
+            limits=self._limits,
+            with_final_prompt=self._with_final_prompt,
+        ) as driver:
+            stop_reason = None
+            if self._branch is not None:
+                stop_reason = await take_up(self._branch, driver, parser=self._agent.parser)
+            stop_reason = stop_reason or await self._steps_to_the_end(driver)
+            self.success = driver.success
             if self._with_final_prompt and stop_reason.truncated:
-                await self.session.compose_final_prompt(self._prompt(memory))
+                await self.session.compose_final_prompt(driver.prompt)
             return stop_reason
-        finally:
-            await self._close(environment)
 
-    async def _steps_to_the_end(self, environment: Environment, memory: Memory) -> StopReason:
+    async def _steps_to_the_end(self, driver: EnvironmentDriver) -> StopReason:
         while True:
             try:
-                stop_reason = await self._step(environment, memory)
+                stop_reason = await self._step(driver)
             except LimitReached as limit:
                 if self.session.num_steps:
                     return limit.stop_reason
@@ -120,19 +115,11 @@ class _Episode:
             if stop_reason is not None:
                 return stop_reason
 
-    async def _reset(self, environment: Environment) -> Observation:
-        limit = self._limits.reset_deadline_seconds
-        async with _environment_deadline(limit, "environment.reset"):
-            observation = await environment.reset(self._spec.task)
-            self.session.require_readable(observation)
-            return observation
-
-    async def _step(self, environment: Environment, memory: Memory) -> StopReason | None:
+    async def _step(self, driver: EnvironmentDriver) -> StopReason | None:
         """One exchange; returns why the episode ended, if it did."""
-        session = self.session
-        observation = session.observation
+        observation = self.session.observation
         with awaited("agent.act", failure=PolicyFailure):
-            call = await self._acting.act(session, self._prompt(memory))
+            call = await self._acting.act(self.session, driver.prompt)
             if call.purpose != "act":
                 raise ValueError(
                     f"it returned a call for the purpose {call.purpose!r}; return the one that "
@@ -140,67 +127,4 @@ class _Episode:
                 )
         with attributed_to(PolicyFailure, "parsing the reply"):
             action = self._agent.parser.parse(call.reply, observation.admissible_actions)
-
-        began = time.perf_counter()
-        limit = self._limits.step_deadline_seconds
-        async with _environment_deadline(limit, "environment.step"):
-            result = await environment.step(action.text)
-            session.require_readable(result.observation)
-        session.acted(
-            action.text,
-            valid=action.valid and result.action_accepted,
-            environment_seconds=time.perf_counter() - began,
-        )
-        session.reward(result.reward)
-        self.success = result.success
-
-        stop_reason = _stop_reason(result)
-        if stop_reason is None and session.num_steps == self._limits.horizon:
-            stop_reason = StopReason.HORIZON_REACHED
-        try:
-            # Nothing is remembered that no prompt will show.
-            if stop_reason is None or (self._with_final_prompt and stop_reason.truncated):
-                await self._remember(memory, observation, call, action.text)
-        except LimitReached as limit:
-            stop_reason = stop_reason or limit.stop_reason
-        finally:
-            session.observe(result.observation)
-        return stop_reason
-
-    async def _remember(
-        self, memory: Memory, observation: Observation, call: Call, action: str
-    ) -> None:
-        context = MemoryContext(
-            task=self._spec.task,
-            complete=functools.partial(self.session.complete, purpose="remember"),
-        )
-        with awaited("memory.write", failure=MemoryFailure):
-            await memory.write(
-                observation=observation, reply=call.reply, action=action, context=context
-            )
-
-    def _prompt(self, memory: Memory) -> Shortenable:
-        observation = self.session.observation
-        return Shortenable(
-            compose=lambda drop: memory.compose(observation, drop=drop),
-            num_droppable=lambda: memory.num_remembered,
-        )
-
-    async def _close(self, environment: Environment) -> None:
-        """Close, whatever happened; a failure here is logged and changes no record."""
-        limit = self._limits.close_deadline_seconds
-        try:
-            async with _environment_deadline(limit, "environment.close"):
-                await environment.close()
-        except EpisodeError as error:
-            logger.warning("episode %s: %s", self._spec.episode_id, error)
-
-
-def _environment_deadline(seconds: float, action: str) -> AbstractAsyncContextManager[None]:
-    return deadline(seconds, action, failure=EnvironmentFailure, late=EnvironmentTimeout)
-
-
-def _stop_reason(result: StepResult) -> StopReason | None:
-    if result.terminated:
-        return StopReason.TASK_SOLVED if result.success else StopReason.TASK_FAILED
-    return StopReason.ENVIRONMENT_LIMIT if result.truncated else None
+        return await driver.play(action.text, reply=call.reply, valid=action.valid)

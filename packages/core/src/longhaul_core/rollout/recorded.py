@@ -14,7 +14,7 @@ from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout.expert import EXPERT, reply_for
 from longhaul_core.types import Call, Message, Observation, Step, Task, Trajectory
 
-__all__ = ["RecordedEnvironment", "RecordedReplies", "replies_of"]
+__all__ = ["RecordedEnvironment", "RecordedReplies", "recorded_result", "replies_of"]
 
 
 class RecordedEnvironment:
@@ -56,19 +56,23 @@ class RecordedEnvironment:
                 "prompt.reply_prefix as that run had them"
             )
         self._num_done += 1
-        ends = self._num_done == len(recorded.steps)
-        following = recorded.final_observation if ends else recorded.steps[place + 1].observation
-        return StepResult(
-            observation=following,
-            reward=done.reward,
-            terminated=ends and recorded.stop_reason.terminated,
-            truncated=ends and recorded.stop_reason.truncated,
-            success=ends and recorded.success,
-            action_accepted=done.action_valid,
-        )
+        return recorded_result(recorded, place)
 
     async def close(self) -> None:
         """Nothing."""
+
+
+def recorded_result(recorded: Trajectory, place: int) -> StepResult:
+    """What the environment answered to the action of a recorded step, by its 0-based place."""
+    done, ends = recorded.steps[place], place == len(recorded.steps) - 1
+    return StepResult(
+        observation=recorded.final_observation if ends else recorded.steps[place + 1].observation,
+        reward=done.reward,
+        terminated=ends and recorded.stop_reason.terminated,
+        truncated=ends and recorded.stop_reason.truncated,
+        success=ends and recorded.success,
+        action_accepted=done.action_valid,
+    )
 
 
 def replies_of(recorded: Trajectory, parser: Parser, *, purposes: bool) -> list[Call]:

@@ -108,6 +108,11 @@ class EpisodeSession:
         return self._spec.task
 
     @property
+    def episode_id(self) -> str:
+        """See `EpisodeSpec.episode_id`."""
+        return self._spec.episode_id
+
+    @property
     def num_steps(self) -> int:
         """Steps that were acted in."""
         return self._steps.num_acted

@@ -1,8 +1,14 @@
 """Which episode is to be played."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from longhaul_core.types import Task
+
+if TYPE_CHECKING:
+    from longhaul_core.rollout.branch import Branch
 
 __all__ = ["EpisodeSpec"]
 
@@ -20,6 +26,8 @@ class EpisodeSpec:
     """0-based place in the group."""
     retry: int = 0
     """How often it was tried before."""
+    branch: Branch | None = None
+    """The stored episode that it continues; None for one that starts from its task."""
 
     @property
     def episode_id(self) -> str:

@@ -84,7 +84,7 @@ __all__ = [
     "ToolListRow",
 ]
 
-SCHEMA_VERSION = "4"
+SCHEMA_VERSION = "5"
 """One more with every change to a table or a view."""
 
 RunId = String(128)
@@ -130,7 +130,7 @@ class RunRow(Base):
     name: Mapped[str]
     kind: Mapped[str] = mapped_column(String(16))
     """train, evaluate, demonstrate (by environments' own experts), imported (read from files of
-    another program), or play (by a person)."""
+    another program), play (by a person), or branch (stored episodes were taken up again)."""
     attempt: Mapped[int]
     """The newest attempt."""
     status: Mapped[str] = mapped_column(String(16))
@@ -318,7 +318,7 @@ class EpisodeRow(Base):
     run_id: Mapped[str] = mapped_column(RunId, ForeignKey("runs.id", ondelete="cascade"))
     attempt: Mapped[int]
     phase: Mapped[str] = mapped_column(String(16))
-    """train, baseline, validation, test or play."""
+    """train, baseline, validation, test, play or branch."""
     training_step: Mapped[int]
     """The training step that played it."""
     group_index: Mapped[int]
@@ -356,6 +356,13 @@ class EpisodeRow(Base):
     """Larger than the oldest where new weights came while it was played."""
     seed: Mapped[int] = mapped_column(BigInteger)
     """Seeds the sampling of the episode's actions."""
+    branched_from: Mapped[str | None] = mapped_column(EpisodeId)
+    """Id of the episode that it continues, which may be gone by now; null if it began at its task.
+    Its first steps are that one's."""
+    branched_at_step: Mapped[int | None]
+    """The first step that is its own."""
+    branched_action: Mapped[str | None]
+    """The action that was given there; null if whoever went on chose it."""
     started_at: Mapped[float]
     duration_seconds: Mapped[float]
     trained: Mapped[bool]

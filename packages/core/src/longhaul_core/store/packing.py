@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from longhaul_core.errors import StoreError
-from longhaul_core.text import well_formed
+from longhaul_core.text import storable_text
 
 __all__ = [
     "content_hash",
@@ -25,7 +25,6 @@ __all__ = [
     "pack_tokens",
     "shared_prefix_length",
     "storable_message",
-    "storable_text",
     "unpack_entropies",
     "unpack_logprobs",
     "unpack_tokens",
@@ -126,13 +125,3 @@ def storable_message(text: str) -> str:
     half = (LONGEST_MESSAGE - 60) // 2  # 60 hold the sign between them
     left_out = len(plain) - 2 * half
     return f"{plain[:half]} … {left_out} characters left out … {plain[-half:]}"
-
-
-def storable_text(text: str) -> str:
-    """`text`, with what SQL text cannot hold replaced by a visible sign.
-
-    A model can write anything: NUL, which PostgreSQL refuses, becomes U+2400, and half
-    a surrogate pair, which is not UTF-8, becomes U+FFFD. The token ids keep the truth.
-    """
-    whole = well_formed(text)
-    return whole.replace("\x00", "\u2400") if "\x00" in whole else whole

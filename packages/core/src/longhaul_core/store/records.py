@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from longhaul_core.store.packing import storable_text
+from longhaul_core.text import storable_text
 from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
 
 __all__ = [
+    "UNSCORED",
     "Audit",
     "AuditFinding",
     "AuditRule",
@@ -48,12 +49,16 @@ __all__ = [
     "episode_id",
 ]
 
-Phase = Literal["train", "baseline", "validation", "test", "play"]
+Phase = Literal["train", "baseline", "validation", "test", "play", "branch"]
 """What an episode is played for. `baseline`: the greedy one that a group is compared with. `play`:
-a person played it; it is in no curve and no panel."""
-RunKind = Literal["train", "evaluate", "demonstrate", "imported", "play"]
+a person played it. `branch`: it continues a stored episode from one of its steps. The last two are
+in no curve and no panel."""
+UNSCORED: tuple[Phase, ...] = ("play", "branch")
+"""Phases that are in no curve and no panel."""
+RunKind = Literal["train", "evaluate", "demonstrate", "imported", "play", "branch"]
 """`demonstrate`: environments' own experts played its episodes. `imported`: they were played
-elsewhere, and read from files. `play`: a person played them."""
+elsewhere, and read from files. `play`: a person played them. `branch`: stored episodes were taken
+up again at one of their steps."""
 RunStatus = Literal["running", "finished", "failed", "cancelled"]
 DiscardReason = Literal["stale", "no_signal", "too_small", "surplus", "stopped_early"]
 """Why a training step discarded a group: `stale`, its weights are too old to learn from;
@@ -174,6 +179,22 @@ class EpisodeRecord:
     outcome: Trajectory | FailedEpisode
     group_size: int | None = None
     """Episodes requested per task; None if the caller gives no number."""
+    branched_from: str | None = None
+    """Id of the stored episode that it continues; None for one that began at its task."""
+    branched_at_step: int | None = None
+    """0-based first step that is its own."""
+    branched_action: str | None = None
+    """The action that was given there; None if whoever went on chose it."""
+
+    def __post_init__(self) -> None:
+        is_branch = self.phase == "branch"
+        named = self.branched_from is not None, self.branched_at_step is not None
+        if named != (is_branch, is_branch) or (self.branched_action is not None and not is_branch):
+            raise ValueError(
+                'an episode of phase "branch", and no other, names the episode and the step that '
+                f"it continues: phase {self.phase!r}, episode {self.branched_from!r}, step "
+                f"{self.branched_at_step!r}, action {self.branched_action!r}"
+            )
 
     @property
     def episode_id(self) -> str:

@@ -38,7 +38,6 @@ from longhaul_core.store.packing import (
     pack_entropies,
     pack_logprobs,
     storable_message,
-    storable_text,
 )
 from longhaul_core.store.records import (
     CallCredit,
@@ -48,6 +47,7 @@ from longhaul_core.store.records import (
     LossInputs,
 )
 from longhaul_core.store.token_stream import Stream, TokenWriter
+from longhaul_core.text import storable_text
 from longhaul_core.types import (
     Call,
     FailedEpisode,

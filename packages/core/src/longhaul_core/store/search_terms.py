@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from longhaul_core.store.packing import storable_text
+from longhaul_core.text import storable_text
 
 __all__ = ["Place", "find_terms", "query_phrases", "search_terms"]
 

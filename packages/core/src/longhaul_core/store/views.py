@@ -31,7 +31,7 @@ SELECT e.id AS episode_id, e.run_id, r.name AS run_name, e.attempt, e.phase, e.t
        e.episode_return, e.num_steps, e.horizon,
        e.num_prompt_tokens, e.num_action_tokens, e.num_invalid_actions,
        e.trained, e.trained_training_step, e.episode_advantage, e.optimizer_step_index,
-       e.final_value, e.retention,
+       e.final_value, e.branched_from, e.branched_at_step, e.branched_action, e.retention,
        {started} AS started, e.duration_seconds
 FROM episodes e
 JOIN runs r ON r.id = e.run_id
@@ -148,7 +148,7 @@ SELECT run_id, phase, training_step,
        CAST(sum(num_invalid_actions) * 1.0 / nullif(sum(num_steps), 0)
             AS double precision) AS invalid_action_rate
 FROM episodes
-WHERE NOT rolled_back
+WHERE NOT rolled_back AND phase NOT IN ('play', 'branch')
 GROUP BY run_id, phase, training_step
 """
 
@@ -184,10 +184,12 @@ SELECT r.id AS run_id, r.name, r.kind, r.status, r.message, r.attempt,
 FROM runs r
 LEFT JOIN (
     SELECT run_id,
-           sum(num_episodes) AS num_episodes, sum(num_failed) AS num_failed,
-           sum(num_steps) AS num_steps, sum(num_prompt_tokens) AS num_prompt_tokens,
+           sum(CASE WHEN failed THEN 0 ELSE 1 END) AS num_episodes,
+           sum(CASE WHEN failed THEN 1 ELSE 0 END) AS num_failed,
+           sum(CASE WHEN failed THEN 0 ELSE num_steps END) AS num_steps,
+           sum(num_prompt_tokens) AS num_prompt_tokens,
            sum(num_action_tokens) AS num_action_tokens
-    FROM training_curve GROUP BY run_id
+    FROM episodes WHERE NOT rolled_back GROUP BY run_id
 ) c ON c.run_id = r.id
 """
 

@@ -145,7 +145,7 @@ class _Checks:
         try:
             for task, demonstration in pairs:
                 with Session(engine) as session:
-                    recorded = recorded_episode(session, demonstration.episode_id, task=task)
+                    recorded = recorded_episode(session, demonstration.episode_id)
                 outcome = await self._again(task, recorded, imported=demonstration.imported)
                 self._compare(demonstration.episode_id, recorded, outcome)
                 advance()

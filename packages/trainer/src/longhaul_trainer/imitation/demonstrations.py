@@ -181,6 +181,11 @@ def _episodes_of(
     conditions = [f"{name}={_word(value)}" for name, value in source.where.items()]
     if run.kind == "train" and "phase" not in source.where:
         conditions.append("phase=train")  # its panels are what it was scored on
+    if run.kind == "branch" and source.where.get("phase") != "branch":
+        raise ConfigError(
+            f"{setting}: run {run.run_id} has branches of stored episodes, whose first steps are "
+            'those of other episodes; imitate them by `where = { phase = "branch" }`'
+        )
     try:
         where = parse_where(conditions)
     except ConfigError as error:

@@ -28,13 +28,22 @@ PHASES: Mapping[Split, Phase] = {
 }
 
 
-def require_experts(config: RunConfig) -> None:
+def require_experts(config: RunConfig, *, only: str | None = None) -> None:
     """Refuse a run whose environments have no expert, or whose prompts none could answer.
+
+    Args:
+        config: The run.
+        only: The environment that is asked; None asks all of them.
 
     Raises:
         ConfigError: Everything that is in the way.
     """
-    problems = [problem for entry in config.played_environments for problem in _problems(entry)]
+    problems = [
+        problem
+        for entry in config.played_environments
+        if only in (None, entry.id)
+        for problem in _problems(entry)
+    ]
     if config.agent.kind != "single_call":
         problems.append(
             f'agent.kind = "{config.agent.kind}": an expert chooses actions, and plays by '

@@ -70,15 +70,13 @@ def _require_size(folder: Path, described: ImitationConfig) -> None:
 def words_of(config: RunConfig) -> list[str]:
     """What was shown and replied in a run's demonstrations, a text for each message."""
     demonstrations = Demonstrations.chosen(config)
-    pairs = [
-        (task, each) for task in demonstrations.tasks for each in demonstrations.of_task[task.key]
-    ]
+    chosen = [each for task in demonstrations.tasks for each in demonstrations.of_task[task.key]]
     texts: list[str] = []
     engine = read_only_engine(config.store)
     try:
-        for task, each in pairs[:: max(1, -(-len(pairs) // MOST_READ))]:
+        for each in chosen[:: max(1, -(-len(chosen) // MOST_READ))]:
             with Session(engine) as session:
-                texts += _texts(recorded_episode(session, each.episode_id, task=task))
+                texts += _texts(recorded_episode(session, each.episode_id))
     finally:
         engine.dispose()
     return texts

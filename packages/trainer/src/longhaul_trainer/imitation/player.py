@@ -24,7 +24,7 @@ from longhaul_core.rollout.agent import Agent
 from longhaul_core.store.queries import recorded_episode
 from longhaul_core.store.records import Phase
 from longhaul_core.store.session import read_only_engine
-from longhaul_core.types import Call, Task, Trajectory
+from longhaul_core.types import Call, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.imitation.demonstrations import Demonstration, Demonstrations
 from longhaul_trainer.players import EnvironmentPlayer
@@ -85,7 +85,7 @@ class DemonstrationPlayer:
         demonstration = self._demonstrations.of_task[spec.task.key][spec.sample_index]
         try:
             with attributed_to(EnvironmentFailure, f"reading {demonstration.episode_id}"):
-                recorded = await asyncio.to_thread(self._read, demonstration, spec.task)
+                recorded = await asyncio.to_thread(self._read, demonstration)
         except EpisodeError as failure:
             return EpisodeSession(spec, limits=limits).failed(failure)
         outcome = await played_again(
@@ -106,9 +106,9 @@ class DemonstrationPlayer:
         self._engine.dispose()
         await self._environments.close()
 
-    def _read(self, demonstration: Demonstration, task: Task) -> Trajectory:
+    def _read(self, demonstration: Demonstration) -> Trajectory:
         with Session(self._engine) as session:
-            return recorded_episode(session, demonstration.episode_id, task=task)
+            return recorded_episode(session, demonstration.episode_id)
 
 
 async def played_again(

@@ -49,7 +49,7 @@ class GroupId:
 
     run_id: str
     phase: str
-    """`train`, `baseline`, `validation`, `test` or `play`."""
+    """`train`, `baseline`, `validation`, `test`, `play` or `branch`."""
     training_step: int
     """The one that played it."""
     group_index: int
@@ -67,7 +67,7 @@ class EpisodeSummary(Answer):
     run_id: str
     attempt: int
     phase: str
-    """`train`, `baseline`, `validation`, `test` or `play`."""
+    """`train`, `baseline`, `validation`, `test`, `play` or `branch`."""
     training_step: int
     group_index: int
     sample_index: int
@@ -113,6 +113,12 @@ class EpisodeSummary(Answer):
     """Whether it was in the loss."""
     episode_advantage: float | None
     optimizer_step_index: int | None
+    branched_from: str | None
+    """Id of the episode that it continues; None if it began at its task."""
+    branched_at_step: int | None
+    """The first step that is its own; those before are that episode's."""
+    branched_action: str | None
+    """The action that was given there; None if whoever went on chose it."""
     retention: str | None
     """`removed` if the run's retention removed its text, pictures and tokens, `sampled` if it keeps
     them for good; None before retention has decided."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, and_, or_, tuple_
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.store.packing import storable_text
+from longhaul_core.text import storable_text
 
 __all__ = ["after_key", "decoded_key", "encoded_key", "key_order"]
 

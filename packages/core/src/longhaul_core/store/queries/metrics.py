@@ -18,6 +18,7 @@ from longhaul_core.store.queries.expressions import (
     SUCCESS_RATE,
 )
 from longhaul_core.store.queries.panels import num_unplayed, planned_episodes
+from longhaul_core.store.records import UNSCORED
 
 __all__ = [
     "CurvePoint",
@@ -120,8 +121,8 @@ def training_curve(session: Session, *, run_id: str, phase: str | None = None) -
     Args:
         session: Only read from.
         run_id: The run asked about.
-        phase: Only train, baseline, validation or test; None means all of these. `play` has no
-            points: what a person played is in no curve.
+        phase: Only train, baseline, validation or test; None means all of these. `play` and
+            `branch` have no points: neither is in a curve.
     """
     statement = (
         select(
@@ -142,7 +143,7 @@ def training_curve(session: Session, *, run_id: str, phase: str | None = None) -
         .where(
             EpisodeRow.run_id == run_id,
             EpisodeRow.rolled_back == false(),
-            EpisodeRow.phase != "play",
+            EpisodeRow.phase.not_in(UNSCORED),
         )
         .group_by(EpisodeRow.phase, EpisodeRow.training_step)
         .order_by(EpisodeRow.phase, EpisodeRow.training_step)

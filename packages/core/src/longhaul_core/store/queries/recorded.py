@@ -1,4 +1,4 @@
-"""Stored episodes as the records that were written: what is played again to be imitated."""
+"""Stored episodes as the records that were written: what is imitated, and taken up again."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def _task(row: TaskRow) -> Task:
     )
 
 
-def recorded_episode(session: Session, episode_id: str, *, task: Task) -> Trajectory:
+def recorded_episode(session: Session, episode_id: str) -> Trajectory:
     """An episode that ended, with its texts, its pictures' bytes and its tokens.
 
     Calls are as they were asked and answered; what training made of them is left out.
@@ -89,7 +89,6 @@ def recorded_episode(session: Session, episode_id: str, *, task: Task) -> Trajec
     Args:
         session: Only read from.
         episode_id: Which.
-        task: Its task.
 
     Raises:
         LookupError: There is no such episode.
@@ -100,8 +99,12 @@ def recorded_episode(session: Session, episode_id: str, *, task: Task) -> Trajec
     if summary.stop_reason is None:
         raise StoreError(f"episode {episode_id} failed: it has no end that could be repeated")
     pictures = _bytes_of(session)
+    of_episode = EpisodeRow.task_hash == TaskRow.hash
+    task = session.execute(
+        select(TaskRow).join(EpisodeRow, of_episode).where(EpisodeRow.id == episode_id)
+    ).scalar_one()
     return Trajectory(
-        task=task,
+        task=_task(task),
         sample_index=summary.sample_index,
         seed=detail.seed,
         horizon=max(summary.horizon, len(detail.steps)),

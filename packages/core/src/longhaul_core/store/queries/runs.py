@@ -43,7 +43,7 @@ class RunSummary(Answer):
     run_id: str
     name: str
     kind: str
-    """`train`, `evaluate`, `demonstrate`, `imported` or `play`."""
+    """`train`, `evaluate`, `demonstrate`, `imported`, `play` or `branch`."""
     attempt: int
     """0, or how often it was resumed."""
     status: str

@@ -15,8 +15,8 @@ from sqlalchemy import BigInteger, Double, Integer, String
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import INFINITE, LONGEST, Base
-from longhaul_core.store.packing import storable_text
 from longhaul_core.store.rows import Row
+from longhaul_core.text import storable_text
 
 __all__ = ["require_storable"]
 

@@ -21,7 +21,7 @@ from longhaul_core.store.models import (
     PolicyVersionRow,
     TokenPieceRow,
 )
-from longhaul_core.store.packing import content_hash, storable_text
+from longhaul_core.store.packing import content_hash
 from longhaul_core.store.records import (
     Audit,
     Evaluation,
@@ -36,6 +36,7 @@ from longhaul_core.store.rows import Row, row_of
 from longhaul_core.store.writing.episodes import episode_lengths, write_tasks
 from longhaul_core.store.writing.runs import Lineages
 from longhaul_core.store.writing.statements import insert_new
+from longhaul_core.text import storable_text
 
 __all__ = [
     "write_audits",

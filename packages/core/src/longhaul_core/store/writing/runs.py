@@ -18,11 +18,12 @@ from longhaul_core.store.models import (
     RunRow,
     StepRow,
 )
-from longhaul_core.store.packing import storable_message, storable_text
+from longhaul_core.store.packing import storable_message
 from longhaul_core.store.records import Heartbeat, Phase, RunEnded, RunStarted
 from longhaul_core.store.rows import Row, row_of
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.statements import insert_new
+from longhaul_core.text import storable_text
 
 __all__ = [
     "FATE_OF_GROUP",
