@@ -34,7 +34,7 @@ from longhaul_trainer.players import EnvironmentPlayer, Player
 from longhaul_trainer.programs.player import ProgramPlayer
 from longhaul_trainer.run_directory import PanelScore, RunDirectory, RunOutcome
 
-__all__ = ["Spent", "for_hosted", "require_answer", "run_hosted_evaluation"]
+__all__ = ["Spent", "for_hosted", "hosted_player", "require_answer", "run_hosted_evaluation"]
 
 PROBE_TOKENS = 16
 """Longest reply to the request that tries an endpoint; vendors refuse fewer."""
@@ -188,7 +188,7 @@ def run_hosted_evaluation(
         model = HostedModel(endpoint)
         try:
             return await played.play(
-                lambda: _player(config, model, endpoint, max_reply_tokens=max_reply_tokens),
+                lambda: hosted_player(config, model, endpoint, max_reply_tokens=max_reply_tokens),
                 console,
                 before=scores.tasks(),
                 after=lambda: scores.evaluations(played.results),
@@ -200,9 +200,17 @@ def run_hosted_evaluation(
     return replace(outcome, after=scores.of(panel, played.results) if played.results else None)
 
 
-def _player(
+def hosted_player(
     run: RunConfig, model: HostedModel, endpoint: Endpoint, *, max_reply_tokens: int | None
 ) -> Player:
+    """Plays the run's episodes by a hosted model.
+
+    Args:
+        run: Made by `for_hosted`.
+        model: Answers; the caller closes it.
+        endpoint: Where it is.
+        max_reply_tokens: Longest reply in an environment; None is the run's.
+    """
     if run.agent.is_program:
         return ProgramPlayer(run, responder=model, name=endpoint.model)
     responder = Responder(

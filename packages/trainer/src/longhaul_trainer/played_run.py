@@ -1,7 +1,7 @@
 """A run that plays some episodes in this process and trains nothing: no engine, no learner, no Ray.
 
-Environments play in their own worker processes. Whoever replies is a hosted model, or an
-environment's own expert.
+Environments play in their own worker processes. Whoever replies is a hosted model, an
+environment's own expert, or chance.
 """
 
 from __future__ import annotations
@@ -213,6 +213,7 @@ class PlayedRun:
                 self._num_steps += len(result.outcome.steps)
             else:
                 self._num_failed += 1
+            branch = result.spec.branch
             record = EpisodeRecord(
                 run_id=store.run_id,
                 attempt=0,
@@ -222,6 +223,9 @@ class PlayedRun:
                 retry=result.spec.retry,
                 outcome=result.outcome,
                 group_size=self._plan.group_size,
+                branched_from=None if branch is None else branch.episode_id,
+                branched_at_step=None if branch is None else branch.step_index,
+                branched_action=None if branch is None else branch.action,
             )
             await store.write([record])
 

@@ -15,6 +15,7 @@ from longhaul_core.environment import EnvironmentDescription, EnvironmentFactory
 from longhaul_core.policy import HostedReply, NoTokens, Sampling
 from longhaul_core.rollout import (
     Agent,
+    ChanceActing,
     EpisodeLimits,
     EpisodeOutcome,
     EpisodeSpec,
@@ -29,7 +30,7 @@ from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
 
-PHASES: tuple[Phase, ...] = ("train", "baseline", "validation", "test")
+PHASES: tuple[Phase, ...] = ("train", "baseline", "validation", "test", "branch")
 
 
 class Player(Protocol):
@@ -74,14 +75,18 @@ class BeginsThought(Protocol):
 
 
 def temperature_of(run: RunConfig, phase: Phase) -> float:
-    """How replies of a phase are drawn: greedily beside a group, and in validation as it says."""
-    by_phase = {"train": run.rollout.temperature, "baseline": 0.0}
+    """How replies of a phase are drawn: greedily beside a group, and in validation as it says.
+
+    A branch estimates the value of the policy that plays training's episodes.
+    """
+    sampled = run.rollout.temperature
+    by_phase = {"train": sampled, "branch": sampled, "baseline": 0.0}
     return by_phase.get(phase, run.validation.temperature)
 
 
 def top_p_of(run: RunConfig, phase: Phase) -> float:
-    """Nucleus sampling is for training alone."""
-    return run.rollout.top_p if phase == "train" else 1.0
+    """Nucleus sampling is for training and its branches alone."""
+    return run.rollout.top_p if phase in ("train", "branch") else 1.0
 
 
 def limits_of(
@@ -196,8 +201,8 @@ class EnvironmentPlayer:
             )
 
 
-class ExpertPlayer(EnvironmentPlayer):
-    """Plays environments as their own experts would, with the run's prompts. A `Player`."""
+class _Unasked(EnvironmentPlayer):
+    """Plays environments by something else than a policy, with the run's prompts. A `Player`."""
 
     def __init__(
         self, run: RunConfig, *, descriptions: Mapping[str, EnvironmentDescription]
@@ -212,6 +217,10 @@ class ExpertPlayer(EnvironmentPlayer):
             agent_loop=AgentLoop(),
         )
 
+
+class ExpertPlayer(_Unasked):
+    """Plays environments as their own experts would. A `Player`."""
+
     def _parts(
         self, spec: EpisodeSpec, phase: Phase, limits: EpisodeLimits
     ) -> tuple[Agent, EnvironmentFactory]:
@@ -225,6 +234,19 @@ class ExpertPlayer(EnvironmentPlayer):
         return replace(agent, acting=expert), expert.make_environment
 
 
+class ChancePlayer(_Unasked):
+    """Plays admissible actions by chance. A `Player`."""
+
+    def _parts(
+        self, spec: EpisodeSpec, phase: Phase, limits: EpisodeLimits
+    ) -> tuple[Agent, EnvironmentFactory]:
+        """The agent, with chance in the place of its policy."""
+        agent, make_environment = super()._parts(spec, phase, limits)
+        return replace(
+            agent, acting=ChanceActing(parser=agent.parser, seed=spec.seed)
+        ), make_environment
+
+
 class NoReplies:
     """Stands where a responder has its policy, and nobody asks it. A `HostedPolicy`."""
 
@@ -235,6 +257,6 @@ class NoReplies:
             TypeError: Always.
         """
         raise TypeError(
-            "an expert replies for the policy, and says nothing but actions: a memory that asks "
-            "the policy, such as one of summaries, has nobody to ask"
+            "an expert or chance replies for the policy, with nothing but actions: a memory that "
+            "asks the policy, such as one of summaries, has nobody to ask"
         )

@@ -1,6 +1,5 @@
 """`trainer demonstrate`: environments' own experts play, and their episodes are stored."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
@@ -8,7 +7,8 @@ import typer
 from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import Further, RunFile, console_of
 from longhaul_trainer.cli.exit_codes import ExitCode
-from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, read_description
+from longhaul_trainer.cli.played import beside_runs, played_in_folder
+from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, read_description
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 
@@ -68,10 +68,7 @@ def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int) -> Sho
     from longhaul_trainer.description_check import require_player
     from longhaul_trainer.imitation.expert import require_experts, run_demonstration
 
-    folder = Path(config.runs_directory) / "demonstrations"
-    config = config.model_copy(
-        update={"runs_directory": str(folder), "trackers": ()}
-    ).with_absolute_paths(Path.cwd())
+    config = beside_runs(config, folder="demonstrations")
     require_player(config)
     require_experts(config)
 
@@ -86,9 +83,7 @@ def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int) -> Sho
         played.extend(results)
         return outcome
 
-    run = RunDirectory.create(config)
-    with run.locked():
-        outcome = carry_out(config, run, work, hosted=True)
+    run, outcome = played_in_folder(config, work)
     solved = sum(each.success for each in played)
     console_of("stdout").print(
         f"[dim]solved[/]  {solved:,} of {num_planned:,} episodes", highlight=False

@@ -28,9 +28,9 @@ from longhaul_trainer.cli.endpoint import (
     endpoint_given,
 )
 from longhaul_trainer.cli.exit_codes import ExitCode
+from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.train import (
     EXIT_CODE_OF_STATUS,
-    carry_out,
     check_machine,
     evaluation,
     read_description,
@@ -144,17 +144,9 @@ def evaluate_weights(
         description=description,
         runs_directory=runs_directory,
     )
-    # Its one score is in the store; trackers show curves.
-    # In a folder beside the runs': an evaluation is no run that `resume` could go on with.
-    folder = Path(config.runs_directory) / "evaluations"
-    config = config.model_copy(
-        update={"name": split.value, "runs_directory": str(folder), "trackers": ()}
-    )
-    config = config.with_absolute_paths(Path.cwd())
+    config = beside_runs(config, folder="evaluations", name=split.value)
     check_machine(config, skip=skip_doctor, trains=False)
-    run = RunDirectory.create(config)
-    with run.locked():
-        outcome = carry_out(config, run, evaluation(split))
+    _, outcome = played_in_folder(config, evaluation(split), hosted=False)
     raise typer.Exit(_code_of(outcome))
 
 
@@ -226,25 +218,15 @@ def evaluate_hosted(
     from longhaul_trainer.description_check import require_player
     from longhaul_trainer.hosted_evaluation import (
         Spent,
-        for_hosted,
         require_answer,
         run_hosted_evaluation,
     )
 
     console = console_of("stdout")
-    folder = Path(config.runs_directory) / "evaluations"
-    config = config.model_copy(
-        update={"name": split.value, "runs_directory": str(folder), "trackers": ()}
-    ).with_absolute_paths(Path.cwd())
-    config, had_prefix = for_hosted(config, name=endpoint.model)
+    config = beside_runs(config, folder="evaluations", name=split.value)
+    config = for_hosted_model(config, endpoint)
     require_player(config, with_runners=False)
     asyncio.run(require_answer(endpoint, temperature=config.validation.temperature))
-    if had_prefix:
-        console_of("stderr").print(
-            "[yellow]prompt.reply_prefix[/] is left out: a hosted model begins its reply itself, "
-            "and is asked for the form of an action in words",
-            highlight=False,
-        )
     spent = Spent()
 
     def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
@@ -258,11 +240,23 @@ def evaluate_hosted(
             console=console_of("stderr"),
         )
 
-    run = RunDirectory.create(config)
-    with run.locked():
-        outcome = carry_out(config, run, work, hosted=True)
+    _, outcome = played_in_folder(config, work)
     console.print(f"[dim]cost[/]    {spent.in_words()}", highlight=False)
     return _code_of(outcome)
+
+
+def for_hosted_model(config: RunConfig, endpoint: "Endpoint") -> RunConfig:
+    """The run as a hosted model plays it; says what is left out of its prompts."""
+    from longhaul_trainer.hosted_evaluation import for_hosted
+
+    config, had_prefix = for_hosted(config, name=endpoint.model)
+    if had_prefix:
+        console_of("stderr").print(
+            "[yellow]prompt.reply_prefix[/] is left out: a hosted model begins its reply itself, "
+            "and is asked for the form of an action in words",
+            highlight=False,
+        )
+    return config
 
 
 def _code_of(outcome: RunOutcome) -> ExitCode:

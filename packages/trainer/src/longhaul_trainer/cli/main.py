@@ -13,6 +13,7 @@ from longhaul_core.open_files import raise_open_files
 from longhaul_trainer.caches import prepare_caches
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
+from longhaul_trainer.cli.branch import branch
 from longhaul_trainer.cli.check import check
 from longhaul_trainer.cli.data import data_app
 from longhaul_trainer.cli.demonstrate import demonstrate
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.command(epilog=EXIT_CODE_HELP)(train)
 app.command(epilog=EXIT_CODE_HELP)(resume)
 app.command(epilog=EXIT_CODE_HELP)(evaluate)
+app.command(epilog=EXIT_CODE_HELP)(branch)
 app.command(epilog=EXIT_CODE_HELP)(demonstrate)
 app.command(epilog=EXIT_CODE_HELP)(imitate)
 app.command(epilog=EXIT_CODE_HELP)(audit)

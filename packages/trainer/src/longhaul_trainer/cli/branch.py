@@ -1,0 +1,190 @@
+"""`trainer branch`: how good is a stored step, or another action in its place?"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from longhaul_core.errors import ConfigError
+from longhaul_trainer.cli.arguments import Overrides, Store, console_of
+from longhaul_trainer.cli.endpoint import (
+    Api,
+    EndpointUrl,
+    KeyVariable,
+    MaxConcurrent,
+    ModelName,
+    PricePrompt,
+    PriceReply,
+    endpoint_given,
+)
+from longhaul_trainer.cli.evaluate import for_hosted_model, to_be_played
+from longhaul_trainer.cli.exit_codes import ExitCode
+from longhaul_trainer.cli.played import beside_runs, played_in_folder
+from longhaul_trainer.cli.runs import DEFAULT_STORE
+from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, read_description
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+
+if TYPE_CHECKING:
+    from longhaul_trainer.branches import Continuations, GoesOn, StoredStep
+
+
+def branch(  # noqa: PLR0913  options of a command
+    episode: Annotated[str, typer.Argument(metavar="EPISODE", help="Id of a stored episode.")],
+    overrides: Overrides = None,
+    *,
+    step: Annotated[int, typer.Option(min=0, help="At which it is taken up, from 0.")],
+    continuations: Annotated[int, typer.Option(min=1, help="How often it goes on.")] = 16,
+    action: Annotated[
+        str | None,
+        typer.Option(
+            help="What is done at the step, in the environment's words.",
+            show_default="whoever goes on chooses",
+        ),
+    ] = None,
+    policy: Annotated[
+        Literal["expert", "random"] | None,
+        typer.Option(
+            help="Who goes on: the environment's expert, or admissible actions by chance. A hosted "
+            "model does with --endpoint.",
+        ),
+    ] = None,
+    store: Store = None,
+    description: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The run whose environment, prompts and memory go on.",
+            show_default="the episode's own",
+        ),
+    ] = None,
+    endpoint: EndpointUrl = None,
+    model: ModelName = None,
+    api: Api = "openai",
+    key_variable: KeyVariable = None,
+    price_prompt: PricePrompt = None,
+    price_reply: PriceReply = None,
+    max_concurrent: MaxConcurrent = 16,
+) -> None:
+    """Take up a stored episode at a step, play on from there, and show what it was worth.
+
+    The stored actions before the step are played again, and what comes back must equal what was
+    stored. The continuations are a run of their own in the store, in no score and no loss.
+    """
+    if (policy is None) == (endpoint is None):
+        raise ConfigError("who goes on? Give either --policy expert, --policy random or --endpoint")
+    goes_on: GoesOn | None = policy
+    if endpoint is not None:
+        goes_on = endpoint_given(
+            url=endpoint,
+            model=model,
+            api=api,
+            key_variable=key_variable,
+            prices=(price_prompt, price_reply),
+            max_concurrent=max_concurrent,
+        )
+    assert goes_on is not None
+    from longhaul_trainer.branches import stored_step  # imports SQLAlchemy
+
+    store = store or DEFAULT_STORE
+    stored = stored_step(store, episode, step_index=step, action=action)
+    config = _config(stored, overrides, store=store, description=description)
+    raise typer.Exit(continue_stored(stored, config, goes_on, num_continuations=continuations))
+
+
+def continue_stored(
+    stored: "StoredStep", config: RunConfig, goes_on: "GoesOn", *, num_continuations: int
+) -> ExitCode:
+    """Play continuations of a stored step, and show their value beside what is stored.
+
+    Raises:
+        ConfigError: The step cannot be taken up.
+        LonghaulError: See `run_branches`.
+    """
+    from longhaul_trainer.branches import Continuations, require_continuable, run_branches
+    from longhaul_trainer.description_check import require_player
+    from longhaul_trainer.hosted_evaluation import require_answer
+
+    if not isinstance(goes_on, str):
+        config = for_hosted_model(config, goes_on)
+    require_player(config)
+    require_continuable(config, stored.branch, goes_on)
+    if not isinstance(goes_on, str):
+        asyncio.run(require_answer(goes_on, temperature=config.rollout.temperature))
+    found = Continuations(stored.branch.step_index, config.algorithm.discount)
+
+    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        return run_branches(
+            config,
+            run,
+            stored.branch,
+            num_continuations=num_continuations,
+            goes_on=goes_on,
+            continuations=found,
+            console=console_of("stderr"),
+        )
+
+    _, outcome = played_in_folder(config, work)
+    _show(stored, found, num_planned=num_continuations)
+    if not isinstance(goes_on, str):
+        _print("cost", found.spent.in_words())
+    if outcome.status == "finished" and len(found.returns) < num_continuations:
+        return ExitCode.UNPLAYED
+    return EXIT_CODE_OF_STATUS[outcome.status]
+
+
+def _config(
+    stored: "StoredStep", overrides: list[str] | None, *, store: str, description: str | None
+) -> RunConfig:
+    """The run that goes on: the episode's own, or the one that a file describes."""
+    from pydantic import ValidationError
+
+    if description is not None:
+        config = read_description(description, None)
+    else:
+        try:
+            config = RunConfig.model_validate_json(stored.config_json)
+        except ValidationError as error:
+            raise ConfigError(
+                f"run {stored.run_id} has no description that could go on "
+                f"({error.error_count()} of its settings are none of a run); name a file that "
+                "describes its environment, prompts and memory by --config"
+            ) from error
+        if stored.run_kind != "train":  # its folder lies in one beside those of trainings
+            runs = str(Path(config.runs_directory).parent)
+            config = config.model_copy(update={"runs_directory": runs})
+    config = config.model_copy(update={"store": store})
+    config = to_be_played(config, overrides, source=description or stored.run_id)
+    return beside_runs(config, folder="branches", name="branch")
+
+
+def _show(stored: "StoredStep", found: "Continuations", *, num_planned: int) -> None:
+    """What was stored of the step, and what the continuations came to."""
+    branch = stored.branch
+    known = {"return-to-go": stored.return_to_go, "advantage": stored.advantage}
+    credited = ", ".join(
+        f"{name} {value:.3f}" for name, value in known.items() if value is not None
+    )
+    _print("stored", f"{branch.stored.action!r}: {credited or 'nothing was credited'}")
+    if not found.returns:
+        return
+    first = "the choice of who goes on" if branch.action is None else repr(branch.action)
+    count = f"{len(found.returns):,} of {num_planned:,} continuations"
+    _print("branch", f"{first}: {count}")
+    mean = found.mean_return
+    shown = (
+        f"{found.returns[0]:.3f}; two continuations and more have an interval"
+        if mean is None
+        else f"{mean.estimate:.3f}, 95 % {mean.low:.3f} to {mean.high:.3f}"
+    )
+    _print("return", f"{shown} (from the step on, discount {found.discount:g})")
+    rate = found.success_rate
+    _print("success", f"{rate.estimate:.1%}, 95 % {rate.low:.1%} to {rate.high:.1%}")
+
+
+def _print(name: str, words: str) -> None:
+    console = console_of("stdout")
+    console.print(f"[dim]{name:<8}[/]", end="")
+    console.print(words, markup=False, highlight=False)
