@@ -147,3 +147,36 @@ def test_a_resume_goes_on_with_the_episodes_that_were_chosen(imitated: Launched)
     assert {each["episode_id"].split("/")[0] for each in shown} == {*first}
     assert len(kept["tasks"]) == 40
     assert attempts == 1
+
+
+def test_its_weights_go_on_from_a_stored_step(imitated: Launched) -> None:
+    ((episode, replayed),) = imitated.query(
+        "SELECT e.id, s.action FROM episodes e JOIN steps s ON s.episode_id = e.id "
+        "WHERE e.phase = 'validation' AND s.step_index = 0 AND e.num_steps > 1 ORDER BY 1 LIMIT 1"
+    )
+
+    played = run(
+        imitated.folder,
+        *("branch", episode, "--step", "1", "--continuations", "6", "--checkpoint", "last"),
+    )
+
+    assert played.returncode == 0, played.output
+    assert "6 of 6 continuations" in played.output
+    ((kind, status),) = imitated.query("SELECT kind, status FROM runs WHERE kind = 'branch'")
+    assert (kind, status) == ("branch", "finished")
+    found = imitated.query(
+        "SELECT phase, trained, branched_from, branched_at_step FROM episodes "
+        "WHERE phase = 'branch'"
+    )
+    assert found == [("branch", 0, episode, 1)] * 6
+    calls = imitated.query(
+        "SELECT c.step_index > 0, c.num_action_tokens IS NOT NULL, count(*) FROM calls c "
+        "JOIN episodes e ON e.id = c.episode_id WHERE e.phase = 'branch' GROUP BY 1, 2 ORDER BY 1"
+    )
+    assert [each[:2] for each in calls] == [(0, 0), (1, 1)]  # replayed, and sampled
+    assert calls[0][2] == 6
+    actions = imitated.query(
+        "SELECT DISTINCT action FROM steps s JOIN episodes e ON e.id = s.episode_id "
+        "WHERE e.phase = 'branch' AND s.step_index = 0"
+    )
+    assert actions == [(replayed,)]

@@ -619,6 +619,17 @@ def test_a_reply_without_text_says_why_and_draws_no_empty_box(page: Page, odd: O
     expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
 
 
+def test_a_continuation_leads_to_the_step_that_it_continues(page: Page, odd: OddStore) -> None:
+    given = make_record(make_trajectory(), run_id="branches", phase="branch", branched_action="up")
+    continued = replace(given, branched_from=odd.sayings)
+    write(odd.url, run_started("branches"), continued)
+    open_replay(page, odd.viewer, continued.episode_id)
+    link = page.get_by_role("link", name="another episode from step 1 on")
+    expect(link).to_have_attribute("title", re.compile("replayed, and up was given"))
+    link.click()
+    expect_step(page, 1, episode_id=odd.sayings)
+
+
 def test_a_failed_episode_says_why_and_an_unknown_one_what_to_do(
     page: Page, viewer: str, sample: SampleStore
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from rich.console import Console
@@ -16,11 +16,13 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.actions import build_parser
 from longhaul_core.advantages.returns import returns_to_go
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import AllFailedError, ConfigError
 from longhaul_core.evaluation import Interval, mean_interval, success_rate_interval
 from longhaul_core.rollout import (
     Branch,
     EpisodeOutcome,
+    EpisodeResult,
+    EpisodeRunner,
     EpisodeSpec,
     episode_seed,
     require_branchable,
@@ -30,26 +32,37 @@ from longhaul_core.store.queries import get_episode, get_run, recorded_episode
 from longhaul_core.store.records import RunKind
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Trajectory
+from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.environments import descriptions_of
 from longhaul_trainer.gateway.hosted import Endpoint, HostedModel
 from longhaul_trainer.hosted_evaluation import Spent, hosted_player
 from longhaul_trainer.imitation.expert import require_experts
 from longhaul_trainer.played_run import Plan, PlayedRun
-from longhaul_trainer.players import ChancePlayer, ExpertPlayer, Player
+from longhaul_trainer.players import (
+    ChancePlayer,
+    EnvironmentPlayer,
+    ExpertPlayer,
+    Player,
+    limits_of,
+)
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+
+if TYPE_CHECKING:
+    from longhaul_trainer.verl.serving import ServedModel
 
 __all__ = [
     "Continuations",
     "GoesOn",
     "StoredStep",
+    "play_by_weights",
     "require_continuable",
     "run_branches",
     "stored_step",
 ]
 
-GoesOn = Literal["expert", "random"] | Endpoint
-"""Who chooses the actions from the step on."""
+GoesOn = Literal["expert", "random", "weights"] | Endpoint
+"""Who chooses the actions from the step on; `weights`: the model of the run that goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +149,7 @@ def require_continuable(config: RunConfig, branch: Branch, goes_on: GoesOn) -> N
     if goes_on == "random" and entry.memory.kind == "summary":
         raise ConfigError(
             f'memory.kind = "summary" of {entry.id} asks the policy for summaries, and chance '
-            "chooses nothing but actions; go on by a hosted model (--endpoint)"
+            "chooses nothing but actions; go on by a model (--checkpoint, --endpoint)"
         )
 
 
@@ -202,7 +215,75 @@ def run_branches(
             differs from the stored episode.
         StoreError: The store refused.
     """
-    plan = Plan(
+    plan = plan_of(config, branch, num_continuations=num_continuations, goes_on=goes_on)
+    played = PlayedRun(config, run, plan, heard=continuations.heard)
+
+    async def play() -> RunOutcome:
+        model = HostedModel(goes_on) if isinstance(goes_on, Endpoint) else None
+        try:
+            return await played.play(lambda: _player(config, goes_on, model), console)
+        finally:
+            if model is not None:
+                await model.close()
+
+    return asyncio.run(play())
+
+
+async def play_by_weights(
+    served: ServedModel,
+    config: RunConfig,
+    branch: Branch,
+    *,
+    num_continuations: int,
+    continuations: Continuations,
+) -> None:
+    """As `run_branches`, by the engine of the run.
+
+    Raises:
+        AllFailedError: Every one failed.
+    """
+    plan = plan_of(config, branch, num_continuations=num_continuations, goes_on="weights")
+    (entry,) = (
+        one for one in config.played_environments if one.id == branch.recorded.task.environment
+    )
+    prefixes = {one.prompt.reply_prefix for one in config.played_environments}
+    player = EnvironmentPlayer(
+        config,
+        responders={prefix: served.responder_after(prefix) for prefix in prefixes},
+        descriptions=descriptions_of(config),
+        agent_loop=AgentLoop(),
+    )
+    runner = EpisodeRunner(
+        concurrency=config.rollout.concurrent_episodes, max_retries=plan.max_retries
+    )
+    limits = limits_of(config, entry, horizon=branch.recorded.horizon)
+
+    async def once(spec: EpisodeSpec) -> EpisodeOutcome:
+        return await player.play(
+            spec,
+            phase=plan.phase,
+            training_step=0,
+            limits=limits,
+            with_final_prompt=False,
+            stop=asyncio.Event(),
+        )
+
+    async def stored(result: EpisodeResult) -> None:
+        continuations.heard(result.outcome)
+        await served.store(plan.record_of(result, run_id=served.run_id))
+
+    try:
+        await asyncio.gather(*(runner.play(spec, once, on_try=stored) for spec in plan.specs))
+    finally:
+        await player.close()
+    if not continuations.returns:
+        raise AllFailedError("every continuation failed")
+
+
+def plan_of(config: RunConfig, branch: Branch, *, num_continuations: int, goes_on: GoesOn) -> Plan:
+    """Continuations with seeds of their own; a model's try that failed is made again."""
+    asks_model = goes_on == "weights" or isinstance(goes_on, Endpoint)
+    return Plan(
         kind="branch",
         phase="branch",
         specs=[
@@ -222,20 +303,9 @@ def run_branches(
         ],
         group_size=num_continuations,
         max_retries=config.rollout.max_retries
-        if isinstance(goes_on, Endpoint) and config.rollout.on_failure == "retry"
+        if asks_model and config.rollout.on_failure == "retry"
         else 0,
     )
-    played = PlayedRun(config, run, plan, heard=continuations.heard)
-
-    async def play() -> RunOutcome:
-        model = HostedModel(goes_on) if isinstance(goes_on, Endpoint) else None
-        try:
-            return await played.play(lambda: _player(config, goes_on, model), console)
-        finally:
-            if model is not None:
-                await model.close()
-
-    return asyncio.run(play())
 
 
 def _player(config: RunConfig, goes_on: GoesOn, model: HostedModel | None) -> Player:

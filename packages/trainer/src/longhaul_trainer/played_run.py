@@ -54,6 +54,23 @@ class Plan:
     max_retries: int
     """Of an episode that failed."""
 
+    def record_of(self, result: EpisodeResult, *, run_id: str) -> EpisodeRecord:
+        """What the store has of a try."""
+        branch = result.spec.branch
+        return EpisodeRecord(
+            run_id=run_id,
+            attempt=0,
+            phase=self.phase,
+            training_step=0,
+            group_index=result.spec.group_index,
+            retry=result.spec.retry,
+            outcome=result.outcome,
+            group_size=self.group_size,
+            branched_from=None if branch is None else branch.episode_id,
+            branched_at_step=None if branch is None else branch.step_index,
+            branched_action=None if branch is None else branch.action,
+        )
+
 
 class PlayedRun:
     """Plays the episodes of a plan once, and stores each when it ends."""
@@ -213,21 +230,7 @@ class PlayedRun:
                 self._num_steps += len(result.outcome.steps)
             else:
                 self._num_failed += 1
-            branch = result.spec.branch
-            record = EpisodeRecord(
-                run_id=store.run_id,
-                attempt=0,
-                phase=self._plan.phase,
-                training_step=0,
-                group_index=result.spec.group_index,
-                retry=result.spec.retry,
-                outcome=result.outcome,
-                group_size=self._plan.group_size,
-                branched_from=None if branch is None else branch.episode_id,
-                branched_at_step=None if branch is None else branch.step_index,
-                branched_action=None if branch is None else branch.action,
-            )
-            await store.write([record])
+            await store.write([self._plan.record_of(result, run_id=store.run_id)])
 
         return write
 

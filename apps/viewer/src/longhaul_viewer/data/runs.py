@@ -8,6 +8,7 @@ from typing import NamedTuple
 from longhaul_core.health import HealthWarning
 from longhaul_core.store import queries
 from longhaul_core.store.queries import PanelScore, RunSettings, RunSummary, SparkPoint
+from longhaul_core.store.records import UNSCORED
 from longhaul_viewer import links
 from longhaul_viewer.components.blocks import Badge
 from longhaul_viewer.data.store import reading
@@ -129,8 +130,8 @@ def _alarms(
             )
         )
     ended = run.num_episodes + run.num_failed_episodes
-    # What a person played is in no loss and no curve.
-    if run.kind != "play" and ended and run.num_failed_episodes / ended > MAX_FAILURE_RATE:
+    in_loss_or_curve = run.kind not in UNSCORED
+    if in_loss_or_curve and ended and run.num_failed_episodes / ended > MAX_FAILURE_RATE:
         found.append(
             Alarm(
                 f"{run.num_failed_episodes:,} of {ended:,} episodes failed",

@@ -1,13 +1,20 @@
 """`trainer branch`: how good is a stored step, or another action in its place?"""
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from longhaul_core.errors import ConfigError
-from longhaul_trainer.cli.arguments import Overrides, Store, console_of
+from longhaul_trainer.cli.arguments import (
+    Overrides,
+    RunsDirectory,
+    SkipDoctor,
+    Store,
+    console_of,
+)
 from longhaul_trainer.cli.endpoint import (
     Api,
     EndpointUrl,
@@ -18,16 +25,23 @@ from longhaul_trainer.cli.endpoint import (
     PriceReply,
     endpoint_given,
 )
-from longhaul_trainer.cli.evaluate import for_hosted_model, to_be_played
+from longhaul_trainer.cli.evaluate import (
+    Weights,
+    for_hosted_model,
+    path_of_weights,
+    to_be_played,
+    with_model,
+)
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.runs import DEFAULT_STORE
-from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, read_description
+from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, check_machine, read_description
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run_directory import RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
     from longhaul_trainer.branches import Continuations, GoesOn, StoredStep
+    from longhaul_trainer.verl.serving import ServedModel
 
 
 def branch(  # noqa: PLR0913  options of a command
@@ -46,9 +60,19 @@ def branch(  # noqa: PLR0913  options of a command
     policy: Annotated[
         Literal["expert", "random"] | None,
         typer.Option(
-            help="Who goes on: the environment's expert, or admissible actions by chance. A hosted "
-            "model does with --endpoint.",
+            help="Who goes on: the environment's expert, or admissible actions by chance.",
         ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|FOLDER",
+            help="A run's weights go on, or those of a model's Hugging Face folder or built-in "
+            "name, on the engine of a run.",
+        ),
+    ] = None,
+    weights: Annotated[
+        Weights | None, typer.Option(help="Of a run; the best if it kept them, else the final.")
     ] = None,
     store: Store = None,
     description: Annotated[
@@ -67,15 +91,21 @@ def branch(  # noqa: PLR0913  options of a command
     price_prompt: PricePrompt = None,
     price_reply: PriceReply = None,
     max_concurrent: MaxConcurrent = 16,
+    runs_directory: RunsDirectory = Path("runs"),
+    skip_doctor: SkipDoctor = False,
 ) -> None:
     """Take up a stored episode at a step, play on from there, and show what it was worth.
 
     The stored actions before the step are played again, and what comes back must equal what was
     stored. The continuations are a run of their own in the store, in no score and no loss.
     """
-    if (policy is None) == (endpoint is None):
-        raise ConfigError("who goes on? Give either --policy expert, --policy random or --endpoint")
-    goes_on: GoesOn | None = policy
+    if [policy, checkpoint, endpoint].count(None) != 2:
+        raise ConfigError(
+            "who goes on? Give one of --policy expert, --policy random, --checkpoint and --endpoint"
+        )
+    if weights is not None and checkpoint is None:
+        raise ConfigError("--weights chooses among a run's weights; name it by --checkpoint")
+    goes_on: GoesOn | None = policy or ("weights" if checkpoint is not None else None)
     if endpoint is not None:
         goes_on = endpoint_given(
             url=endpoint,
@@ -91,6 +121,10 @@ def branch(  # noqa: PLR0913  options of a command
     store = store or DEFAULT_STORE
     stored = stored_step(store, episode, step_index=step, action=action)
     config = _config(stored, overrides, store=store, description=description)
+    if checkpoint is not None:
+        path = path_of_weights(checkpoint, weights, runs_directory=runs_directory)
+        config = with_model(config, path)
+        check_machine(config, skip=skip_doctor, trains=False)
     raise typer.Exit(continue_stored(stored, config, goes_on, num_continuations=continuations))
 
 
@@ -103,7 +137,12 @@ def continue_stored(
         ConfigError: The step cannot be taken up.
         LonghaulError: See `run_branches`.
     """
-    from longhaul_trainer.branches import Continuations, require_continuable, run_branches
+    from longhaul_trainer.branches import (
+        Continuations,
+        play_by_weights,
+        require_continuable,
+        run_branches,
+    )
     from longhaul_trainer.description_check import require_player
     from longhaul_trainer.hosted_evaluation import require_answer
 
@@ -114,6 +153,20 @@ def continue_stored(
     if not isinstance(goes_on, str):
         asyncio.run(require_answer(goes_on, temperature=config.rollout.temperature))
     found = Continuations(stored.branch.step_index, config.algorithm.discount)
+
+    def by_weights(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        from longhaul_trainer.verl.launch import run_served  # the training stack, only now
+
+        def serve(served: "ServedModel") -> Coroutine[None, None, None]:
+            return play_by_weights(
+                served,
+                config,
+                stored.branch,
+                num_continuations=num_continuations,
+                continuations=found,
+            )
+
+        return run_served(config, run, serve=serve, kind="branch")
 
     def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
         return run_branches(
@@ -126,7 +179,10 @@ def continue_stored(
             console=console_of("stderr"),
         )
 
-    _, outcome = played_in_folder(config, work)
+    asks_weights = goes_on == "weights"
+    _, outcome = played_in_folder(
+        config, by_weights if asks_weights else work, hosted=not asks_weights
+    )
     _show(stored, found, num_planned=num_continuations)
     if not isinstance(goes_on, str):
         _print("cost", found.spent.in_words())

@@ -170,15 +170,26 @@ def with_weights(
     Raises:
         ConfigError: Everything that is wrong with it.
     """
+    path = path_of_weights(target, weights, runs_directory=runs_directory)
+    if is_model(target):
+        config = to_be_played(read_description(description, None), overrides, source=description)
+        return with_model(config, path), Path(target).name
+    run = RunDirectory.find(target, runs_directory=runs_directory)
+    config = to_be_played(run.load_config(), overrides, source=run.run_id)
+    return with_model(config, path), Path(config.model.path).name
+
+
+def path_of_weights(target: str, weights: Weights | None, *, runs_directory: Path) -> str:
+    """Of a run, or of a model's folder or built-in name.
+
+    Raises:
+        ConfigError: There are none; see `weights_of`.
+    """
     if is_model(target):
         if weights is not None:
             raise ConfigError(f"--weights chooses among a run's weights, and {target} is a model")
-        config = to_be_played(read_description(description, None), overrides, source=description)
-        return with_model(config, target), Path(target).name
-    run = RunDirectory.find(target, runs_directory=runs_directory)
-    config = to_be_played(run.load_config(), overrides, source=run.run_id)
-    name = Path(config.model.path).name
-    return with_model(config, str(weights_of(run, weights))), name
+        return target
+    return str(weights_of(RunDirectory.find(target, runs_directory=runs_directory), weights))
 
 
 def is_model(target: str) -> bool:

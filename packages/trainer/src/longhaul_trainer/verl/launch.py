@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.errors import AllFailedError, ConfigError, MachineError, StoreError
 from longhaul_core.store.queries import get_run, newest_attempt
-from longhaul_core.store.records import PanelTasks, RunEnded, RunStarted
+from longhaul_core.store.records import PanelTasks, RunEnded, RunKind, RunStarted
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
@@ -106,7 +106,7 @@ def run_training(
             f"{checkpoint.training_step} are in {run.model}; `trainer train` with "
             f"model.path={run.model} begins another run from them"
         )
-    return _launch(config, run, checkpoints, checkpoint=checkpoint, make_trainer=make_trainer)
+    return _launch(config, run, checkpoint=checkpoint, make_trainer=make_trainer)
 
 
 def run_evaluation(config: RunConfig, run: RunDirectory, *, split: Split) -> RunOutcome:
@@ -120,42 +120,44 @@ def run_evaluation(config: RunConfig, run: RunDirectory, *, split: Split) -> Run
     Raises:
         LonghaulError: What went wrong, and what to do.
     """
-    return _launch(config, run, CheckpointFolder(run.checkpoints), evaluates=split)
+    return _launch(config, run, evaluates=split)
 
 
-def run_served(config: RunConfig, run: RunDirectory, *, serve: Serve) -> RunOutcome:
+def run_served(
+    config: RunConfig, run: RunDirectory, *, serve: Serve, kind: RunKind = "evaluate"
+) -> RunOutcome:
     """Serve the model of `config` for as long as `serve` runs, and train nothing.
 
     Args:
         config: With absolute paths; its model is what is served.
         run: A folder of its own, locked by the caller.
         serve: What is done with the model; its episodes are those of the run.
+        kind: Of the run.
 
     Raises:
         LonghaulError: What went wrong, and what to do.
     """
-    return _launch(
-        config, run, CheckpointFolder(run.checkpoints), evaluates=Split.TEST, serve=serve
-    )
+    return _launch(config, run, evaluates=Split.TEST, serve=serve, kind=kind)
 
 
 def _launch(
     config: RunConfig,
     run: RunDirectory,
-    checkpoints: CheckpointFolder,
     *,
     checkpoint: Checkpoint | None = None,
     evaluates: Split | None = None,
     serve: Serve | None = None,
+    kind: RunKind | None = None,
     make_trainer: TrainerFactory | None = None,
 ) -> RunOutcome:
     launch = _Launch(
         config=config,
         run=run,
-        checkpoints=checkpoints,
+        checkpoints=CheckpointFolder(run.checkpoints),
         checkpoint=checkpoint,
         evaluates=evaluates,
         serve=serve,
+        kind=kind or ("evaluate" if evaluates else "train"),
         device=choose_device(config),
         stages=StageClock(),
         started_at=time.time(),
@@ -219,6 +221,7 @@ class _Launch:
     """The panel that is played, and nothing trained; None for a training."""
     serve: Serve | None = None
     """What is done with the model in place of playing the panel."""
+    kind: RunKind
     device: Device
     stages: StageClock
     started_at: float
@@ -371,7 +374,7 @@ class _Launch:
         return RunStarted(
             run_id=run_context.run_id,
             name=self.config.name,
-            kind="evaluate" if self.evaluates else "train",
+            kind=self.kind,
             attempt=run_context.attempt,
             config_json=json.dumps(self.config.model_dump(mode="json")),
             provenance_json=provenance[-1].read_text(encoding="utf-8") if provenance else "{}",

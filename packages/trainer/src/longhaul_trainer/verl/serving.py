@@ -27,10 +27,12 @@ Serve = Callable[["ServedModel"], Coroutine[None, None, None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """What a gateway by hand needs of a run."""
+    """What a gateway by hand, or a branch, needs of a run."""
 
     responder: Responder
     """Draws replies as in validation, where a request does not say."""
+    responder_after: Callable[[str], Responder]
+    """The same, of prompts that end with the beginning of a reply."""
     run_id: str
     store: Callable[[EpisodeRecord], Awaitable[None]]
     """Returns when the store has an episode, and the text of its tokens."""
@@ -55,14 +57,19 @@ async def serve_model(
         say: Prints a line in the terminal.
     """
     run = run_context.config
-    responder = responder_of(
-        run,
-        trainer.get_llm_client(),
-        trainer.tokenizer,
-        pictures=picture_reader(trainer.processor),
-        temperature=temperature_of(run, "test"),
-        top_p=1.0,
-    )
+    client, pictures = trainer.get_llm_client(), picture_reader(trainer.processor)
+
+    def responder_after(prefix: str) -> Responder:
+        return responder_of(
+            run,
+            client,
+            trainer.tokenizer,
+            pictures=pictures,
+            reply_prefix=prefix,
+            temperature=temperature_of(run, "test"),
+            top_p=1.0,
+        )
+
     texts = TokenTexts(trainer.tokenizer, run_id=run_context.run_id)
 
     async def store(record: EpisodeRecord) -> None:
@@ -73,4 +80,12 @@ async def serve_model(
             logger.warning("an episode is written by the gateway's own process: %s", error)
             await asyncio.to_thread(write_here, run.store, records)
 
-    await serve(ServedModel(responder=responder, run_id=run_context.run_id, store=store, say=say))
+    await serve(
+        ServedModel(
+            responder=responder_after(""),
+            responder_after=responder_after,
+            run_id=run_context.run_id,
+            store=store,
+            say=say,
+        )
+    )

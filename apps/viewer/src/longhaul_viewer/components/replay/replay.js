@@ -734,6 +734,11 @@ class Replay {
       ["advantage", signed(summary.episode_advantage)],
       ["environment", `${summary.environment} ${environment_version}`],
       ["task", summary.task_id],
+      summary.branched_from && ["continues", h("a", {
+        href: address("replay", { episode: summary.branched_from, step: summary.branched_at_step }),
+        title: summary.branched_action == null ? "What comes before it was replayed"
+          : `What comes before it was replayed, and ${summary.branched_action} was given`,
+      }, `another episode from step ${summary.branched_at_step} on`)],
     ].filter(Boolean)
     return h("header", {},
       h("div", { class: "trail" },
