@@ -727,7 +727,7 @@ def test_every_section_has_a_default() -> None:
         if isinstance(value := cast("object", getattr(parse_smallest(), name)), BaseModel)
     ]
 
-    assert len(sections) == 22
+    assert len(sections) == 23
 
 
 def parse_smallest() -> RunConfig:

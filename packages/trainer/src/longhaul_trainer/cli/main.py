@@ -19,6 +19,7 @@ from longhaul_trainer.cli.data import data_app
 from longhaul_trainer.cli.demonstrate import demonstrate
 from longhaul_trainer.cli.doctor import doctor
 from longhaul_trainer.cli.evaluate import evaluate
+from longhaul_trainer.cli.evolve import evolve
 from longhaul_trainer.cli.exchange import export, import_
 from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, show_error
 from longhaul_trainer.cli.gateway import gateway
@@ -48,6 +49,7 @@ app.command(epilog=EXIT_CODE_HELP)(evaluate)
 app.command(epilog=EXIT_CODE_HELP)(branch)
 app.command(epilog=EXIT_CODE_HELP)(demonstrate)
 app.command(epilog=EXIT_CODE_HELP)(imitate)
+app.command(epilog=EXIT_CODE_HELP)(evolve)
 app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
 app.command("try-algorithm", epilog=EXIT_CODE_HELP)(try_algorithm)

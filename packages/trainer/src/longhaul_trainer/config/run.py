@@ -34,6 +34,7 @@ from longhaul_trainer.config.episodes import (
     PromptConfig,
     RolloutConfig,
 )
+from longhaul_trainer.config.evolution import EvolutionConfig
 from longhaul_trainer.config.imitation import ImitationConfig, WarmStartConfig, as_imitation
 from longhaul_trainer.config.learning import (
     AlgorithmConfig,
@@ -89,6 +90,7 @@ class RunConfig(Section):
     rollout: RolloutConfig = RolloutConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     imitation: ImitationConfig = ImitationConfig()
+    evolution: EvolutionConfig = EvolutionConfig()
     sampling: SamplingConfig = SamplingConfig()
     horizon_schedule: HorizonScheduleConfig = HorizonScheduleConfig()
     memory: MemoryConfig = MemoryConfig()
