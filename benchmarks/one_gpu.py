@@ -39,7 +39,6 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 TRAINER = str(Path(sys.executable).with_name("trainer"))
 STOP_SECONDS = 20
 """For a run that is stopped to end by itself."""
-GIB = 2**30
 
 MOVES = tuple(f"</think><action>{move}</action>" for move in ("up", "down", "left", "right"))
 MOVE_CHANCE, END_CHANCE = 0.02, 0.01
@@ -159,7 +158,8 @@ def main() -> None:
     finally:
         for run in started:
             stop(run)
-    print(f"most memory of the GPU, all processes: {peak_mib / 1024:.1f} GiB")
+    if not arguments.tiny:
+        print(f"most memory of the GPU, all processes: {peak_mib / 1024:.1f} GiB")
     for run in started:
         print(f"\n{run.name}: ended with {run.process.returncode}")
         report(run.folder)
@@ -353,9 +353,10 @@ def report_run(connection: sqlite3.Connection, run_id: str) -> None:
     shares["rest"] = 1 - sum(shares.values())
     print(f"  time: {', '.join(f'{label} {share:.0%}' for label, share in shares.items())}")
     for name in ("agreement/logprob_difference_mean", "actor/grad_norm"):
-        print(f"  {name}: {', '.join(f'{value:.2g}' for value in metrics.get(name, []))}")
+        if name in metrics:
+            print(f"  {name}: {', '.join(f'{value:.2g}' for value in metrics[name])}")
     most = max(metrics.get("actor/perf/max_memory_reserved_gb", [0.0]))
-    print(f"  most memory of the GPU that the learner reserved: {most:.1f} GiB")
+    print(f"  most memory that the learner reserved: {most:.1f} GiB")
     for step, split, success, count in connection.execute(
         "SELECT training_step, phase, avg(success), count(*) FROM episodes WHERE run_id = ? "
         "AND phase IN ('validation', 'test') GROUP BY 2, 1 ORDER BY 2, 1",
