@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
+import torch
 
 from longhaul_core.horizons import HorizonState
 from longhaul_core.store import (
@@ -41,6 +42,8 @@ from longhaul_trainer.training.credit import CriticValues, TrainedCall, TrainedE
 from longhaul_trainer.training.merging import cut_into_rows, metadata_of, trained_calls
 from longhaul_trainer.training.run_records import call_credit
 from longhaul_trainer.training.step_metadata import (
+    CallSpan,
+    Episode,
     EpisodeMetadata,
     GroupName,
     RowKey,
@@ -139,6 +142,8 @@ def play(
     `conversations`, calls are of several that take turns.
     """
     change = as_program if program else as_conversations if conversations else _as_it_is
+    if config.imitation.imitates:
+        change = as_imitated
     draw = Random(f"{seed}/{training_step}")
     played = PlayedStep(
         training_step,
@@ -291,7 +296,12 @@ def credited(config: RunConfig, played: PlayedStep) -> TrainingStep:
         algorithm=config.algorithm,
         num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
         groups=[str(GroupName(*group)) for group in taken],
+        preferences=config.imitation.preferences,
     )
+    if config.imitation.preferences is not None:
+        step = step.with_gains(
+            policy=drawn_responses(step, "policy"), reference=drawn_responses(step, "reference")
+        )
     if config.algorithm.uses_critic:
         step = step.with_values(values_of(rows))
     if config.algorithm.reward_kl_coefficient > 0:
@@ -301,6 +311,26 @@ def credited(config: RunConfig, played: PlayedStep) -> TrainingStep:
         }
         step = replace(step, reference_kl=divergences)
     return step.credited()
+
+
+def drawn_logprobs(whose: str, episode: Episode, span: CallSpan) -> tuple[float, ...]:
+    """Of each token of an imitated reply, in float32 as models compute them."""
+    draw = Random(f"{whose} of {episode}, {span.step}, {span.call}")
+    return tuple(float(np.float32(draw.uniform(-3, 0))) for _ in range(span.action_tokens))
+
+
+def drawn_responses(step: TrainingStep, whose: str) -> dict[str, torch.Tensor]:
+    """The same by rows, with something else in the gaps."""
+    found: dict[str, torch.Tensor] = {}
+    for episode in step.selection.episodes:
+        for row in episode.played.rows:
+            spans = [span for of_row, span in episode.played.calls if of_row == row]
+            response_T = torch.full((spans[-1].stop,), -7.0)
+            for span in spans:
+                drawn = drawn_logprobs(whose, episode.name, span)
+                response_T[span.start : span.stop] = torch.tensor(drawn)
+            found[row] = response_T
+    return found
 
 
 def values_of(rows: Rows) -> CriticValues:
@@ -402,7 +432,8 @@ def consume(config: RunConfig, played: PlayedStep) -> None:
             strict=True,
         )
         if tokens.policy_version == config.policy_version(played.training_step - 1)
-        for behavior, policy in zip(tokens.behavior_logprobs or (), logprobs, strict=True)
+        and tokens.behavior_logprobs is not None
+        for behavior, policy in zip(tokens.behavior_logprobs, logprobs, strict=True)
     ]
     played.metrics = {
         "actor/optimizer_steps": len({c.optimizer_step_index for c in played.credits})
@@ -530,6 +561,12 @@ def _as_it_is(record: EpisodeRecord) -> EpisodeRecord:
     return record
 
 
+def as_imitated(record: EpisodeRecord) -> EpisodeRecord:
+    """The episode as one that is imitated, whose replies nobody sampled."""
+    steps = tuple(with_call(step, behavior_logprobs=None) for step in record.outcome.steps)
+    return replace(record, outcome=replace(record.outcome, steps=steps))
+
+
 def as_conversations(record: EpisodeRecord) -> EpisodeRecord:
     """The episode as a program would have played it whose conversations take turns and fork."""
 
@@ -614,11 +651,14 @@ def _credit_record(
         calls=tuple(
             call_credit(
                 call,
-                policy_logprobs=tuple(
-                    logprob - 1e-5 for logprob in behavior_logprobs_of(record, call)
-                ),
-                policy_entropies=make_entropies(len(behavior_logprobs_of(record, call))),
+                policy_logprobs=drawn_logprobs("policy", episode.name, call.span)
+                if config.imitation.imitates
+                else tuple(logprob - 1e-5 for logprob in behavior_logprobs_of(record, call)),
+                policy_entropies=make_entropies(call.span.action_tokens),
                 by_token=episode.credit.token_advantages is not None,
+                reference_logprob_sum=None
+                if config.imitation.preferences is None
+                else sum(drawn_logprobs("reference", episode.name, call.span)),
             )
             for call in episode.calls
         ),

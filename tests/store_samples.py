@@ -398,6 +398,7 @@ def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> Epi
                 split_reason=None,
                 token_values=None,
                 token_advantages=None,
+                reference_logprob_sum=-0.5 * len(call.sampled.action_tokens) - step.index,
             )
             for step in steps
             for place, call in enumerate(step.calls)

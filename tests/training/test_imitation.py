@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from math import log
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def imitated(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     resumed = run(folder, "resume", "last")
     assert resumed.returncode == 0, resumed.output
     return resumed
+
+
+@pytest.fixture(scope="module")
+def preferred(imitated: Launched, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """What was imitated goes on by DPO, on what it scored before it imitated and after."""
+    folder = tmp_path_factory.mktemp("preferred")
+    shutil.copy(imitated.folder / "longhaul.db", folder)
+    played = f'[{{ run = "{imitated.run_id}", where = {{ phase = "validation" }} }}]'
+    launched = run(
+        folder,
+        *("imitate", FILE, "name=preferred"),
+        *(f"model.path={imitated.run_folder / 'model'}", f"imitation.sources={played}"),
+        *("imitation.loss=dpo", "num_training_steps=2", "tasks_per_training_step=2"),
+        *("optimizer.optimizer_steps_per_training_step=1", "optimizer.learning_rate=1e-3"),
+        *("validation.num_tasks=0", "checkpoint.every=2"),
+    )
+    assert launched.returncode == 0, launched.output
+    return launched
 
 
 def demonstrate(folder: Path, *, num_tasks: int) -> None:
@@ -149,33 +168,102 @@ def test_a_resume_goes_on_with_the_episodes_that_were_chosen(imitated: Launched)
     assert attempts == 1
 
 
-def test_its_weights_go_on_from_a_stored_step(imitated: Launched) -> None:
+def test_what_is_preferred_becomes_likelier_than_what_is_rejected(preferred: Launched) -> None:
+    measured = {
+        name: values
+        for name, *values in preferred.query(
+            "SELECT name, min(value) FILTER (WHERE training_step = 1), "
+            "min(value) FILTER (WHERE training_step = 2) FROM metrics "
+            "WHERE name LIKE 'dpo/%' GROUP BY name"
+        )
+    }
+
+    assert measured["dpo/pairs"] == [2.0, 2.0]
+    # before the first update the policy is the reference
+    assert measured["dpo/loss"][0] == pytest.approx(log(2), abs=1e-6)
+    assert measured["dpo/margin"][0] == pytest.approx(0.0, abs=1e-6)
+    assert measured["dpo/margin"][1] > 0.1
+    assert measured["dpo/loss"][1] < log(2)
+    assert measured["dpo/accuracy"][1] == 1.0
+
+
+def test_pairs_are_stored_as_they_were_trained(preferred: Launched) -> None:
+    trained = preferred.query(
+        "SELECT e.training_step, e.group_index, e.success, e.episode_advantage, "
+        "min(c.loss_weight), count(c.reference_logprob_sum) = count(*) FROM episodes e "
+        "JOIN calls c ON c.episode_id = e.id JOIN runs r ON r.id = e.run_id "
+        "WHERE r.name = 'preferred' AND e.phase = 'train' GROUP BY e.id ORDER BY e.id"
+    )
+
+    assert len(trained) == 8
+    assert all(weight == 0.25 and whole for *_, weight, whole in trained)
+    assert all((advantage > 0) == bool(success) for _, _, success, advantage, *_ in trained)
+    # β σ(0), by the factor of four episodes and two pairs
+    assert [abs(a) for step, _, _, a, *_ in trained if step == 1] == pytest.approx([0.1] * 4)
+    assert all(abs(a) < 0.1 for step, _, _, a, *_ in trained if step == 2)
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("", ""),
+        ("UPDATE calls SET reference_logprob_sum = reference_logprob_sum - 9", "advantage"),
+        ("UPDATE calls SET reference_logprob_sum = NULL", "reference_logprobs"),
+        ("UPDATE steps SET advantage = -advantage", "advantage"),
+    ],
+)
+def test_the_audit_follows_the_advantages_of_pairs(
+    preferred: Launched, tmp_path: Path, statement: str, rule: str
+) -> None:
+    ((run_id, episode_id),) = preferred.query(
+        "SELECT r.id, max(e.id) FROM runs r JOIN episodes e ON e.run_id = r.id "
+        "WHERE r.name = 'preferred'"
+    )
+    store = shutil.copy(preferred.folder / "longhaul.db", tmp_path / "store.db")
+    if statement:
+        one = f"episode_id = '{episode_id}' AND step_index = 0"
+        with closing(sqlite3.connect(store)) as connection, connection:
+            assert connection.execute(f"{statement} WHERE {one}").rowcount > 0
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+        report = audit_run(session, run_id)
+    engine.dispose()
+
+    found = {finding.rule for finding in report.findings}
+    assert rule in found if rule else found == set()
+    checked = {each.name: each.num_checked for each in report.rules}
+    assert checked["advantage"] == checked["reference_logprobs"] > 8
+
+
+def test_its_weights_go_on_from_a_stored_step(imitated: Launched, tmp_path: Path) -> None:
+    shutil.copy(imitated.folder / "longhaul.db", tmp_path)
     ((episode, replayed),) = imitated.query(
         "SELECT e.id, s.action FROM episodes e JOIN steps s ON s.episode_id = e.id "
         "WHERE e.phase = 'validation' AND s.step_index = 0 AND e.num_steps > 1 ORDER BY 1 LIMIT 1"
     )
 
     played = run(
-        imitated.folder,
-        *("branch", episode, "--step", "1", "--continuations", "6", "--checkpoint", "last"),
+        tmp_path,
+        *("branch", episode, "--step", "1", "--continuations", "6"),
+        *("--checkpoint", str(imitated.run_folder), "runs_directory=runs"),
     )
 
     assert played.returncode == 0, played.output
     assert "6 of 6 continuations" in played.output
-    ((kind, status),) = imitated.query("SELECT kind, status FROM runs WHERE kind = 'branch'")
+    ((kind, status),) = played.query("SELECT kind, status FROM runs WHERE kind = 'branch'")
     assert (kind, status) == ("branch", "finished")
-    found = imitated.query(
+    found = played.query(
         "SELECT phase, trained, branched_from, branched_at_step FROM episodes "
         "WHERE phase = 'branch'"
     )
     assert found == [("branch", 0, episode, 1)] * 6
-    calls = imitated.query(
+    calls = played.query(
         "SELECT c.step_index > 0, c.num_action_tokens IS NOT NULL, count(*) FROM calls c "
         "JOIN episodes e ON e.id = c.episode_id WHERE e.phase = 'branch' GROUP BY 1, 2 ORDER BY 1"
     )
     assert [each[:2] for each in calls] == [(0, 0), (1, 1)]  # replayed, and sampled
     assert calls[0][2] == 6
-    actions = imitated.query(
+    actions = played.query(
         "SELECT DISTINCT action FROM steps s JOIN episodes e ON e.id = s.episode_id "
         "WHERE e.phase = 'branch' AND s.step_index = 0"
     )

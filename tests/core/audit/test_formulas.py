@@ -238,6 +238,28 @@ def test_graphgpo_by_hand(form: str, from_a: float) -> None:
     assert found == [[1 + from_a, 1 + 3.75], [-1 - from_a, -1, -1 - 3.75]]
 
 
+def test_pairs_of_episodes_by_hand() -> None:
+    """Of two groups three pairs of five episodes with tokens, and one without any."""
+    episodes = [
+        episode([0.0, 1.0])._replace(gain=0.5),
+        episode([0.0])._replace(gain=0.1),
+        episode([0.25, 0.25])._replace(gain=-0.3),
+        episode([2.0], group=1)._replace(gain=1.0),
+        episode([0.0], group=1)._replace(gain=1.0),
+        episode([2.0], group=1)._replace(gain=9.0, num_action_tokens=[0]),
+    ]
+
+    found = advantages(episodes, name="dpo", beta=0.5, min_gap=1e-6, pairs_per_task=2)
+
+    # σ(-0.5 · 0.4) = 0.450166, σ(-0.5 · 0.8) = 0.401312, σ(0) = 0.5; five episodes of three pairs
+    won, lost, even = (0.5 * push * 5 / 3 for push in (0.450166, 0.401312, 0.5))
+    expected = [won + lost, -won, -lost, even, -even, 0.0]
+    assert [of_steps[0] for of_steps in found] == pytest.approx(expected, abs=1e-6)
+    assert found[0] == [found[0][0]] * 2
+    alone = advantages(episodes, name="dpo", beta=0.5, min_gap=0.75, pairs_per_task=1)
+    assert [bool(of_steps[0]) for of_steps in alone] == [True, True, False, True, True, False]
+
+
 def test_graphgpo_joins_states_that_read_alike() -> None:
     pair = [
         episode([1])._replace(anchors=["room 1"]),

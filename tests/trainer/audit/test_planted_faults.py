@@ -1648,3 +1648,79 @@ def test_a_trained_step_without_a_shaped_reward_is_found(audit: Audit) -> None:
     assert "shaped_reward" in rules_of(report)
     [finding] = of_rule(report, "shaped_reward")
     assert (finding.episode_id, finding.step_index) == (changed, 1)
+
+
+def pairs_of_episodes() -> RunConfig:
+    """A run that trains up to two pairs of each group of three episodes, each step its own."""
+    return make_config(
+        imitation={"sources": [{"run": "stored"}], "loss": "dpo", "pairs_per_task": 2},
+        optimizer={"optimizer_steps_per_training_step": 1},
+    )
+
+
+def test_pairs_of_episodes_are_clean(audit: Audit) -> None:
+    config = pairs_of_episodes()
+    played = [play(config, number, failure_rate=0.2) for number in (1, 2)]
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == set()
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    assert checked["reference_logprobs"] >= checked["advantage"] > 30
+    sizes = {round(abs(one.episode_advantage), 6) for step in played for one in step.credits}
+    assert len(sizes) > 8
+
+
+@pytest.mark.parametrize(
+    ("change", "rules"),
+    [
+        ("reference_logprob_sum = reference_logprob_sum - 1", {"advantage", "episode_part"}),
+        ("reference_logprob_sum = NULL", {"reference_logprobs", "advantage", "episode_part"}),
+        ("reference_logprob_sum = 1", {"reference_logprobs", "advantage", "episode_part"}),
+    ],
+)
+def test_advantages_of_pairs_that_do_not_follow_from_their_logprobs_are_found(
+    audit: Audit, change: str, rules: set[str]
+) -> None:
+    config = pairs_of_episodes()
+    played = play(config, 1)
+    changed = next(one for one in played.credits if one.episode_advantage > 0).episode_id
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE calls SET {change} WHERE episode_id = '{changed}' AND step_index = 0",
+    )
+
+    assert rules_of(report) == rules
+    # the episode's own pairs alone, not those of other groups
+    group = changed.rsplit("/", 2)[0]
+    assert {f.episode_id.rsplit("/", 2)[0] for f in report.findings if f.episode_id} == {group}
+
+
+@pytest.mark.parametrize(
+    "as_if", [{"beta": 0.2}, {"pairs_per_task": 1}, {"min_gap": 1.0}], ids=lambda each: str(each)
+)
+def test_pairs_of_other_settings_are_found(audit: Audit, as_if: dict[str, float]) -> None:
+    config = pairs_of_episodes()
+    played = play(config, 1)
+    imitation = {"sources": [{"run": "stored"}], "loss": "dpo", "pairs_per_task": 2} | as_if
+    other = make_config(imitation=imitation, optimizer={"optimizer_steps_per_training_step": 1})
+    credit(config, played, as_if=other)
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) >= {"advantage", "episode_part"}
+
+
+def test_a_reference_logprob_where_nothing_is_compared_is_found(audit: Audit) -> None:
+    config = make_config()
+    played = play(config, 1)
+    changed = played.credits[long_credit(played)].episode_id
+
+    report = audit(
+        [run_started(config), *played.records()],
+        f"UPDATE calls SET reference_logprob_sum = -1 WHERE episode_id = '{changed}'",
+    )
+
+    assert rules_of(report) == {"reference_logprobs"}

@@ -392,6 +392,17 @@ def test_a_divergence_in_the_reward_keeps_a_reference_model() -> None:
     assert value(config, f"{ACTOR}.use_kl_loss") is False
 
 
+def test_pairs_of_episodes_keep_a_reference_model_and_other_imitations_none() -> None:
+    from verl.trainer.ppo.utils import need_reference_policy
+
+    for loss in ("dpo", "nll"):
+        run = small_run(imitation={"sources": [{"run": "stored"}], "loss": loss})
+        config = settings_of(run, device="gpu")
+
+        assert need_reference_policy(config) is (loss == "dpo")
+        assert value(config, f"{ACTOR}.use_kl_loss") is False
+
+
 @pytest.mark.parametrize("role", ["actor", "ref"])
 def test_learner_and_reference_compute_in_the_precision_that_samples(role: str) -> None:
     run = small_run(model={"engine_dtype": "float32"}, loss={"kl_coefficient": 0.1})

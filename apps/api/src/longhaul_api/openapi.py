@@ -135,6 +135,10 @@ FIELDS: dict[str, tuple[str, Any]] = {
     "cost_usd": ("What a hosted model charged, in US dollars; null where nobody knows.", 0.002),
     "credit_share": ("What the step's advantage is multiplied by for its tokens.", 1.0),
     "description": ("What it does.", "Look at a thing."),
+    "reference_logprob_sum": (
+        "Of its tokens, by the weights that the run starts from; null unless it trains pairs.",
+        -3.5,
+    ),
     "difference": ("The second less the first.", 0.1),
     "discount": ("Weight of the next step's reward, per step.", 0.95),
     "earlier_call_index": ("The call whose prompt is compared with; null for the first.", 0),

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from longhaul_core.advantages.credit import EpisodeCredit, Statistics
+from longhaul_core.advantages.preferences import Preferences
 from longhaul_core.advantages.weights import LossUnit
 from longhaul_core.advantages.whiten import Whiten
 
@@ -45,6 +46,8 @@ class Group:
     final_values: Sequence[float | None] | None = None
     """The critic's value of each episode's final observation, None for one that terminated; None
     without a critic."""
+    preferences: Preferences | None = None
+    """By which episodes make pairs; None where none do."""
 
 
 GroupCredit = tuple[EpisodeCredit, ...]

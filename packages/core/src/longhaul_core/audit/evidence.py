@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import fsum
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -327,11 +328,25 @@ class Evidence:
                 action_penalties=action_penalties(
                     [step.action_valid for step in episode.steps], self.intent.algorithm
                 ),
+                gain=self._gain(episode) if self.intent.compares_pairs else 0.0,
             )
             for episode in chosen
         ]
         credits = credit_of(facts, self.intent.algorithm)
         return {e.numbers.episode_id: credit for e, credit in zip(chosen, credits, strict=True)}
+
+    @cached_property
+    def policy_sums(self) -> dict[CallKey, float]:
+        """Of the policy logprobs of each trained call whose tokens were not pruned."""
+        return {key_of(reply): reply.policy_sum for reply in self.replies if not reply.pruned}
+
+    def _gain(self, episode: AuditedEpisode) -> float:
+        """By how much the episode is likelier to the policy than to the reference, in nats."""
+        return fsum(
+            self.policy_sums[key_of(call)] - (call.reference_logprob_sum or 0.0)
+            for calls in episode.trained_calls
+            for call in calls
+        )
 
     def _values(self, episode: AuditedEpisode) -> list[list[float]]:
         if not self.intent.has_critic:
@@ -443,6 +458,12 @@ class Evidence:
             return "the steps of its group's greedy episode are not all there"
         if self.intent.has_critic and (lacking := self._lacks_values(episode)) is not None:
             return lacking
+        if self.intent.compares_pairs and any(
+            key_of(call) not in self.policy_sums
+            for calls in episode.trained_calls
+            for call in calls
+        ):
+            return "its tokens were pruned from the store"
         if None in episode.anchors:
             return "the text of an anchor state is not in the store"
         reads_final = self.intent.reads_final_anchors and not episode.numbers.success

@@ -17,6 +17,7 @@ action, and nowhere else.
     A_k = delta_k + g_k l_k A_{k+1}
     A = (v - mean) / sqrt(variance + 1e-8)                         REINFORCE++ (arXiv:2501.03262)
     A_i = 1                                                        imitation
+    A_i = N/P (sum of beta s(-m) it won - sum of beta s(-m) it lost)  DPO (arXiv:2305.18290)
 
 With a baseline per agent the means of GRPO and GiGPO are over the steps of one agent (Dr. MAS,
 arXiv:2602.08847).
@@ -26,7 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import comb, fsum, sqrt
+from math import comb, exp, fsum, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +48,8 @@ __all__ = [
 ]
 
 Settings = Mapping[str, Any]
-"""The `[algorithm]` section of a run's stored configuration."""
+"""The `[algorithm]` section of a run's stored configuration; where pairs of episodes are compared,
+with the settings of `[imitation]` that say which."""
 
 STD_EPSILON = 1e-6
 VARIANCE_EPSILON = 1e-8
@@ -75,6 +77,8 @@ class EpisodeFacts(NamedTuple):
     """Name of the agent of each step's trained calls; None for a step without one."""
     action_penalties: Sequence[float] = ()
     """What is taken off what the step alone is compared by; empty for nothing."""
+    gain: float = 0.0
+    """log pi - log pi_ref of its trained tokens, where pairs of episodes are compared."""
 
     @property
     def own_penalties(self) -> list[float]:
@@ -210,6 +214,30 @@ def _whole(advantages: Sequence[float], group: Sequence[EpisodeFacts]) -> list[C
 
 def _imitation(group: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     return _whole([1.0] * len(group), group)
+
+
+def _dpo(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    """The first of the best episodes of each group won against those of the lowest returns.
+
+    N is the number of episodes with tokens and P that of pairs, of the whole training step.
+    """
+    pairs: list[tuple[int, int]] = []
+    for group in sorted({episode.group for episode in episodes}):
+        returns = {i: fsum(e.rewards) for i, e in enumerate(episodes) if e.group == group}
+        best = max(returns.values())
+        winner = min(place for place, value in returns.items() if value == best)
+        losers = [place for place in returns if best - returns[place] > settings["min_gap"] - 1e-9]
+        losers.sort(key=lambda place: (returns[place], place))
+        pairs += [(winner, loser) for loser in losers[: settings["pairs_per_task"]]]
+    advantages = [0.0] * len(episodes)
+    num_episodes = sum(sum(episode.num_action_tokens) > 0 for episode in episodes)
+    for winner, loser in pairs:
+        margin = settings["beta"] * (episodes[winner].gain - episodes[loser].gain)
+        # s(-m) is 1 / (1 + e^m), which is 0 long before e^m overflows
+        part = settings["beta"] / (1 + exp(min(margin, 700.0))) * num_episodes / len(pairs)
+        advantages[winner] += part
+        advantages[loser] -= part
+    return _whole(advantages, episodes)
 
 
 class _EpisodeParts(NamedTuple):
@@ -738,6 +766,8 @@ class Definition:
     needs_greedy_episode: bool = False
     reads_final_anchors: bool = False
     """Whether the state that an episode ended in decides what its last step is worth."""
+    compares_pairs: bool = False
+    """Whether advantages follow from how likely episodes are to the policy and the reference."""
 
 
 DEFINITIONS: Mapping[str, Definition] = {
@@ -756,6 +786,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         credit=_reinforce_plus_plus_baseline, compares_training_step=True
     ),
     "imitation": Definition(credit=_imitation, smallest_group=1),
+    "dpo": Definition(credit=_dpo, compares_training_step=True, compares_pairs=True),
     "gae": Definition(credit=_gae, compares_training_step=True, smallest_group=1, has_critic=True),
 }
 """Estimators by `algorithm.name`."""

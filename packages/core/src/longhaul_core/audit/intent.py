@@ -17,6 +17,9 @@ NOT_OURS = (
     ": it was not written by a training of this version, so there is nothing to hold the run to"
 )
 
+PAIR_SETTINGS = ("beta", "min_gap", "pairs_per_task")
+"""Of `[imitation]`: what credit follows from where pairs of episodes are compared."""
+
 
 class _Stored(dict[str, Any]):
     """Settings of a section; one that is missing is the store's error, not the audit's."""
@@ -46,7 +49,8 @@ class Intent:
     """The settings that decide what is trained. Names are the configuration's."""
 
     algorithm: Settings
-    """The `[algorithm]` section as it is; a setting that it lacks is a `StoreError`."""
+    """The `[algorithm]` section as it is, and `PAIR_SETTINGS` where pairs are compared; a setting
+    that it lacks is a `StoreError`."""
     critic_warmup: int
     """Training steps at the beginning in which the critic alone learns."""
     reads_every_row: bool
@@ -88,7 +92,7 @@ class Intent:
     @property
     def imitates(self) -> bool:
         """Whether stored episodes are imitated, whose replies nobody sampled."""
-        return self.estimator == "imitation"
+        return self.estimator in ("imitation", "dpo")
 
     @property
     def no_definition(self) -> str | None:
@@ -135,6 +139,11 @@ class Intent:
         return self._definition is not None and self._definition.reads_final_anchors
 
     @property
+    def compares_pairs(self) -> bool:
+        """Whether advantages follow from how likely episodes are to policy and reference."""
+        return self._definition is not None and self._definition.compares_pairs
+
+    @property
     def needs_greedy_episode(self) -> bool:
         """Whether a group is compared with a greedy episode of its task."""
         return self._definition is not None and self._definition.needs_greedy_episode
@@ -173,8 +182,11 @@ class Intent:
             config: Mapping[str, Any] = json.loads(config_json)
             rollout, loss = config["rollout"], config["loss"]
             growth = config["horizon_schedule"]
+            of_pairs = PAIR_SETTINGS if config["algorithm"].get("name") == "dpo" else ()
             return cls(
-                algorithm=_Stored(config["algorithm"]),
+                algorithm=_Stored(
+                    config["algorithm"] | {name: config["imitation"][name] for name in of_pairs}
+                ),
                 critic_warmup=config["critic"]["warmup_training_steps"],
                 reads_every_row=loss["kl_coefficient"] > 0 or loss["entropy_coefficient"] > 0,
                 dynamic_sampling=config["sampling"]["dynamic"],

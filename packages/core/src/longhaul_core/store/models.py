@@ -532,6 +532,9 @@ class CallRow(Base):
     split_reason: Mapped[str | None]
     """Why a new row of the learner began here, a `SplitReason` value; null where the call continued
     a row, and where there is no credit."""
+    reference_logprob_sum: Mapped[float | None]
+    """Of its action tokens, under the weights that the run starts from, in nats; null unless pairs
+    of episodes are trained, whose advantages follow from it."""
 
 
 class CallTokensRow(Base):

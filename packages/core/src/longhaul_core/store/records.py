@@ -266,6 +266,9 @@ class CallCredit:
     """The critic's value before each action token; None unless advantages are by token."""
     token_advantages: tuple[float, ...] | None = None
     """Advantage of each action token; None where all tokens have the call's."""
+    reference_logprob_sum: float | None = None
+    """Of its action tokens, under the weights that the run starts from, in nats; None unless pairs
+    of episodes are trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

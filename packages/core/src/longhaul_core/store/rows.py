@@ -423,6 +423,7 @@ def call_credit_rows(credit: EpisodeCredit) -> list[Row]:
             "new_advantage": float(call.advantage),
             "new_loss_weight": float(call.loss_weight),
             "new_split_reason": call.split_reason,
+            "new_reference_logprob_sum": float_or_none(call.reference_logprob_sum),
         }
         for call in credit.calls
     ]

@@ -27,7 +27,7 @@ def imitate(
         typer.Option(
             metavar="NAME=VALUE",
             help="Only such episodes of it, e.g. min_return=0.5; repeatable.",
-            show_default="success=true",
+            show_default='success=true; with imitation.loss="dpo" all that ended',
         ),
     ] = None,
     skip_doctor: SkipDoctor = False,

@@ -1,14 +1,19 @@
 """Which episodes a run imitates, in place of playing its own."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
+from longhaul_core.advantages.preferences import PreferenceSettings
 from longhaul_trainer.component_settings import Scalar
 from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.toml import toml_value
 
 _READ_OF_ALGORITHM = ("loss_unit", "tokens_per_episode", "discount")
+_SUMS_OVER_TOKENS = {"loss_unit": "fixed_token", "tokens_per_episode": 1}
+"""The only loss unit that has DPO's gradient: see `longhaul_core.advantages.dpo`."""
+_OF_NLL = {"best_per_task", "weight"}
 _UNREAD_SECTIONS = ("horizon_schedule", "sampling", "critic", "warm_start")
 
 
@@ -20,28 +25,36 @@ class ImitationSource(Section):
     demonstrate`, a training, an import, or what a person played."""
     where: Mapping[str, Scalar] = {"success": True}
     """Which of its episodes: the conditions of the viewer, of the API and of `trainer export
-    --where`, all of which hold. Failed ones are never imitated, and of a training those of its
-    panels only if `phase` asks for them."""
+    --where`, all of which hold; left out, with `imitation.loss = "dpo"`, all that ended. Failed
+    ones are never imitated, and of a training those of its panels only if `phase` asks for
+    them."""
     weight: float = Field(default=1.0, gt=0)
     """Factor of their tokens' weight in the loss."""
 
 
-class ImitationConfig(Section):
+class ImitationConfig(PreferenceSettings, Section):
     """Supervised fine-tuning on stored episodes, in place of reinforcement learning.
 
     A run with sources imitates: its training steps take tasks that were demonstrated, and play the
     stored episodes again by the run's own memory, prompt and action form. Of `[algorithm]` it reads
     the loss unit; the other settings of reinforcement learning are left out, so one file may
-    describe both.
+    describe both. With `loss = "dpo"` the loss unit is one that adds tokens up, whatever the file
+    has.
     """
 
     sources: Annotated[tuple[ImitationSource, ...], Field(strict=False)] = ()
     """A `[[imitation.sources]]` table each; empty for reinforcement learning."""
+    loss: Literal["nll", "dpo"] = "nll"
+    """`nll`: the negative log-likelihood of the replies. `dpo`: direct preference optimization over
+    pairs of a better and a worse episode of a task (ETO, arXiv:2403.02502), with the summed
+    log-probabilities of all their replies."""
     best_per_task: int = Field(default=1, ge=1)
-    """Most episodes of each task: those with the highest returns, of equal ones the shorter."""
+    """Of `nll`: most episodes of each task, those with the highest returns, of equal ones the
+    shorter."""
     weight: Literal["one", "return"] = "one"
-    """What a token of an episode counts beside those of others: `one`, or the episode's `return`
-    (AgentEvol, arXiv:2406.04151), which must not be negative; times its source's weight."""
+    """Of `nll`: what a token of an episode counts beside those of others: `one`, or the episode's
+    `return` (AgentEvol, arXiv:2406.04151), which must not be negative; times its source's
+    weight."""
     prompts: Literal["recorded", "recomposed"] = "recorded"
     """`recorded`: refuse sources whose prompts are not those that this run would compose.
     `recomposed`: imitate the replies to the prompts that this run composes."""
@@ -57,6 +70,28 @@ class ImitationConfig(Section):
     def imitates(self) -> bool:
         """Whether the run imitates."""
         return bool(self.sources)
+
+    @property
+    def preferences(self) -> PreferenceSettings | None:
+        """Which episodes make pairs; None where none do."""
+        return self if self.imitates and self.loss == "dpo" else None
+
+    def conflicts(self) -> Generator[str]:
+        """Each loss has its own settings."""
+        of_other = set(PreferenceSettings.model_fields) if self.loss == "nll" else _OF_NLL
+        for name in sorted(of_other):
+            if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                yield (
+                    f"imitation.{name} = {toml_value(value)} means nothing to imitation.loss = "
+                    f'"{self.loss}"; leave it out, or set imitation.loss = '
+                    f'"{"dpo" if self.loss == "nll" else "nll"}"'
+                )
+        for place, source in enumerate(self.sources):
+            if self.loss == "dpo" and source.weight != 1:
+                yield (
+                    f"imitation.sources[{place}].weight = {source.weight:g} means nothing to "
+                    'imitation.loss = "dpo", whose pairs weigh the same; leave it out'
+                )
 
 
 class WarmStartConfig(Section):
@@ -81,12 +116,17 @@ def as_imitation(given: object) -> object:
     section = table.get("imitation")
     if not isinstance(section, dict) or not cast("dict[str, Any]", section).get("sources"):
         return table
+    imitation = cast("dict[str, Any]", section)
+    pairs = imitation.get("loss") == "dpo"
     kept = {name: value for name, value in table.items() if name not in _UNREAD_SECTIONS}
     algorithm = table.get("algorithm")
     read = cast("dict[str, Any]", algorithm) if isinstance(algorithm, dict) else {}
-    kept["algorithm"] = {"name": "imitation"} | {
+    kept["algorithm"] = {"name": "dpo" if pairs else "imitation"} | {
         name: read[name] for name in _READ_OF_ALGORITHM if name in read
     }
+    if pairs:
+        kept["algorithm"] |= _SUMS_OVER_TOKENS
+        kept["imitation"] = imitation | {"sources": _of_all_outcomes(imitation["sources"])}
     kept["loss"] = {"kind": "nll"}
     trainer = table.get("trainer")
     if isinstance(trainer, dict):
@@ -98,6 +138,24 @@ def as_imitation(given: object) -> object:
             # The likelihood is that of the model as it is, whatever it will be sampled by.
             "temperature": 1.0,
             "top_p": 1.0,
-            "group_size": cast("dict[str, Any]", section).get("best_per_task", 1),
+            "group_size": _most_of_a_task(imitation, pairs=pairs),
         }
     return kept
+
+
+def _of_all_outcomes(sources: object) -> object:
+    """Sources of pairs: where nothing is chosen, episodes that did not succeed are in them too."""
+    if not isinstance(sources, list | tuple):
+        return sources
+    every: dict[str, Any] = {"where": {}}
+    return [
+        every | cast("dict[str, Any]", source) if isinstance(source, dict) else source
+        for source in cast("Sequence[object]", sources)
+    ]
+
+
+def _most_of_a_task(imitation: Mapping[str, Any], *, pairs: bool) -> object:
+    if not pairs:
+        return imitation.get("best_per_task", 1)
+    most = imitation.get("pairs_per_task", 1)
+    return most + 1 if isinstance(most, int) else most

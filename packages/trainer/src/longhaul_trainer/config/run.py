@@ -260,10 +260,17 @@ class RunConfig(Section):
                 f"imitation.new_model_layers = {layers} makes a model, and "
                 f'model.path = "{self.model.path}" is one that is there; name a folder for it'
             )
-        if (self.algorithm.name == "imitation") != self.imitation.imitates:
+        if self.algorithm.imitates != self.imitation.imitates:
             yield (
-                'algorithm.name = "imitation" and [[imitation.sources]] go together: name the runs '
-                "whose episodes are imitated, or take another estimator"
+                f'algorithm.name = "{self.algorithm.name}" and [[imitation.sources]] go together: '
+                "name the runs whose episodes are imitated, or take another estimator"
+            )
+        updates = self.optimizer.optimizer_steps_per_training_step
+        if self.imitation.preferences is not None and updates > 1:
+            yield (
+                f"optimizer.optimizer_steps_per_training_step = {updates} with imitation.loss = "
+                '"dpo": the log-probabilities that pairs are compared by are those before the '
+                "first update; set it to 1, and tasks_per_training_step lower for more updates"
             )
         if (self.loss.kind == "nll") != self.imitation.imitates:
             yield (

@@ -48,6 +48,8 @@ class Imitable:
     """Replies whose prompt is another one here."""
     num_replies: int
     """Of the checked episodes."""
+    in_pairs: bool
+    """Whether the best episode of each task makes a pair with each other one."""
 
     def in_words(self) -> str:
         """For one line."""
@@ -56,6 +58,8 @@ class Imitable:
             f"{chosen.num_episodes:,} episodes of {len(chosen.tasks):,} tasks, "
             f"{chosen.num_steps:,} steps, of {', '.join(dict.fromkeys(chosen.runs))}"
         )
+        if self.in_pairs:
+            words += f"; {chosen.num_episodes - len(chosen.tasks):,} pairs"
         if self.num_left_out:
             words += f"; {self.num_left_out:,} of {self.num_checked:,} are cut or fail here"
         if self.num_recomposed:
@@ -89,6 +93,7 @@ def require_imitable(config: RunConfig, *, console: Console) -> Imitable:
         num_left_out=len(checks.left_out),
         num_recomposed=checks.num_recomposed,
         num_replies=checks.num_replies,
+        in_pairs=config.imitation.preferences is not None,
     )
     _refuse(found, config, checks)
     return found

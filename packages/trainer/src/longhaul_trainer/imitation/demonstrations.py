@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 
 from sqlalchemy.orm import Session
 
+from longhaul_core.advantages.preferences import PreferenceSettings, paired
 from longhaul_core.errors import ConfigError
 from longhaul_core.exchange.where import parse_where
 from longhaul_core.store.queries import (
@@ -87,6 +88,7 @@ class Demonstrations:
         """
         by_task: dict[TaskKey, list[_Found]] = defaultdict(list)
         runs: list[str] = []
+        num_removed = 0
         engine = read_only_engine(config.store)
         try:
             with Session(engine) as session:
@@ -95,12 +97,14 @@ class Demonstrations:
                     run = _run_called(session, source.run, setting=setting, store=config.store)
                     runs.append(run.run_id)
                     for episode in _episodes_of(session, run, source, setting=setting):
-                        found = _Found(episode, source.weight, run.kind == "imported")
-                        by_task[episode.task.key].append(found)
+                        num_removed += episode.removed
+                        if not episode.removed:
+                            found = _Found(episode, source.weight, run.kind == "imported")
+                            by_task[episode.task.key].append(found)
         finally:
             engine.dispose()
         _require_environments(config, by_task)
-        kept = {
+        best_first = {
             key: sorted(
                 found,
                 key=lambda each: (
@@ -108,9 +112,15 @@ class Demonstrations:
                     each.episode.num_steps,
                     each.episode.episode_id,
                 ),
-            )[: config.imitation.best_per_task]
+            )
             for key, found in sorted(by_task.items())
         }
+        preferences = config.imitation.preferences
+        if preferences is None:
+            best = config.imitation.best_per_task
+            kept = {key: found[:best] for key, found in best_first.items()}
+        else:
+            kept = _in_pairs(best_first, preferences, num_removed=num_removed)
         by_return = config.imitation.weight == "return"
         for found in kept.values():
             _require_one_task([each.episode for each in found])
@@ -178,6 +188,7 @@ class Demonstrations:
 def _episodes_of(
     session: Session, run: RunSummary, source: ImitationSource, *, setting: str
 ) -> list[EndedEpisode]:
+    """Those that a source names, with those that retention emptied; one at least is whole."""
     conditions = [f"{name}={_word(value)}" for name, value in source.where.items()]
     if run.kind == "train" and "phase" not in source.where:
         conditions.append("phase=train")  # its panels are what it was scored on
@@ -198,14 +209,35 @@ def _episodes_of(
             + f"; it has {run.num_episodes:,} episodes, {run.num_failed_episodes:,} of them "
             "failed. Change `where`, or name another run"
         )
-    whole = [episode for episode in found if not episode.removed]
-    if not whole:
+    if all(episode.removed for episode in found):
         raise ConfigError(
             f"{setting}: the texts of all {len(found):,} episodes that were found in run "
             f"{run.run_id} were removed by its retention, and there is nothing to imitate; name a "
             "run that keeps them (retention.full_training_steps)"
         )
-    return whole
+    return found
+
+
+def _in_pairs(
+    best_first: Mapping[TaskKey, list[_Found]], settings: PreferenceSettings, *, num_removed: int
+) -> dict[TaskKey, list[_Found]]:
+    """The episodes of each task that are in a pair, the best first; of at least one task."""
+    kept: dict[TaskKey, list[_Found]] = {}
+    for key, found in best_first.items():
+        pairs = paired([each.episode.episode_return for each in found], settings)
+        if pairs:
+            kept[key] = [found[place] for place in sorted({p for pair in pairs for p in pair})]
+    if not kept:
+        alone = sum(len(found) == 1 for found in best_first.values())
+        raise ConfigError(
+            f'imitation.loss = "dpo": no task has a better and a worse episode. Of '
+            f"{len(best_first):,} tasks with {sum(map(len, best_first.values())):,} episodes, "
+            f"{alone:,} have one episode alone, and in {len(best_first) - alone:,} the returns "
+            f"differ by less than imitation.min_gap = {settings.min_gap:g}; the texts of "
+            f"{num_removed:,} further episodes were removed by retention. Name a source whose "
+            "episodes fail beside one whose episodes succeed, and let `where` choose both"
+        )
+    return kept
 
 
 def _word(value: object) -> str:

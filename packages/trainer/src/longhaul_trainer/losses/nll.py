@@ -10,9 +10,12 @@ from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss, weighted_su
 
 
 def nll_loss(tokens: ActionTokens) -> PolicyLoss:
-    """The cross-entropy of supervised fine-tuning, each reply times its demonstration's weight.
+    """The cross-entropy of supervised fine-tuning, each reply times its episode's advantage.
 
-        L = −A · log π, with A the weight of the demonstration, not negative.
+        L = −A · log π
+
+    with A the weight of the demonstration, or what its pairs of episodes give it
+    (`longhaul_core.advantages.dpo`), below 0 for one that is rejected.
 
     Nothing was sampled, so there is no ratio to clip.
 

@@ -20,6 +20,7 @@ import numpy as np
 from longhaul_core.advantages import EpisodeCredit, LossUnit, loss_weights
 from longhaul_core.advantages.estimators import Group
 from longhaul_core.advantages.penalties import Penalties, action_penalties
+from longhaul_core.advantages.preferences import Preferences, PreferenceSettings
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.training.estimators import estimate, smallest_group
@@ -201,6 +202,8 @@ def credit_episodes(
     greedy: Mapping[str, PlayedEpisode] | None = None,
     values: CriticValues | None = None,
     reference_kl: Mapping[Episode, FloatArray] | None = None,
+    preferences: PreferenceSettings | None = None,
+    gains: Mapping[Episode, float] | None = None,
 ) -> tuple[TrainedEpisode, ...]:
     """The selected episodes with their advantages, in the order given.
 
@@ -211,10 +214,14 @@ def credit_episodes(
         values: The critic's, where the algorithm has one.
         reference_kl: For each episode, the divergence from the starting model of each step; None
             where it is not part of the reward.
+        preferences: Which episodes make pairs; None where none do.
+        gains: Of each episode, how much likelier it is to the policy than to the reference, where
+            pairs are compared.
 
     Raises:
         ConfigError: If a step has trained calls of several agents where each has its own baseline.
-        ValueError: If the algorithm has a critic and a value is missing.
+        ValueError: If the algorithm has a critic and a value is missing, or it compares pairs and
+            the gains are.
     """
     rewards = {
         episode.name: shaped_rewards(
@@ -241,6 +248,9 @@ def credit_episodes(
                 greedy_rewards=None if greedy is None else shaped_rewards(greedy[name], algorithm),
                 token_values=[critic[m.name].tokens for m in members] if critic else None,
                 final_values=[critic[m.name].final for m in members] if critic else None,
+                preferences=None
+                if preferences is None or gains is None
+                else Preferences(settings=preferences, gains=[gains[m.name] for m in members]),
             )
             for name, members in by_group.items()
         ],

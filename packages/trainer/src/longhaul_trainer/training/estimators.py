@@ -15,6 +15,7 @@ from typing import Annotated, cast
 
 from longhaul_core.advantages import EpisodeCredit, LossUnit
 from longhaul_core.advantages import estimators as built_in
+from longhaul_core.advantages.dpo import DPO
 from longhaul_core.advantages.estimators import (
     ESTIMATORS,
     Compute,
@@ -31,7 +32,10 @@ from longhaul_trainer.component_settings import BuiltInOrOwn, Option
 __all__ = ["OWN", "EstimatorSettings", "estimate", "own_estimator", "smallest_group"]
 
 SETTING = "algorithm.name"
-KNOWN: Mapping[str, Estimator] = {**ESTIMATORS, "imitation": IMITATION}
+IMITATING: Mapping[str, Estimator] = {"imitation": IMITATION, "dpo": DPO}
+"""What stands in an estimator's place where stored episodes are trained."""
+
+KNOWN: Mapping[str, Estimator] = {**ESTIMATORS, **IMITATING}
 
 
 def estimate(groups: Sequence[Group], settings: EstimatorSettings) -> list[GroupCredit]:
@@ -123,6 +127,11 @@ class EstimatorSettings(built_in.EstimatorSettings):
     your own."""
     options: Mapping[str, Option] = {}
     """Settings of an estimator of your own, which gets them as `settings.options`."""
+
+    @property
+    def imitates(self) -> bool:
+        """Whether stored episodes are trained, whose replies nobody sampled."""
+        return self.name in IMITATING
 
     @property
     def compares_episodes(self) -> bool:

@@ -26,6 +26,7 @@ from longhaul_core.store.records import (
 from longhaul_core.types import Split
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.training.credit import TrainedCall, TrainedEpisode
+from longhaul_trainer.training.preferences import logprob_sum
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.spans import of_call
 from longhaul_trainer.training.step_metadata import GroupName
@@ -69,6 +70,7 @@ class RunRecords:
         episodes: Sequence[TrainedEpisode],
         policy_logprobs: Mapping[str, torch.Tensor],
         policy_entropies: Mapping[str, torch.Tensor],
+        reference_logprobs: Mapping[str, torch.Tensor] | None = None,
     ) -> list[EpisodeCredit]:
         """What the episodes of an update are trained with.
 
@@ -79,6 +81,8 @@ class RunRecords:
                 before the update.
             policy_entropies: Row key → entropy, in nats, of its distribution at each token of the
                 response.
+            reference_logprobs: Row key → natural log of each token of its response, under the
+                weights that the run starts from; None unless pairs of episodes are trained.
         """
         trained = training_step > self.run_context.config.critic.warmup_training_steps
         return [
@@ -106,6 +110,9 @@ class RunRecords:
                             of_call(call.span, policy_entropies[call.row]).clamp(min=0)
                         ),
                         by_token=episode.credit.token_advantages is not None,
+                        reference_logprob_sum=None
+                        if reference_logprobs is None
+                        else logprob_sum(call.span, reference_logprobs[call.row]),
                     )
                     for call in episode.calls
                 ),
@@ -163,6 +170,7 @@ def call_credit(
     policy_logprobs: tuple[float, ...],
     policy_entropies: tuple[float, ...],
     by_token: bool,
+    reference_logprob_sum: float | None = None,
 ) -> CallCredit:
     """What the store keeps of a call; `by_token` where tokens have advantages of their own."""
     return CallCredit(
@@ -177,6 +185,7 @@ def call_credit(
         if by_token and len(call.token_values)
         else None,
         token_advantages=tuple(call.token_advantages.tolist()) if by_token else None,
+        reference_logprob_sum=reference_logprob_sum,
     )
 
 

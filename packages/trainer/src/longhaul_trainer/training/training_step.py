@@ -2,9 +2,9 @@
 
 A training step is made of the rows that were played for its update (`TrainingStep.of`): that
 selects what is trained and drops the rest. When the learner has read the rows it gets the
-critic's values and the divergence from the starting model (`with_values`, `with_reference_kl`), and
-`credited` computes the advantages of every call, once. `columns` are those advantages and weights
-as the loss reads them.
+critic's values and what the starting model makes of them (`with_values`, `with_reference_kl`,
+`with_gains`), and `credited` computes the advantages of every call, once. `columns` are those
+advantages and weights as the loss reads them.
 
 Nothing here knows about verl.
 """
@@ -17,6 +17,7 @@ from typing import Self
 
 import torch
 
+from longhaul_core.advantages.preferences import PreferenceSettings
 from longhaul_core.types import GroupOutcome
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.losses.kl import KlKind
@@ -35,6 +36,7 @@ from longhaul_trainer.training.metrics import (
     episode_metrics,
     row_metrics,
 )
+from longhaul_trainer.training.preferences import gains_over_reference, preference_metrics
 from longhaul_trainer.training.rewards import reference_divergences
 from longhaul_trainer.training.spans import FloatArray
 from longhaul_trainer.training.step_metadata import (
@@ -74,6 +76,11 @@ class TrainingStep:
     """The critic's; None before it was asked, and without one."""
     reference_kl: Mapping[Episode, FloatArray] | None = None
     """Divergence from the starting model of each step; None unless it is part of the reward."""
+    preferences: PreferenceSettings | None = None
+    """Which episodes make pairs; None unless pairs are trained."""
+    gains: Mapping[Episode, float] | None = None
+    """How much likelier each episode is to the policy than to the starting model; None unless pairs
+    are trained."""
     trained: tuple[TrainedEpisode, ...] | None = None
     """The selected episodes with their advantages; None before `credited`."""
 
@@ -86,6 +93,7 @@ class TrainingStep:
         algorithm: AlgorithmConfig,
         num_optimizer_steps: int,
         groups: Sequence[str],
+        preferences: PreferenceSettings | None = None,
     ) -> Self:
         """The training step whose update took `groups`.
 
@@ -95,6 +103,7 @@ class TrainingStep:
             algorithm: How to credit.
             num_optimizer_steps: See `select_episodes`.
             groups: Names of the groups, those whose episodes all failed too.
+            preferences: Which episodes make pairs; None unless pairs are trained.
 
         Raises:
             ValueError: If an episode misses a row, or has a call in two.
@@ -116,6 +125,7 @@ class TrainingStep:
             algorithm=algorithm,
             episodes=tuple(episode.metadata for episode in episodes.values()),
             selection=selection,
+            preferences=preferences,
             greedy=compared_with,
             final_rows={name: key for name, key in finals.items() if name in selected},
             unread=(
@@ -153,12 +163,22 @@ class TrainingStep:
             ),
         )
 
+    def with_gains(
+        self, *, policy: Mapping[str, torch.Tensor], reference: Mapping[str, torch.Tensor]
+    ) -> Self:
+        """The same, with what pairs are compared by; see `gains_over_reference`."""
+        selected = {episode.name: episode.played for episode in self.selection.episodes}
+        return replace(
+            self, gains=gains_over_reference(selected, policy=policy, reference=reference)
+        )
+
     def credited(self) -> Self:
         """The same, with the advantages of every trained call.
 
         Raises:
             ConfigError: See `credit_episodes`.
-            ValueError: If the algorithm has a critic and its values are missing.
+            ValueError: If the algorithm has a critic and its values are missing, or it compares
+                pairs and their gains are.
         """
         return replace(
             self,
@@ -168,6 +188,8 @@ class TrainingStep:
                 greedy=self.greedy,
                 values=self.values,
                 reference_kl=self.reference_kl,
+                preferences=self.preferences,
+                gains=self.gains,
             ),
         )
 
@@ -278,6 +300,8 @@ class TrainingStep:
             found["episodes/reference_kl_per_token"] = divergence / sum(
                 call.span.action_tokens for call in calls
             )
-        if not compared or self.algorithm.name == "imitation":  # nobody sampled what is imitated
+        if self.preferences is not None and self.gains is not None:
+            found |= preference_metrics(self.credit, gains=self.gains, settings=self.preferences)
+        if not compared or self.algorithm.imitates:  # nobody sampled what is imitated
             return found
         return found | agreement(policy, behavior, calls=compared)

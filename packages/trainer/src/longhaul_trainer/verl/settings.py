@@ -364,7 +364,9 @@ def _derived(run: RunConfig, paths: Paths) -> dict[str, Value]:
         "reward.num_workers": 0,
         "algorithm.adv_estimator": "grpo",
         "critic.enable": False,
-        "algorithm.use_kl_in_reward": algorithm.reward_kl_coefficient > 0,
+        # verl's way to ask for the reference's log-probabilities; the reward is ours.
+        "algorithm.use_kl_in_reward": algorithm.reward_kl_coefficient > 0
+        or run.imitation.preferences is not None,
         "algorithm.kl_penalty": KL_KINDS[algorithm.reward_kl_kind],
         "algorithm.kl_ctrl.kl_coef": algorithm.reward_kl_coefficient,
         "algorithm.rollout_correction.rollout_is": importance,

@@ -350,6 +350,7 @@ class LonghaulTrainer(PPOTrainer):
             algorithm=self._run.algorithm,
             num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
             groups=[str(group) for group in self.replay_buffer.taken],
+            preferences=self._run.imitation.preferences,
         )
         step = step.with_reported(self.replay_buffer.reported(step.episodes))
         refuse_hook_errors(step.played)
@@ -532,6 +533,10 @@ class LonghaulTrainer(PPOTrainer):
                 reference=self._fetch("ref_log_prob", rows),
                 kind=self._run.algorithm.reward_kl_kind,
             )
+        reference = None
+        if step.preferences is not None:
+            reference = self._fetch("ref_log_prob", batch.keys)
+            step = step.with_gains(policy=policy, reference=reference)
         self._step = step = step.credited()
         columns = step.columns(batch.keys, [len(row) for row in data["responses"].unbind(0)])
         batch = tq.kv_batch_put(
@@ -553,6 +558,7 @@ class LonghaulTrainer(PPOTrainer):
                 episodes=step.credit,
                 policy_logprobs=policy,
                 policy_entropies=entropies,
+                reference_logprobs=reference,
             )
         )
         self._context.stages.enter("update", training_step=self.global_steps)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from longhaul_core.audit.evidence import AuditedEpisode, Evidence, key_of
+from longhaul_core.audit.evidence import LOGPROB_ROUNDING, AuditedEpisode, Evidence, key_of
 from longhaul_core.audit.formulas import Credit, returns_to_go
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
@@ -162,6 +162,25 @@ def check_call_advantage(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
+def check_reference(evidence: Evidence, tally: Tally) -> None:
+    """Trained calls have a logprob under the reference if pairs are compared; other calls none."""
+    pairs = evidence.intent.compares_pairs
+    for episode in evidence.trained:
+        for call in episode.calls:
+            tally.checked()
+            found, due = call.reference_logprob_sum, pairs and call.trained
+            most = LOGPROB_ROUNDING * (call.num_action_tokens or 0)
+            if (found is not None) != due or (found is not None and not found <= most):
+                tally.found(
+                    f"a reference logprob of {found} in all",
+                    expected="a number that is not above 0" if due else "none",
+                    training_step=evidence.training_step,
+                    episode_id=call.episode_id,
+                    step_index=call.step_index,
+                    call_index=call.call_index,
+                )
+
+
 def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
     """Nothing that has an advantage is trained with 0."""
     for episode, credit in _credited(evidence, tally):
@@ -212,6 +231,11 @@ RULES = (
         name="call_advantage",
         claim="a call has its share of its step's advantage, if it is trained",
         check=check_call_advantage,
+    ),
+    Rule(
+        name="reference_logprobs",
+        claim="calls of compared pairs have their logprob under the reference",
+        check=check_reference,
     ),
     Rule(
         name="silent_zero",

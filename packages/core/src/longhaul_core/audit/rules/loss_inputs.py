@@ -94,7 +94,7 @@ def check_weight(evidence: Evidence, tally: Tally) -> None:
 
 def check_logprobs(evidence: Evidence, tally: Tally) -> None:
     """The tokens in the loss are the reply's: their old logprobs add up to the same."""
-    sums = {key_of(reply): reply.policy_sum for reply in evidence.replies if not reply.pruned}
+    sums = evidence.policy_sums
     for row, call in _pairs(evidence, tally):
         key = key_of(row)
         if key not in sums:

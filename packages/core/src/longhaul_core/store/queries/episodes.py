@@ -138,6 +138,9 @@ class CallDetail(Answer):
     """Of each action token."""
     split_reason: str | None
     """Why a new row of the batch began here."""
+    reference_logprob_sum: float | None
+    """Of its action tokens, under the weights that the run starts from, in nats; None unless pairs
+    of episodes are trained."""
 
 
 @dataclass(frozen=True, slots=True)

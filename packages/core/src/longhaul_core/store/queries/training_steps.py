@@ -224,6 +224,8 @@ class CallNumbers(NamedTuple):
     loss_weight: float | None
     split_reason: str | None
     """None where it continued a row, or has no credit."""
+    reference_logprob_sum: float | None
+    """Of its action tokens, in nats; None unless pairs of episodes are trained."""
 
 
 class CallPictures(NamedTuple):

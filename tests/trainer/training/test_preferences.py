@@ -1,0 +1,186 @@
+"""Pairs of episodes: the gradient of advantages times likelihoods is that of DPO's loss."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import log
+from random import Random
+from typing import Self
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import logsigmoid
+from torch.nn.utils.rnn import pad_sequence
+
+from audited_run import credited, make_config, play
+from longhaul_core.advantages import loss_weights
+from longhaul_core.advantages.dpo import dpo_credit
+from longhaul_core.advantages.estimator import Group
+from longhaul_core.advantages.preferences import Preferences, PreferenceSettings, paired
+from longhaul_trainer.losses import ActionTokens, nll_loss
+from longhaul_trainer.training.preferences import gains_over_reference, preference_metrics
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Random episodes of random groups: logits of each token are what is learned."""
+
+    settings: PreferenceSettings
+    sizes: list[int]
+    """Episodes of each group."""
+    lengths: list[list[int]]
+    """Tokens of each step of each episode."""
+    returns: list[float]
+    logits: list[torch.Tensor]
+    policy: list[torch.Tensor]
+    """Natural log of each token of each episode."""
+    reference: list[torch.Tensor]
+
+    @classmethod
+    def of(cls, seed: int) -> Self:
+        draw, random = Random(seed), torch.Generator().manual_seed(seed)
+        sizes = [draw.randint(2, 4) for _ in range(draw.randint(1, 4))]
+        lengths = [
+            [draw.randint(1, 9) for _ in range(draw.randint(1, 4))] for _ in range(sum(sizes))
+        ]
+        logits = [
+            torch.randn(sum(steps), 5, generator=random, dtype=torch.float64, requires_grad=True)
+            for steps in lengths
+        ]
+        policy = [each.log_softmax(-1)[:, 0] for each in logits]
+        return cls(
+            settings=PreferenceSettings(
+                beta=draw.uniform(0.02, 1), pairs_per_task=draw.randint(1, 3)
+            ),
+            sizes=sizes,
+            lengths=lengths,
+            returns=[0.0, 1.0, *(draw.choice([0.0, 0.5, 1.0]) for _ in lengths[2:])],
+            logits=logits,
+            policy=policy,
+            reference=[
+                each.detach() + 0.3 * torch.randn(each.shape, generator=random).double()
+                for each in policy
+            ],
+        )
+
+    def groups(self) -> list[range]:
+        """Episodes of each group."""
+        ends = [*accumulate(self.sizes)]
+        return [range(end - size, end) for size, end in zip(self.sizes, ends, strict=True)]
+
+    def written_out(self) -> torch.Tensor:
+        """DPO's loss as its paper has it, over episodes that are one long reply each."""
+        gains = [
+            policy.sum() - reference.sum()
+            for policy, reference in zip(self.policy, self.reference, strict=True)
+        ]
+        losses = [
+            -logsigmoid(self.settings.beta * (gains[members[a]] - gains[members[b]]))
+            for members in self.groups()
+            for a, b in paired([self.returns[k] for k in members], self.settings)
+        ]
+        return torch.stack(losses).mean() + 0 * torch.stack(gains).sum()
+
+    def by_advantages(self) -> torch.Tensor:
+        """The likelihood times the advantages and weights that training gives."""
+        groups = [
+            Group(
+                name=str(members.start),
+                step_rewards=[
+                    np.array([0.0] * (len(self.lengths[k]) - 1) + [self.returns[k]])
+                    for k in members
+                ],
+                anchor_states=[[""] * len(self.lengths[k]) for k in members],
+                final_states=[None] * len(members),
+                num_action_tokens=[self.lengths[k] for k in members],
+                preferences=Preferences(
+                    settings=self.settings,
+                    gains=[
+                        (self.policy[k].detach() - self.reference[k]).sum().item() for k in members
+                    ],
+                ),
+            )
+            for members in self.groups()
+        ]
+        credits = [credit for of_group in dpo_credit(groups) for credit in of_group]
+        weights = loss_weights(self.lengths, loss_unit="fixed_token", tokens_per_episode=1)
+        return nll_loss(
+            ActionTokens(
+                policy_logprobs_BT=padded(self.policy),
+                old_logprobs_BT=padded([each.detach() for each in self.policy]),
+                advantages_BT=self._by_token([credit.advantages for credit in credits]),
+                loss_weights_BT=self._by_token(weights),
+                actions_BT=torch.zeros(len(self.lengths), max(map(sum, self.lengths))).long(),
+            )
+        ).loss
+
+    def _by_token(self, of_steps: Sequence[Sequence[float]]) -> torch.Tensor:
+        return padded(
+            [
+                torch.tensor(steps, dtype=torch.float64).repeat_interleave(torch.tensor(counts))
+                for steps, counts in zip(of_steps, self.lengths, strict=True)
+            ]
+        )
+
+
+def padded(rows: list[torch.Tensor]) -> torch.Tensor:
+    return pad_sequence(rows, batch_first=True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_likelihood_times_advantages_has_the_gradient_of_the_written_out_loss(
+    seed: int,
+) -> None:
+    drawn = Drawn.of(seed)
+
+    ours = torch.autograd.grad(drawn.by_advantages(), drawn.logits, retain_graph=True)
+    theirs = torch.autograd.grad(drawn.written_out(), drawn.logits)
+
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    assert max(each.abs().max().item() for each in ours) > 1e-4
+
+
+def test_a_training_step_measures_its_pairs_before_the_update() -> None:
+    settings = PreferenceSettings(beta=0.2, pairs_per_task=2)
+    config = make_config(algorithm__name="grpo", optimizer__optimizer_steps_per_training_step=1)
+    step = credited(config, play(config, 1))
+    random = torch.Generator().manual_seed(0)
+    rows = {key for one in step.credit for key in (call.row for call in one.calls)}
+    lengths = {key: max(c.span.stop for c in step.calls_of([key])[0]) for key in sorted(rows)}
+    policy = {key: -torch.rand(number, generator=random) for key, number in lengths.items()}
+    reference = {key: logprobs - 0.25 for key, logprobs in policy.items()}
+    played = {one.name: one.played for one in step.selection.episodes}
+
+    gains = gains_over_reference(played, policy=policy, reference=reference)
+    same = gains_over_reference(played, policy=policy, reference=policy)
+    found = preference_metrics(step.credit, gains=gains, settings=settings)
+    before = preference_metrics(step.credit, gains=same, settings=settings)
+
+    # each token is likelier by a quarter, so a gain counts tokens
+    counted = {name: 0.25 * sum(one.trained_tokens) for name, one in played.items()}
+    assert gains == pytest.approx(counted, abs=1e-5)
+    assert len(set(counted.values())) > 3
+    margins: list[float] = []
+    for group in sorted({name.group for name in gains}):
+        members = [one for one in step.credit if one.name.group == group]
+        for a, b in paired([sum(one.shaped_rewards) for one in members], settings):
+            margins.append(0.2 * (counted[members[a].name] - counted[members[b].name]))
+    assert found == pytest.approx(
+        {
+            "dpo/pairs": 8.0,
+            "dpo/loss": float(np.mean(np.log1p(np.exp(-np.array(margins))))),
+            "dpo/accuracy": np.mean([margin > 0 for margin in margins]),
+            "dpo/margin": float(np.mean(margins)),
+        },
+        abs=1e-5,
+    )
+    assert 0 < found["dpo/accuracy"] < 1
+    assert before == {
+        "dpo/pairs": 8.0,
+        "dpo/loss": pytest.approx(log(2)),
+        "dpo/accuracy": 0.0,
+        "dpo/margin": 0.0,
+    }
+    equal = [replace(one, shaped_rewards=(1.0,)) for one in step.credit]
+    assert preference_metrics(equal, gains=gains, settings=settings) == {"dpo/pairs": 0.0}
