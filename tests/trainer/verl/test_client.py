@@ -1,7 +1,6 @@
 """Tests for `longhaul_trainer.verl.client`: replies that are interrupted and finished."""
 
 import asyncio
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,37 +80,42 @@ def test_a_reply_without_a_seed_stays_without_and_its_waits_add_up(
 def test_a_lone_engine_is_asked_without_the_load_balancer(num_engines: int) -> None:
     from verl.workers.rollout.replica import TokenOutput
 
+    from longhaul_trainer.verl.client import EngineClient
     from longhaul_trainer.verl.modes import SyncTrainer
 
     verls = DictConfig({"actor_rollout_ref": {"rollout": {"name": "vllm"}}})
     released: list[str] = []
 
-    def remote(method: Callable[..., Any]) -> Any:  # noqa: ANN401  # as an actor's method is called
-        async def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            return method(*arguments, **options)
+    def replies_with(value: object) -> SimpleNamespace:  # as an actor's method is called
+        async def call(*_arguments: object, **_options: object) -> object:
+            return value
 
         return SimpleNamespace(remote=call)
 
+    def release(*, server_id: str) -> None:
+        released.append(server_id)
+
     engines = [
-        SimpleNamespace(
-            generate=remote(lambda place=place, **_: TokenOutput(token_ids=[place], log_probs=[-1]))
-        )
+        SimpleNamespace(generate=replies_with(TokenOutput(token_ids=[place], log_probs=[-1])))
         for place in range(num_engines)
     ]
     balancer = SimpleNamespace(
-        require_acquire_fields=remote(list),
-        require_release_fields=remote(list),
-        acquire_server=remote(lambda request_id: ("second", engines[-1])),
-        release_server=SimpleNamespace(remote=lambda *, server_id: released.append(server_id)),
+        require_acquire_fields=replies_with([]),
+        require_release_fields=replies_with([]),
+        acquire_server=replies_with(("second", engines[-1])),
+        release_server=SimpleNamespace(remote=release),
     )
+
+    def get_client(*, client_cls: type[EngineClient], **options: Any) -> EngineClient:  # noqa: ANN401
+        return client_cls(verls, balancer if num_engines > 1 else None, **options)
+
     trainer = SyncTrainer.__new__(SyncTrainer)
-    trainer.llm_server_manager = SimpleNamespace(
+    manager = SimpleNamespace(
         server_handles=engines,
         server_addresses=["first", "second"][:num_engines],
-        get_client=lambda *, client_cls, **options: client_cls(
-            verls, balancer if num_engines > 1 else None, **options
-        ),
+        get_client=get_client,
     )
+    setattr(trainer, "llm_server_manager", manager)  # noqa: B010  # it is none of verl's
 
     reply = asyncio.run(
         trainer.get_llm_client().generate("episode", prompt_ids=[1], sampling_params={})

@@ -51,6 +51,7 @@ def launch_of(config: RunConfig, run: RunDirectory) -> _Launch:
         checkpoints=CheckpointFolder(run.checkpoints),
         checkpoint=None,
         evaluates=None,
+        kind="train",
         device="cpu",
         stages=StageClock(),
         started_at=0.0,
