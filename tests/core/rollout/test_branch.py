@@ -49,6 +49,7 @@ from longhaul_core.types import (
     Call,
     FailedEpisode,
     FailureCause,
+    Message,
     Observation,
     Split,
     Step,
@@ -277,6 +278,33 @@ def test_a_memory_that_asks_for_another_reply_is_refused_at_its_step() -> None:
     assert "after step 1 of run/0 for a reply that was not stored" in found.message
 
 
+def test_a_memory_that_asks_something_else_is_refused_at_its_step() -> None:
+    agent = make_agent(_Numbered("stored"), build_memory=summarising, max_reply_tokens=64)
+    recorded = trajectory(played(agent=agent))
+    first = next(s for s in recorded.steps if any(c.purpose == "remember" for c in s.calls))
+    asked = tuple(
+        replace(c, messages=(Message(role="user", content="Say more."),))
+        if c.purpose == "remember"
+        else c
+        for c in first.calls
+    )
+    steps = tuple(replace(s, calls=asked) if s is first else s for s in recorded.steps)
+
+    found = failure(continued(replace(recorded, steps=steps), 3, agent=agent))
+
+    assert f"after step {first.index} of run/0 for a reply that was not stored" in found.message
+
+
+def test_a_memory_that_asks_for_less_is_refused_at_its_step() -> None:
+    agent = make_agent(_Numbered("stored"), build_memory=summarising, max_reply_tokens=64)
+    recorded = trajectory(played(agent=agent))
+
+    found = failure(continued(recorded, 3, agent=replace(agent, build_memory=full)))
+
+    assert found.cause is FailureCause.MEMORY_ERROR
+    assert "of run/0 for fewer replies than were stored" in found.message
+
+
 def test_a_reply_in_another_form_is_written_in_the_form_of_who_goes_on() -> None:
     recorded = trajectory(played())
     agent = replace(
@@ -340,6 +368,14 @@ def _not_accepted(result: StepResult) -> StepResult:
         (
             _shows(lambda seen: replace(seen, anchor_state="here")),
             "anchor state nothing, now 'here'",
+        ),
+        (
+            _shows(lambda seen: replace(seen, admissible_actions=())),
+            "admissible actions ['left', 'right', 'up', 'down'], now []",
+        ),
+        (
+            _shows(lambda seen: replace(seen, admissible_actions=None)),
+            "admissible actions ['left', 'right', 'up', 'down'], now unnamed",
         ),
         (_half_paid, "reward 0.25, now 0.5"),
         (_ends, "the episode went on, and now it ends"),

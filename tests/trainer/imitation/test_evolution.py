@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,11 @@ def begun(folder: Path, *settings: str) -> Evolution:
     return Evolution(RunDirectory.create(config), config)
 
 
-def play(evolution: Evolution, name: str, *, successes: int, ended: bool = True) -> str:
+def play(
+    evolution: Evolution, name: str, *, successes: int, ended: bool = True, inside: str = ""
+) -> str:
     """Have a part's run be there, whose panel has three episodes."""
-    folder = str(evolution.folder.path / name)
+    folder = str(evolution.folder.path / name / (inside or _folder(evolution, name)))
     run = RunDirectory.create(evolution.config.model_copy(update={"runs_directory": folder}))
     outcomes = [make_trajectory(task=make_task(n), success=n < successes) for n in range(3)]
     episodes = [
@@ -50,14 +53,15 @@ def play(evolution: Evolution, name: str, *, successes: int, ended: bool = True)
         run_id=run.run_id,
         attempt=0,
         training_step=4,
-        panel="panel",
+        panel="train",
         split=Split.TRAIN,
         num_episodes=3,
         mean_return=1.0,
         success_rate=successes / 3,
     )
+    of_one = replace(score, panel="train/longhaul/NumberLine-v0", success_rate=0.5)
     with StoreWriter(evolution.config.store) as writer:
-        writer.write([run_started(run.run_id), *episodes, score])
+        writer.write([run_started(run.run_id), *episodes, score, of_one])
         if ended:
             writer.write(
                 [
@@ -67,6 +71,14 @@ def play(evolution: Evolution, name: str, *, successes: int, ended: bool = True)
                 ]
             )
     return run.run_id
+
+
+def _folder(evolution: Evolution, name: str) -> str:
+    """Where the command of a part makes its run's folder."""
+    if name.startswith("round"):
+        return ""
+    experts = name == "start" and evolution.config.warm_start.demonstrations
+    return "demonstrations" if experts else "evaluations"
 
 
 def settings_of(part: Part) -> Mapping[str, Any]:
@@ -202,6 +214,34 @@ def test_what_is_wrong_with_a_round_is_found_before_anything_starts(
         evolve.described(str(file), [wrong])
     with pytest.raises(ConfigError, match=r"samples_per_task = 4 with evolution\.temperature = 0"):
         evolve.described(str(file), ["evolution.temperature=0"])
+    with pytest.raises(ConfigError, match=r"evolution\.where: there is no condition 'sucess'"):
+        evolve.described(str(file), ["evolution.where={sucess=true}"])
+    with pytest.raises(ConfigError, match=r"evolution\.where names a phase"):
+        evolve.described(str(file), ['evolution.where={phase="train"}'])
+    with pytest.raises(ConfigError, match=r"'model\.path=a', which each round sets itself"):
+        evolve.described(str(file), ['evolution.settings=["model.path=a"]'])
+    assert evolve.described(str(file), []).runs_directory == str(tmp_path / "runs" / "evolutions")
+
+
+def test_the_folder_of_a_run_is_no_evolution(tmp_path: Path) -> None:
+    config = parse_config(NUMBER_LINE, ["runs_directory=runs"]).with_absolute_paths(tmp_path)
+    run = RunDirectory.create(config)
+
+    with pytest.raises(ConfigError, match=r"is the folder of a run, and no evolution; `trainer r"):
+        evolve.evolve(str(run.path))
+
+
+def test_what_is_done_by_hand_with_a_parts_run_is_none_of_its(tmp_path: Path) -> None:
+    evolution = begun(tmp_path, "warm_start.demonstrations=3")
+    start = play(evolution, "start", successes=3)
+    one = play(evolution, "round-1", successes=1)
+    for name in ("start", "round-1"):
+        play(evolution, name, successes=3, inside="branches")
+        play(evolution, name, successes=3, inside="evaluations")
+
+    found = settings_of(evolution.round(2))["sources"]
+    assert found == [(start, None, 1.0), (one, "validation", 1.0)]
+    assert evolution.score("round-1").success_rate == pytest.approx(1 / 3)
 
 
 @pytest.fixture

@@ -163,6 +163,8 @@ class Continuations:
     returns: list[float] = field(default_factory=list[float])
     """Discounted, from the step on."""
     successes: list[bool] = field(default_factory=list[bool])
+    played: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+    """Their actions: a deterministic policy plays one episode again and again."""
     spent: Spent = field(default_factory=Spent)
 
     def heard(self, outcome: EpisodeOutcome) -> str:
@@ -172,12 +174,13 @@ class Continuations:
             (returns,) = returns_to_go([rewards], discount=self.discount)
             self.returns.append(float(returns[0]))
             self.successes.append(outcome.success)
+            self.played.add(tuple(step.action for step in outcome.steps))
         return self.spent.heard(outcome)
 
     @property
     def mean_return(self) -> Interval | None:
-        """With the t interval; None of fewer than two."""
-        return mean_interval(np.array(self.returns)) if len(self.returns) > 1 else None
+        """With the t interval; None where all are the same episode."""
+        return mean_interval(np.array(self.returns)) if len(self.played) > 1 else None
 
     @property
     def success_rate(self) -> Interval:

@@ -46,12 +46,24 @@ class ImportedEpisode:
     seed: int = 0
     started_at: float = 0.0
     duration_seconds: float = 0.0
+    branched_from: str | None = None
+    branched_at_step: int | None = None
+    branched_action: str | None = None
     left_out: frozenset[str] = frozenset()
     """Fields of the file that the store has no place for."""
 
     def __post_init__(self) -> None:
         if not self.steps:
             raise FormatError(f"{self.place.file}, line {self.place.line}: no reply of a model")
+        given = (self.branched_from, self.branched_at_step)
+        is_branch = self.phase == "branch"
+        if any((one is not None) != is_branch for one in given) or (
+            self.branched_action is not None and not is_branch
+        ):
+            raise self.place.error(
+                'an episode of phase "branch", and no other, has branched_from and '
+                f"branched_at_step; this one is of phase {self.phase!r} and has {given}"
+            )
         if len(self.steps) > MOST_STEPS:
             raise self.place.error(f"{len(self.steps):,} steps; {MOST_STEPS:,} are the most")
         if not 0 <= self.training_step <= _LARGEST:
@@ -130,6 +142,9 @@ class EpisodeNumbers:
             group_index=group.index,
             retry=0,
             outcome=outcome,
+            branched_from=episode.branched_from,
+            branched_at_step=episode.branched_at_step,
+            branched_action=episode.branched_action,
         )
 
     def _group(self, episode: ImportedEpisode, task: Task) -> _Group:

@@ -36,6 +36,9 @@ class EpisodeFacts(Lenient):
     seed: NonNegativeInt = 0
     started_at: FiniteFloat = 0.0
     duration_seconds: FiniteFloat = 0.0
+    branched_from: str | None = None
+    branched_at_step: NonNegativeInt | None = None
+    branched_action: str | None = None
 
     @classmethod
     def of(cls, episode: StoredEpisode) -> dict[str, Any]:
@@ -59,6 +62,9 @@ class EpisodeFacts(Lenient):
             "seed": detail.seed,
             "started_at": summary.started_at,
             "duration_seconds": summary.duration_seconds,
+            "branched_from": summary.branched_from,
+            "branched_at_step": summary.branched_at_step,
+            "branched_action": summary.branched_action,
         }
 
     def imported(
@@ -91,6 +97,9 @@ class EpisodeFacts(Lenient):
             seed=self.seed,
             started_at=self.started_at,
             duration_seconds=self.duration_seconds,
+            branched_from=self.branched_from,
+            branched_at_step=self.branched_at_step,
+            branched_action=self.branched_action,
             left_out=left_out | unread,
         )
 

@@ -29,6 +29,7 @@ from longhaul_core.types import Call, Message, Observation, Step, StopReason, Tr
 
 __all__ = ["Branch", "require_branchable", "take_up"]
 
+_SAME_MEMORY = "take it up with the memory that the episode was played with"
 _LONGEST_SHOWN = 200
 """Characters of either side of a difference."""
 
@@ -147,18 +148,23 @@ async def _replay(branch: Branch, stored: Step, driver: EnvironmentDriver, parse
         )
 
     _record_calls(session, stored)
+    complete, left = _stored_replies(session, stored, place)
     try:
         await driver.play(
             stored.action,
             reply=_reply(stored, parser),
             valid=stored.action_valid,
             expect=expect,
-            complete=_stored_replies(session, stored, place),
+            complete=complete,
         )
     except _Differs:
         raise
     except EnvironmentFailure as failure:
         raise type(failure)(f"{place} could not be played again: {failure}") from failure
+    if left:
+        raise MemoryFailure(
+            f"the memory asks after {place} for fewer replies than were stored; {_SAME_MEMORY}"
+        )
 
 
 async def _act(
@@ -180,8 +186,10 @@ def _record_calls(session: EpisodeSession, stored: Step) -> None:
             session.record(replace(call, sampled=None, trained=False))
 
 
-def _stored_replies(session: EpisodeSession, stored: Step, place: str) -> Complete:
-    """Answers a memory by the replies that one got at this step."""
+def _stored_replies(
+    session: EpisodeSession, stored: Step, place: str
+) -> tuple[Complete, deque[Call]]:
+    """Answers a memory by the replies that one got at this step; and those that are left."""
     left = deque(call for call in stored.calls if call.purpose == "remember")
 
     async def complete(
@@ -190,14 +198,29 @@ def _stored_replies(session: EpisodeSession, stored: Step, place: str) -> Comple
         trained: bool = True,
         max_reply_tokens: int | None = None,
     ) -> Call:
-        if not left:
+        if not left or not _asks(prompt, left[0].messages):
             raise MemoryFailure(
-                f"the memory asks after {place} for a reply that was not stored; take it up with "
-                "the memory that the episode was played with"
+                f"the memory asks after {place} for a reply that was not stored; {_SAME_MEMORY}"
             )
         return session.record(replace(left.popleft(), sampled=None, trained=False))
 
-    return complete
+    return complete, left
+
+
+def _asks(prompt: Sequence[Message] | Shortenable, stored: Sequence[Message]) -> bool:
+    """Whether a prompt is the stored one, perhaps without what had been left out of it."""
+    if not isinstance(prompt, Shortenable):
+        return _said(prompt) == _said(stored)
+    return any(
+        _said(prompt.compose(drop)) == _said(stored) for drop in range(prompt.num_droppable() + 1)
+    )
+
+
+def _said(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    return [
+        (one.role, storable_text(one.content) if isinstance(one.content, str) else "")
+        for one in messages
+    ]
 
 
 def _reply(stored: Step, parser: Parser) -> str:
@@ -232,8 +255,12 @@ def _differences(stored: Observation, now: Observation) -> list[str]:
     if text != stored.text:
         found.append(f"text {_first_difference(stored.text.splitlines(), text.splitlines())}")
     if _storable(now.admissible_actions) != stored.admissible_actions:
-        before, after = stored.admissible_actions or (), now.admissible_actions or ()
-        found.append(f"admissible actions {_first_difference(before, after)}")
+        before, after = stored.admissible_actions, now.admissible_actions
+        found.append(
+            f"admissible actions {_first_difference(before, after)}"
+            if before and after
+            else f"admissible actions {_listed(before)}, now {_listed(after)}"
+        )
     anchor = None if now.anchor_state is None else storable_text(now.anchor_state)
     if anchor != stored.anchor_state:
         found.append(f"anchor state {_shown(stored.anchor_state)}, now {_shown(anchor)}")
@@ -265,6 +292,10 @@ def _first_difference(stored: Sequence[str], now: Sequence[str]) -> str:
         if before != after:
             return f"{_shown(before)}, now {_shown(after)}"
     return "in its line ends alone"
+
+
+def _listed(actions: tuple[str, ...] | None) -> str:
+    return "unnamed" if actions is None else shortened(str(list(actions)), _LONGEST_SHOWN)
 
 
 def _shown(text: str | None) -> str:

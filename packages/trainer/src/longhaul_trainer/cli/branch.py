@@ -49,7 +49,14 @@ def branch(  # noqa: PLR0913  options of a command
     overrides: Overrides = None,
     *,
     step: Annotated[int, typer.Option(min=0, help="At which it is taken up, from 0.")],
-    continuations: Annotated[int, typer.Option(min=1, help="How often it goes on.")] = 16,
+    continuations: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="How often it goes on, each time with a seed of its own. The same command draws "
+            "the same ones again; seed=1 draws others.",
+        ),
+    ] = 16,
     action: Annotated[
         str | None,
         typer.Option(
@@ -227,20 +234,21 @@ def _show(stored: "StoredStep", found: "Continuations", *, num_planned: int) -> 
     if not found.returns:
         return
     first = "the choice of who goes on" if branch.action is None else repr(branch.action)
-    count = f"{len(found.returns):,} of {num_planned:,} continuations"
-    _print("branch", f"{first}: {count}")
-    mean = found.mean_return
-    shown = (
-        f"{found.returns[0]:.3f}; two continuations and more have an interval"
-        if mean is None
-        else f"{mean.estimate:.3f}, 95 % {mean.low:.3f} to {mean.high:.3f}"
-    )
-    _print("return", f"{shown} (from the step on, discount {found.discount:g})")
-    rate = found.success_rate
+    _print("branch", f"{first}: {len(found.returns):,} of {num_planned:,} continuations")
+    mean, rate = found.mean_return, found.success_rate
+    from_here = f"(from the step on, discount {found.discount:g})"
+    if mean is None:
+        solved = "solved" if found.successes[0] else "not solved"
+        same = "all are the same episode, so there is no interval"
+        if len(found.returns) == 1:
+            same = "two continuations and more have an interval"
+        _print("return", f"{found.returns[0]:.3f} {from_here}, {solved}; {same}")
+        return
+    _print("return", f"{mean.estimate:.3f}, 95 % {mean.low:.3f} to {mean.high:.3f} {from_here}")
     _print("success", f"{rate.estimate:.1%}, 95 % {rate.low:.1%} to {rate.high:.1%}")
 
 
 def _print(name: str, words: str) -> None:
     console = console_of("stdout")
     console.print(f"[dim]{name:<8}[/]", end="")
-    console.print(words, markup=False, highlight=False)
+    console.print(words, markup=False, highlight=False, soft_wrap=True)

@@ -22,6 +22,9 @@ from longhaul_trainer.run_directory import RunDirectory
 if TYPE_CHECKING:
     from longhaul_trainer.imitation.evolution import Evolution, Part
 
+FOLDER = "evolutions"
+"""Of their folders, beside those of runs."""
+
 
 def evolve(file: RunFile, further: Further = None, *, skip_doctor: SkipDoctor = False) -> None:
     """Have a model imitate what it played well itself, in rounds, as `evolution` says.
@@ -40,6 +43,11 @@ def evolve(file: RunFile, further: Further = None, *, skip_doctor: SkipDoctor = 
             )
         run = RunDirectory(path=folder.absolute())
         config = run.load_config()
+        if Path(config.runs_directory).name != FOLDER:
+            raise ConfigError(
+                f"{file} is the folder of a run, and no evolution; `trainer resume {file}` goes on "
+                "with a training"
+            )
     else:
         config = described(file, further)
         run = RunDirectory.create(config)
@@ -54,12 +62,19 @@ def described(file: str, further: Sequence[str] | None) -> RunConfig:
     Raises:
         ConfigError: Everything that is wrong, of its rounds too.
     """
+    from longhaul_core.exchange.where import parse_where  # imports SQLAlchemy
+    from longhaul_trainer.imitation.demonstrations import conditions_of
+
     words = list(further or [])
     config = read_description(file, words)
     sources = [] if config.imitation.imitates else ['imitation.sources=[{run="start"}]']
     settings = [*config.warm_start.settings, *config.evolution.settings]
     read_description(file, [*words, *settings, *sources])
-    parent = str(Path(config.runs_directory) / "evolutions")
+    try:
+        parse_where(conditions_of(config.evolution.where))
+    except ConfigError as error:
+        raise ConfigError(f"evolution.where: {error}") from error
+    parent = str(Path(config.runs_directory) / FOLDER)
     return config.model_copy(update={"runs_directory": parent}).with_absolute_paths(Path.cwd())
 
 

@@ -10,6 +10,18 @@ from longhaul_trainer.config.section import Section
 
 __all__ = ["EvolutionConfig"]
 
+SET_BY_ROUNDS = (
+    "imitation.sources=",
+    "model.path=",
+    "name=",
+    "runs_directory=",
+    *(
+        f"validation.{name}="
+        for name in ("split", "num_tasks", "samples_per_task", "temperature", "before", "every")
+    ),
+)
+"""Settings that mean nothing in `evolution.settings`."""
+
 
 class EvolutionConfig(Section):
     """What `trainer evolve` repeats: the model plays training tasks, and imitates what went well.
@@ -47,3 +59,14 @@ class EvolutionConfig(Section):
                 f"= 0 would play one greedy episode {self.samples_per_task} times; raise the "
                 "temperature, or set one sample"
             )
+        if "phase" in self.where:
+            yield (
+                "evolution.where names a phase; what a round plays is of one, so choose among "
+                "these episodes by other conditions"
+            )
+        for setting in self.settings:
+            if setting.startswith(SET_BY_ROUNDS):
+                yield (
+                    f"evolution.settings has {setting!r}, which each round sets itself; leave it "
+                    "out"
+                )

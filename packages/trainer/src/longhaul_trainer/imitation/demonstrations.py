@@ -32,7 +32,7 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.imitation import ImitationSource
 from longhaul_trainer.run_directory import write_atomically
 
-__all__ = ["Demonstration", "Demonstrations"]
+__all__ = ["Demonstration", "Demonstrations", "conditions_of"]
 
 FILE = "demonstrations.json"
 """In the run's folder."""
@@ -189,7 +189,7 @@ def _episodes_of(
     session: Session, run: RunSummary, source: ImitationSource, *, setting: str
 ) -> list[EndedEpisode]:
     """Those that a source names, with those that retention emptied; one at least is whole."""
-    conditions = [f"{name}={_word(value)}" for name, value in source.where.items()]
+    conditions = conditions_of(source.where)
     if run.kind == "train" and "phase" not in source.where:
         conditions.append("phase=train")  # its panels are what it was scored on
     if run.kind == "branch" and source.where.get("phase") != "branch":
@@ -240,8 +240,12 @@ def _in_pairs(
     return kept
 
 
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def conditions_of(where: Mapping[str, object]) -> list[str]:
+    """The conditions of a setting, as `parse_where` reads them."""
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in where.items()
+    ]
 
 
 def _run_called(session: Session, name: str, *, setting: str, store: str) -> RunSummary:

@@ -6,7 +6,7 @@ the training tasks when it is done, as its panel. What is there and finished is 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from longhaul_core.store.queries import EvaluationResult, ended_episodes, evalua
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.toml import toml_value
+from longhaul_trainer.imitation.demonstrations import conditions_of
 from longhaul_trainer.run_directory import RunDirectory
 
 __all__ = ["Evolution", "Part"]
@@ -110,7 +111,8 @@ class Evolution:
     def score(self, name: str) -> EvaluationResult:
         """The result on the panel of a finished part, with its final weights."""
         with self._session() as session:
-            return evaluations(session, run_id=self._done(name).run_id)[-1]
+            found = evaluations(session, run_id=self._done(name).run_id)
+        return [each for each in found if each.panel == each.split][-1]  # not of one environment
 
     def _part(self, folder: str, command: str, *words: str, name: str) -> Part:
         called = f"name={self.config.name[: 39 - len(name)]}-{name}"
@@ -151,12 +153,9 @@ class Evolution:
         return [toml_value(source) for source in given]
 
     def _has_any(self, run_id: str, where: Mapping[str, object]) -> bool:
-        words = [
-            f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-            for name, value in where.items()
-        ]
+        conditions = parse_where(conditions_of(where))
         with self._session() as session:
-            found = ended_episodes(session, parse_where(words).filter_of(run_id))
+            found = ended_episodes(session, conditions.filter_of(run_id))
             return next(found, None) is not None
 
     @contextmanager
@@ -177,9 +176,11 @@ class Evolution:
         return run
 
     def _newest(self, name: str) -> RunDirectory | None:
-        files: Iterator[Path] = self._place(name).glob("**/config.toml")
-        newest = max(files, key=lambda file: file.parent.name, default=None)
-        return None if newest is None else RunDirectory(path=newest.parent)
+        folder = self._place(name)  # what is done by hand with its runs lies deeper, or elsewhere
+        if not name.startswith("round-"):
+            experts = name == "start" and self.config.warm_start.demonstrations
+            folder /= "demonstrations" if experts else "evaluations"
+        return max(RunDirectory.all(folder), key=lambda run: run.run_id, default=None)
 
 
 def _round(number: int) -> str:
