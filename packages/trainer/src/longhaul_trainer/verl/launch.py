@@ -270,7 +270,7 @@ class _Launch:
                 attempt=run_context.attempt,
                 sampled_groups=self.config.retention.sampled_groups,
             )
-            panels = [] if self.serve is not None else self._panel_records(tasks[1])
+            panels = self._panel_records(tasks[1])
             recorder.put([self._run_started(run_context), *panels])
             progress.watch(recorder)
             status: Ending = "failed"
@@ -349,7 +349,8 @@ class _Launch:
             stream: TaskStream = task_stream(self.config, state=state)
         else:
             stream = demonstration_stream(self.config, demonstrations.tasks, state=state)
-        if self.evaluates is None and not self.config.validation.num_tasks:
+        plays_panel = self.evaluates is not None or self.config.validation.num_tasks
+        if self.serve is not None or not plays_panel:
             return stream, None
         return stream, task_panel(self.config, self.evaluates or Split.VALIDATION)
 
