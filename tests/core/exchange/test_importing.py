@@ -280,6 +280,24 @@ def test_a_conversation_is_an_episode_of_its_replies(lines: Lines, imported: Imp
     assert episode.steps[0].calls[0].messages[0].role == "system"
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"phase": "branch"},
+        {"phase": "branch", "branched_from": "a"},
+        {"branched_from": "a", "branched_at_step": 1},
+        {"branched_action": "up"},
+    ],
+)
+def test_a_continuation_of_nothing_is_refused(
+    facts: dict[str, object], lines: Lines, imported: Import
+) -> None:
+    said = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "up"}]
+    path = lines({"messages": said, "metadata": facts})
+    with pytest.raises(FormatError, match=r'line 1: an episode of phase "branch", and no other'):
+        imported(path, "conversations")
+
+
 def test_no_address_in_a_file_is_fetched(lines: Lines, imported: Import) -> None:
     part = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret.png"}}
     path = lines({"messages": [{"role": "user", "content": [part]}]})

@@ -170,6 +170,9 @@ def of_episode(episode: EpisodeDetail) -> dict[str, Any]:
         "duration_seconds",
         "started_at",
         "sample_index",
+        "branched_from",
+        "branched_at_step",
+        "branched_action",
     ]
     found = {name: getattr(summary, name) for name in (*names, *more)}
     return found | {"final": episode.final_observation, "seed": episode.seed}
@@ -222,6 +225,15 @@ def test_an_episode_comes_back(trip: Trip, name: FormatName, outcomes: list[Traj
     trip.writer.write([started(run_id), *recorded(run_id, outcomes)])
     before, after = trip.there_and_back(run_id, name)
     assert [held(name, each) for each in before] == [held(name, each) for each in after]
+
+
+@pytest.mark.parametrize("name", ["conversations", "agent_lightning", "atif"])
+def test_a_continuation_says_which_episode_it_continues(trip: Trip, name: FormatName) -> None:
+    record = make_record(make_trajectory(), phase="branch", branched_action="up")
+    trip.writer.write([started("run"), record])
+    (before,), (after,) = trip.there_and_back("run", name)
+    assert of_episode(after) == of_episode(before)
+    assert after.summary.branched_action == "up"
 
 
 def test_verl_agents_rows_come_back_without_their_episodes(trip: Trip) -> None:
