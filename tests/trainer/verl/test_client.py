@@ -77,7 +77,9 @@ def test_a_reply_without_a_seed_stays_without_and_its_waits_add_up(
 
 
 @pytest.mark.parametrize("num_engines", [1, 2])
-def test_a_lone_engine_is_asked_without_the_load_balancer(num_engines: int) -> None:
+def test_a_lone_engine_is_asked_without_the_load_balancer(
+    num_engines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from verl.workers.rollout.replica import TokenOutput
 
     from longhaul_trainer.verl.client import EngineClient
@@ -115,7 +117,7 @@ def test_a_lone_engine_is_asked_without_the_load_balancer(num_engines: int) -> N
         server_addresses=["first", "second"][:num_engines],
         get_client=get_client,
     )
-    setattr(trainer, "llm_server_manager", manager)  # noqa: B010  # it is none of verl's
+    monkeypatch.setattr(trainer, "llm_server_manager", manager, raising=False)
 
     reply = asyncio.run(
         trainer.get_llm_client().generate("episode", prompt_ids=[1], sampling_params={})

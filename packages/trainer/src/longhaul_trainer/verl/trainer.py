@@ -385,7 +385,7 @@ class LonghaulTrainer(PPOTrainer):
     def _fields_for_workers(self, key: str) -> list[str]:
         """What workers fetch of rows as they were played: the fields of one, less those unread."""
         row = tq.kv_batch_get(keys=[key], partition_id=PARTITION)
-        return [str(name) for name in row.keys() if name not in UNREAD_BY_WORKERS]  # noqa: SIM118  # a TensorDict
+        return sorted(set(map(str, row.keys())) - UNREAD_BY_WORKERS)
 
     def _balanced(self, rows: KVBatchMeta) -> KVBatchMeta:
         """`rows`, put into an order that verl cuts into parts of nearly equally many tokens."""
