@@ -322,6 +322,10 @@ def test_an_update_says_which_of_the_training_step_it_is_though_others_had_no_ep
         def _rows_of(self, keys: Sequence[str], partition: str = "train") -> dict[str, RowMetadata]:
             return rows
 
+        def _fields_for_workers(self, key: str) -> list[str]:
+            assert key in rows
+            return ["responses"]
+
     batch = KVBatchMeta(keys=list(rows), tags=[{"seq_len": 52}] * 4, partition_id="train")
     trainer = Given()
     given = trainer._balance_batch(batch, {})

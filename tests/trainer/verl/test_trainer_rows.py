@@ -180,6 +180,10 @@ def test_ranks_read_nearly_equally_many_tokens_in_every_pass(num_optimizer_steps
         def _rows_of(self, keys: Sequence[str], partition: str = "train") -> dict[str, RowMetadata]:
             return rows
 
+        def _fields_for_workers(self, key: str) -> list[str]:
+            assert key in rows
+            return ["responses"]
+
     tags = [{"seq_len": tokens} for tokens in sorted(4 * TOKENS)]  # tasks differ in length
     played = KVBatchMeta(keys=list(rows), tags=tags, partition_id="train")
     metrics: dict[str, float] = {}
@@ -191,6 +195,7 @@ def test_ranks_read_nearly_equally_many_tokens_in_every_pass(num_optimizer_steps
 
     assert max(tokens_of_ranks(played)) > 1.3 * sum(TOKENS)  # the mean of a rank is one of the 4
     assert sorted(batch.keys) == sorted(played.keys)
+    assert batch.fields == ["responses"]
     assert sorted(key for keys in updates.values() for key in keys) == sorted(played.keys)
     for part, keys in updates.items():
         assert set(keys) == set(trainer._current.selection.keys_of(part))

@@ -15,6 +15,7 @@ from longhaul_trainer.config.upstreams import UpstreamConfig
 FREE_TABLES = frozenset(
     {
         "environment.options",
+        "evolution.where",
         "algorithm.options",
         "loss.options",
         "model.chat_template_kwargs",
