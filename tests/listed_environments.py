@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from longhaul_core.discovery import installed_environments
 from longhaul_core.environment import EnvironmentSource
 from longhaul_core.errors import ConfigError, MachineError
@@ -58,6 +60,12 @@ def why_missing(environment_id: str) -> str | None:
     except (ConfigError, MachineError) as error:
         return str(error)
     return None
+
+
+def skip_if_missing(environment_id: str) -> None:
+    """Skip the test of an environment that lacks something; `skips.py` lists what it may lack."""
+    if reason := why_missing(environment_id):
+        pytest.skip(f"{environment_id} is not run: {reason}")
 
 
 def task_list_hashes(environment_id: str) -> dict[str, str]:

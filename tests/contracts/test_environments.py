@@ -19,6 +19,7 @@ from listed_environments import (
     INSTALLED,
     WRITE_ANEW,
     Options,
+    skip_if_missing,
     source_of,
     task_list_hashes,
     why_missing,
@@ -70,11 +71,6 @@ SLOW_SETTINGS: list[tuple[str, Options]] = [
     ("longhaul/TextCraft-v0", {"depth": 2, "distractors": 0}),
     ("longhaul/TextCraft-v0", {"depth": 3, "subgoal_reward": 0.25}),
 ]
-
-
-def skip_if_missing(environment_id: str) -> None:
-    if reason := why_missing(environment_id):
-        pytest.skip(f"{environment_id} is not run: {reason}")
 
 
 def problems_of(environment_id: str, options: Options) -> list[str]:

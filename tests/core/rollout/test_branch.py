@@ -18,7 +18,7 @@ from fakes import (
     make_agent,
     make_task,
 )
-from listed_environments import INSTALLED, source_of, why_missing
+from listed_environments import INSTALLED, skip_if_missing, source_of
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.environment import (
     Determinism,
@@ -609,10 +609,8 @@ def require_continues(branch: Branch, found: Trajectory) -> None:
     [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in INSTALLED],
 )
 def test_every_exact_environment_comes_to_the_stored_step_again(environment_id: str) -> None:
-    if reason := why_missing(environment_id):
-        pytest.skip(f"{environment_id} is not run: {reason}")
-    if source_of(environment_id).describe().determinism is not Determinism.EXACT:
-        pytest.skip(f"{environment_id} is not exact")
+    skip_if_missing(environment_id)
+    assert source_of(environment_id).describe().determinism is Determinism.EXACT
     wanted = -(-NUM_BRANCHES // len(INSTALLED))
 
     assert asyncio.run(verified_branches(environment_id, wanted)) == wanted

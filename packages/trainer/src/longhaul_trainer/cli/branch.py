@@ -26,7 +26,7 @@ from longhaul_trainer.cli.endpoint import (
     endpoint_given,
 )
 from longhaul_trainer.cli.evaluate import (
-    Weights,
+    WeightsOfRun,
     for_hosted_model,
     path_of_weights,
     to_be_played,
@@ -78,9 +78,7 @@ def branch(  # noqa: PLR0913  options of a command
             "name, on the engine of a run.",
         ),
     ] = None,
-    weights: Annotated[
-        Weights | None, typer.Option(help="Of a run; the best if it kept them, else the final.")
-    ] = None,
+    weights: WeightsOfRun = None,
     store: Store = None,
     description: Annotated[
         str | None,

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from longhaul_trainer.gateway.hosted import Endpoint
 
 Weights = Literal["best", "final"]
+WeightsOfRun = Annotated[
+    Weights | None,
+    typer.Option("--weights", help="Of a run; the best if it kept them, else the final."),
+]
 _NO_MICRO_BATCHES = sys.maxsize
 
 
@@ -60,9 +64,7 @@ def evaluate(  # noqa: PLR0913  options of a command
     split: Annotated[
         Literal["test", "validation"], typer.Option(help="Which panel of tasks.")
     ] = "test",
-    weights: Annotated[
-        Weights | None, typer.Option(help="Of a run; the best if it kept them, else the final.")
-    ] = None,
+    weights: WeightsOfRun = None,
     description: Annotated[
         str, typer.Option("--config", help="For a model folder: the run whose tasks are played.")
     ] = DEFAULT_RUN,

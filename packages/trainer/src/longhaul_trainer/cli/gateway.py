@@ -35,7 +35,7 @@ from longhaul_trainer.cli.endpoint import (
     PriceReply,
     endpoint_given,
 )
-from longhaul_trainer.cli.evaluate import Weights, is_model, with_weights
+from longhaul_trainer.cli.evaluate import WeightsOfRun, is_model, with_weights
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, check_machine, serving
 from longhaul_trainer.config import RolloutConfig, RunConfig
@@ -77,9 +77,7 @@ def gateway(  # noqa: PLR0913  options of a command
             "name, on the engine of a run.",
         ),
     ] = None,
-    weights: Annotated[
-        Weights | None, typer.Option(help="Of a run; the best if it kept them, else the final.")
-    ] = None,
+    weights: WeightsOfRun = None,
     description: Annotated[
         str | None,
         typer.Option(
