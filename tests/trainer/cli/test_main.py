@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 from typer.models import CommandInfo
 from typer.testing import CliRunner
 
@@ -93,6 +94,24 @@ def a_run(folder: Path) -> RunDirectory:
             store=str(folder / "longhaul.db"),
         )
     )
+
+
+def test_a_command_is_copied_from_a_narrow_terminal_in_one_line_and_a_table_fits_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    console_of.cache_clear()
+    command = "trainer resume " + "/folder" * 30
+    table = Table("what", "it is")
+    table.add_row("a sentence", "that is longer than the terminal is wide")
+
+    console_of("stdout").print(f"[dim]go on[/]  {command}")
+    console_of("stdout").print(table)
+    console_of.cache_clear()
+
+    line, *rows = capsys.readouterr().out.splitlines()
+    assert line == f"go on  {command}"
+    assert max(map(len, rows)) <= 24
 
 
 def test_a_good_description_is_summed_up(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ import errno
 import os
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 DEFAULT_RUN = "default"
 """Stands for the run that the package carries, where a file is required."""
@@ -58,6 +59,12 @@ SkipDoctor = Annotated[
 class _Console(Console):
     """Prints for as long as somebody reads; without a pipe or terminal its program goes on."""
 
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:  # noqa: ANN401  # as rich has them
+        """Leave lines of text whole, so that a path or a command can be copied out of them."""
+        if soft_wrap is None:
+            soft_wrap = all(isinstance(each, str | Text) for each in objects)
+        super().print(*objects, soft_wrap=soft_wrap, **options)
+
     def _check_buffer(self) -> None:
         try:
             super()._check_buffer()
@@ -76,4 +83,4 @@ class _Console(Console):
 @cache
 def console_of(stream: Literal["stdout", "stderr"]) -> Console:
     """The console of a standard stream; results go to `stdout`, everything else to `stderr`."""
-    return _Console(stderr=stream == "stderr")
+    return _Console(stderr=stream == "stderr", highlight=False)

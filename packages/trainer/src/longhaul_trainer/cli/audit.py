@@ -95,13 +95,9 @@ def show_report(report: "AuditReport", *, seconds: float) -> None:
         console.print(
             f"[yellow]not checked:[/] {skip.rule or 'every rule'}, {skip.num_subjects:,} times: "
             f"{escape(skip.reason)}",
-            highlight=False,
-            soft_wrap=True,
         )
     for finding in report.findings:
-        console.print(
-            f"[red]found:[/] {escape(one_line(finding))}", highlight=False, soft_wrap=True
-        )
+        console.print(f"[red]found:[/] {escape(one_line(finding))}")
     unlisted = report.num_findings - len(report.findings)
     if unlisted:
         console.print(f"and {unlisted:,} more findings of the same rules")
@@ -112,8 +108,6 @@ def show_report(report: "AuditReport", *, seconds: float) -> None:
         f"{report.run_id}: {len(report.training_steps)} training steps, "
         f"{report.num_episodes:,} episodes and {report.num_steps:,} steps in {seconds:.1f} s; "
         f"what was checked is {verdict}",
-        highlight=False,
-        soft_wrap=True,
     )
 
 

@@ -249,4 +249,4 @@ def _show(stored: "StoredStep", found: "Continuations", *, num_planned: int) -> 
 def _print(name: str, words: str) -> None:
     console = console_of("stdout")
     console.print(f"[dim]{name:<8}[/]", end="")
-    console.print(words, markup=False, highlight=False, soft_wrap=True)
+    console.print(words, markup=False)

@@ -54,16 +54,16 @@ def check(
     config = description.run()
     console = console_of("stdout")
     if as_toml:
-        console.print(config.to_toml(), end="", markup=False, highlight=False, soft_wrap=True)
+        console.print(config.to_toml(), end="", markup=False)
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     lines = summary(config) | needs_in_words(config, needs_here(config))
     for name, value in lines.items():
         table.add_row(f"[dim]{name}[/]", value)
-    console.print(f"[green]{file} describes a run[/]", highlight=False)
+    console.print(f"[green]{file} describes a run[/]")
     console.print(table)
     for line in [*missing_models(config), *advice(config)]:
-        console.print(f"[yellow]note:[/] {line}", highlight=False)
+        console.print(f"[yellow]note:[/] {line}")
 
 
 def summary(config: RunConfig) -> dict[str, str]:

@@ -59,7 +59,7 @@ def fetch_data(
             f"{wanted.manual_way()}"
         )
     if fetched_hashes(name) is not None:
-        console.print(f"{name} is in {folder(name)}", highlight=False, soft_wrap=True)
+        console.print(f"{name} is in {folder(name)}")
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with Progress(*columns, console=console_of("stderr")) as progress:
@@ -74,7 +74,5 @@ def fetch_data(
     named = {file.url: file.sha256 for file in wanted.files}
     for url, digest in hashes.items():
         note = "as its publisher names it" if named[url] else "its publisher names none"
-        console.print(f"{url}\n  SHA-256 {digest} ({note})", highlight=False, soft_wrap=True)
-    console.print(
-        f"{name} ({wanted.licence}) is in {folder(name)}", highlight=False, soft_wrap=True
-    )
+        console.print(f"{url}\n  SHA-256 {digest} ({note})")
+    console.print(f"{name} ({wanted.licence}) is in {folder(name)}")

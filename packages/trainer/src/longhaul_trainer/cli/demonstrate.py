@@ -41,7 +41,7 @@ def demonstrate(
         words.append(f"name={name or 'experts'}")
     shown = played_by_experts(read_description(file, words), split=Split(split), num_tasks=tasks)
     console_of("stdout").print(
-        f"imitate them by `trainer imitate {file} --from {shown.run.run_id}`", highlight=False
+        f"imitate them by `trainer imitate {file} --from {shown.run.run_id}`"
     )
     if shown.outcome.status == "finished" and shown.num_played < shown.num_planned:
         raise typer.Exit(ExitCode.UNPLAYED)
@@ -85,7 +85,5 @@ def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int) -> Sho
 
     run, outcome = played_in_folder(config, work)
     solved = sum(each.success for each in played)
-    console_of("stdout").print(
-        f"[dim]solved[/]  {solved:,} of {num_planned:,} episodes", highlight=False
-    )
+    console_of("stdout").print(f"[dim]solved[/]  {solved:,} of {num_planned:,} episodes")
     return Shown(run, outcome, len(played), num_planned)

@@ -29,8 +29,8 @@ def doctor(
             lines.append(f"→ {finding.advice}")
         table.add_row(MARKS[finding.status], finding.name, Text("\n".join(lines)))
     console = console_of("stdout")
-    console.print(table, highlight=False)
+    console.print(table)
     if any(finding.status is Status.BAD for finding in findings):
-        console.print(f"[red]This machine cannot carry the run[/] {file}.", highlight=False)
+        console.print(f"[red]This machine cannot carry the run[/] {file}.")
         raise typer.Exit(ExitCode.MACHINE)
-    console.print(f"[green]This machine can carry the run[/] {file}.", highlight=False)
+    console.print(f"[green]This machine can carry the run[/] {file}.")

@@ -254,7 +254,7 @@ def evaluate_hosted(
         )
 
     _, outcome = played_in_folder(config, work)
-    console.print(f"[dim]cost[/]    {spent.in_words()}", highlight=False)
+    console.print(f"[dim]cost[/]    {spent.in_words()}")
     return _code_of(outcome)
 
 
@@ -267,7 +267,6 @@ def for_hosted_model(config: RunConfig, endpoint: "Endpoint") -> RunConfig:
         console_of("stderr").print(
             "[yellow]prompt.reply_prefix[/] is left out: a hosted model begins its reply itself, "
             "and is asked for the form of an action in words",
-            highlight=False,
         )
     return config
 

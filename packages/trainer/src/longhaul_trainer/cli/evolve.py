@@ -52,7 +52,7 @@ def evolve(file: RunFile, further: Further = None, *, skip_doctor: SkipDoctor = 
         config = described(file, further)
         run = RunDirectory.create(config)
     with run.locked():
-        console_of("stdout").print(f"[bold]evolution[/]  [dim]{run.path}[/]", highlight=False)
+        console_of("stdout").print(f"[bold]evolution[/]  [dim]{run.path}[/]")
         evolve_in(Evolution(run, config), skip_doctor=skip_doctor)
 
 
@@ -114,9 +114,7 @@ def finish(evolution: "Evolution", part: "Part", further: Sequence[str]) -> None
         code = child.wait()
     if code not in (ExitCode.DONE, ExitCode.UNPLAYED):
         again = evolution.folder.path
-        console_of("stdout").print(
-            f"[dim]go on[/]   trainer evolve {again}", highlight=False, soft_wrap=True
-        )
+        console_of("stdout").print(f"[dim]go on[/]   trainer evolve {again}")
         raise typer.Exit(code if code > 0 else ExitCode.RUN_FAILED)
 
 

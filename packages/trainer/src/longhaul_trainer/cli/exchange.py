@@ -88,16 +88,12 @@ def import_(
     console.print(
         f"{result.run_id}: {result.num_episodes:,} episodes of {result.num_steps:,} steps, "
         f"{result.num_solved:,} solved",
-        highlight=False,
-        soft_wrap=True,
     )
     if result.left_out:
         left_out = ", ".join(
             f"{name} ({count:,})" for name, count in sorted(result.left_out.items())
         )
-        console_of("stderr").print(
-            f"Not in the store, by number of episodes: {left_out}", highlight=False, soft_wrap=True
-        )
+        console_of("stderr").print(f"Not in the store, by number of episodes: {left_out}")
 
 
 def export(

@@ -76,13 +76,11 @@ class Game:
         if self._picture is None:
             self._picture = Path(tempfile.mkdtemp(prefix="longhaul-play-")) / "observation.png"
         self._picture.write_bytes(data)
-        self._console.print(f"picture: {self._picture}", highlight=False, soft_wrap=True)
+        self._console.print(f"picture: {self._picture}")
 
     def _show_result(self, result: StepResult) -> None:
         refused = "" if result.action_accepted else ", not accepted"
-        self._console.print(
-            f"[bold]step {self._num_steps}[/]: reward {result.reward:g}{refused}", highlight=False
-        )
+        self._console.print(f"[bold]step {self._num_steps}[/]: reward {result.reward:g}{refused}")
 
     def _asked(self, observation: Observation) -> str:
         """The action that the person types, or the one of the number that they type."""
@@ -101,7 +99,7 @@ class Game:
             elif 1 <= int(typed) <= len(listed):
                 return listed[int(typed) - 1]
             else:
-                self._console.print(f"there are actions 1 to {len(listed)}", highlight=False)
+                self._console.print(f"there are actions 1 to {len(listed)}")
 
 
 def printable(text: str) -> str:

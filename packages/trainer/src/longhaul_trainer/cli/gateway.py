@@ -221,7 +221,7 @@ async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> Ex
 
     await require_answer(endpoint, temperature=None)
     console = console_of("stdout")
-    said = _Said(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+    said = _Said(lambda line: console.print(line, markup=False))
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     run = StoredRun(store, run_id=f"{now}-gateway-{secrets.token_hex(2)}")
     described = {"url": endpoint.url, "model": endpoint.model, "api": endpoint.api}

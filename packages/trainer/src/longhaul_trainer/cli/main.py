@@ -77,7 +77,7 @@ def default_run(
     if version:
         import importlib.metadata
 
-        console_of("stdout").print(importlib.metadata.version("longhaul-trainer"), highlight=False)
+        console_of("stdout").print(importlib.metadata.version("longhaul-trainer"))
     elif context.invoked_subcommand is None:
         start_run(load_default_config(), skip_doctor=skip_doctor)
 

@@ -64,9 +64,9 @@ def play(
         except EOFError:
             console.print()
         except KeyboardInterrupt:
-            console.print(f"\ncancelled after {game.score()}", highlight=False)
+            console.print(f"\ncancelled after {game.score()}")
             raise typer.Exit(ExitCode.CANCELLED) from None
-        console.print(game.score(), highlight=False)
+        console.print(game.score())
 
 
 def options_of(given: Sequence[str]) -> dict[str, object]:

@@ -74,7 +74,7 @@ def query(  # noqa: PLR0913 - each is an option that people type
     if wanted == "table":
         text = _table(result.columns, result.rows)
         if output is None:
-            console_of("stdout").print(text, highlight=False, markup=False, soft_wrap=True)
+            console_of("stdout").print(text, markup=False)
         else:
             _write(output, (text + "\n").encode())
     else:
@@ -97,9 +97,7 @@ def query(  # noqa: PLR0913 - each is an option that people type
             "rows": f"; there are more: --rows {rows} is reached",
             "bytes": f"; there are more: {limits.num_bytes / MIB:,.0f} MiB are reached",
         }[result.truncated]
-        console_of("stderr").print(
-            f"{len(result.rows):,} rows in {result.seconds:.2f} s{more}", highlight=False
-        )
+        console_of("stderr").print(f"{len(result.rows):,} rows in {result.seconds:.2f} s{more}")
 
 
 def _require_one(sql: str | None, *, cookbook: str | None, saved: str | None) -> None:
@@ -175,7 +173,7 @@ def _show_cookbook() -> None:
         )
         for each in questions()
     ]
-    console_of("stdout").print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console_of("stdout").print("\n".join(lines), markup=False)
 
 
 def _table(columns: tuple[str, ...], rows: tuple[tuple[object, ...], ...]) -> str:

@@ -97,11 +97,11 @@ def runner(  # noqa: PLR0913  options of a command
         drain_seconds=drain_seconds,
         unreachable_seconds=unreachable_seconds,
     )
-    console.print(f"runner [bold]{own_name}[/]: {concurrency} episodes at once", highlight=False)
+    console.print(f"runner [bold]{own_name}[/]: {concurrency} episodes at once")
     try:
         asyncio.run(_until_stopped(made))
     finally:
-        console.print(f"played {made.num_played} episodes", highlight=False)
+        console.print(f"played {made.num_played} episodes")
 
 
 async def _until_stopped(made: "Runner") -> None:

@@ -162,22 +162,20 @@ def serve_env(  # noqa: PLR0913  options of a command
         )
     settings = _settings(described, _tokens(described.tokens_file))
     console = console_of("stderr")
-    console.print(_table(served), highlight=False)
+    console.print(_table(served))
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     for name, first in described.dialects.items():
-        console.print(f"{name} from port {first} on, on this machine alone", highlight=False)
+        console.print(f"{name} from port {first} on, on this machine alone")
     run_server(
         served,
         settings,
         backend=_backend(described),
-        on_listening=lambda address: console.print(
-            f"starting on [bold]{address}[/]", highlight=False
-        ),
-        on_ready=lambda: console.print("[green]ready[/]", highlight=False),
+        on_listening=lambda address: console.print(f"starting on [bold]{address}[/]"),
+        on_ready=lambda: console.print("[green]ready[/]"),
     )
-    console.print("stopped", highlight=False)
+    console.print("stopped")
 
 
 def _ports(given: Sequence[str]) -> dict[str, int]:

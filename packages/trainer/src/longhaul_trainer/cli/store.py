@@ -35,11 +35,9 @@ def fence_role(
     finally:
         engine.dispose()
     address = made.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    console_of("stdout").print(address, highlight=False, markup=False, soft_wrap=True)
+    console_of("stdout").print(address, markup=False)
     console_of("stderr").print(
         f"{role} may read {len(made.relations)} tables and views, and nothing else. Keep its "
         "address: the password is not shown again. Give it to `trainer query --store`, to the API "
         "and the viewer by LONGHAUL_SQL_STORE.",
-        highlight=False,
-        soft_wrap=True,
     )

@@ -64,7 +64,7 @@ def show_runs(store: str, *, status: str | None, limit: int, as_json: bool) -> N
     console = console_of("stdout")
     if as_json:
         for run in found:
-            console.out(json.dumps(asdict(run)), highlight=False)
+            console.out(json.dumps(asdict(run)))
     elif found:
         console.print(table_of(found, now=time.time(), console=console))
     else:
@@ -80,7 +80,7 @@ def ask_to_stop(store: str, reference: str) -> None:
         kind = get_run(session, run_id=run_id).summary.kind
     engine.dispose()
     resume = "; `trainer resume` goes on from its last checkpoint" if kind == "train" else ""
-    console_of("stdout").print(f"{run_id} stops within seconds{resume}.", highlight=False)
+    console_of("stdout").print(f"{run_id} stops within seconds{resume}.")
 
 
 def remove_by_rule(
@@ -190,7 +190,7 @@ def index_store(store: str) -> None:
 
 
 def _print(line: str) -> None:
-    console_of("stdout").print(line, highlight=False, soft_wrap=True)
+    console_of("stdout").print(line)
 
 
 def remove(
@@ -208,7 +208,7 @@ def remove(
                 delete_run(engine, run_id=run_id)
                 if folder is not None:
                     shutil.rmtree(folder.path)
-        console.print(f"{'deleted' if yes else 'would delete'} {what}{run_id}", highlight=False)
+        console.print(f"{'deleted' if yes else 'would delete'} {what}{run_id}")
     if not run_ids:
         console.print("Nothing to delete.")
     elif yes:

@@ -148,16 +148,12 @@ def _show(given: Mapping[str, _Given], *, name: str, run_id: str, num_groups: in
     console.print(
         f"{run_id}: its newest {num_groups:,} groups of training steps. credited: steps whose "
         f"advantage is not 0; correlation: of its advantages with those of {escape(name)}",
-        highlight=False,
-        soft_wrap=True,
     )
     console.print(table)
     for estimator in first:
         for reason, times in given[estimator].missing.items():
             console.print(
                 f"[yellow]not computed:[/] {escape(estimator)}, {times:,} groups: {escape(reason)}",
-                highlight=False,
-                soft_wrap=True,
             )
 
 

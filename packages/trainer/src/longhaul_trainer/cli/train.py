@@ -188,10 +188,10 @@ def fresh_run(config: RunConfig, *, skip_doctor: bool) -> tuple[RunOutcome, RunD
         if config.imitation.new_model_layers:
             made = make_model_where_there_is_none(config)
             done = "made[/]    " if made else "there[/]   "
-            console_of("stdout").print(f"[dim]{done}{config.model.path}", highlight=False)
+            console_of("stdout").print(f"[dim]{done}{config.model.path}")
         check_machine(config, skip=skip_doctor)
         imitable = require_imitable(config, console=console_of("stderr"))
-        console_of("stdout").print(f"[dim]imitates[/] {imitable.in_words()}", highlight=False)
+        console_of("stdout").print(f"[dim]imitates[/] {imitable.in_words()}")
     else:
         check_machine(config, skip=skip_doctor)
     run = RunDirectory.create(config)
@@ -208,7 +208,7 @@ def say_goodbye(outcome: RunOutcome, run: RunDirectory) -> None:
         typer.Exit: Always.
     """
     if outcome.status != "finished" and run.load_config().checkpoint.optimizer:
-        console_of("stdout").print(f"[dim]go on[/]   trainer resume {run.path}", highlight=False)
+        console_of("stdout").print(f"[dim]go on[/]   trainer resume {run.path}")
     raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
 
 
@@ -228,13 +228,12 @@ def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None
     require_named(config, trains=trains)
     if trains:
         line = needs_in_a_line(needs_here(config))
-        console_of("stdout").print(f"[dim]takes[/]   {line}", highlight=False)
+        console_of("stdout").print(f"[dim]takes[/]   {line}")
     if skip:
         return
     for warning in require_ready(config, trains=trains):
         console_of("stderr").print(
             f"[yellow]{warning.name}:[/] {escape(warning.found)}; {escape(warning.advice)}",
-            highlight=False,
         )
 
 
@@ -256,7 +255,7 @@ def carry_out(
         hosted: The model is another server's, and has no weights here.
     """
     console = console_of("stdout")
-    console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]", highlight=False)
+    console.print(f"[bold]{run.run_id}[/]  [dim]{run.path}[/]")
     with RunLog(run), FullDisksExplained(run, config):
         logger.info("%s: %s", run.run_id, shlex.join(redacted_command(sys.argv)))
         provenance = collect_provenance(
@@ -312,11 +311,10 @@ def show_outcome(
     console.print(
         f"{done}{minutes} min {seconds} s; {_counted(outcome.num_episodes, 'episode')} and "
         f"{_counted(outcome.num_steps, 'step')} stored{failed}",
-        highlight=False,
     )
-    console.print(f"[dim]folder[/]  {run.path}", highlight=False)
-    console.print(f"[dim]store[/]   {config.store}", highlight=False)
-    console.print(f"[dim]look[/]    uv run viewer --store {config.store}", highlight=False)
+    console.print(f"[dim]folder[/]  {run.path}")
+    console.print(f"[dim]store[/]   {config.store}")
+    console.print(f"[dim]look[/]    uv run viewer --store {config.store}")
 
 
 def _success(score: PanelScore, plays: str) -> str:

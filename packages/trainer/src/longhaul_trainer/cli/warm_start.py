@@ -62,7 +62,6 @@ def train_from_experts(
     if outcome.status != "finished":
         console_of("stdout").print(
             f"[dim]go on[/]   trainer resume {run.path}, and then trainer {shlex.join(go_on)}",
-            highlight=False,
         )
         raise typer.Exit(EXIT_CODE_OF_STATUS[outcome.status])
     if skip_doctor:
