@@ -296,6 +296,21 @@ def test_the_packages_of_the_other_device_are_not_asked_for(tmp_path: Path) -> N
     }
 
 
+def test_a_library_of_the_system_that_vllm_loads_on_a_cpu_is_missed_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cpu, on_gpu = (a_run(tmp_path, resources={"device": device}) for device in ("cpu", "gpu"))
+    assert doctor.check_libraries(on_cpu, ()).status is Status.GOOD
+    monkeypatch.setattr(doctor, "NUMA", "libno-such.so.1")
+
+    missed = doctor.check_libraries(on_cpu, ())
+
+    assert missed.status is Status.BAD
+    assert "libno-such.so.1: cannot open shared object" in missed.found
+    assert "apt-get install libnuma1" in missed.advice
+    assert doctor.check_libraries(on_gpu, ()).status is Status.GOOD
+
+
 def test_a_run_without_a_gpu_that_asks_for_one_is_refused(tmp_path: Path) -> None:
     finding = doctor.check_gpus(a_run(tmp_path, resources={"device": "gpu"}), ())
 
@@ -421,4 +436,4 @@ def test_a_bad_model_does_not_keep_the_other_checks_from_speaking(tmp_path: Path
 
     assert found["model"] is Status.BAD
     assert found["store"] is Status.GOOD
-    assert len(found) == 19
+    assert len(found) == 20

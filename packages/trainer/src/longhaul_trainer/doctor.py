@@ -6,6 +6,7 @@ which `require_ready` refuses before anything expensive. What a run takes is com
 (`trainer train --skip-doctor`). Nothing here imports torch, verl, vllm or ray.
 """
 
+import ctypes
 import importlib.metadata
 import os
 import re
@@ -42,6 +43,7 @@ from longhaul_trainer.verl.weight_choice import has_cupy, weight_transfer
 
 GIB = 2**30
 CONNECTION_SECONDS = 3.0
+NUMA = "libnuma.so.1"
 TEMPORARY_GIB = 2.0
 """Ray's session folder, with its logs and spilled objects."""
 
@@ -79,6 +81,7 @@ def examine(config: RunConfig, *, trains: bool = True) -> list[Finding]:
     gpus = usable_gpus()
     checks: list[Callable[[], Finding]] = [
         lambda: check_packages(config, gpus),
+        lambda: check_libraries(config, gpus),
         lambda: check_gpus(config, gpus),
         lambda: check_driver(config, gpus),
         lambda: check_compiler(config, gpus),
@@ -400,6 +403,23 @@ def check_packages(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
         found=", ".join(wrong or [f"{name} {version}" for name, version in pins.items()]),
         advice="`make cpu` or `make gpu` in a checkout installs the build for this machine",
     )
+
+
+def check_libraries(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
+    """The library of the system that vLLM's CPU build loads; no wheel brings it."""
+    name = "libraries"
+    if wanted_device(config, num_gpus=len(gpus)) != "cpu":
+        return Finding(name=name, status=Status.GOOD, found="the wheels bring them")
+    try:
+        ctypes.CDLL(NUMA)
+    except OSError as error:
+        return Finding(
+            name=name,
+            status=Status.BAD,
+            found=f"vLLM's CPU build loads {NUMA}: {error}",
+            advice="install it (`apt-get install libnuma1`, `dnf install numactl-libs`)",
+        )
+    return Finding(name=name, status=Status.GOOD, found=NUMA)
 
 
 def check_gpus(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
