@@ -2,8 +2,9 @@
 
 Run: `python benchmarks/imitation_gains.py FOLDER [SEED …]`. For each seed whose runs FOLDER does
 not hold yet, a new model of `@long/key_door` imitates 64 experts' episodes, plays training tasks,
-and is trained twice from what it played: by a second round of `trainer evolve` (AgentEvol), and by DPO
-over pairs of an expert's or a won episode and a lost one. All weights play the same held-out tasks.
+and is trained twice from what it played: by a second round of `trainer evolve` (AgentEvol), and by
+DPO over pairs of a won episode, or an expert's, and a lost one. All weights play the same held-out
+tasks.
 Prints success before and after, and the difference over tasks and seeds with its 95 % interval.
 """
 
