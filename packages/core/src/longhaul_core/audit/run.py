@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.audit.evidence import METRICS, read_evidence
 from longhaul_core.audit.horizons import scheduled_horizons
 from longhaul_core.audit.intent import Intent
+from longhaul_core.audit.loader import METRICS, read_evidence
 from longhaul_core.audit.report import AuditReport, RuleResult, Tally
 from longhaul_core.audit.rules import RULES
 from longhaul_core.store import queries

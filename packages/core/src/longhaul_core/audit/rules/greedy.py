@@ -5,11 +5,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from longhaul_core.audit.evidence import AuditedEpisode, Evidence
+from longhaul_core.audit.evidence import AuditedEpisode, Evidence, FirstReply
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
 from longhaul_core.audit.rules.replies import EXACT_AGREEMENT, PRUNED, ROUGH_AGREEMENT
-from longhaul_core.store.queries import FirstReply
 
 __all__ = ["RULES"]
 
@@ -19,11 +18,11 @@ def check_played(evidence: Evidence, tally: Tally) -> None:
     if not evidence.intent.needs_greedy_episode:
         return
     tried = {episode.numbers.group_index for episode in evidence.greedy.episodes}
-    for group in evidence.groups:
+    for group_index, _ in evidence.groups:
         tally.checked()
-        if group.group_index not in tried:
+        if group_index not in tried:
             tally.found(
-                f"group {group.group_index} without a greedy episode",
+                f"group {group_index} without a greedy episode",
                 expected="one, or a recorded failure",
                 training_step=evidence.training_step,
             )

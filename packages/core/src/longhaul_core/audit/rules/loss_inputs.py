@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import CallNumbers, LossInputNumbers
+from longhaul_core.audit.tables import CallNumbers, LossInput
 
 __all__ = ["RULES"]
 
 NOT_RECORDED = "the run recorded nothing of what the loss read"
 
 
-def _pairs(evidence: Evidence, tally: Tally) -> Iterator[tuple[LossInputNumbers, CallNumbers]]:
+def _pairs(evidence: Evidence, tally: Tally) -> Iterator[tuple[LossInput, CallNumbers]]:
     """What was read of calls that were to be trained, beside what was meant."""
     if not _recorded(evidence, tally):
         return

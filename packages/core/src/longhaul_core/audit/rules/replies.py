@@ -9,7 +9,7 @@ from longhaul_core.audit.evidence import Evidence, ReplyFacts, key_of
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import CallNumbers
+from longhaul_core.audit.tables import CallNumbers
 
 __all__ = ["RULES"]
 

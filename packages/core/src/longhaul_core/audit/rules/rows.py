@@ -7,7 +7,7 @@ from longhaul_core.audit.evidence import AuditedEpisode, CallKey, Evidence, key_
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import CallNumbers, LossInputNumbers
+from longhaul_core.audit.tables import CallNumbers, LossInput
 
 __all__ = ["RULES"]
 
@@ -146,7 +146,7 @@ def _rows(episode: AuditedEpisode) -> dict[CallKey, CallKey]:
     return found
 
 
-def _place(read: LossInputNumbers) -> Place:
+def _place(read: LossInput) -> Place:
     return read.optimizer_step_index, read.rank, read.micro_batch, read.row_index
 
 

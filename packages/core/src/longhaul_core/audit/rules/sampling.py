@@ -3,7 +3,7 @@
 from longhaul_core.audit.evidence import Evidence
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import PlayedGroup
+from longhaul_core.store.queries import GroupNumbers
 
 __all__ = ["RULES"]
 
@@ -15,13 +15,13 @@ RETURN_ROUNDING = 1e-9
 """Returns that differ by less, relatively to the largest or absolutely, are equal."""
 
 
-def _fate(group: PlayedGroup) -> str:
+def _fate(group: GroupNumbers) -> str:
     if group.update_index is not None:
         return TAKEN
     return WAITING if group.discard_reason is None else group.discard_reason
 
 
-def _fates(evidence: Evidence, group: PlayedGroup) -> tuple[str, ...]:
+def _fates(evidence: Evidence, group: GroupNumbers) -> tuple[str, ...]:
     """What may become of a group, by its episodes alone."""
     ahead = evidence.intent.plays_ahead
     if group.num_stopped:

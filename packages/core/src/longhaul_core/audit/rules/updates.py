@@ -162,8 +162,8 @@ def check_discarded(evidence: Evidence, tally: Tally) -> None:
     """A discarded group is untrained, and too old if that is its reason."""
     for group in evidence.discarded:
         tally.checked()
-        age = evidence.training_step - group.played_training_step
-        name = f"group {group.group_index} of training step {group.played_training_step}"
+        age = evidence.training_step - group.training_step
+        name = f"group {group.group_index} of training step {group.training_step}"
         if group.num_trained:
             tally.found(
                 f"{name}, discarded, with {group.num_trained} trained episodes",

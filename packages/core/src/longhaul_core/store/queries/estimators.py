@@ -18,7 +18,7 @@ from longhaul_core.advantages.credit import EpisodeCredit, FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, Estimator, EstimatorSettings, Group
 from longhaul_core.advantages.penalties import Penalties, action_penalties, penalised_rewards
 from longhaul_core.errors import ConfigError, GroupError
-from longhaul_core.store.models import CallRow, EpisodeRow, GroupRow, StepRow
+from longhaul_core.store.models import CallRow, CallTokensRow, EpisodeRow, GroupRow, StepRow
 from longhaul_core.store.queries.answers import Answer
 from longhaul_core.store.queries.episode_lists import GroupId, episodes_of_group
 from longhaul_core.store.queries.group_steps import (
@@ -31,7 +31,7 @@ from longhaul_core.store.queries.group_steps import (
     trained_tokens,
     with_steps,
 )
-from longhaul_core.store.queries.training_steps import IN_GROUP, of_update, token_credits
+from longhaul_core.store.queries.training_steps import IN_GROUP, of_update
 
 __all__ = [
     "EstimatedAdvantages",
@@ -433,8 +433,21 @@ def _token_values(
 ) -> dict[tuple[str, int], FloatArray]:
     """By episode and step, the values before the tokens of its trained calls, one after another."""
     found: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-    for call in token_credits(session, run_id=run_id, training_step=training_step):
-        found[call.episode_id, call.step_index].append(call.token_values or b"")
+    rows = session.execute(
+        select(CallRow.episode_id, CallRow.step_index, CallTokensRow.token_values)
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
+        .outerjoin(
+            CallTokensRow,
+            (CallTokensRow.episode_id == CallRow.episode_id)
+            & (CallTokensRow.step_index == CallRow.step_index)
+            & (CallTokensRow.call_index == CallRow.call_index),
+        )
+        .join(GroupRow, IN_GROUP)
+        .where(*of_update(run_id, training_step), CallRow.trained)
+        .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
+    )
+    for episode_id, step_index, values in rows:
+        found[episode_id, step_index].append(values or b"")
     return {
         key: np.frombuffer(b"".join(values), "<f4").astype(np.float64)
         for key, values in found.items()
