@@ -1,11 +1,11 @@
 """What the store holds of one training step, and what should follow from it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from longhaul_core.audit.formulas import (
     Credit,
@@ -367,19 +367,8 @@ class Evidence:
 
     @cached_property
     def value_weights(self) -> dict[str, list[float]]:
-        """Weight of one value of each step, by episode, as it should be.
-
-        Optimizer steps with an episode whose steps are not all there are left out.
-        """
-        found: dict[str, list[float]] = {}
-        for members in self.parts.values():
-            if all(episode.complete for episode in members):
-                counts = [episode.num_action_tokens for episode in members]
-                shared = value_weights_of(counts, self.intent.algorithm)
-                found |= {
-                    e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
-                }
-        return found
+        """Weight of one value of each step, by episode, as it should be; see `weights`."""
+        return self._shared(value_weights_of)
 
     def read_advantages(self, call: CallNumbers) -> tuple[float | None, float | None]:
         """Least and greatest advantage that the loss should read of a call's tokens."""
@@ -430,13 +419,18 @@ class Evidence:
 
         Optimizer steps with an episode whose steps are not all there are left out.
         """
+        return self._shared(weights_of)
+
+    def _shared(
+        self, share: Callable[[list[list[int]], Mapping[str, Any]], list[list[float]]]
+    ) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for members in self.parts.values():
             if all(episode.complete for episode in members):
                 counts = [episode.num_action_tokens for episode in members]
-                shared = weights_of(counts, self.intent.algorithm)
+                weights = share(counts, self.intent.algorithm)
                 found |= {
-                    e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
+                    e.numbers.episode_id: steps for e, steps in zip(members, weights, strict=True)
                 }
         return found
 

@@ -81,6 +81,7 @@ def audit_run(
             loss_inputs_recorded=loss_inputs_recorded,
         )
         for rule, tally in zip(RULES, tallies, strict=True):
+            tally.training_step = number
             rule.check(evidence, tally)
         done.append(number)
         num_episodes += len(evidence.trained)
