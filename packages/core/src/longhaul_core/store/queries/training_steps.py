@@ -27,6 +27,7 @@ from longhaul_core.store.models import (
     TaskRow,
 )
 from longhaul_core.store.queries.answers import columns
+from longhaul_core.store.queries.group_steps import in_parts
 from longhaul_core.types import FailureCause
 
 __all__ = [
@@ -68,8 +69,6 @@ _TABLES: dict[TableOfEpisodes, type[Base]] = {
     "observations": ObservationRow,
     "steps": StepRow,
 }
-_EPISODES = 500
-"""Episodes whose rows one statement reads."""
 RowT = TypeVar("RowT", bound=tuple[object, ...])
 
 _SAME_PLACE = (
@@ -326,11 +325,10 @@ def rows_of_episodes(
     stored = Base.metadata.tables[table]
     episode_id = stored.c["id" if table == "episodes" else "episode_id"]
     unique = [each for each in stored.constraints if isinstance(each, UniqueConstraint)]
-    wanted = sorted(episode_ids)
-    for start in range(0, len(wanted), _EPISODES):
+    for part in in_parts(sorted(episode_ids)):
         rows = session.execute(
             select(*columns(answer, _TABLES[table]))
-            .where(episode_id.in_(wanted[start : start + _EPISODES]))
+            .where(episode_id.in_(part))
             .order_by(*(unique[0] if unique else stored.primary_key).columns)
         )
         for row in rows:
