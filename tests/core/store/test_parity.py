@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.sql_box.varied_store import RUNS, write_world
 from core.store.conftest import new_database
+from longhaul_core.audit import tables
 from longhaul_core.errors import ComparisonError, ConfigError, StoreError
 from longhaul_core.store import Label, StoreWriter, maintenance, open_store, queries
 from longhaul_core.store.labelling import put_label
@@ -23,6 +24,7 @@ from longhaul_core.types import StopReason
 from store_samples import one_of_each, run_started
 
 EPISODE = "first/0/train/1/0/0/0"
+PROGRAM = "run/0/validation/2/0/0/0"
 LABEL = Label(
     episode_id=EPISODE, step_index=0, name="verdict", value="loops", author="me", created_at=5.0
 )
@@ -111,7 +113,21 @@ MORE: dict[str, list[dict[str, Any]]] = {
     ],
     "failures": [{"run_id": "first", "cause": "environment_timeout", "limit": 3}],
     "list_runs": [{"status": "finished"}, {"kind": "train", "limit": 2}, {"after": "second"}],
-    "episode_numbers": [{"run_id": "first", "training_step": 1, "greedy": True}],
+    "rows_of_episodes": [
+        {"answer": answer, "table": table, "episode_ids": [EPISODE, PROGRAM]}
+        for answer, table in (
+            (tables.CallNumbers, "calls"),
+            (tables.CallPrompt, "calls"),
+            (tables.CallReply, "calls"),
+            (tables.CallTokens, "call_tokens"),
+            (tables.CriticLossInput, "critic_loss_inputs"),
+            (tables.EpisodePicture, "episode_media"),
+            (tables.FinalState, "episodes"),
+            (tables.LossInput, "loss_inputs"),
+            (tables.MessageParts, "messages"),
+            (tables.State, "observations"),
+        )
+    ],
     "training_curve": [{"run_id": "first", "phase": "validation"}],
     "horizon_outcomes": [{"run_id": "first", "of_played": True}],
 }
@@ -157,6 +173,8 @@ def answers(engine: Engine) -> dict[str, str]:
         values: dict[str, list[Any]] = {
             "run_id": [*runs, "nobody"],
             "run_ids": [runs],
+            "answer": [tables.StepNumbers],
+            "table": ["steps"],
             "training_step": [0, 1, 2, 3],
             "group": sorted(groups, key=str)[::3],
             "episode_id": episode_ids,
@@ -189,9 +207,6 @@ def answers(engine: Engine) -> dict[str, str]:
     return found
 
 
-PROGRAM = "run/0/validation/2/0/0/0"
-
-
 def in_order(answer: object) -> object:
     """All that an answer tells, less the time at which texts were indexed."""
     match answer:
@@ -200,12 +215,7 @@ def in_order(answer: object) -> object:
         case dict():
             return sorted(cast("dict[Any, Any]", answer).items(), key=repr)
         case Iterator():
-            # `reply_logprobs` has batches, in no order
-            batches = cast("Iterator[object]", answer)
-            return [
-                sorted(cast("list[object]", each), key=repr) if isinstance(each, list) else each
-                for each in batches
-            ]
+            return list(cast("Iterator[object]", answer))
         case _:
             return answer
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -90,16 +90,12 @@ def test_the_state_that_an_episode_ended_in_is_kept(writer: StoreWriter, session
     )
     writer.write(make_decisions(records))
 
-    numbers = queries.episode_numbers(session, run_id="run", training_step=1)
+    numbers = queries.episodes_of_update(session, run_id="run", training_step=1)
     assert [(episode.success, episode.final_anchor_hash) for episode in numbers] == [
         (True, content_hash("It is dark.")),
         (True, content_hash("cellar")),
         (None, None),
     ]
-    assert queries.final_anchor_texts(session, run_id="run", training_step=1) == {
-        records[0].episode_id: "It is dark.",
-        records[1].episode_id: "cellar",
-    }
 
 
 @ON_BOTH
@@ -950,17 +946,13 @@ def test_an_update_is_the_groups_that_it_took_whichever_training_step_played_the
     )
     decisions = [decide(record, at=at) for record, at in zip(sampled, taken.values(), strict=True)]
     writer.write([run_started(), *sampled, *greedy, *decisions])
-    update: dict[str, Any] = {"run_id": "run", "training_step": 2}
 
-    found = queries.episode_numbers(session, **update)
-    beside = queries.episode_numbers(session, **update, greedy=True)
-    steps = queries.step_numbers(session, **update, greedy=True)
-    replies = queries.first_replies(session, **update)
+    found = queries.episodes_of_update(session, run_id="run", training_step=2)
 
-    assert {one.episode_id for one in found} == {one.episode_id for one in sampled[1:3]}
-    assert {one.episode_id for one in beside} == {one.episode_id for one in greedy[1:3]}
-    assert {one.episode_id for one in steps} == {one.episode_id for one in beside}
-    assert replies.keys() == {one.episode_id for one in (*found, *beside)}
+    assert {(one.phase, one.episode_id) for one in found} == {
+        *(("train", one.episode_id) for one in sampled[1:3]),
+        *(("baseline", one.episode_id) for one in greedy[1:3]),
+    }
 
 
 def test_a_decision_on_an_unknown_group_is_refused(writer: StoreWriter) -> None:

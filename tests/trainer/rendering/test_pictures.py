@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transformers import AutoProcessor, AutoTokenizer
 
-from longhaul_core.audit.evidence import PICTURE_TOKENS, num_picture_places
+from longhaul_core.audit.loader import PICTURE_TOKENS, num_picture_places
 from longhaul_core.store.packing import pack_tokens
 from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool, ToolCall
 from longhaul_trainer.models import prepare_model

@@ -1,21 +1,11 @@
-"""What the store holds of one training step, and what should follow from it.
-
-One training step is in memory at a time; its replies are reduced to a few numbers a step
-while they are read.
-
-Shapes: N replies, T tokens of all of them, one after the other.
-"""
+"""What the store holds of one training step, and what should follow from it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum
-from typing import NamedTuple, Protocol
-
-import numpy as np
-import numpy.typing as npt
-from sqlalchemy.orm import Session
+from typing import Any, NamedTuple, Protocol
 
 from longhaul_core.audit.formulas import (
     Credit,
@@ -27,34 +17,22 @@ from longhaul_core.audit.formulas import (
     weights_of,
 )
 from longhaul_core.audit.intent import Intent
-from longhaul_core.store import queries
-from longhaul_core.store.queries import (
-    CallNumbers,
-    CallPictures,
-    CriticLossInputNumbers,
-    DiscardedGroup,
-    EpisodeNumbers,
-    FirstReply,
-    GroupNumbers,
-    LossInputNumbers,
-    PlayedGroup,
-    PromptTokens,
-    ReplyLogprobs,
-    StepNumbers,
-)
-from longhaul_core.store.token_stream import LatestPrompts, Stream
+from longhaul_core.audit.tables import CallNumbers, CriticLossInput, LossInput, StepNumbers
+from longhaul_core.store.queries import EpisodeNumbers, GroupNumbers
 
 __all__ = [
-    "PICTURE_TOKENS",
+    "LOGPROB_ROUNDING",
     "AuditedEpisode",
     "CallKey",
+    "CallPictures",
     "Evidence",
+    "FirstReply",
     "GreedyEvidence",
+    "ImitatedReply",
     "ReplyFacts",
     "StepKey",
+    "TokenFacts",
     "key_of",
-    "num_picture_places",
-    "read_evidence",
 ]
 
 StepKey = tuple[str, int]
@@ -68,13 +46,6 @@ LOGPROB_ROUNDING = 1e-3
 
 TERMINATED = ("task_solved", "task_failed")
 """Stop reasons of episodes that no limit cut short."""
-
-METRICS = ("actor/optimizer_steps", "agreement/logprob_difference_max")
-
-
-PICTURE_TOKENS = (b"<|image_pad|>",)
-"""What stands for a picture in a prompt, as often as the picture takes tokens, by the families of
-models whose pictures are trained on."""
 
 
 class OfACall(Protocol):
@@ -114,6 +85,36 @@ class ReplyFacts(NamedTuple):
     max_difference: float
     policy_sum: float
     """Of the policy logprobs."""
+
+
+class CallPictures(NamedTuple):
+    """What pictures a call was shown, and where they may be from; hashes."""
+
+    episode_id: str
+    step_index: int
+    call_index: int
+    prompt: tuple[str, ...]
+    """In its messages, in order."""
+    shown: frozenset[str]
+    """In messages that are no tool's."""
+    from_tools: frozenset[str]
+    """In messages of tools."""
+    observed: frozenset[str]
+    """In the observation of its step."""
+    removed: bool
+    """Whether retention removed them, if there were any."""
+
+
+class FirstReply(NamedTuple):
+    """What chose the first action of an episode that did not fail; None where it was pruned."""
+
+    episode_id: str
+    prompt_tokens: bytes | None
+    """Packed int32."""
+    action_tokens: bytes | None
+    """Packed int32."""
+    behavior_logprobs: bytes | None
+    """Packed float32."""
 
 
 class ImitatedReply(NamedTuple):
@@ -206,13 +207,15 @@ class Evidence:
 
     intent: Intent
     training_step: int
-    groups: tuple[GroupNumbers, ...]
+    groups: tuple[tuple[int, int | None], ...]
+    """Place in the update, and episodes requested, of each group that it took, by place; None if
+    the trainer gave no number."""
     episodes: tuple[AuditedEpisode, ...]
     """By group, sample_index and retry, failed tries included."""
     greedy: GreedyEvidence
     token_credit: Mapping[CallKey, TokenFacts]
     """Of each trained call; empty unless a critic credits tokens."""
-    critic_loss_inputs: tuple[CriticLossInputNumbers, ...]
+    critic_loss_inputs: tuple[CriticLossInput, ...]
     replies: tuple[ReplyFacts, ...]
     """Of the trained calls of the trained episodes."""
     continued: Mapping[CallKey, bool | None]
@@ -226,12 +229,13 @@ class Evidence:
     have places for; None where tokens were pruned."""
     imitated: Mapping[CallKey, ImitatedReply]
     """How each reply that is imitated ends; empty where replies were sampled."""
-    loss_inputs: tuple[LossInputNumbers, ...]
+    loss_inputs: tuple[LossInput, ...]
     loss_inputs_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
     metrics: Mapping[str, float | None]
-    discarded: tuple[DiscardedGroup, ...]
-    played: tuple[PlayedGroup, ...]
+    discarded: tuple[GroupNumbers, ...]
+    """Groups that the training step threw away."""
+    played: tuple[GroupNumbers, ...]
     """Groups that the training step played, whatever became of them."""
     horizons: Sequence[int]
     """Longest that an episode may be by the schedule, in steps, by training steps that play."""
@@ -363,19 +367,8 @@ class Evidence:
 
     @cached_property
     def value_weights(self) -> dict[str, list[float]]:
-        """Weight of one value of each step, by episode, as it should be.
-
-        Optimizer steps with an episode whose steps are not all there are left out.
-        """
-        found: dict[str, list[float]] = {}
-        for members in self.parts.values():
-            if all(episode.complete for episode in members):
-                counts = [episode.num_action_tokens for episode in members]
-                shared = value_weights_of(counts, self.intent.algorithm)
-                found |= {
-                    e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
-                }
-        return found
+        """Weight of one value of each step, by episode, as it should be; see `weights`."""
+        return self._shared(value_weights_of)
 
     def read_advantages(self, call: CallNumbers) -> tuple[float | None, float | None]:
         """Least and greatest advantage that the loss should read of a call's tokens."""
@@ -426,13 +419,18 @@ class Evidence:
 
         Optimizer steps with an episode whose steps are not all there are left out.
         """
+        return self._shared(weights_of)
+
+    def _shared(
+        self, share: Callable[[list[list[int]], Mapping[str, Any]], list[list[float]]]
+    ) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for members in self.parts.values():
             if all(episode.complete for episode in members):
                 counts = [episode.num_action_tokens for episode in members]
-                shared = weights_of(counts, self.intent.algorithm)
+                weights = share(counts, self.intent.algorithm)
                 found |= {
-                    e.numbers.episode_id: steps for e, steps in zip(members, shared, strict=True)
+                    e.numbers.episode_id: steps for e, steps in zip(members, weights, strict=True)
                 }
         return found
 
@@ -486,316 +484,3 @@ class Evidence:
         ):
             return "its tokens have no values, or they were pruned from the store"
         return None
-
-
-def read_evidence(
-    session: Session,
-    intent: Intent,
-    *,
-    run_id: str,
-    training_step: int,
-    horizons: Sequence[int],
-    loss_inputs_recorded: bool,
-) -> Evidence:
-    """Everything that the store holds of one training step.
-
-    Args:
-        session: Only read from.
-        intent: What the run was meant to do.
-        run_id: The run.
-        training_step: Which.
-        horizons: See `Evidence`.
-        loss_inputs_recorded: See `Evidence`.
-    """
-    episodes = _read_episodes(
-        session,
-        run_id=run_id,
-        training_step=training_step,
-        by_text=intent.algorithm["anchor_similarity"] is not None,
-    )
-    pictures = tuple(
-        call
-        for greedy in (False, True)
-        for call in queries.call_pictures(
-            session, run_id=run_id, training_step=training_step, greedy=greedy
-        )
-    )
-    return Evidence(
-        intent=intent,
-        training_step=training_step,
-        groups=tuple(queries.group_numbers(session, run_id=run_id, training_step=training_step)),
-        episodes=episodes,
-        greedy=_read_greedy(session, run_id=run_id, training_step=training_step)
-        if intent.needs_greedy_episode
-        else GreedyEvidence(),
-        replies=tuple(
-            fact
-            for batch in queries.reply_logprobs(session, run_id=run_id, training_step=training_step)
-            for fact in reduced_replies(batch)
-        ),
-        continued=dict(
-            continued_prompts(
-                queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
-            )
-            if intent.rows == "merged"
-            else ()
-        ),
-        pictures=pictures,
-        imitated=_read_imitated(session, run_id=run_id, training_step=training_step)
-        if intent.imitates
-        else {},
-        picture_places=_read_picture_places(
-            session, episodes, pictures, run_id=run_id, training_step=training_step
-        ),
-        loss_inputs=tuple(
-            queries.loss_input_numbers(session, run_id=run_id, training_step=training_step)
-        ),
-        token_credit={
-            key_of(call): TokenFacts(_unpacked(call.token_values), _unpacked(call.token_advantages))
-            for call in queries.token_credits(session, run_id=run_id, training_step=training_step)
-        }
-        if intent.credits_tokens
-        else {},
-        critic_loss_inputs=tuple(
-            queries.critic_loss_input_numbers(session, run_id=run_id, training_step=training_step)
-        )
-        if intent.has_critic
-        else (),
-        loss_inputs_recorded=loss_inputs_recorded,
-        metrics=queries.metrics_of_training_step(
-            session, names=METRICS, run_id=run_id, training_step=training_step
-        ),
-        discarded=tuple(
-            queries.discarded_groups(session, run_id=run_id, training_step=training_step)
-        ),
-        played=tuple(queries.played_groups(session, run_id=run_id, training_step=training_step)),
-        horizons=horizons,
-    )
-
-
-def _read_greedy(session: Session, *, run_id: str, training_step: int) -> GreedyEvidence:
-    return GreedyEvidence(
-        episodes=_read_episodes(
-            session, run_id=run_id, training_step=training_step, by_text=False, greedy=True
-        ),
-        first_replies=queries.first_replies(session, run_id=run_id, training_step=training_step),
-    )
-
-
-def _read_episodes(
-    session: Session, *, run_id: str, training_step: int, by_text: bool, greedy: bool = False
-) -> tuple[AuditedEpisode, ...]:
-    """Episodes with their steps and calls.
-
-    Args:
-        session: Only read from.
-        run_id: The run.
-        training_step: Which.
-        by_text: Whether anchor states are compared by their text, and not by its hash.
-        greedy: See `queries.episode_numbers`.
-    """
-    steps: dict[str, list[StepNumbers]] = defaultdict(list)
-    for step in queries.step_numbers(
-        session, run_id=run_id, training_step=training_step, greedy=greedy
-    ):
-        steps[step.episode_id].append(step)
-    calls: dict[str, list[CallNumbers]] = defaultdict(list)
-    for call in queries.call_numbers(
-        session, run_id=run_id, training_step=training_step, greedy=greedy
-    ):
-        calls[call.episode_id].append(call)
-    texts: Mapping[StepKey, str] = {}
-    final_texts: Mapping[str, str] = {}
-    if by_text:
-        texts = queries.anchor_texts(session, run_id=run_id, training_step=training_step)
-        final_texts = queries.final_anchor_texts(
-            session, run_id=run_id, training_step=training_step
-        )
-    return tuple(
-        AuditedEpisode(
-            numbers=numbers,
-            steps=tuple(steps[numbers.episode_id]),
-            calls=tuple(calls[numbers.episode_id]),
-            anchors=tuple(
-                texts.get((step.episode_id, step.step_index)) if by_text else step.anchor_hash
-                for step in steps[numbers.episode_id]
-            ),
-            final_anchor=final_texts.get(numbers.episode_id)
-            if by_text
-            else numbers.final_anchor_hash,
-        )
-        for numbers in queries.episode_numbers(
-            session, run_id=run_id, training_step=training_step, greedy=greedy
-        )
-    )
-
-
-def _read_picture_places(
-    session: Session,
-    episodes: Iterable[AuditedEpisode],
-    pictures: Iterable[CallPictures],
-    *,
-    run_id: str,
-    training_step: int,
-) -> dict[CallKey, int | None]:
-    """See `Evidence.picture_places`. Tokens are read where a program sent pictures alone."""
-    of_programs = {
-        key_of(call)
-        for episode in episodes
-        for call in episode.calls
-        if call.trained and call.continuation is not None
-    }
-    asked = of_programs & {key_of(call) for call in pictures if call.prompt}
-    if not asked:
-        return {}
-    tokens = queries.token_ids_of(session, run_id=run_id, pieces=PICTURE_TOKENS)
-    calls = queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
-    return {
-        key_of(call): None if prompt is None else num_picture_places(prompt, tokens)
-        for call, prompt in whole_prompts(calls)
-        if key_of(call) in asked
-    }
-
-
-def _read_imitated(
-    session: Session, *, run_id: str, training_step: int
-) -> dict[CallKey, ImitatedReply]:
-    """See `Evidence.imitated`."""
-    last = {
-        key_of(call): int(np.frombuffer(call.action_tokens, "<i4")[-1])
-        if call.action_tokens
-        else None
-        for call in queries.prompt_tokens(session, run_id=run_id, training_step=training_step)
-    }
-    tokens = [token for token in last.values() if token is not None]
-    pieces = {
-        token: piece.decode(errors="replace")
-        for token, piece in queries.token_pieces(session, run_id=run_id, token_ids=tokens).items()
-    }
-    texts = queries.reply_texts(session, run_id=run_id, training_step=training_step)
-    return {
-        key: ImitatedReply(token, None if token is None else pieces.get(token), texts.get(key))
-        for key, token in last.items()
-    }
-
-
-def num_picture_places(prompt: bytes, tokens: Sequence[int]) -> int:
-    """How many pictures a prompt has places for: the learner reads a run of one token as one.
-
-    Args:
-        prompt: Packed int32.
-        tokens: That stand for pictures.
-    """
-    prompt_T = np.frombuffer(prompt, "<i4")
-    stands_T = np.isin(prompt_T, tokens)
-    return int(np.count_nonzero(stands_T[1:] & ~stands_T[:-1]) + stands_T[:1].sum())
-
-
-class _Prompt(NamedTuple):
-    """What a call read; packed, None once pruned."""
-
-    tokens: bytes | None
-
-
-def whole_prompts(calls: Iterable[PromptTokens]) -> Iterable[tuple[PromptTokens, bytes | None]]:
-    """Calls, each with all of its prompt: packed int32, None once pruned.
-
-    Args:
-        calls: By episode, step and place.
-    """
-    episode_id = ""
-    prompts = LatestPrompts[_Prompt]()
-    for call in calls:
-        if call.episode_id != episode_id:
-            episode_id, prompts = call.episode_id, LatestPrompts[_Prompt]()
-        stream = Stream(call.agent, call.purpose, call.conversation)
-        before = prompts.before(stream)
-        shared = b"" if before is None else before.tokens
-        own = call.other_prompt_tokens
-        prompt = None
-        if own is not None and shared is not None:
-            prompt = shared[: 4 * call.num_shared_prompt_tokens] + own
-        prompts.add(stream, _Prompt(prompt))
-        yield call, prompt
-
-
-def continued_prompts(calls: Iterable[PromptTokens]) -> Iterable[tuple[CallKey, bool | None]]:
-    """Of each trained call but a stream's first: whether its prompt goes on from the one before.
-
-    Args:
-        calls: By episode, step and place.
-    """
-    episode_id = ""
-    newest_trained: dict[Stream, bytes | None] = {}
-    for call, prompt in whole_prompts(calls):
-        if call.episode_id != episode_id:
-            episode_id, newest_trained = call.episode_id, {}
-        if not call.trained:
-            continue
-        stream, reply = Stream(call.agent, call.purpose, call.conversation), call.action_tokens
-        if stream in newest_trained:
-            whole = newest_trained[stream]
-            yield (
-                key_of(call),
-                None if prompt is None or whole is None else prompt.startswith(whole),
-            )
-        newest_trained[stream] = None if prompt is None or reply is None else prompt + reply
-
-
-def reduced_replies(batch: Sequence[ReplyLogprobs]) -> Iterable[ReplyFacts]:
-    """One line of numbers for each reply."""
-    behavior_T, num_behavior_N = _joined([reply.behavior_logprobs for reply in batch])
-    policy_T, num_policy_N = _joined([reply.policy_logprobs for reply in batch])
-    wrong_N = _per_reply(_wrong(behavior_T), num_behavior_N) + _per_reply(
-        _wrong(policy_T), num_policy_N
-    )
-    pairs_N = num_behavior_N == num_policy_N
-    difference_T = np.abs(
-        behavior_T[np.repeat(pairs_N, num_behavior_N)] - policy_T[np.repeat(pairs_N, num_policy_N)]
-    )
-    lengths_N = np.where(pairs_N, num_behavior_N, 0)
-    with np.errstate(invalid="ignore"):
-        mean_N = _per_reply(difference_T, lengths_N) / np.where(pairs_N, lengths_N, np.nan)
-    max_N = np.full(len(batch), np.nan)
-    filled_N = lengths_N > 0
-    if filled_N.any():
-        starts = np.cumsum(lengths_N[filled_N]) - lengths_N[filled_N]
-        max_N[filled_N] = np.maximum.reduceat(difference_T, starts)
-    sums_N = _per_reply(policy_T, num_policy_N)
-    for place, reply in enumerate(batch):
-        yield ReplyFacts(
-            episode_id=reply.episode_id,
-            step_index=reply.step_index,
-            call_index=reply.call_index,
-            pruned=reply.pruned,
-            num_action_tokens=reply.num_action_tokens,
-            num_behavior_logprobs=int(num_behavior_N[place]),
-            num_policy_logprobs=-1 if reply.policy_logprobs is None else int(num_policy_N[place]),
-            num_wrong_logprobs=int(wrong_N[place]),
-            mean_difference=float(mean_N[place]),
-            max_difference=float(max_N[place]),
-            policy_sum=float(sums_N[place]),
-        )
-
-
-def _unpacked(blob: bytes | None) -> list[float]:
-    return np.frombuffer(blob or b"", "<f4").astype(np.float64).tolist()
-
-
-def _joined(blobs: Sequence[bytes | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """All logprobs, one after the other, and how many each reply has."""
-    logprobs_T = np.frombuffer(b"".join(blob or b"" for blob in blobs), "<f4").astype(np.float64)
-    return logprobs_T, np.array([len(blob or b"") // 4 for blob in blobs], dtype=np.int64)
-
-
-def _wrong(logprobs_T: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return (~np.isfinite(logprobs_T) | (logprobs_T > LOGPROB_ROUNDING)).astype(np.float64)
-
-
-def _per_reply(
-    values_T: npt.NDArray[np.float64], lengths_N: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
-    """Sum over the tokens of each reply."""
-    places_T = np.repeat(np.arange(len(lengths_N)), lengths_N)
-    sums_N = np.bincount(places_T, weights=values_T, minlength=len(lengths_N))
-    return sums_N.astype(np.float64)

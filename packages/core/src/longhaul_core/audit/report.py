@@ -90,6 +90,8 @@ class Tally:
     rule: str
     max_listed: int
     """Findings that are kept; further ones are counted."""
+    training_step: int = 0
+    """The one that is held to the rule now."""
     num_checked: int = 0
     num_findings: int = 0
     findings: list[AuditFinding] = field(default_factory=list[AuditFinding])
@@ -108,20 +110,20 @@ class Tally:
     def found(
         self,
         found: object,
-        *,
-        expected: object,
-        training_step: int,
         episode_id: str | None = None,
         step_index: int | None = None,
         call_index: int | None = None,
+        /,
+        *,
+        expected: object,
     ) -> None:
-        """Note something that breaks the rule."""
+        """Note what breaks the rule, in the training step, an episode, a step or a call."""
         self.num_findings += 1
         if len(self.findings) < self.max_listed:
             self.findings.append(
                 AuditFinding(
                     rule=self.rule,
-                    training_step=training_step,
+                    training_step=self.training_step,
                     episode_id=episode_id,
                     step_index=step_index,
                     call_index=call_index,

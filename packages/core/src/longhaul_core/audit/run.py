@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.audit.evidence import METRICS, read_evidence
 from longhaul_core.audit.horizons import scheduled_horizons
 from longhaul_core.audit.intent import Intent
+from longhaul_core.audit.loader import METRICS, read_evidence
 from longhaul_core.audit.report import AuditReport, RuleResult, Tally
 from longhaul_core.audit.rules import RULES
 from longhaul_core.store import queries
@@ -81,6 +81,7 @@ def audit_run(
             loss_inputs_recorded=loss_inputs_recorded,
         )
         for rule, tally in zip(RULES, tallies, strict=True):
+            tally.training_step = number
             rule.check(evidence, tally)
         done.append(number)
         num_episodes += len(evidence.trained)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, delete, func, select, text, update
+from sqlalchemy import ColumnElement, Connection, Engine, delete, func, select, text, update
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
@@ -42,8 +42,7 @@ __all__ = [
     "cancel_requested",
     "collect_garbage",
     "delete_run",
-    "delete_unused_pictures",
-    "delete_unused_tools",
+    "delete_unused",
     "drop_tokens",
     "index_text",
     "request_cancel",
@@ -232,8 +231,8 @@ def collect_garbage(engine: Engine) -> None:
     Raises:
         StoreError: The store is in use, or the disk is full.
     """
-    _collect_pictures(engine)
-    _collect_tools(engine)
+    _collect(engine, MediaRow, per_batch=_PICTURES_PER_BATCH)
+    _collect(engine, ToolListRow, per_batch=_ROWS_PER_BATCH)
     with short_transaction(engine) as connection:
         _stop_writers(connection)
         connection.execute(
@@ -266,59 +265,42 @@ def _collect_tasks(engine: Engine) -> None:
             connection.execute(delete(TaskRow).where(TaskRow.hash.in_(some), *unused))
 
 
-def _collect_pictures(engine: Engine) -> None:
-    """Delete the pictures that no episode refers to, in the same way."""
+_USERS: dict[type[MediaRow | ToolListRow], type[EpisodeMediaRow | EpisodeToolsRow]] = {
+    MediaRow: EpisodeMediaRow,
+    ToolListRow: EpisodeToolsRow,
+}
+"""Of what is stored once for all episodes: the table that refers to it."""
+
+
+def _unused(shared: type[MediaRow | ToolListRow]) -> ColumnElement[bool]:
+    user = _USERS[shared]
+    return ~select(user.content_hash).where(user.content_hash == shared.content_hash).exists()
+
+
+def _collect(engine: Engine, shared: type[MediaRow | ToolListRow], *, per_batch: int) -> None:
+    """Delete the pictures or lists of tools that no episode refers to, in the same way."""
     with store_errors(describe_store(engine.url)), engine.connect() as connection:
-        hashes = connection.scalars(select(MediaRow.content_hash).where(_UNUSED)).all()
-    for some in _batches(hashes, _PICTURES_PER_BATCH):
+        hashes = connection.scalars(select(shared.content_hash).where(_unused(shared))).all()
+    for some in _batches(hashes, per_batch):
         with short_transaction(engine) as connection:
-            delete_unused_pictures(connection, some)
+            delete_unused(connection, shared, some)
 
 
-_UNUSED = (
-    ~select(EpisodeMediaRow.content_hash)
-    .where(EpisodeMediaRow.content_hash == MediaRow.content_hash)
-    .exists()
-)
-
-
-def delete_unused_pictures(connection: Connection, content_hashes: Collection[str]) -> None:
-    """Delete the pictures among these that no episode refers to.
+def delete_unused(
+    connection: Connection,
+    shared: type[MediaRow | ToolListRow],
+    content_hashes: Collection[str],
+) -> None:
+    """Delete the pictures or lists of tools among these that no episode refers to.
 
     Args:
         connection: In a write transaction; on PostgreSQL, writers wait until it ends.
-        content_hashes: Which are asked about.
-    """
-    _stop_writers(connection)
-    connection.execute(delete(MediaRow).where(MediaRow.content_hash.in_(content_hashes), _UNUSED))
-
-
-def _collect_tools(engine: Engine) -> None:
-    """Delete the lists of tools that no episode refers to, in the same way."""
-    with store_errors(describe_store(engine.url)), engine.connect() as connection:
-        hashes = connection.scalars(select(ToolListRow.content_hash).where(_UNUSED_TOOLS)).all()
-    for some in _batches(hashes, _ROWS_PER_BATCH):
-        with short_transaction(engine) as connection:
-            delete_unused_tools(connection, some)
-
-
-_UNUSED_TOOLS = (
-    ~select(EpisodeToolsRow.content_hash)
-    .where(EpisodeToolsRow.content_hash == ToolListRow.content_hash)
-    .exists()
-)
-
-
-def delete_unused_tools(connection: Connection, content_hashes: Collection[str]) -> None:
-    """Delete the lists of tools among these that no episode refers to.
-
-    Args:
-        connection: In a write transaction; on PostgreSQL, writers wait until it ends.
+        shared: Which of the two.
         content_hashes: Which are asked about.
     """
     _stop_writers(connection)
     connection.execute(
-        delete(ToolListRow).where(ToolListRow.content_hash.in_(content_hashes), _UNUSED_TOOLS)
+        delete(shared).where(shared.content_hash.in_(content_hashes), _unused(shared))
     )
 
 

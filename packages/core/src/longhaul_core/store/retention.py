@@ -14,7 +14,7 @@ from typing import NamedTuple, get_args
 
 from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, select, update
 
-from longhaul_core.store.maintenance import delete_unused_pictures, delete_unused_tools
+from longhaul_core.store.maintenance import delete_unused
 from longhaul_core.store.models import (
     Base,
     CallRow,
@@ -23,8 +23,10 @@ from longhaul_core.store.models import (
     EpisodeRow,
     EpisodeToolsRow,
     GroupRow,
+    MediaRow,
     MessageRow,
     ObservationRow,
+    ToolListRow,
 )
 from longhaul_core.store.records import Phase
 from longhaul_core.store.session import write_transaction
@@ -172,9 +174,9 @@ def _remove(connection: Connection, episode_ids: Sequence[str]) -> None:
         connection.execute(delete(model).where(model.episode_id.in_(episode_ids)))
     forget_removed(connection)
     if pictures:
-        delete_unused_pictures(connection, pictures)
+        delete_unused(connection, MediaRow, pictures)
     if tools:
-        delete_unused_tools(connection, tools)
+        delete_unused(connection, ToolListRow, tools)
     _shrink_calls(connection, episode_ids)
     connection.execute(
         update(EpisodeRow)

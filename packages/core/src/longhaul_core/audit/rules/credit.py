@@ -6,7 +6,7 @@ from longhaul_core.audit.evidence import LOGPROB_ROUNDING, AuditedEpisode, Evide
 from longhaul_core.audit.formulas import Credit, returns_to_go
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rule, each_step, far
 
 __all__ = ["RULES"]
 
@@ -25,10 +25,6 @@ def _credited(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode
             tally.skip(evidence.uncreditable[episode_id])
 
 
-def _far(found: float | None, expected: float, rounding: float) -> bool:
-    return found is None or not abs(found - expected) <= rounding + 1e-6 * abs(expected)
-
-
 def check_shaped_reward(evidence: Evidence, tally: Tally) -> None:
     """A shaped reward is the environment's less what lowers returns, or the run's own shape."""
     unknown = _why_rewards_do_not_follow(evidence.intent)
@@ -42,13 +38,12 @@ def check_shaped_reward(evidence: Evidence, tally: Tally) -> None:
                 tally.skip(unknown)
                 continue
             tally.checked()
-            if _far(step.shaped_reward, value, 1e-9):
+            if far(step.shaped_reward, value, 1e-9):
                 tally.found(
                     step.shaped_reward,
+                    step.episode_id,
+                    step.step_index,
                     expected="a number" if unknown else value,
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
                 )
 
 
@@ -64,23 +59,15 @@ def _why_rewards_do_not_follow(intent: Intent) -> str:
     return ""
 
 
-def check_return_to_go(evidence: Evidence, tally: Tally) -> None:
-    """A return-to-go is the discounted sum of the shaped rewards from its step on."""
+def _returns_to_go(
+    evidence: Evidence, tally: Tally
+) -> Iterator[tuple[AuditedEpisode, list[float]]]:
     for episode in evidence.trained:
-        if not episode.complete:
+        if episode.complete:
+            discount = evidence.intent.algorithm["discount"]
+            yield episode, returns_to_go(evidence.rewards(episode), discount)
+        else:
             tally.skip("the episode's steps are not all there", len(episode.steps))
-            continue
-        expected = returns_to_go(evidence.rewards(episode), evidence.intent.algorithm["discount"])
-        tally.checked(len(episode.steps))
-        for step, value in zip(episode.steps, expected, strict=True):
-            if _far(step.return_to_go, value, 1e-9 + 1e-3 * evidence.rounding):
-                tally.found(
-                    step.return_to_go,
-                    expected=value,
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
-                )
 
 
 def check_episode_part(evidence: Evidence, tally: Tally) -> None:
@@ -88,44 +75,9 @@ def check_episode_part(evidence: Evidence, tally: Tally) -> None:
     for episode, credit in _credited(evidence, tally):
         tally.checked()
         stored = [episode.numbers.episode_advantage, *(s.episode_advantage for s in episode.steps)]
-        wrong = [v for v in stored if _far(v, credit.episode_part, evidence.rounding)]
+        wrong = [v for v in stored if far(v, credit.episode_part, evidence.rounding)]
         if wrong:
-            tally.found(
-                wrong[0],
-                expected=credit.episode_part,
-                training_step=evidence.training_step,
-                episode_id=episode.numbers.episode_id,
-            )
-
-
-def check_step_part(evidence: Evidence, tally: Tally) -> None:
-    """The step part is what the estimator's definition gives."""
-    for episode, credit in _credited(evidence, tally):
-        tally.checked(len(episode.steps))
-        for step, expected in zip(episode.steps, credit.step_parts, strict=True):
-            if _far(step.step_advantage, expected, evidence.rounding):
-                tally.found(
-                    step.step_advantage,
-                    expected=expected,
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
-                )
-
-
-def check_advantage(evidence: Evidence, tally: Tally) -> None:
-    """The advantage is both parts, combined as the estimator defines, less a penalty on it."""
-    for episode, credit in _credited(evidence, tally):
-        tally.checked(len(episode.steps))
-        for step, expected in zip(episode.steps, credit.advantages, strict=True):
-            if _far(step.advantage, expected, evidence.rounding):
-                tally.found(
-                    step.advantage,
-                    expected=expected,
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
-                )
+            tally.found(wrong[0], episode.numbers.episode_id, expected=credit.episode_part)
 
 
 def check_call_advantage(evidence: Evidence, tally: Tally) -> None:
@@ -148,17 +100,14 @@ def check_call_advantage(evidence: Evidence, tally: Tally) -> None:
                     expected = call.credit_share * (step.advantage or 0.0)
                 # The tokens' are kept in float32.
                 rounding = 1e-6 * max(map(abs, tokens.advantages)) if tokens and by_token else 1e-12
-                wrong = _far(call.advantage, expected, rounding)
+                wrong = far(call.advantage, expected, rounding)
             if wrong:
                 tally.found(
                     call.advantage,
+                    *key_of(call),
                     expected="none: the call is not trained"
                     if expected is None
                     else f"{expected:.9g}, {call.credit_share:g} of the step's",
-                    training_step=evidence.training_step,
-                    episode_id=call.episode_id,
-                    step_index=call.step_index,
-                    call_index=call.call_index,
                 )
 
 
@@ -173,11 +122,8 @@ def check_reference(evidence: Evidence, tally: Tally) -> None:
             if (found is not None) != due or (found is not None and not found <= most):
                 tally.found(
                     f"a reference logprob of {found} in all",
+                    *key_of(call),
                     expected="a number that is not above 0" if due else "none",
-                    training_step=evidence.training_step,
-                    episode_id=call.episode_id,
-                    step_index=call.step_index,
-                    call_index=call.call_index,
                 )
 
 
@@ -198,10 +144,9 @@ def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
             if zeros:
                 tally.found(
                     f"{' and '.join(zeros)} 0",
+                    step.episode_id,
+                    step.step_index,
                     expected=f"an advantage of {expected:.9g} with its weight",
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
                 )
 
 
@@ -214,18 +159,36 @@ RULES = (
     Rule(
         name="return_to_go",
         claim="returns-to-go add up the shaped rewards",
-        check=check_return_to_go,
+        check=each_step(
+            lambda step: step.return_to_go,
+            _returns_to_go,
+            lambda evidence: 1e-9 + 1e-3 * evidence.rounding,
+        ),
     ),
     Rule(
         name="episode_part",
         claim="the episode part follows its definition",
         check=check_episode_part,
     ),
-    Rule(name="step_part", claim="the step part follows its definition", check=check_step_part),
+    Rule(
+        name="step_part",
+        claim="the step part follows its definition",
+        check=each_step(
+            lambda step: step.step_advantage,
+            lambda evidence, tally: (
+                (episode, credit.step_parts) for episode, credit in _credited(evidence, tally)
+            ),
+        ),
+    ),
     Rule(
         name="advantage",
         claim="the advantage is both parts put together",
-        check=check_advantage,
+        check=each_step(
+            lambda step: step.advantage,
+            lambda evidence, tally: (
+                (episode, credit.advantages) for episode, credit in _credited(evidence, tally)
+            ),
+        ),
     ),
     Rule(
         name="call_advantage",

@@ -5,7 +5,7 @@ from math import fsum
 
 from longhaul_core.audit.evidence import Evidence
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rule, signs_of_training
 
 __all__ = ["RULES"]
 
@@ -21,10 +21,9 @@ def check_steps(evidence: Evidence, tally: Tally) -> None:
             strays = sorted(there - set(range(last + 1)))
             tally.found(
                 f"no step {', '.join(map(str, lost))}" if lost else f"steps {strays} beyond it",
+                episode.numbers.episode_id,
+                min([*lost, *strays]),
                 expected=f"steps 0 to {last}",
-                training_step=evidence.training_step,
-                episode_id=episode.numbers.episode_id,
-                step_index=min([*lost, *strays]),
             )
 
 
@@ -40,36 +39,23 @@ def check_return(evidence: Evidence, tally: Tally) -> None:
         if found is None or abs(found - fsum(rewards)) > 1e-9 * (1 + scale):
             tally.found(
                 "no return" if found is None else found,
+                episode.numbers.episode_id,
                 expected=fsum(rewards),
-                training_step=evidence.training_step,
-                episode_id=episode.numbers.episode_id,
             )
 
 
 def check_failures(evidence: Evidence, tally: Tally) -> None:
     """A failed episode has no return, no credit, and is not trained."""
     for episode in evidence.episodes:
-        numbers = episode.numbers
-        if not numbers.failed:
+        if not episode.numbers.failed:
             continue
         tally.checked()
-        wrong = [
-            what
-            for what, there in (
-                ("trained", numbers.trained),
-                ("a return", numbers.episode_return is not None),
-                ("an advantage", numbers.episode_advantage is not None),
-                ("a trained step", any(step.trained for step in episode.steps)),
-                ("a step's advantage", any(s.advantage is not None for s in episode.steps)),
-            )
-            if there
-        ]
+        wrong = signs_of_training(episode, ended=False)
         if wrong:
             tally.found(
                 f"a failed episode with {', '.join(wrong)}",
+                episode.numbers.episode_id,
                 expected="nothing: a failure is never reward",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
             )
 
 
@@ -99,16 +85,10 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
             tally.found(
                 f"group {group} with places {sorted(tried[group])}",
                 expected=f"{size} places, each with an episode or a recorded failure",
-                training_step=evidence.training_step,
             )
     for place, number in ended.items():
         if number > 1:
-            tally.found(
-                f"{number} episodes that ended at one place",
-                expected="1",
-                training_step=evidence.training_step,
-                episode_id=ids[place],
-            )
+            tally.found(f"{number} episodes that ended at one place", ids[place], expected="1")
     for group_index, group_size in evidence.groups:
         has_size = group_index in demonstrated if imitates else group_size == most
         if group_index >= evidence.intent.tasks_per_training_step or not has_size:
@@ -116,7 +96,6 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
                 f"group {group_index} of {group_size} episodes",
                 expected=f"{evidence.intent.tasks_per_training_step} groups of "
                 f"{'at most ' * imitates}{most}",
-                training_step=evidence.training_step,
             )
 
 
@@ -130,14 +109,13 @@ def check_trained_episodes(evidence: Evidence, tally: Tally) -> None:
         if episode.numbers.trained != should:
             tally.found(
                 "trained" if episode.numbers.trained else "not trained",
+                episode.numbers.episode_id,
                 expected="trained"
                 if should
                 else "not trained: the critic alone learns"
                 if not learns
                 else f"left out: fewer than {evidence.intent.smallest_group} of its group ended"
                 + (", or no greedy one" if evidence.intent.needs_greedy_episode else ""),
-                training_step=evidence.training_step,
-                episode_id=episode.numbers.episode_id,
             )
 
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from longhaul_core.audit.evidence import AuditedEpisode, Evidence
+from longhaul_core.audit.evidence import AuditedEpisode, Evidence, FirstReply
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rule, signs_of_training
 from longhaul_core.audit.rules.replies import EXACT_AGREEMENT, PRUNED, ROUGH_AGREEMENT
-from longhaul_core.store.queries import FirstReply
 
 __all__ = ["RULES"]
 
@@ -19,13 +18,12 @@ def check_played(evidence: Evidence, tally: Tally) -> None:
     if not evidence.intent.needs_greedy_episode:
         return
     tried = {episode.numbers.group_index for episode in evidence.greedy.episodes}
-    for group in evidence.groups:
+    for group_index, _ in evidence.groups:
         tally.checked()
-        if group.group_index not in tried:
+        if group_index not in tried:
             tally.found(
-                f"group {group.group_index} without a greedy episode",
+                f"group {group_index} without a greedy episode",
                 expected="one, or a recorded failure",
-                training_step=evidence.training_step,
             )
     horizons = {e.numbers.group_index: e.numbers.horizon for e in evidence.episodes}
     tasks = {e.numbers.group_index: e.numbers.task_hash for e in evidence.episodes}
@@ -50,9 +48,8 @@ def check_played(evidence: Evidence, tally: Tally) -> None:
         if wrong:
             tally.found(
                 f"a greedy episode with {', '.join(wrong)}",
+                numbers.episode_id,
                 expected="one whole episode of the group's task, at its horizon",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
             )
 
 
@@ -60,23 +57,12 @@ def check_untrained(evidence: Evidence, tally: Tally) -> None:
     """A greedy episode is in no loss: it has no credit, and none of its steps is trained."""
     for episode in evidence.greedy.episodes:
         tally.checked()
-        numbers = episode.numbers
-        wrong = [
-            what
-            for what, there in (
-                ("trained", numbers.trained),
-                ("an advantage", numbers.episode_advantage is not None),
-                ("a trained step", any(step.trained for step in episode.steps)),
-                ("a step's advantage", any(s.advantage is not None for s in episode.steps)),
-            )
-            if there
-        ]
+        wrong = signs_of_training(episode, ended=True)
         if wrong:
             tally.found(
                 f"a greedy episode with {', '.join(wrong)}",
+                episode.numbers.episode_id,
                 expected="nothing: it is a baseline, and in no loss",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
             )
 
 
@@ -102,10 +88,9 @@ def check_greedy(evidence: Evidence, tally: Tally) -> None:
             tally.found(
                 f"a token {lead:.3g} nats less likely than the one that {sampled.episode_id} "
                 "sampled in its place",
+                greedy.episode_id,
+                0,
                 expected="the likeliest token",
-                training_step=evidence.training_step,
-                episode_id=greedy.episode_id,
-                step_index=0,
             )
 
 

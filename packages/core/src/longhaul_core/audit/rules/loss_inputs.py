@@ -5,19 +5,19 @@ whose advantage is exactly 0 may be left out of it where the loss has no other t
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import CallNumbers, LossInputNumbers
+from longhaul_core.audit.rules.base import Check, Rule, far
+from longhaul_core.audit.tables import CallNumbers, LossInput
 
 __all__ = ["RULES"]
 
 NOT_RECORDED = "the run recorded nothing of what the loss read"
 
 
-def _pairs(evidence: Evidence, tally: Tally) -> Iterator[tuple[LossInputNumbers, CallNumbers]]:
+def _pairs(evidence: Evidence, tally: Tally) -> Iterator[tuple[LossInput, CallNumbers]]:
     """What was read of calls that were to be trained, beside what was meant."""
     if not _recorded(evidence, tally):
         return
@@ -34,8 +34,7 @@ def _recorded(evidence: Evidence, tally: Tally) -> bool:
 
 
 def _is(found: float | None, meant: float | None) -> bool:
-    """Equal but for the rounding of float32, in which the loss computes."""
-    return found is not None and meant is not None and abs(found - meant) <= 1e-6 * abs(meant)
+    return meant is not None and not far(found, meant, 0.0)
 
 
 def _range(low: float | None, high: float | None) -> str:
@@ -49,47 +48,38 @@ def check_tokens(evidence: Evidence, tally: Tally) -> None:
         if row.num_tokens != call.num_action_tokens:
             tally.found(
                 f"{row.num_tokens} tokens in the loss",
+                *key_of(row),
                 expected=f"the reply's {call.num_action_tokens}",
-                training_step=evidence.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                call_index=row.call_index,
             )
 
 
-def check_advantage(evidence: Evidence, tally: Tally) -> None:
-    """Each token was in the loss with its call's advantage."""
-    for row, call in _pairs(evidence, tally):
-        if row.num_tokens == 0:
-            continue
-        tally.checked()
-        low, high = evidence.read_advantages(call)
-        if not (_is(row.advantage_low, low) and _is(row.advantage_high, high)):
-            tally.found(
-                f"advantages {_range(row.advantage_low, row.advantage_high)}",
-                expected=call.advantage if low == high else _range(low, high),
-                training_step=evidence.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                call_index=row.call_index,
-            )
+def _each_range(
+    name: str,
+    found: Callable[[LossInput], tuple[float | None, float | None]],
+    meant: Callable[[Evidence, CallNumbers], tuple[float | None, float | None]],
+) -> Check:
+    """A check that the least and the greatest number of a call's tokens are those that were meant.
 
+    Args:
+        name: Of the numbers.
+        found: Read of a call by the loss.
+        meant: Of a call.
+    """
 
-def check_weight(evidence: Evidence, tally: Tally) -> None:
-    """Each token was in the loss with its call's weight."""
-    for row, call in _pairs(evidence, tally):
-        if row.num_tokens == 0:
-            continue
-        tally.checked()
-        if not (_is(row.weight_low, call.loss_weight) and _is(row.weight_high, call.loss_weight)):
-            tally.found(
-                f"weights {_range(row.weight_low, row.weight_high)}",
-                expected=call.loss_weight,
-                training_step=evidence.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                call_index=row.call_index,
-            )
+    def check(evidence: Evidence, tally: Tally) -> None:
+        for row, call in _pairs(evidence, tally):
+            if row.num_tokens == 0:
+                continue
+            tally.checked()
+            bounds = meant(evidence, call)
+            if not all(map(_is, found(row), bounds)):
+                tally.found(
+                    f"{name} {_range(*found(row))}",
+                    *key_of(row),
+                    expected=bounds[0] if bounds[0] == bounds[1] else _range(*bounds),
+                )
+
+    return check
 
 
 def check_logprobs(evidence: Evidence, tally: Tally) -> None:
@@ -106,11 +96,8 @@ def check_logprobs(evidence: Evidence, tally: Tally) -> None:
         ):
             tally.found(
                 f"old logprobs of {row.old_logprob_sum:.9g} in all",
+                *key_of(row),
                 expected=f"{sums[key]:.9g}, the sum of the reply's policy logprobs",
-                training_step=evidence.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                call_index=row.call_index,
             )
 
 
@@ -121,14 +108,7 @@ def check_once(evidence: Evidence, tally: Tally) -> None:
     tally.checked(len(times))
     for (episode_id, step_index, call_index), number in times.items():
         if number > 1:
-            tally.found(
-                f"read {number} times",
-                expected="once",
-                training_step=evidence.training_step,
-                episode_id=episode_id,
-                step_index=step_index,
-                call_index=call_index,
-            )
+            tally.found(f"read {number} times", episode_id, step_index, call_index, expected="once")
     for row in evidence.loss_inputs:
         episode = episodes.get(row.episode_id)
         if episode is None or episode.optimizer_step_index is None:
@@ -138,11 +118,8 @@ def check_once(evidence: Evidence, tally: Tally) -> None:
             tally.found(
                 f"read in optimizer step {row.optimizer_step_index} of training step "
                 f"{row.training_step}",
+                *key_of(row),
                 expected=f"optimizer step {meant[1]} of training step {meant[0]}",
-                training_step=evidence.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                call_index=row.call_index,
             )
 
 
@@ -159,11 +136,8 @@ def check_all(evidence: Evidence, tally: Tally) -> None:
             if due and key_of(call) not in read:
                 tally.found(
                     "never read by the loss",
+                    *key_of(call),
                     expected=f"read once, with an advantage of {call.advantage or 0.0:.9g}",
-                    training_step=evidence.training_step,
-                    episode_id=call.episode_id,
-                    step_index=call.step_index,
-                    call_index=call.call_index,
                 )
 
 
@@ -177,11 +151,8 @@ def check_nothing_else(evidence: Evidence, tally: Tally) -> None:
         if row.num_tokens and (call is None or not evidence.in_loss(call)):
             tally.found(
                 f"{row.num_tokens} tokens in the loss",
+                *key_of(row),
                 expected="none: the call was not to be trained",
-                training_step=evidence.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                call_index=row.call_index,
             )
 
 
@@ -190,9 +161,21 @@ RULES = (
     Rule(
         name="loss_input_advantage",
         claim="the loss read the call's advantage",
-        check=check_advantage,
+        check=_each_range(
+            "advantages",
+            lambda row: (row.advantage_low, row.advantage_high),
+            lambda evidence, call: evidence.read_advantages(call),
+        ),
     ),
-    Rule(name="loss_input_weight", claim="the loss read the call's weight", check=check_weight),
+    Rule(
+        name="loss_input_weight",
+        claim="the loss read the call's weight",
+        check=_each_range(
+            "weights",
+            lambda row: (row.weight_low, row.weight_high),
+            lambda _, call: (call.loss_weight, call.loss_weight),
+        ),
+    ),
     Rule(
         name="loss_input_logprobs",
         claim="the tokens in the loss are the reply's",

@@ -9,7 +9,7 @@ from longhaul_core.audit.evidence import Evidence, ReplyFacts, key_of
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import CallNumbers
+from longhaul_core.audit.tables import CallNumbers
 
 __all__ = ["RULES"]
 
@@ -41,10 +41,9 @@ def check_mask(evidence: Evidence, tally: Tally) -> None:
             if step.trained != episode.numbers.trained:
                 tally.found(
                     "a trained step" if step.trained else "a step that is not trained",
+                    step.episode_id,
+                    step.step_index,
                     expected="as its episode, " + ("" if not step.trained else "not ") + "trained",
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
                 )
 
 
@@ -59,11 +58,8 @@ def check_tokens(evidence: Evidence, tally: Tally) -> None:
             tally.checked()
             tally.found(
                 "a call without tokens that is trained",
+                *key_of(reply),
                 expected="a call that our engine sampled",
-                training_step=evidence.training_step,
-                episode_id=reply.episode_id,
-                step_index=reply.step_index,
-                call_index=reply.call_index,
             )
     for reply in _kept(evidence, tally):
         tally.checked(reply.num_action_tokens or 0)
@@ -72,11 +68,8 @@ def check_tokens(evidence: Evidence, tally: Tally) -> None:
             policy = "no" if reply.num_policy_logprobs < 0 else str(reply.num_policy_logprobs)
             tally.found(
                 f"{reply.num_behavior_logprobs} behavior logprobs, {policy} policy logprobs",
+                *key_of(reply),
                 expected=f"{expected[0]} and {expected[1]}",
-                training_step=evidence.training_step,
-                episode_id=reply.episode_id,
-                step_index=reply.step_index,
-                call_index=reply.call_index,
             )
 
 
@@ -87,11 +80,8 @@ def check_logprobs(evidence: Evidence, tally: Tally) -> None:
         if reply.num_wrong_logprobs:
             tally.found(
                 f"{reply.num_wrong_logprobs} logprobs that are not finite or above 0",
+                *key_of(reply),
                 expected="none",
-                training_step=evidence.training_step,
-                episode_id=reply.episode_id,
-                step_index=reply.step_index,
-                call_index=reply.call_index,
             )
 
 
@@ -123,11 +113,8 @@ def check_agreement(evidence: Evidence, tally: Tally) -> None:
         if reply.mean_difference > bound:
             tally.found(
                 f"{reply.mean_difference:.3g} nats per token between behavior and policy logprobs",
+                *key_of(reply),
                 expected=f"at most {bound:g}",
-                training_step=evidence.training_step,
-                episode_id=reply.episode_id,
-                step_index=reply.step_index,
-                call_index=reply.call_index,
             )
     tally.skip(STALE, num_stale)
     tally.skip(OWN_SAMPLING, num_own)
@@ -169,11 +156,8 @@ def check_end_tokens(evidence: Evidence, tally: Tally) -> None:
             tally.found(
                 f"a reply that ends with token {reply.last_token}, {reply.last_piece!r}, and was "
                 f"{'' if cut else 'not '}cut",
+                *key_of(call),
                 expected="no end token" if cut else "the end token, which is no part of its text",
-                training_step=evidence.training_step,
-                episode_id=call.episode_id,
-                step_index=call.step_index,
-                call_index=call.call_index,
             )
 
 
@@ -189,11 +173,8 @@ def check_altered_sampling(evidence: Evidence, tally: Tally) -> None:
         if altered:
             tally.found(
                 "sampled with " + ", ".join(f"{name} = {altered[name]}" for name in altered),
+                *key_of(call),
                 expected="no setting under which its logprobs are not the policy's",
-                training_step=evidence.training_step,
-                episode_id=call.episode_id,
-                step_index=call.step_index,
-                call_index=call.call_index,
             )
 
 
@@ -221,11 +202,8 @@ def check_unread_pictures(evidence: Evidence, tally: Tally) -> None:
             tally.found(
                 f"{number} {'picture' if number == 1 else 'pictures'} in its messages, and places "
                 f"for {places} in its prompt's tokens",
+                *key_of(call),
                 expected="a place for each: what has none is not shown to the model",
-                training_step=evidence.training_step,
-                episode_id=call.episode_id,
-                step_index=call.step_index,
-                call_index=call.call_index,
             )
 
 
@@ -239,7 +217,6 @@ def _check_measured_agreement(evidence: Evidence, tally: Tally, largest: float) 
         tally.found(
             f"logprobs in the store that differ by up to {largest:.3g} nats",
             expected=f"{measured:.3g}, the trainer's agreement/logprob_difference_max",
-            training_step=evidence.training_step,
         )
 
 
@@ -271,11 +248,8 @@ def check_pictures(evidence: Evidence, tally: Tally) -> None:
         for stray in sorted(call.shown - seen):
             tally.found(
                 f"picture {stray}",
+                *key_of(call),
                 expected="one of an observation of this or an earlier step, or of a tool's result",
-                training_step=evidence.training_step,
-                episode_id=call.episode_id,
-                step_index=call.step_index,
-                call_index=call.call_index,
             )
 
 

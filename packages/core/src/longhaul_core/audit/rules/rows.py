@@ -7,7 +7,7 @@ from longhaul_core.audit.evidence import AuditedEpisode, CallKey, Evidence, key_
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import CallNumbers, LossInputNumbers
+from longhaul_core.audit.tables import CallNumbers, LossInput
 
 __all__ = ["RULES"]
 
@@ -66,12 +66,7 @@ def check_split_reasons(evidence: Evidence, tally: Tally) -> None:
             tally.checked()
             if call.split_reason != expected:
                 tally.found(
-                    call.split_reason or CONTINUES,
-                    expected=expected or CONTINUES,
-                    training_step=evidence.training_step,
-                    episode_id=call.episode_id,
-                    step_index=call.step_index,
-                    call_index=call.call_index,
+                    call.split_reason or CONTINUES, *key_of(call), expected=expected or CONTINUES
                 )
 
 
@@ -107,11 +102,8 @@ def check_loss_input_rows(evidence: Evidence, tally: Tally) -> None:
             apart = places[row] != place
             tally.found(
                 "read apart from its row" if apart else "read in a row with another one's calls",
+                *key_of(read),
                 expected="read together with the calls of its row, and with no others",
-                training_step=evidence.training_step,
-                episode_id=read.episode_id,
-                step_index=read.step_index,
-                call_index=read.call_index,
             )
     if evidence.loss_inputs_recorded:
         _check_whole(evidence, tally, row_of, read_calls=set(times))
@@ -129,11 +121,10 @@ def _check_whole(
             for episode_id, step_index, call_index in lost:
                 tally.found(
                     "never read by the loss",
+                    episode_id,
+                    step_index,
+                    call_index,
                     expected="read, as others of its row were",
-                    training_step=evidence.training_step,
-                    episode_id=episode_id,
-                    step_index=step_index,
-                    call_index=call_index,
                 )
 
 
@@ -146,7 +137,7 @@ def _rows(episode: AuditedEpisode) -> dict[CallKey, CallKey]:
     return found
 
 
-def _place(read: LossInputNumbers) -> Place:
+def _place(read: LossInput) -> Place:
     return read.optimizer_step_index, read.rank, read.micro_batch, read.row_index
 
 

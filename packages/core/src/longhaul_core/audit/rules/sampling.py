@@ -3,7 +3,7 @@
 from longhaul_core.audit.evidence import Evidence
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
-from longhaul_core.store.queries import PlayedGroup
+from longhaul_core.store.queries import GroupNumbers
 
 __all__ = ["RULES"]
 
@@ -15,13 +15,13 @@ RETURN_ROUNDING = 1e-9
 """Returns that differ by less, relatively to the largest or absolutely, are equal."""
 
 
-def _fate(group: PlayedGroup) -> str:
+def _fate(group: GroupNumbers) -> str:
     if group.update_index is not None:
         return TAKEN
     return WAITING if group.discard_reason is None else group.discard_reason
 
 
-def _fates(evidence: Evidence, group: PlayedGroup) -> tuple[str, ...]:
+def _fates(evidence: Evidence, group: GroupNumbers) -> tuple[str, ...]:
     """What may become of a group, by its episodes alone."""
     ahead = evidence.intent.plays_ahead
     if group.num_stopped:
@@ -76,10 +76,7 @@ def check_fates(evidence: Evidence, tally: Tally) -> None:
                 expected = "taken before groups that were requested later"
         if expected:
             tally.found(
-                f"group {group.group_index}: {fate}",
-                expected=expected,
-                training_step=evidence.training_step,
-                episode_id=group.first_episode_id,
+                f"group {group.group_index}: {fate}", group.first_episode_id, expected=expected
             )
 
 
@@ -95,19 +92,11 @@ def check_refills(evidence: Evidence, tally: Tally) -> None:
         return
     indices = [group.group_index for group in evidence.played]
     if indices != list(range(len(indices))):
-        tally.found(
-            f"groups {indices}",
-            expected=f"0 to {len(indices) - 1}",
-            training_step=evidence.training_step,
-        )
+        tally.found(f"groups {indices}", expected=f"0 to {len(indices) - 1}")
     waves = 1 + (intent.max_refills if intent.dynamic_sampling else 0)
     most = waves * (needed + intent.extra_tasks)
     if len(indices) > most:
-        tally.found(
-            f"{len(indices)} groups played",
-            expected=f"at most {most}",
-            training_step=evidence.training_step,
-        )
+        tally.found(f"{len(indices)} groups played", expected=f"at most {most}")
     num_waited = found - sum(
         group.resolved_training_step == evidence.training_step and group.update_index is not None
         for group in evidence.played
@@ -117,7 +106,6 @@ def check_refills(evidence: Evidence, tally: Tally) -> None:
         tally.found(
             f"an update of {found} groups after {len(indices)} were played",
             expected=f"{needed} groups, or {waves - 1} refills: at least {fewest} played",
-            training_step=evidence.training_step,
         )
 
 
@@ -130,7 +118,6 @@ def _check_refills_ahead(evidence: Evidence, tally: Tally) -> None:
         tally.found(
             f"an update of {found} groups, and {left_out} left out",
             expected=f"{needed} groups, or more left out than the {refills} that are replaced",
-            training_step=evidence.training_step,
         )
 
 

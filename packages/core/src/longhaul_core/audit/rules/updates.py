@@ -2,7 +2,7 @@
 
 from math import fsum
 
-from longhaul_core.audit.evidence import Evidence
+from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
 
@@ -27,24 +27,15 @@ def check_loss_weights(evidence: Evidence, tally: Tally) -> None:
         tally.checked(len(episode.steps))
         for step, weight in zip(episode.steps, expected, strict=True):
             if step.loss_weight is None or abs(step.loss_weight - weight) > 1e-9 * weight:
-                tally.found(
-                    step.loss_weight,
-                    expected=weight,
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
-                )
+                tally.found(step.loss_weight, step.episode_id, step.step_index, expected=weight)
         weight_of = {step.step_index: step.loss_weight for step in episode.steps}
         for call in (call for calls in episode.trained_calls for call in calls):
             tally.checked()
             if call.loss_weight != weight_of[call.step_index]:
                 tally.found(
                     call.loss_weight,
+                    *key_of(call),
                     expected=f"{weight_of[call.step_index]}, as every token of its step",
-                    training_step=evidence.training_step,
-                    episode_id=call.episode_id,
-                    step_index=call.step_index,
-                    call_index=call.call_index,
                 )
 
 
@@ -68,11 +59,7 @@ def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
             mean_length = sum(lengths) / max(1, sum(length > 0 for length in lengths))
             expected = mean_length / tokens_per_episode
         if abs(found - expected) > 1e-6 * expected:
-            tally.found(
-                f"weights of {found:.9g} in optimizer step {part}",
-                expected=expected,
-                training_step=evidence.training_step,
-            )
+            tally.found(f"weights of {found:.9g} in optimizer step {part}", expected=expected)
 
 
 def check_optimizer_step_of_episode(evidence: Evidence, tally: Tally) -> None:
@@ -83,9 +70,8 @@ def check_optimizer_step_of_episode(evidence: Evidence, tally: Tally) -> None:
         if episode.numbers.optimizer_step_index != expected:
             tally.found(
                 f"optimizer step {episode.numbers.optimizer_step_index}",
+                episode.numbers.episode_id,
                 expected=f"optimizer step {expected}",
-                training_step=evidence.training_step,
-                episode_id=episode.numbers.episode_id,
             )
 
 
@@ -99,11 +85,7 @@ def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
     else:
         tally.checked()
         if reported != expected:
-            tally.found(
-                f"{reported:g} optimizer steps by the metric",
-                expected=expected,
-                training_step=evidence.training_step,
-            )
+            tally.found(f"{reported:g} optimizer steps by the metric", expected=expected)
     if evidence.loss_inputs:
         tally.checked()
         done = {row.optimizer_step_index for row in evidence.loss_inputs}
@@ -111,7 +93,6 @@ def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
             tally.found(
                 f"optimizer steps {sorted(done)} by what the loss read",
                 expected=f"{expected}, numbered from 0",
-                training_step=evidence.training_step,
             )
 
 
@@ -127,12 +108,7 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
         for call in sampled:
             if call.policy_version not in allowed:
                 tally.found(
-                    f"policy version {call.policy_version}",
-                    expected=expected,
-                    training_step=evidence.training_step,
-                    episode_id=call.episode_id,
-                    step_index=call.step_index,
-                    call_index=call.call_index,
+                    f"policy version {call.policy_version}", *key_of(call), expected=expected
                 )
 
 
@@ -145,16 +121,14 @@ def check_trained_in(evidence: Evidence, tally: Tally) -> None:
         if numbers.trained and numbers.trained_training_step != evidence.training_step:
             tally.found(
                 f"trained in training step {numbers.trained_training_step}",
+                numbers.episode_id,
                 expected=f"training step {evidence.training_step}, which took its group",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
             )
         if not latest <= numbers.played_training_step <= evidence.training_step:
             tally.found(
                 f"played in training step {numbers.played_training_step}",
+                numbers.episode_id,
                 expected=f"training step {max(1, latest)} to {evidence.training_step}",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
             )
 
 
@@ -162,21 +136,19 @@ def check_discarded(evidence: Evidence, tally: Tally) -> None:
     """A discarded group is untrained, and too old if that is its reason."""
     for group in evidence.discarded:
         tally.checked()
-        age = evidence.training_step - group.played_training_step
-        name = f"group {group.group_index} of training step {group.played_training_step}"
+        age = evidence.training_step - group.training_step
+        name = f"group {group.group_index} of training step {group.training_step}"
         if group.num_trained:
             tally.found(
                 f"{name}, discarded, with {group.num_trained} trained episodes",
+                group.first_episode_id,
                 expected="none",
-                training_step=evidence.training_step,
-                episode_id=group.first_episode_id,
             )
         if group.discard_reason == STALE and age <= evidence.intent.max_staleness:
             tally.found(
                 f"{name}, discarded as stale after {age} training steps",
+                group.first_episode_id,
                 expected=f"kept for {evidence.intent.max_staleness}",
-                training_step=evidence.training_step,
-                episode_id=group.first_episode_id,
             )
 
 
@@ -189,19 +161,15 @@ def check_horizon(evidence: Evidence, tally: Tally) -> None:
         horizon = min(horizon, evidence.intent.horizon_caps.get(numbers.environment, horizon))
         if numbers.horizon != horizon:
             tally.found(
-                f"horizon {numbers.horizon}",
-                expected=f"horizon {horizon}",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
+                f"horizon {numbers.horizon}", numbers.episode_id, expected=f"horizon {horizon}"
             )
         elif numbers.num_steps > numbers.horizon or (
             numbers.stop_reason == HORIZON_REACHED and numbers.num_steps != numbers.horizon
         ):
             tally.found(
                 f"{numbers.num_steps} steps, stopped by {numbers.stop_reason}",
+                numbers.episode_id,
                 expected=f"at most {numbers.horizon} steps, and so many if cut by the horizon",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
             )
 
 

@@ -1,19 +1,13 @@
 """Rules about a critic: its values, its value targets, and what its loss read."""
 
 from collections import Counter
+from collections.abc import Iterator
 
-from longhaul_core.audit.evidence import Evidence, key_of
+from longhaul_core.audit.evidence import AuditedEpisode, Evidence, key_of
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rule, each_step, far
 
 __all__ = ["RULES"]
-
-FLOAT32 = 1e-6
-"""Relative rounding of what is kept, or read by the loss, in float32."""
-
-
-def _far(found: float | None, expected: float, rounding: float) -> bool:
-    return found is None or not abs(found - expected) <= rounding + FLOAT32 * abs(expected)
 
 
 def check_values(evidence: Evidence, tally: Tally) -> None:
@@ -28,43 +22,30 @@ def check_values(evidence: Evidence, tally: Tally) -> None:
                 "no final value"
                 if numbers.final_value is None
                 else f"a final value of {numbers.final_value:.9g}",
+                numbers.episode_id,
                 expected="none: the task itself ended"
                 if episode.terminated
                 else f"the value of the last observation: {numbers.stop_reason} cut it short",
-                training_step=evidence.training_step,
-                episode_id=numbers.episode_id,
             )
         for step in episode.steps:
             if step.value is None:
                 tally.found(
                     "no value",
+                    step.episode_id,
+                    step.step_index,
                     expected="the critic's value of its prompt",
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
                 )
 
 
-def check_targets(evidence: Evidence, tally: Tally) -> None:
+def _targets(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode, list[float]]]:
     """A value target is the unwhitened advantage plus the value."""
-    if not evidence.intent.has_critic:
-        return
-    for episode in evidence.meant:
+    for episode in evidence.meant if evidence.intent.has_critic else ():
         credit = evidence.credit.get(episode.numbers.episode_id)
         if credit is None:
             tally.skip(evidence.uncreditable[episode.numbers.episode_id])
             continue
         assert credit.value_targets is not None
-        tally.checked(len(episode.steps))
-        for step, expected in zip(episode.steps, credit.value_targets, strict=True):
-            if _far(step.value_target, expected, evidence.rounding):
-                tally.found(
-                    step.value_target,
-                    expected=expected,
-                    training_step=evidence.training_step,
-                    episode_id=step.episode_id,
-                    step_index=step.step_index,
-                )
+        yield episode, credit.value_targets
 
 
 def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
@@ -87,18 +68,15 @@ def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
                     place
                     for place, value in enumerate(expected)
                     if place >= len(found.advantages)
-                    or _far(found.advantages[place], value, evidence.rounding)
+                    or far(found.advantages[place], value, evidence.rounding)
                 ]
                 if wrong:
                     place = wrong[0]
                     value = found.advantages[place] if place < len(found.advantages) else None
                     tally.found(
                         f"token {place}: {'no advantage' if value is None else f'{value:.9g}'}",
+                        *key_of(call),
                         expected=expected[place],
-                        training_step=evidence.training_step,
-                        episode_id=call.episode_id,
-                        step_index=call.step_index,
-                        call_index=call.call_index,
                     )
 
 
@@ -121,12 +99,7 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
             number = times[key_of(call)]
             if number != 1:
                 tally.found(
-                    f"read {number} times by the critic's loss",
-                    expected="once",
-                    training_step=evidence.training_step,
-                    episode_id=call.episode_id,
-                    step_index=call.step_index,
-                    call_index=call.call_index,
+                    f"read {number} times by the critic's loss", *key_of(call), expected="once"
                 )
     by_token = evidence.intent.credits_tokens
     valued = {
@@ -152,12 +125,12 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
             if (row.num_tokens, row.first_token) != (num_tokens, first):
                 wrong.append(f"{row.num_tokens} values from token {row.first_token} on")
             if target is not None and any(
-                found is not None and _far(found, target, 0.0)
+                found is not None and far(found, target, 0.0)
                 for found in (row.target_low, row.target_high)
             ):
                 wrong.append(f"targets {row.target_low} to {row.target_high}")
             if weight is not None and any(
-                found is not None and _far(found, weight, 0.0)
+                found is not None and far(found, weight, 0.0)
                 for found in (row.weight_low, row.weight_high)
             ):
                 wrong.append(f"weights {row.weight_low} to {row.weight_high}")
@@ -165,14 +138,7 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
             if update != (parts[row.episode_id], evidence.training_step):
                 wrong.append("optimizer step {} of training step {}".format(*update))
         if wrong:
-            tally.found(
-                ", ".join(wrong),
-                expected=expected,
-                training_step=evidence.training_step,
-                episode_id=row.episode_id,
-                step_index=row.step_index,
-                call_index=row.call_index,
-            )
+            tally.found(", ".join(wrong), *key_of(row), expected=expected)
 
 
 RULES = (
@@ -181,7 +147,11 @@ RULES = (
         claim="steps have values, and so has the end of a truncated episode alone",
         check=check_values,
     ),
-    Rule(name="value_targets", claim="value targets follow their definition", check=check_targets),
+    Rule(
+        name="value_targets",
+        claim="value targets follow their definition",
+        check=each_step(lambda step: step.value_target, _targets),
+    ),
     Rule(
         name="token_advantages",
         claim="each token's advantage follows its definition",

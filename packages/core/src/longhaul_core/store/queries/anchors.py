@@ -14,9 +14,7 @@ from longhaul_core.store.queries.estimators import rewards_of_credit
 from longhaul_core.store.queries.group_steps import (
     ComparedGroup,
     ComparedStep,
-    group_steps,
     read_compared,
-    run_config,
 )
 
 __all__ = ["AnchorGroup", "AnchorStep", "anchor_groups"]
@@ -73,11 +71,9 @@ def anchor_groups(
     Raises:
         LookupError: There is no such group.
     """
-    played = group_steps(session, group)
-    config = run_config(session, run_id=group.run_id)
-    compared = read_compared(session, played, config=config)
+    compared = read_compared(session, group)
     try:
-        rewards, _ = rewards_of_credit(session, compared, config)
+        rewards, _ = rewards_of_credit(session, compared)
         returns = returns_to_go(rewards, discount=compared.settings.discount)
         known: list[float | None] = [value for each in returns for value in each.tolist()]
     except GroupError:

@@ -30,6 +30,7 @@ __all__ = [
     "episodes_of_group",
     "failures",
     "list_episodes",
+    "unknown_episode",
 ]
 
 EpisodeSort = Literal[
@@ -283,6 +284,11 @@ def count_episodes(
     matching = select(EpisodeRow.id).where(*episode_conditions(session, where or EpisodeFilter()))
     counted = select(func.count()).select_from(matching.limit(up_to).subquery())
     return session.execute(counted).scalar_one()
+
+
+def unknown_episode(episode_id: str) -> LookupError:
+    """The error that the store has no such episode."""
+    return LookupError(f"there is no episode {episode_id!r} in the store")
 
 
 def episodes_of_group(session: Session, group: GroupId) -> tuple[EpisodeSummary, ...]:

@@ -25,7 +25,11 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.packing import unpack_entropies, unpack_logprobs, unpack_tokens
 from longhaul_core.store.queries.answers import Answer, columns
-from longhaul_core.store.queries.episode_lists import EpisodeSummary, episode_summaries
+from longhaul_core.store.queries.episode_lists import (
+    EpisodeSummary,
+    episode_summaries,
+    unknown_episode,
+)
 from longhaul_core.store.queries.messages import (
     PromptMessage,
     StoredPicture,
@@ -241,7 +245,7 @@ def get_episode(session: Session, *, episode_id: str, tokens: bool = True) -> Ep
         .where(EpisodeRow.id == episode_id)
     ).one_or_none()
     if row is None:
-        raise LookupError(f"there is no episode {episode_id!r} in the store")
+        raise unknown_episode(episode_id)
     labels = session.execute(
         select(*columns(LabelDetail, LabelRow))
         .where(LabelRow.episode_id == episode_id)

@@ -18,20 +18,18 @@ from longhaul_core.advantages.credit import EpisodeCredit, FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, Estimator, EstimatorSettings, Group
 from longhaul_core.advantages.penalties import Penalties, action_penalties, penalised_rewards
 from longhaul_core.errors import ConfigError, GroupError
-from longhaul_core.store.models import CallRow, EpisodeRow, GroupRow, StepRow
+from longhaul_core.store.models import CallRow, CallTokensRow, EpisodeRow, GroupRow, StepRow
 from longhaul_core.store.queries.answers import Answer
 from longhaul_core.store.queries.episode_lists import GroupId, episodes_of_group
 from longhaul_core.store.queries.group_steps import (
     ComparedGroup,
     GroupEpisode,
     TrainedTokens,
-    group_steps,
     read_compared,
-    run_config,
     trained_tokens,
     with_steps,
 )
-from longhaul_core.store.queries.training_steps import IN_GROUP, of_update, token_credits
+from longhaul_core.store.queries.training_steps import IN_GROUP, of_update
 
 __all__ = [
     "EstimatedAdvantages",
@@ -109,18 +107,16 @@ def advantages_by_estimator(
     unknown = sorted(set(names or ()) - set(known))
     if unknown:
         raise LookupError(f"there is no estimator {unknown[0]!r}; there are {', '.join(known)}")
-    played = group_steps(session, group)
-    config = run_config(session, run_id=group.run_id)
-    compared = read_compared(session, played, config=config, texts=False)
-    own = config.get("algorithm", {}).get("name")
+    compared = read_compared(session, group, texts=False)
+    own = compared.config.get("algorithm", {}).get("name")
     wanted = [name for name in known if names is None or name in names]
     wanted.sort(key=lambda name: name != own)  # stable: the run's own first
     source: RewardSource | None = None
     material: _Material | None = None
     missing: str | None = None
     try:
-        rewards, source = rewards_of_credit(session, compared, config)
-        material = _Material(session, compared, config, rewards, source)
+        rewards, source = rewards_of_credit(session, compared)
+        material = _Material(session, compared, rewards, source)
     except GroupError as error:
         missing = str(error)
     return EstimatedGroup(
@@ -134,7 +130,7 @@ def advantages_by_estimator(
 
 
 def rewards_of_credit(
-    session: Session, compared: ComparedGroup, config: Mapping[str, Any]
+    session: Session, compared: ComparedGroup
 ) -> tuple[list[FloatArray], RewardSource]:
     """For each episode that is compared the rewards of its steps as credit sees them.
 
@@ -146,7 +142,7 @@ def rewards_of_credit(
     stored = [[step.shaped_reward for step in e.steps] for e in compared.episodes]
     if all(reward is not None for of_episode in stored for reward in of_episode):
         return [np.array(of_episode, dtype=np.float64) for of_episode in stored], "stored"
-    penalties = _penalties(config, whose="the group was given no credit, and its rewards")
+    penalties = _penalties(compared.config, whose="the group was given no credit, and its rewards")
     tokens = trained_tokens(session, [e.summary.episode_id for e in compared.episodes])
     return [_recomputed(e, tokens, penalties) for e in compared.episodes], "recomputed"
 
@@ -230,13 +226,11 @@ class _Material:
         self,
         session: Session,
         compared: ComparedGroup,
-        config: Mapping[str, Any],
         rewards: Sequence[FloatArray],
         source: RewardSource,
     ) -> None:
         self.compared = compared
         self._session = session
-        self._config = config
         self._rewards = rewards
         self._source = source
         self._trained = trained_tokens(session, [e.summary.episode_id for e in compared.episodes])
@@ -279,10 +273,10 @@ class _Material:
         self, estimator: Estimator, settings: EstimatorSettings
     ) -> list[FloatArray]:
         """What each step alone is lowered by; see `PenaltyOn`."""
-        algorithm = self._config.get("algorithm", {})
+        algorithm = self.compared.config.get("algorithm", {})
         if algorithm.get("invalid_action_penalty_on", "return") == "return":
             return []
-        penalties = _penalties(self._config, whose="what its steps are compared by")
+        penalties = _penalties(self.compared.config, whose="what its steps are compared by")
         found = [
             action_penalties([step.action_valid for step in episode.steps], penalties)
             for episode in self.compared.episodes
@@ -310,7 +304,7 @@ class _Material:
             raise GroupError("no greedy episode of the task was played beside the group")
         tokens = trained_tokens(self._session, [ended[0].summary.episode_id])
         whose = "the greedy episode is stored without credit, and its rewards"
-        return _recomputed(ended[0], tokens, _penalties(self._config, whose=whose))
+        return _recomputed(ended[0], tokens, _penalties(self.compared.config, whose=whose))
 
     def _of_training_step(
         self, estimator: Estimator, settings: EstimatorSettings
@@ -433,8 +427,21 @@ def _token_values(
 ) -> dict[tuple[str, int], FloatArray]:
     """By episode and step, the values before the tokens of its trained calls, one after another."""
     found: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-    for call in token_credits(session, run_id=run_id, training_step=training_step):
-        found[call.episode_id, call.step_index].append(call.token_values or b"")
+    rows = session.execute(
+        select(CallRow.episode_id, CallRow.step_index, CallTokensRow.token_values)
+        .join(EpisodeRow, EpisodeRow.id == CallRow.episode_id)
+        .outerjoin(
+            CallTokensRow,
+            (CallTokensRow.episode_id == CallRow.episode_id)
+            & (CallTokensRow.step_index == CallRow.step_index)
+            & (CallTokensRow.call_index == CallRow.call_index),
+        )
+        .join(GroupRow, IN_GROUP)
+        .where(*of_update(run_id, training_step), CallRow.trained)
+        .order_by(CallRow.episode_id, CallRow.step_index, CallRow.call_index)
+    )
+    for episode_id, step_index, values in rows:
+        found[episode_id, step_index].append(values or b"")
     return {
         key: np.frombuffer(b"".join(values), "<f4").astype(np.float64)
         for key, values in found.items()

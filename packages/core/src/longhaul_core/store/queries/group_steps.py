@@ -16,7 +16,12 @@ from longhaul_core.advantages.graphgpo import number_nodes
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import CallRow, EpisodeRow, ObservationRow, RunRow, StepRow
 from longhaul_core.store.queries.answers import Answer, columns
-from longhaul_core.store.queries.episode_lists import EpisodeSummary, GroupId, episode_summaries
+from longhaul_core.store.queries.episode_lists import (
+    EpisodeSummary,
+    GroupId,
+    episode_summaries,
+    unknown_episode,
+)
 from longhaul_core.store.queries.groups import GroupSummary, get_group
 from longhaul_core.types import Observation, Picture
 
@@ -33,8 +38,6 @@ __all__ = [
     "named_episodes",
     "parting_step",
     "read_compared",
-    "run_config",
-    "state_texts",
     "trained_tokens",
     "with_steps",
 ]
@@ -123,7 +126,7 @@ def named_episodes(session: Session, episode_ids: Sequence[str]) -> tuple[GroupE
             found[summary.episode_id] = summary
     missing = [each for each in episode_ids if each not in found]
     if missing:
-        raise LookupError(f"there is no episode {missing[0]!r} in the store")
+        raise unknown_episode(missing[0])
     return with_steps(session, [found[each] for each in episode_ids])
 
 
@@ -201,6 +204,8 @@ class ComparedGroup:
     """
 
     group: GroupSteps
+    config: Mapping[str, Any]
+    """The run's resolved configuration; empty for one that is no JSON object."""
     settings: EstimatorSettings
     """Of the run; the defaults where its configuration has none."""
     texts: Mapping[str, StateText]
@@ -275,33 +280,33 @@ class ComparedGroup:
         return anchor_hash if self.similarity is None else self.texts[anchor_hash].anchor
 
 
-def read_compared(
-    session: Session, group: GroupSteps, *, config: Mapping[str, Any], texts: bool = True
-) -> ComparedGroup:
+def read_compared(session: Session, group: GroupId, *, texts: bool = True) -> ComparedGroup:
     """What of a group is compared.
 
     Args:
         session: Only read from.
-        group: The group.
-        config: Of its run.
+        group: Which.
         texts: Read the texts of all states; without, only where states may be alike.
 
     Raises:
+        LookupError: There is no such group.
         StoreError: The configuration has settings of estimators that are none.
     """
+    played = group_steps(session, group)
+    config = _run_config(session, run_id=group.run_id)
     try:
         settings = EstimatorSettings.model_validate(config.get("algorithm", {}))
     except ValidationError as error:
         raise StoreError(
-            f"the stored configuration of run {group.summary.run_id!r} has an [algorithm] that is "
+            f"the stored configuration of run {group.run_id!r} has an [algorithm] that is "
             f"none of this version: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
         ) from error
     if texts or settings.anchor_similarity is not None:
-        return ComparedGroup(group, settings, state_texts(session, group.episodes))
-    return ComparedGroup(group, settings, {})
+        return ComparedGroup(played, config, settings, _state_texts(session, played.episodes))
+    return ComparedGroup(played, config, settings, {})
 
 
-def run_config(session: Session, *, run_id: str) -> Mapping[str, Any]:
+def _run_config(session: Session, *, run_id: str) -> Mapping[str, Any]:
     """The run's resolved configuration; empty for one that is no JSON object.
 
     Raises:
@@ -314,7 +319,7 @@ def run_config(session: Session, *, run_id: str) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", config) if isinstance(config, dict) else {}
 
 
-def state_texts(session: Session, episodes: Iterable[GroupEpisode]) -> dict[str, StateText]:
+def _state_texts(session: Session, episodes: Iterable[GroupEpisode]) -> dict[str, StateText]:
     """What is stored of each state that the episodes went through, by hash, each read once.
 
     What retention removed is absent.

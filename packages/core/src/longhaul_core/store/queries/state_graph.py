@@ -10,9 +10,7 @@ from longhaul_core.store.queries.answers import Answer
 from longhaul_core.store.queries.episode_lists import GroupId
 from longhaul_core.store.queries.group_steps import (
     ComparedStep,
-    group_steps,
     read_compared,
-    run_config,
 )
 
 __all__ = ["EdgeStep", "StateEdge", "StateGraph", "StateNode", "state_graph"]
@@ -91,9 +89,7 @@ def state_graph(
     Raises:
         LookupError: There is no such group.
     """
-    played = group_steps(session, group)
-    config = run_config(session, run_id=group.run_id)
-    compared = read_compared(session, played, config=config)
+    compared = read_compared(session, group)
     distances = distances_to_goal(
         [step.node for step in compared.steps], [step.next_node for step in compared.steps]
     )

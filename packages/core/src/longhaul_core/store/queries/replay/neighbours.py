@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow
 from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.episode_lists import unknown_episode
 
 __all__ = ["GroupMember", "Neighbours", "neighbours"]
 
@@ -55,7 +56,7 @@ def neighbours(session: Session, *, episode_id: str) -> Neighbours:
         ).where(EpisodeRow.id == episode_id)
     ).one_or_none()
     if key is None:
-        raise LookupError(f"there is no episode {episode_id!r} in the store")
+        raise unknown_episode(episode_id)
     members = session.execute(
         select(*columns(GroupMember, EpisodeRow, episode_id=EpisodeRow.id))
         .where(

@@ -5,21 +5,24 @@ import json
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import (
     CallRow,
     CallTokensRow,
     EpisodeRow,
-    FailureRow,
     LabelRow,
     ObservationRow,
     StepRow,
     TaskRow,
 )
 from longhaul_core.store.queries.answers import Answer, columns
-from longhaul_core.store.queries.episode_lists import EpisodeSummary
+from longhaul_core.store.queries.episode_lists import (
+    EpisodeSummary,
+    episode_summaries,
+    unknown_episode,
+)
 from longhaul_core.store.queries.episodes import LabelDetail
 
 __all__ = [
@@ -120,7 +123,7 @@ def episode_outline(session: Session, *, episode_id: str) -> EpisodeOutline:
         LookupError: There is no such episode.
     """
     row = session.execute(
-        _summary()
+        episode_summaries()
         .add_columns(
             TaskRow.version,
             TaskRow.seed,
@@ -132,7 +135,7 @@ def episode_outline(session: Session, *, episode_id: str) -> EpisodeOutline:
         .where(EpisodeRow.id == episode_id)
     ).one_or_none()
     if row is None:
-        raise _unknown(episode_id)
+        raise unknown_episode(episode_id)
     version, task_seed, task_data, seed, trained_training_step, final_pictures = row[-6:]
     pictures = {
         step_index: hashes(listed)
@@ -204,7 +207,7 @@ def outline_version(session: Session, *, episode_id: str) -> str | None:
         ).where(EpisodeRow.id == episode_id)
     ).one_or_none()
     if row is None:
-        raise _unknown(episode_id)
+        raise unknown_episode(episode_id)
     if row.episode_advantage is None:
         return None
     labels = session.execute(
@@ -226,7 +229,7 @@ def require_episode(session: Session, episode_id: str) -> None:
         LookupError: There is none.
     """
     if session.scalar(select(EpisodeRow.id).where(EpisodeRow.id == episode_id)) is None:
-        raise _unknown(episode_id)
+        raise unknown_episode(episode_id)
 
 
 def hashes(list_json: str | None) -> tuple[str, ...]:
@@ -246,24 +249,3 @@ def _packed(answer: type[ColumnsT], rows: Any) -> ColumnsT:  # noqa: ANN401
     """Rows turned into columns."""
     turned = [tuple(column) for column in zip(*rows, strict=True)]
     return answer(*(turned or ((),) * len(fields(answer))))
-
-
-def _summary() -> Select[*tuple[Any, ...]]:
-    return (
-        select(
-            *columns(
-                EpisodeSummary,
-                EpisodeRow,
-                TaskRow,
-                episode_id=EpisodeRow.id,
-                failure_cause=FailureRow.cause,
-                failure_message=FailureRow.message,
-            )
-        )
-        .join(TaskRow, TaskRow.hash == EpisodeRow.task_hash)
-        .outerjoin(FailureRow, FailureRow.episode_id == EpisodeRow.id)
-    )
-
-
-def _unknown(episode_id: str) -> LookupError:
-    return LookupError(f"there is no episode {episode_id!r} in the store")

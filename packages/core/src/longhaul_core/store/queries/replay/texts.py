@@ -18,6 +18,7 @@ from longhaul_core.store.models import (
     TaskRow,
 )
 from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.episode_lists import unknown_episode
 from longhaul_core.store.queries.messages import (
     PromptMessage,
     StoredPicture,
@@ -121,7 +122,7 @@ def step_texts(
         .where(EpisodeRow.id == episode_id)
     ).one_or_none()
     if episode is None:
-        raise LookupError(f"there is no episode {episode_id!r} in the store")
+        raise unknown_episode(episode_id)
     stop = min(stop, episode.num_steps)
     steps = session.scalars(
         select(StepRow)
