@@ -35,7 +35,7 @@ from longhaul_trainer.gateway.doors import Doors
 from longhaul_trainer.gateway.episode import OpenEpisode
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Dialect
 from longhaul_trainer.gateway.http import Incoming, error_response, json_object, respond
-from longhaul_trainer.gateway.openapi import EPISODE, OPERATIONS, document
+from longhaul_trainer.gateway.operations import EPISODE, OPERATIONS, document
 from longhaul_trainer.gateway.repeats import Sent
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.programs.tasks import task_data
@@ -55,7 +55,7 @@ _DIALECTS: Mapping[str, Dialect] = {
     "anthropic": _ANTHROPIC,
     "google": _GOOGLE,
 }
-"""By their names in `openapi`. An episode has its own where a dialect remembers its answers."""
+"""By their names in `operations`. An episode has its own where a dialect remembers its answers."""
 _COUNTING: Mapping[str, AnthropicMessages | GoogleGenerate] = {
     "anthropic": _ANTHROPIC,
     "google": _GOOGLE,
