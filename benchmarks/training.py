@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -56,20 +56,13 @@ def train(target: str, folder: Path) -> int:
         cwd=folder,
     )
     peak_bytes = 0
-    while not ended_within(process, SAMPLE_SECONDS):
+    while process.poll() is None:
         peak_bytes = max(peak_bytes, sum(map(held_bytes, tree(process.pid))))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(SAMPLE_SECONDS)
     if process.returncode:
         sys.exit(f"the run ended with {process.returncode}")
     return peak_bytes
-
-
-def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the end of a process, but not for longer than that."""
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def tree(pid: int) -> list[psutil.Process]:

@@ -32,7 +32,7 @@ TOKEN = "a token of the test"
 @pytest.fixture(scope="module")
 def app(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
-    app = create_app(engine, ApiSettings(token=TOKEN))
+    app = create_app(engine, ApiSettings(tokens={"": TOKEN}))
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with TestClient(app, base_url="http://127.0.0.1", headers=headers) as http:
         yield http

@@ -19,7 +19,7 @@ TOKEN = "correct-horse-battery"
 @pytest.fixture(scope="module")
 def guarded(sample: SampleStore) -> Iterator[TestClient]:
     engine = read_only_engine(sample.url)
-    settings = ApiSettings(host="0.0.0.0", token=TOKEN, extra_hosts=("Trainer.example",))
+    settings = ApiSettings(host="0.0.0.0", tokens={"": TOKEN}, extra_hosts=("Trainer.example",))
     with TestClient(create_app(engine, settings), base_url="http://trainer.example:8000") as client:
         yield client
     engine.dispose()
@@ -70,8 +70,10 @@ def test_a_rebound_name_is_refused(local: TestClient, host: str) -> None:
     assert local.get("/runs", headers={"Host": host}).status_code == 400
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9", "[::1]:8000", "LOCALHOST:80"])
-def test_names_of_this_machine_are_let_in(local: TestClient, host: str) -> None:
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1:9", "[::1]:8000", "LOCALHOST:80", "192.0.2.7:8000"]
+)
+def test_names_of_this_machine_and_addresses_are_let_in(local: TestClient, host: str) -> None:
     assert local.get("/runs", headers={"Host": host}).status_code == 200
 
 
@@ -130,5 +132,5 @@ def test_another_address_without_a_token_is_refused_before_the_start() -> None:
 
 
 def test_all_problems_are_named_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"port must lie.*70000.*got 3"):
-        ApiSettings(port=70000, token="abc")
+    with pytest.raises(ConfigError, match=r"port must lie.*70000.*has 3"):
+        ApiSettings(port=70000, tokens={"": "abc"})

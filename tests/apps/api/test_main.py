@@ -42,7 +42,7 @@ def test_a_taken_port_is_exit_code_3(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["--store", sample.url, "--port", port]) == 3
-    assert "another program may hold the port" in capfd.readouterr().err
+    assert "stop the program that has it" in capfd.readouterr().err
 
 
 def test_an_open_address_without_a_token_is_exit_code_2(

@@ -17,7 +17,9 @@ def opened(
     sample: SampleStore, *, token: str | None = None, has_sql: bool = True
 ) -> Generator[TestClient]:
     engine = read_only_engine(sample.url)
-    settings = ApiSettings(token=token, sql_store=sample.url if has_sql else None)
+    settings = ApiSettings(
+        tokens={} if token is None else {"": token}, sql_store=sample.url if has_sql else None
+    )
     app = create_app(engine, settings)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         yield client

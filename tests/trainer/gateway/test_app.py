@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import fields
 
 import httpx
 import pytest
@@ -11,7 +12,8 @@ from gateways import Played, Stage, client_of, messages, open_episode, plain_cli
 from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.types import Continuation
 from longhaul_trainer.gateway.episode import CallRules
-from longhaul_trainer.gateway.openapi import OPERATIONS, Operation
+from longhaul_trainer.gateway.exchange import CreditReport
+from longhaul_trainer.gateway.operations import OPERATIONS, Operation
 from longhaul_trainer.gateway.settings import GatewaySettings
 
 VALUES = {"attempt": "0", "mode": "train", "model": "auto", "method": "generateContent"}
@@ -427,13 +429,17 @@ def test_the_mode_in_agent_lightnings_address_is_the_phases(stage: Stage) -> Non
     stage.played(program, rules=CallRules(trains=False))
 
 
-def test_the_document_names_every_path_with_its_body(stage: Stage) -> None:
+def test_the_document_describes_our_routes_and_names_where_the_vendors_are(stage: Stage) -> None:
     async def program(one: Played) -> None:
         async with plain_client(one.gateway.address) as http:
-            paths = (await http.get("/openapi.json")).json()["paths"]
-        for operation in OPERATIONS:
-            for path in operation.paths:
-                described = paths[path][operation.method.lower()]
-                assert ("requestBody" in described) == (operation.method == "POST")
+            document = (await http.get("/openapi.json")).json()
+        assert {path.removeprefix("/e/{episode}") for path in document["paths"]} == {
+            "/longhaul/step",
+            "/longhaul/reward",
+            "/longhaul/task",
+        }
+        assert "OpenAI" in document["info"]["description"]
+        report = document["components"]["schemas"]["CreditReport"]
+        assert set(report["properties"]) == {one.name for one in fields(CreditReport)}
 
     stage.played(program)

@@ -1,4 +1,4 @@
-"""The gateway against its own OpenAPI document, with an episode that is open."""
+"""Random requests to an open episode: by the document of our routes, and to the vendors' ones."""
 
 # schemathesis leaves the parameters of its generic types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -6,13 +6,16 @@
 # pyright: reportMissingTypeArgument=false
 
 import asyncio
+import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from schemathesis import Case, Response
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
@@ -22,11 +25,40 @@ from schemathesis.specs.openapi.checks import (
 
 from gateways import open_episode
 from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
+from longhaul_trainer.gateway.operations import OPERATIONS
 from longhaul_trainer.gateway.server import Gateway
 
-SAID_BY_THE_DIALECT = [positive_data_acceptance, negative_data_rejection]
-"""The document has the fields that matter; what else of a vendor's JSON is read, is in the dialect,
-and tested there."""
+NOT_IN_THE_TYPES = [positive_data_acceptance, negative_data_rejection]
+"""Bounds of numbers, and which two fields exclude each other, are in no type."""
+MESSAGES = [{"role": "user", "content": "go"}]
+BODIES: dict[str, dict[str, object]] = {
+    "openai_chat": {"model": "auto", "messages": MESSAGES},
+    "openai_completions": {"model": "auto", "prompt": "go"},
+    "openai_responses": {"model": "auto", "input": "go"},
+    "anthropic": {"model": "auto", "messages": MESSAGES, "max_tokens": 8},
+    "google": {"contents": [{"parts": [{"text": "go"}]}]},
+    "": {"event_type": "note"},
+}
+"""By dialect, a request that is answered."""
+VALUES = {"attempt": "0", "mode": "train", "model": "auto", "method": "streamGenerateContent"}
+FIELDS = sorted(
+    {"n", "tools", "stop", "stream", "temperature", "longhaul", "generationConfig"}.union(
+        *BODIES.values()
+    )
+)
+CHANGES = st.dictionaries(
+    st.sampled_from(FIELDS),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=2)
+            | st.dictionaries(st.sampled_from(["role", "content", "type", "text", "parts"]), inner)
+        ),
+        max_leaves=6,
+    ),
+    min_size=1,
+    max_size=3,
+)
 SETTINGS = settings(
     max_examples=8,
     deadline=None,
@@ -35,6 +67,7 @@ SETTINGS = settings(
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+MANY = settings(SETTINGS, max_examples=40)
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +91,20 @@ def episodes() -> Iterator[Callable[[], OpenEpisode]]:
 
 
 @pytest.mark.slow
-def test_no_request_is_answered_with_a_defect(episodes: Callable[[], OpenEpisode]) -> None:
+def test_no_request_to_our_routes_is_answered_with_a_defect(
+    episodes: Callable[[], OpenEpisode],
+) -> None:
     schema = schemathesis.openapi.from_url(f"{episodes().door.address}/openapi.json")
     statuses: defaultdict[str, set[int]] = defaultdict(set)
 
     def called(case: Case) -> Response:
-        """Of an episode that no request before has ended, and a model that is there."""
+        """Of an episode that no request before has ended."""
         episode = episodes()
         headers = {"Authorization": f"Bearer {episode.door.key}"}
-        for part in (case.path_parameters, case.body):
-            if isinstance(part, dict):
-                changed = {"episode": episode.door.id, "model": "auto"}
-                part |= {name: changed[name] for name in changed.keys() & part.keys()}
+        case.path_parameters = {"episode": episode.door.id}
         response = case.call(headers=headers)
         statuses[case.operation.label].add(response.status_code)
-        case.validate_response(response, headers=headers, excluded_checks=SAID_BY_THE_DIALECT)
+        case.validate_response(response, headers=headers, excluded_checks=NOT_IN_THE_TYPES)
         return response
 
     for found in schema.get_all_operations():
@@ -86,5 +118,43 @@ def test_no_request_is_answered_with_a_defect(episodes: Callable[[], OpenEpisode
 
         random_requests()
 
+    assert len(statuses) == 3
     assert {name for name, seen in statuses.items() if 200 not in seen} == set()
     assert not {401, 410} & set().union(*statuses.values())
+
+
+@pytest.mark.slow
+def test_no_request_to_a_vendors_route_is_answered_with_a_defect(
+    episodes: Callable[[], OpenEpisode],
+) -> None:
+    asked = [
+        (path, BODIES[operation.dialect])
+        for operation in OPERATIONS
+        for path in operation.paths
+        if operation.method == "POST" and not operation.summary
+    ]
+    statuses: defaultdict[str, set[int]] = defaultdict(set)
+
+    with httpx.Client(timeout=60, verify=False) as http:
+
+        def call(path: str, body: dict[str, object], changes: dict[str, object]) -> None:
+            episode = episodes()
+            address = episode.door.address + path.format(episode=episode.door.id, **VALUES)
+            answer = http.post(
+                address,
+                params={"alt": "sse"},
+                content=json.dumps(body | changes),
+                headers={
+                    "Authorization": f"Bearer {episode.door.key}",
+                    "Content-Type": "application/json",
+                },
+            )
+            statuses[path].add(answer.status_code)
+
+        for path, body in asked:
+            call(path, body, {})
+            MANY(given(st.just(path), st.just(body), CHANGES)(call))()
+
+    assert len(asked) == 13
+    assert {name for name, seen in statuses.items() if 200 not in seen} == set()
+    assert set().union(*statuses.values()) <= {200, 400, 404}

@@ -6,7 +6,6 @@ a bad option, 3 if the port is taken, 4 if the store cannot be read.
 
 import argparse
 import os
-import socket
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ import uvicorn
 from longhaul_api.app import create_app
 from longhaul_api.settings import ApiSettings
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
+from longhaul_core.serving import address_of, bound_socket
 from longhaul_core.sql_box.stores import sql_store
 from longhaul_core.store.session import read_only_engine
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = ApiSettings(
             host=options.host,
             port=options.port,
-            token=options.token,
+            tokens={} if options.token is None else {"": options.token},
             extra_hosts=tuple(options.allowed_host),
             sql_store=sql_store(options.store),
         )
@@ -59,10 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             create_mcp_server(engine, sql_store(options.store)).run("stdio")
             return 0
         app = create_app(read_only_engine(options.store), settings)
-        with _bound_socket(settings) as listener:
-            address, port = listener.getsockname()[:2]
+        with bound_socket(settings.host, settings.port) as listener:
             os.nice(options.nice)  # threads and processes of answers, which come later, inherit it
-            sys.stderr.write(f"Longhaul API on http://{_bracketed(address)}:{port}\n")
+            sys.stderr.write(f"Longhaul API on {address_of(listener)}\n")
             config = uvicorn.Config(
                 app,
                 log_level="warning",
@@ -120,26 +119,6 @@ def _parser() -> argparse.ArgumentParser:
         help="another name that callers may use for this server; may be repeated",
     )
     return parser
-
-
-def _bound_socket(settings: ApiSettings) -> socket.socket:
-    """A socket that holds the port, so that nobody can take it before the server listens."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host, settings.port))
-    except OSError as error:
-        listener.close()
-        raise MachineError(
-            f"cannot listen on {settings.host}:{settings.port} ({error.strerror}); "
-            "another program may hold the port: choose one with --port, or 0 for any"
-        ) from error
-    return listener
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 import argparse
 import os
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from longhaul_core.errors import LonghaulError, MachineError, StoreError
+from longhaul_core.serving import bound_socket
 from longhaul_viewer.demo import unpack_demo
 from longhaul_viewer.server import ADDRESS, create_server, streamlit_options
 from longhaul_viewer.settings import ARCHIVES_VARIABLE, READ_ONLY_VARIABLE, STORE_VARIABLE
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     with TemporaryDirectory(prefix="longhaul-demo-") as folder:
         try:
-            _require_free_port(options.port)
+            bound_socket(ADDRESS, options.port).close()
             store = str(unpack_demo(Path(folder))) if options.demo else options.store
             server = create_server(store, port=options.port)
         except LonghaulError as error:
@@ -88,18 +88,6 @@ def _port(text: str) -> int:
     if not 1 <= port <= 65535:
         raise argparse.ArgumentTypeError(f"port must lie in [1, 65535], got {port}")
     return port
-
-
-def _require_free_port(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((ADDRESS, port))
-        except OSError as error:
-            raise MachineError(
-                f"cannot listen on {ADDRESS}:{port} ({error.strerror}); "
-                "another program, perhaps another viewer, holds it: choose one with --port"
-            ) from error
 
 
 if __name__ == "__main__":

@@ -94,9 +94,7 @@ def cookbook() -> list[CookbookQuestion]:
 @router.get("/cookbook/{name}")
 def ask_cookbook(
     request: Request,
-    name: Annotated[
-        str, Path(description="Of a question in `/sql/cookbook`.", examples=["worst_episodes"])
-    ],
+    name: Annotated[str, Path(description="Of a question in `/sql/cookbook`.")],
     parameters: Annotated[
         list[str], Query(alias="param", description="Each as `name=value`.", max_length=20)
     ] = [],  # noqa: B006 - FastAPI copies it

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.serving import NotAdmitted
 from longhaul_core.types import Split
 from longhaul_envs.server.errors import NotServed, Refused
 from longhaul_envs.server.guard import Guard, owner_of, problem_response
@@ -122,8 +123,7 @@ class _Steps:
         session_id = _session_of(scope["path"])
         future: asyncio.Future[Done] | asyncio.Task[bytes]
         try:
-            if not self._guard.lets_in(scope):
-                raise Refused
+            self._guard.admit(scope)
             _check_headers(scope)
             if session_id:
                 asked = _decoded(_STEP, body)
@@ -133,7 +133,7 @@ class _Steps:
                 future = asyncio.create_task(steps)
                 self._answering.add(future)
                 future.add_done_callback(self._answering.discard)
-        except Refused:
+        except (NotAdmitted, Refused):
             content(None)
         else:
             future.add_done_callback(partial(_hand_on, content))

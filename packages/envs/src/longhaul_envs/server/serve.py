@@ -6,7 +6,6 @@ end for some seconds, then everything is ended. A second signal ends it at once.
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from types import FrameType
@@ -14,8 +13,9 @@ from types import FrameType
 import uvicorn
 import uvloop
 
-from longhaul_core.errors import ConfigError, EnvironmentFailure, MachineError
+from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.open_files import raise_open_files
+from longhaul_core.serving import address_of, bound_socket
 from longhaul_envs.server.app import create_app
 from longhaul_envs.server.dialects.doors import doors_of, open_doors
 from longhaul_envs.server.metrics import Metrics
@@ -76,7 +76,7 @@ async def serve(
         metrics.watch(one.description.id, one.fleet)
     table = SessionTable(served, limits=settings.limits, observer=metrics)
     doors = doors_of(table, settings.dialects)
-    with _bound_socket(settings.host, settings.port) as listener:
+    with bound_socket(settings.host, settings.port) as listener:
         config = uvicorn.Config(
             create_app(table, settings, metrics),
             http=StepProtocol,
@@ -89,8 +89,7 @@ async def serve(
             timeout_graceful_shutdown=5,
         )
         server = _Server(config, table, drain_seconds=settings.drain_seconds)
-        host, port = listener.getsockname()[:2]
-        on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        on_listening(address_of(listener))
         tasks = [asyncio.create_task(table.reap())]
         listening = asyncio.create_task(server.serve(sockets=[listener]))
         try:
@@ -98,7 +97,7 @@ async def serve(
                 one.fleet.start()
             starting = asyncio.create_task(_all_started(table))
             tasks.append(starting)
-            async with open_doors(doors, bound=_bound_socket):
+            async with open_doors(doors):
                 await asyncio.wait({listening, starting}, return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
                     starting.result()
@@ -154,23 +153,3 @@ class _Server(uvicorn.Server):
     async def _drain(self) -> None:
         await self._table.drain(seconds=self._drain_seconds)
         self.should_exit = True
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise MachineError(f"host {host!r} has no address here: {error}") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise MachineError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another "
-            "port (--port, --dialect), or stop who has it"
-        ) from error
-    return listener

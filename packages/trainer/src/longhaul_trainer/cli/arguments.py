@@ -49,6 +49,15 @@ Store = Annotated[
         show_default="longhaul.db",
     ),
 ]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="RUN|FOLDER",
+        help="The weights of a run, or those of a model's Hugging Face folder or built-in name, on "
+        "the engine of a run.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it, instead of saying what would go.")]
 SkipDoctor = Annotated[
     bool,

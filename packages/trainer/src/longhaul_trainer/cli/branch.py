@@ -9,22 +9,14 @@ import typer
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.arguments import (
+    Checkpoint,
     Overrides,
     RunsDirectory,
     SkipDoctor,
     Store,
     console_of,
 )
-from longhaul_trainer.cli.endpoint import (
-    Api,
-    EndpointUrl,
-    KeyVariable,
-    MaxConcurrent,
-    ModelName,
-    PricePrompt,
-    PriceReply,
-    endpoint_given,
-)
+from longhaul_trainer.cli.endpoint import HostedOptions, takes_hosted_model
 from longhaul_trainer.cli.evaluate import (
     WeightsOfRun,
     for_hosted_model,
@@ -44,6 +36,7 @@ if TYPE_CHECKING:
     from longhaul_trainer.verl.serving import ServedModel
 
 
+@takes_hosted_model
 def branch(  # noqa: PLR0913  options of a command
     episode: Annotated[str, typer.Argument(metavar="EPISODE", help="Id of a stored episode.")],
     overrides: Overrides = None,
@@ -70,14 +63,7 @@ def branch(  # noqa: PLR0913  options of a command
             help="Who goes on: the environment's expert, or admissible actions by chance.",
         ),
     ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN|FOLDER",
-            help="A run's weights go on, or those of a model's Hugging Face folder or built-in "
-            "name, on the engine of a run.",
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     weights: WeightsOfRun = None,
     store: Store = None,
     description: Annotated[
@@ -89,13 +75,7 @@ def branch(  # noqa: PLR0913  options of a command
             show_default="the episode's own",
         ),
     ] = None,
-    endpoint: EndpointUrl = None,
-    model: ModelName = None,
-    api: Api = "openai",
-    key_variable: KeyVariable = None,
-    price_prompt: PricePrompt = None,
-    price_reply: PriceReply = None,
-    max_concurrent: MaxConcurrent = 16,
+    hosted: HostedOptions,
     runs_directory: RunsDirectory = Path("runs"),
     skip_doctor: SkipDoctor = False,
 ) -> None:
@@ -104,22 +84,14 @@ def branch(  # noqa: PLR0913  options of a command
     The stored actions before the step are played again, and what comes back must equal what was
     stored. The continuations are a run of their own in the store, in no score and no loss.
     """
-    if [policy, checkpoint, endpoint].count(None) != 2:
+    if [policy, checkpoint, hosted.endpoint].count(None) != 2:
         raise ConfigError(
             "who goes on? Give one of --policy expert, --policy random, --checkpoint and --endpoint"
         )
     if weights is not None and checkpoint is None:
         raise ConfigError("--weights chooses among a run's weights; name it by --checkpoint")
-    goes_on: GoesOn | None = policy or ("weights" if checkpoint is not None else None)
-    if endpoint is not None:
-        goes_on = endpoint_given(
-            url=endpoint,
-            model=model,
-            api=api,
-            key_variable=key_variable,
-            prices=(price_prompt, price_reply),
-            max_concurrent=max_concurrent,
-        )
+    by_name = policy or ("weights" if checkpoint is not None else None)
+    goes_on: GoesOn | None = by_name or hosted.described()
     assert goes_on is not None
     from longhaul_trainer.branches import stored_step  # imports SQLAlchemy
 

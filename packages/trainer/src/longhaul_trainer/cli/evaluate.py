@@ -17,16 +17,7 @@ from longhaul_trainer.cli.arguments import (
     SkipDoctor,
     console_of,
 )
-from longhaul_trainer.cli.endpoint import (
-    Api,
-    EndpointUrl,
-    KeyVariable,
-    MaxConcurrent,
-    ModelName,
-    PricePrompt,
-    PriceReply,
-    endpoint_given,
-)
+from longhaul_trainer.cli.endpoint import HostedOptions, takes_hosted_model
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.train import (
@@ -50,6 +41,7 @@ WeightsOfRun = Annotated[
 _NO_MICRO_BATCHES = sys.maxsize
 
 
+@takes_hosted_model
 def evaluate(  # noqa: PLR0913  options of a command
     target: Annotated[
         str | None,
@@ -68,13 +60,7 @@ def evaluate(  # noqa: PLR0913  options of a command
     description: Annotated[
         str, typer.Option("--config", help="For a model folder: the run whose tasks are played.")
     ] = DEFAULT_RUN,
-    endpoint: EndpointUrl = None,
-    model: ModelName = None,
-    api: Api = "openai",
-    key_variable: KeyVariable = None,
-    price_prompt: PricePrompt = None,
-    price_reply: PriceReply = None,
-    max_concurrent: MaxConcurrent = 16,
+    hosted: HostedOptions,
     max_reply_tokens: Annotated[
         int | None,
         typer.Option(
@@ -90,27 +76,20 @@ def evaluate(  # noqa: PLR0913  options of a command
 
     The model is a run's, a folder's, or one that another server hosts (--endpoint, --model).
     """
+    endpoint = hosted.described()
     if endpoint is not None:
-        hosted = endpoint_given(
-            url=endpoint,
-            model=model,
-            api=api,
-            key_variable=key_variable,
-            prices=(price_prompt, price_reply),
-            max_concurrent=max_concurrent,
-        )
         words = [*([target] if target else []), *(overrides or [])]
         if weights is not None:
             raise ConfigError("--weights chooses among a run's weights; --endpoint has none")
         config = described_tasks(words, description=description, runs_directory=runs_directory)
         raise typer.Exit(
-            evaluate_hosted(config, hosted, split=Split(split), max_reply_tokens=max_reply_tokens)
+            evaluate_hosted(config, endpoint, split=Split(split), max_reply_tokens=max_reply_tokens)
         )
-    given = {"--model": model, "--key-variable": key_variable, "--price-prompt": price_prompt}
-    given |= {"--price-reply": price_reply, "--max-reply-tokens": max_reply_tokens}
-    for option, value in given.items():
-        if value is not None:
-            raise ConfigError(f"{option} is for a hosted model; give its address as --endpoint")
+    hosted.refuse("; give its address as --endpoint")
+    if max_reply_tokens is not None:
+        raise ConfigError(
+            "--max-reply-tokens is for a hosted model; give its address as --endpoint"
+        )
     if target is None:
         raise ConfigError("what is to be evaluated? Name a run, a model's folder, or --endpoint")
     evaluate_weights(

@@ -17,24 +17,17 @@ import typer
 
 from longhaul_core.addresses import direct
 from longhaul_core.errors import ConfigError
+from longhaul_core.serving import bound_socket
 from longhaul_trainer.cli.arguments import (
     DEFAULT_RUN,
+    Checkpoint,
     Overrides,
     RunsDirectory,
     SkipDoctor,
     Store,
     console_of,
 )
-from longhaul_trainer.cli.endpoint import (
-    Api,
-    EndpointUrl,
-    KeyVariable,
-    MaxConcurrent,
-    ModelName,
-    PricePrompt,
-    PriceReply,
-    endpoint_given,
-)
+from longhaul_trainer.cli.endpoint import HostedOptions, takes_hosted_model
 from longhaul_trainer.cli.evaluate import WeightsOfRun, is_model, with_weights
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, check_machine, serving
@@ -66,17 +59,11 @@ class Place(NamedTuple):
     max_steps: int
 
 
+@takes_hosted_model
 def gateway(  # noqa: PLR0913  options of a command
     overrides: Overrides = None,
     *,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN|FOLDER",
-            help="Serve a run's weights, or those of a model's Hugging Face folder or built-in "
-            "name, on the engine of a run.",
-        ),
-    ] = None,
+    checkpoint: Checkpoint = None,
     weights: WeightsOfRun = None,
     description: Annotated[
         str | None,
@@ -86,13 +73,7 @@ def gateway(  # noqa: PLR0913  options of a command
             show_default=f"default, with calls of up to {LONGEST_CALL} tokens",
         ),
     ] = None,
-    endpoint: EndpointUrl = None,
-    model: ModelName = None,
-    api: Api = "openai",
-    key_variable: KeyVariable = None,
-    price_prompt: PricePrompt = None,
-    price_reply: PriceReply = None,
-    max_concurrent: MaxConcurrent = 16,
+    hosted: HostedOptions,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8400,
     max_calls: Annotated[
@@ -111,11 +92,7 @@ def gateway(  # noqa: PLR0913  options of a command
     """
     place = Place(host, port, max_calls, max_steps)
     if checkpoint is not None:
-        given = {"--endpoint": endpoint, "--model": model, "--key-variable": key_variable}
-        given |= {"--price-prompt": price_prompt, "--price-reply": price_reply}
-        for option, value in given.items():
-            if value is not None:
-                raise ConfigError(f"{option} is for a hosted model, and --checkpoint for one of us")
+        hosted.refuse(", and --checkpoint for one of us")
         if description is None and is_model(checkpoint):
             overrides = [*_calls_of_an_agent(checkpoint), *(overrides or ())]
         config, name = with_weights(
@@ -127,8 +104,9 @@ def gateway(  # noqa: PLR0913  options of a command
         )
         if store is not None:
             config = config.model_copy(update={"store": store})
-        _require_free(place)
+        bound_socket(host, port).close()  # weights take minutes to be loaded
         raise typer.Exit(_serve_weights(config, name, place=place, skip_doctor=skip_doctor))
+    endpoint = hosted.described()
     if endpoint is None:
         raise ConfigError(
             "give the model's address as --endpoint, and its name as --model; or weights as "
@@ -137,16 +115,10 @@ def gateway(  # noqa: PLR0913  options of a command
     if overrides or weights is not None:
         said = overrides[0] if overrides else "--weights"
         raise ConfigError(f"{said} is for weights of ours; name them as --checkpoint")
-    hosted = endpoint_given(
-        url=endpoint,
-        model=model,
-        api=api,
-        key_variable=key_variable,
-        prices=(price_prompt, price_reply),
-        max_concurrent=max_concurrent,
+    bound_socket(host, port).close()
+    raise typer.Exit(
+        asyncio.run(_serve_hosted(endpoint, place=place, store=store or "longhaul.db"))
     )
-    _require_free(place)
-    raise typer.Exit(asyncio.run(_serve_hosted(hosted, place=place, store=store or "longhaul.db")))
 
 
 def _calls_of_an_agent(model: str) -> list[str]:
@@ -164,13 +136,6 @@ def _calls_of_an_agent(model: str) -> list[str]:
         f"rollout.max_prompt_tokens={longest_call - reply}",
         f"rollout.max_reply_tokens={reply}",
     ]
-
-
-def _require_free(place: Place) -> None:
-    """Refuse an address that is taken at once: weights take minutes to be loaded."""
-    from longhaul_trainer.gateway.server import require_free
-
-    require_free(place.host, place.port)
 
 
 def _serve_weights(config: RunConfig, name: str, *, place: Place, skip_doctor: bool) -> ExitCode:

@@ -11,7 +11,7 @@ Nothing else of the run can be reached: no route leads to an engine.
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from xxhash import xxh3_128
 
-from longhaul_core.addresses import host_in, is_address
+from longhaul_core.serving import Guard, NotAdmitted
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
 from longhaul_trainer.gateway.dialects.credit import credit_report
 from longhaul_trainer.gateway.dialects.fields import Fields
@@ -35,7 +35,7 @@ from longhaul_trainer.gateway.doors import Doors
 from longhaul_trainer.gateway.episode import OpenEpisode
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Dialect
 from longhaul_trainer.gateway.http import Incoming, error_response, json_object, respond
-from longhaul_trainer.gateway.openapi import EPISODE, OPERATIONS, document
+from longhaul_trainer.gateway.operations import EPISODE, OPERATIONS, document
 from longhaul_trainer.gateway.repeats import Sent
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.programs.tasks import task_data
@@ -55,7 +55,7 @@ _DIALECTS: Mapping[str, Dialect] = {
     "anthropic": _ANTHROPIC,
     "google": _GOOGLE,
 }
-"""By their names in `openapi`. An episode has its own where a dialect remembers its answers."""
+"""By their names in `operations`. An episode has its own where a dialect remembers its answers."""
 _COUNTING: Mapping[str, AnthropicMessages | GoogleGenerate] = {
     "anthropic": _ANTHROPIC,
     "google": _GOOGLE,
@@ -140,7 +140,7 @@ def create_app(
             if below != path and "{" not in below:
                 direct[operation.method, below] = endpoint
     rest = Starlette(routes=found, exception_handlers={HTTPException: _answer_http})
-    return HostGuard(_Direct(direct, rest), settings)
+    return _Guard(_Direct(direct, rest), settings)
 
 
 class _Direct:
@@ -185,7 +185,7 @@ class _Endpoint:
         await response(scope, receive, send)
 
 
-class HostGuard:
+class _Guard:
     """ASGI middleware that refuses a Host header which is no name of this server.
 
     A web page whose name was rebound to 127.0.0.1 would else be let ask for keys it knows.
@@ -194,29 +194,19 @@ class HostGuard:
     def __init__(self, app: ASGIApp, settings: GatewaySettings) -> None:
         """Guard an application."""
         self._app = app
-        self._allowed = {"localhost", *(name.lower() for name in settings.allowed_hosts)}
+        names = (name.lower() for name in settings.allowed_hosts)
+        self._guard = Guard({"localhost", *names}, pages="any")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
+        answer = self._app
         if scope["type"] == "http":
-            given = next((value for name, value in scope["headers"] if name == b"host"), b"")
-            host, rebindable = _host(given)
-            if rebindable and host not in self._allowed:
-                refusal = ApiError(
-                    "invalid_request",
-                    f"host {host!r} is no name of this gateway; use its address, or allow the name "
-                    "(allowed_hosts)",
-                )
-                await error_response(_DIALECTS[_OURS], refusal)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-@lru_cache(maxsize=1_000)
-def _host(header: bytes) -> tuple[str, bool]:
-    """The host that a Host header names, and whether it is a name, which can be rebound."""
-    host = host_in(header.decode("latin-1"))
-    return host, not is_address(host)
+            try:
+                self._guard.admit(scope)
+            except NotAdmitted as refused:
+                refusal = ApiError("invalid_request", str(refused))
+                answer = error_response(_DIALECTS[_OURS], refusal)
+        await answer(scope, receive, send)
 
 
 def _keys(headers: Mapping[str, str]) -> list[bytes]:

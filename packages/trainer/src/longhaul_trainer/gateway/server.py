@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Generator, Mapping, Sequence
 
 import uvicorn
 from starlette.routing import BaseRoute
 
-from longhaul_core.errors import MachineError
 from longhaul_core.rollout.agent import Responder
 from longhaul_core.rollout.session import EpisodeSession
+from longhaul_core.serving import address_of, bound_socket
 from longhaul_core.types import Task
 from longhaul_trainer.gateway.app import Lobby, create_app
 from longhaul_trainer.gateway.doors import Door
@@ -18,11 +17,10 @@ from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.gateway.upstream import Upstream
 
-__all__ = ["Gateway", "require_free"]
+__all__ = ["Gateway"]
 
 _KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection."""
-_BACKLOG = 2048
 
 
 class Gateway:
@@ -63,9 +61,8 @@ class Gateway:
         Raises:
             MachineError: The address cannot be listened on.
         """
-        listener = _bound_socket(self._host, self._port)
-        host, port = listener.getsockname()[:2]
-        self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        listener = bound_socket(self._host, self._port)
+        self._address = address_of(listener)
         config = uvicorn.Config(
             create_app(self._lobby, self._settings, routes=self._routes),
             log_level="warning",
@@ -138,32 +135,3 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """See `uvicorn.Server.capture_signals`."""
         yield
-
-
-def require_free(host: str, port: int) -> None:
-    """Refuse an address before an engine is started for a gateway that would listen on it.
-
-    Raises:
-        MachineError: It cannot be listened on.
-    """
-    _bound_socket(host, port).close()
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise MachineError(f"host {host!r} has no address here: {error}") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)  # clients may connect from here on
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise MachineError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another port, or stop who "
-            "has it"
-        ) from error
-    return listener

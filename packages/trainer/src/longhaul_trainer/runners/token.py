@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 from longhaul_core.addresses import is_loopback
 from longhaul_core.errors import ConfigError
+from longhaul_core.serving import MIN_TOKEN_CHARACTERS
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.runners.wire import TOKEN_VARIABLE
 
 __all__ = ["token_of"]
-
-_MIN_TOKEN_CHARACTERS = 16
 
 
 def token_of(run: RunConfig, environ: Mapping[str, str] = os.environ) -> str:
@@ -22,9 +21,9 @@ def token_of(run: RunConfig, environ: Mapping[str, str] = os.environ) -> str:
         ConfigError: Other machines reach the run and there is none, or it is easily guessed.
     """
     token = environ.get(TOKEN_VARIABLE, "")
-    if token and (len(token) < _MIN_TOKEN_CHARACTERS or not token.isascii() or " " in token):
+    if token and (len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or " " in token):
         raise ConfigError(
-            f"{TOKEN_VARIABLE} must have {_MIN_TOKEN_CHARACTERS} ASCII characters or more and no "
+            f"{TOKEN_VARIABLE} must have {MIN_TOKEN_CHARACTERS} ASCII characters or more and no "
             f"space, has {len(token)}; `openssl rand -hex 32` makes one"
         )
     if not token and not is_loopback(run.agent.host):

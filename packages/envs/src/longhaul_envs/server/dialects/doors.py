@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from socket import socket
 from typing import Any
 
 import uvicorn
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.serving import bound_socket
 from longhaul_envs.extras import required
 from longhaul_envs.server.table import SessionTable
 
@@ -86,18 +86,15 @@ def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[Door]:
 
 
 @asynccontextmanager
-async def open_doors(
-    doors: list[Door], *, bound: Callable[[str, int], socket]
-) -> AsyncGenerator[None]:
+async def open_doors(doors: list[Door]) -> AsyncGenerator[None]:
     """Listen on every door's port, on loopback alone, while the block runs.
 
     Args:
         doors: At most one for each port.
-        bound: Makes a socket that listens on a host and port.
     """
     with contextlib.ExitStack() as sockets:
         listeners = [
-            sockets.enter_context(contextlib.closing(bound("127.0.0.1", door.port)))
+            sockets.enter_context(contextlib.closing(bound_socket("127.0.0.1", door.port)))
             for door in doors
         ]
         servers = [
