@@ -236,8 +236,9 @@ class AgentConfig(Section):
     after it."""
     environ: Mapping[str, str] = {}
     """Environment variables of a command, beside those that lead it to the gateway;
-    `agent.environ.NAME=value` sets one on the command line. They are written into the run's folder,
-    so no secret belongs here."""
+    `agent.environ.NAME=value` sets one on the command line. In a value `{question}` stands for what
+    the task has under that key. They are written into the run's folder, so no secret belongs
+    here."""
     deadline_seconds: float = Field(default=3600.0, gt=0)
     """A program that takes longer is ended, and its episode has failed."""
     max_calls: int | None = Field(default=None, ge=1)
