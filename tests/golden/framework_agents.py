@@ -30,7 +30,7 @@ def write_file(path: str, text: str) -> str:
 
 
 '''
-MODEL = '''\
+MODEL = """\
 from pydantic import BaseModel
 
 
@@ -39,7 +39,7 @@ class File(BaseModel):
     text: str
 
 
-'''
+"""
 
 
 def call(tool: str, **arguments: object) -> str:
@@ -71,7 +71,7 @@ def _fields(**values: str) -> str:
     return "\x02" + "\n\n".join([*parts, "[[ ## completed ## ]]"])
 
 
-_INSTRUCTOR = '''\
+_INSTRUCTOR = """\
 import instructor
 
 client = instructor.from_{client}, mode=instructor.Mode.{mode})
@@ -80,7 +80,7 @@ file = client.chat.completions.create(
     messages=[{{"role": "user", "content": TASK}}],
 )
 write_file(file.path, file.text)
-'''
+"""
 
 
 def _instructor(mode: str, client: str, reply: str) -> Framework:
@@ -98,59 +98,65 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "LangGraph": Framework(
         package="langgraph",
         environment="langchain",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from langchain_openai import ChatOpenAI
 from langgraph.prebuilt import create_react_agent
 
 agent = create_react_agent(ChatOpenAI(model="auto"), [write_file])
 agent.invoke({"messages": [("user", TASK)]})
-''',
+""",
     ),
     "LangGraph, streamed": Framework(
         package="langgraph",
         environment="langchain",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from langchain_openai import ChatOpenAI
 from langgraph.prebuilt import create_react_agent
 
 agent = create_react_agent(ChatOpenAI(model="auto", streaming=True), [write_file])
 for _ in agent.stream({"messages": [("user", TASK)]}, stream_mode="messages"):
     pass
-''',
+""",
     ),
     "LangChain, Responses": Framework(
         package="langchain-openai",
         environment="langchain",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
 
 agent = create_agent(ChatOpenAI(model="auto", use_responses_api=True), [write_file])
 agent.invoke({"messages": [("user", TASK)]})
-''',
+""",
     ),
     "LangChain, Anthropic": Framework(
         package="langchain-anthropic",
         environment="langchain",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 
 agent = create_agent(ChatAnthropic(model="auto"), [write_file])
 agent.invoke({"messages": [("user", TASK)]})
-''',
+""",
     ),
     "LangChain, structured output": Framework(
         package="langchain-openai",
         environment="langchain",
         replies=(JSON,),
         has_tools=False,
-        program=TOOL + MODEL + '''\
+        program=TOOL
+        + MODEL
+        + """\
 from langchain_openai import ChatOpenAI
 
 file = ChatOpenAI(model="auto").with_structured_output(File).invoke(TASK)
 write_file(file.path, file.text)
-''',
+""",
     ),
     "DSPy ReAct": Framework(
         package="dspy",
@@ -164,12 +170,13 @@ write_file(file.path, file.text)
             _fields(next_thought="Done.", next_tool_name="finish", next_tool_args="{}"),
             _fields(reasoning="It is written.", answer="done"),
         ),
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import dspy
 
 dspy.configure(lm=dspy.LM("openai/auto"))
 dspy.ReAct("question -> answer", tools=[write_file])(question=TASK)
-''',
+""",
     ),
     "DSPy ReAct, a reply without its form": Framework(
         package="dspy",
@@ -186,19 +193,22 @@ dspy.ReAct("question -> answer", tools=[write_file])(question=TASK)
             _fields(next_thought="Done.", next_tool_name="finish", next_tool_args="{}"),
             _fields(reasoning="It is written.", answer="done"),
         ),
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import dspy
 
 dspy.configure(lm=dspy.LM("openai/auto"))
 dspy.ReAct("question -> answer", tools=[write_file])(question=TASK)
-''',
+""",
     ),
     "Instructor, TOOLS": _instructor("TOOLS", "openai", call("File", **FILE)),
     "Instructor, TOOLS_STRICT": _instructor("TOOLS_STRICT", "openai", call("File", **FILE)),
     "Instructor, PARALLEL_TOOLS": Framework(
         package="instructor",
         replies=(call("File", **FILE),),
-        program=TOOL + MODEL + '''\
+        program=TOOL
+        + MODEL
+        + """\
 from collections.abc import Iterable
 
 import instructor
@@ -209,7 +219,7 @@ for file in client.chat.completions.create(
     model="auto", response_model=Iterable[File], messages=[{"role": "user", "content": TASK}]
 ):
     write_file(file.path, file.text)
-''',
+""",
     ),
     "Instructor, JSON": _instructor("JSON", "openai", JSON),
     "Instructor, JSON_SCHEMA": _instructor("JSON_SCHEMA", "openai", JSON),
@@ -220,7 +230,8 @@ for file in client.chat.completions.create(
     "Instructor, ANTHROPIC_JSON": _instructor("ANTHROPIC_JSON", "anthropic", JSON),
     "CrewAI": Framework(
         package="crewai",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from crewai import Agent, Crew, Task
 from crewai.tools import tool
 
@@ -230,13 +241,14 @@ agent = Agent(
 )
 task = Task(description=TASK, expected_output="a word", agent=agent)
 Crew(agents=[agent], tasks=[task]).kickoff()
-''',
+""",
     ),
     "AutoGen": Framework(
         package="autogen-agentchat",
         environment="autogen",
         replies=(WRITES[0],),
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import asyncio
 
 from autogen_agentchat.agents import AssistantAgent
@@ -247,16 +259,17 @@ client = OpenAIChatCompletionClient(
     model="auto", model_info={**info, "function_calling": True, "family": "unknown"}
 )
 asyncio.run(AssistantAgent("writer", client, tools=[write_file]).run(task=TASK))
-''',
+""",
     ),
     "smolagents, ToolCallingAgent": Framework(
         package="smolagents",
         replies=(WRITES[0], call("final_answer", answer="done")),
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from smolagents import OpenAIServerModel, ToolCallingAgent, tool
 
 ToolCallingAgent(tools=[tool(write_file)], model=OpenAIServerModel("auto")).run(TASK)
-''',
+""",
     ),
     "smolagents, CodeAgent": Framework(
         package="smolagents",
@@ -265,16 +278,18 @@ ToolCallingAgent(tools=[tool(write_file)], model=OpenAIServerModel("auto")).run(
             'Thought: I write.\x02\n<code>\nwrite_file("greeting.txt", "hello\\n")\n</code>',
             'Thought: Done.\n<code>\nfinal_answer("done")\n</code>',
         ),
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from smolagents import CodeAgent, OpenAIServerModel, tool
 
 CodeAgent(tools=[tool(write_file)], model=OpenAIServerModel("auto")).run(TASK)
-''',
+""",
     ),
     "LlamaIndex, its default client": Framework(
         package="llama-index-llms-openai",
         environment="llamaindex",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import asyncio
 
 from llama_index.core.agent.workflow import FunctionAgent
@@ -286,32 +301,35 @@ async def main() -> None:
 
 
 asyncio.run(main())
-''',
+""",
     ),
     "Strands": Framework(
         package="strands-agents",
         environment="strands",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from strands import Agent, tool
 from strands.models.openai import OpenAIModel
 
 Agent(model=OpenAIModel(model_id="auto"), tools=[tool(write_file)])(TASK)
-''',
+""",
     ),
     "Strands, Anthropic": Framework(
         package="strands-agents",
         environment="strands",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from strands import Agent, tool
 from strands.models.anthropic import AnthropicModel
 
 Agent(model=AnthropicModel(model_id="auto", max_tokens=500), tools=[tool(write_file)])(TASK)
-''',
+""",
     ),
     "Google ADK": Framework(
         package="google-adk",
         environment="adk",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import asyncio
 
 from google.adk.agents import Agent
@@ -319,12 +337,13 @@ from google.adk.runners import InMemoryRunner
 
 agent = Agent(name="writer", model="gemini-2.5-flash", tools=[write_file])
 asyncio.run(InMemoryRunner(agent=agent).run_debug(TASK))
-''',
+""",
     ),
     "Google ADK, LiteLLM": Framework(
         package="google-adk",
         environment="adk",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import asyncio
 
 from google.adk.agents import Agent
@@ -333,13 +352,14 @@ from google.adk.runners import InMemoryRunner
 
 agent = Agent(name="writer", model=LiteLlm("openai/auto"), tools=[write_file])
 asyncio.run(InMemoryRunner(agent=agent).run_debug(TASK))
-''',
+""",
     ),
     "Semantic Kernel": Framework(
         package="semantic-kernel",
         environment="sk",
         replies=(call("files-write_file", **FILE), DONE),
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import asyncio
 
 from semantic_kernel.agents import ChatCompletionAgent
@@ -351,76 +371,84 @@ agent = ChatCompletionAgent(
     service=OpenAIChatCompletion(ai_model_id="auto"), name="writer", plugins=[plugin]
 )
 asyncio.run(agent.get_response(messages=TASK))
-''',
+""",
     ),
     "Agno": Framework(
         package="agno",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from agno.agent import Agent
 from agno.models.openai import OpenAIChat
 
 Agent(model=OpenAIChat(id="auto"), tools=[write_file]).run(TASK)
-''',
+""",
     ),
     "Agno, Responses": Framework(
         package="agno",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from agno.agent import Agent
 from agno.models.openai import OpenAIResponses
 
 Agent(model=OpenAIResponses(id="auto"), tools=[write_file]).run(TASK)
-''',
+""",
     ),
     "Agno, Anthropic": Framework(
         package="agno",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from agno.agent import Agent
 from agno.models.anthropic import Claude
 
 Agent(model=Claude(id="auto"), tools=[write_file]).run(TASK)
-''',
+""",
     ),
     "OpenAI Agents": Framework(
         package="openai-agents",
         environment="openaiagents",
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 from agents import Agent, Runner, function_tool, set_tracing_disabled
 
 set_tracing_disabled(True)
 agent = Agent(name="writer", model="auto", tools=[function_tool(write_file)])
 Runner.run_sync(agent, TASK)
-''',
+""",
     ),
     "OpenAI Agents, output type": Framework(
         package="openai-agents",
         environment="openaiagents",
         replies=(JSON,),
         has_tools=False,
-        program=TOOL + MODEL + '''\
+        program=TOOL
+        + MODEL
+        + """\
 from agents import Agent, Runner, set_tracing_disabled
 
 set_tracing_disabled(True)
 agent = Agent(name="writer", model="auto", output_type=File)
 file = Runner.run_sync(agent, TASK).final_output
 write_file(file.path, file.text)
-''',
+""",
     ),
     "Pydantic AI, native output": Framework(
         package="pydantic-ai-slim",
         environment="pydanticai",
         replies=(JSON,),
         has_tools=False,
-        program=TOOL + MODEL + '''\
+        program=TOOL
+        + MODEL
+        + """\
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 
 file = Agent(OpenAIChatModel("auto"), output_type=NativeOutput(File)).run_sync(TASK).output
 write_file(file.path, file.text)
-''',
+""",
     ),
 }
 
-_LITELLM = '''\
+_LITELLM = """\
 import json
 
 import litellm
@@ -434,7 +462,7 @@ message = litellm.completion("{route}", messages, tools=tools).choices[0].messag
 result = write_file(**json.loads(called.function.arguments))
 messages += [message, {{"role": "tool", "tool_call_id": called.id, "content": result}}]
 litellm.completion("{route}", messages, tools=tools)
-'''
+"""
 _ROUTES = (
     "openai/auto",
     "openai/responses/auto",
@@ -455,11 +483,12 @@ FRAMEWORKS = {
         package="litellm",
         replies=("hello\x02\n",),
         has_tools=False,
-        program=TOOL + '''\
+        program=TOOL
+        + """\
 import litellm
 
 said = litellm.text_completion(model="text-completion-openai/auto", prompt=TASK)
 write_file("greeting.txt", said.choices[0].text)
-''',
+""",
     ),
 }

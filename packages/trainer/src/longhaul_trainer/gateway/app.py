@@ -226,7 +226,7 @@ def _keys(headers: Mapping[str, str]) -> list[bytes]:
     """The keys that a request carries, in each vendor's header."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     given = [bearer.strip() if scheme.lower() == "bearer" else ""]
-    given += [headers.get("x-api-key", ""), headers.get("x-goog-api-key", "")]
+    given += [headers.get(name, "") for name in ("x-api-key", "x-goog-api-key", "api-key")]
     return [key.encode("latin-1") for key in given if key]
 
 
@@ -274,6 +274,8 @@ class _Routes:
         guest = self._lobby.enter(request)
         episode, dialect = guest.episode, guest.dialects[name]
         sent, body = await self._read(request)
+        if name == "openai_chat" and "model" in request.scope["path_params"]:  # a deployment
+            body = {"model": _part(request, "model"), **body}
         if name in _WITH_TOKENS and not request.path.startswith("/e/"):
             body = _of_lightning(body, episode)
         asked = episode.repeats.asked(

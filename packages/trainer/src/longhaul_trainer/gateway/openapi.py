@@ -16,6 +16,9 @@ _LIGHTNING_ROLLOUT = "/rollout/{episode}/attempt/{attempt}"
 LIGHTNING = (_LIGHTNING_PROXY, _LIGHTNING_ROLLOUT)
 """What comes before `/v1/…` in the addresses of agent-lightning 1 and 0.3."""
 
+_AZURE = EPISODE + "/openai"
+"""What comes before `/v1/…`, or `/deployments/…`, in the addresses of Azure."""
+
 Schema = dict[str, Any]
 
 _WORDS = {
@@ -261,7 +264,7 @@ _PARAMETERS: dict[str, Schema] = {
     "model": {"type": "string", "minLength": 1, "examples": ["auto"]},
     "method": {"enum": ["generateContent", "streamGenerateContent", "countTokens"]},
 }
-_EVERYWHERE = (EPISODE, *LIGHTNING)
+_EVERYWHERE = (EPISODE, _AZURE, *LIGHTNING)
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -292,6 +295,27 @@ OPERATIONS: tuple[Operation, ...] = (
         body="Response",
         dialect="openai_responses",
         streams=True,
+        prefixes=(EPISODE, _AZURE),
+    ),
+    Operation(
+        method="POST",
+        path="/deployments/{model}/chat/completions",
+        name="call",
+        summary="OpenAI's chat completions, as Azure's clients ask for them.",
+        body="ChatCompletion",
+        dialect="openai_chat",
+        streams=True,
+        prefixes=(_AZURE,),
+    ),
+    Operation(
+        method="POST",
+        path="/responses",
+        name="call",
+        summary="OpenAI's responses, as Azure's clients ask for them.",
+        body="Response",
+        dialect="openai_responses",
+        streams=True,
+        prefixes=(_AZURE,),
     ),
     Operation(
         method="POST",
