@@ -308,7 +308,7 @@ def test_a_change_that_means_something_is_another_conversation(
 ) -> None:
     episode.call(*ASKED, reply=REPLY)
     turn = episode.begin(*ASKED, sent, DARK)
-    assert (turn.continuation, turn.conversation) == (Continuation.START, 1)
+    assert (turn.continuation, turn.conversation, turn.base) == (Continuation.CHANGED, 1, None)
     assert not episode.tree.rewrites
 
 
@@ -341,7 +341,33 @@ def test_pictures_are_told_apart(episode: Episode) -> None:
     episode.call(seen(b"cat"), reply="A cat.")
     same = episode.begin(seen(b"cat"), assistant("A cat."), user("Sure?"))
     other = episode.begin(seen(b"dog"), assistant("A cat."), user("Sure?"))
-    assert (same.continuation, other.continuation) == (Continuation.EXACT, Continuation.START)
+    assert (same.continuation, other.continuation) == (Continuation.EXACT, Continuation.CHANGED)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        (system("It is 10:01."), user("Where?"), assistant("There."), user("Go on.")),
+        (system("It is 10:00."), assistant("There."), user("Go on.")),
+        (system("It is 10:00."), user("Where?"), user("Steps left: 8"), assistant("There.")),
+        (system("It is 10:00."), user("Where?"), assistant("The"), user("Go on.")),
+    ],
+    ids=["a clock", "a window", "a note that is gone", "a reply that is cut"],
+)
+def test_a_prompt_with_a_calls_reply_after_other_messages_is_changed(
+    episode: Episode, prompt: tuple[Message, ...]
+) -> None:
+    episode.call(system("It is 10:00."), user("Where?"), reply="There.")
+    turn = episode.begin(*prompt)
+    assert (turn.continuation, turn.conversation, turn.base) == (Continuation.CHANGED, 1, None)
+
+
+def test_examples_in_a_prompt_are_no_change(episode: Episode) -> None:
+    examples = (user("2 + 2?"), assistant("4"))
+    for question in ("3 + 3?", "4 + 4?"):
+        turn = episode.begin(*examples, user(question))
+        assert turn.continuation is Continuation.START
+        episode.end(turn, "I know.")
 
 
 def test_replies_that_read_alike_are_told_apart_by_the_ids_of_their_tool_calls(

@@ -5,6 +5,7 @@ import json
 from dataclasses import fields
 
 import httpx
+import openai
 import pytest
 
 from fakes import StreamingScriptedPolicy
@@ -418,6 +419,28 @@ def test_a_program_of_agent_lightning_runs_with_other_addresses_alone(stage: Sta
         assert posted.json()["data"] == event["data"]
         assert other.status_code == 200
         assert one.episode.reported.reward == 0.75
+
+    stage.played(program)
+
+
+def test_a_completion_at_agent_lightnings_address_has_its_tokens_whatever_model_it_asks_for(
+    stage: Stage,
+) -> None:
+    async def program(one: Played) -> None:
+        environ = one.episode.environ()
+        prompt = list(b"hi")
+        address, key = environ["AGL_OPENAI_BASE_URL"], environ["AGL_KEY"]
+        async with openai.AsyncOpenAI(base_url=address, api_key=key, max_retries=0) as client:
+            asked = await client.completions.create(model="Qwen/Qwen2.5", prompt=prompt)
+        ours = await one.http.post("/v1/completions", json={"model": "auto", "prompt": prompt})
+        (call, _) = [call for step in one.end().steps for call in step.calls]
+
+        extra = asked.choices[0].model_extra
+        assert call.sampled is not None
+        assert extra is not None
+        assert extra["token_ids"] == list(call.sampled.action_tokens)
+        assert extra["prompt_token_ids"] == prompt
+        assert "token_ids" not in ours.json()["choices"][0]
 
     stage.played(program)
 

@@ -1,15 +1,19 @@
 """Vendors' clients, told nothing but their environment variables, play an episode of two turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
+import aiohttp
 import anthropic
 import openai
 import pytest
 from google import genai
+from openai.types.chat import ChatCompletionUserMessageParam
 
-from gateways import Played, Stage, StreamingScriptedPolicy
+from gateways import Played, Stage, StreamingScriptedPolicy, plain_client, said
 from longhaul_core.types import Continuation
+
+VOTE: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "Vote"}]
 
 
 async def chat(stream: bool) -> list[str]:
@@ -89,19 +93,88 @@ async def generate(stream: bool) -> list[str]:
     return said
 
 
+async def vote_by_openai(environ: Mapping[str, str]) -> list[str]:
+    async with openai.AsyncOpenAI() as client:
+        asked = [client.chat.completions.create(model="auto", messages=VOTE) for _ in range(5)]
+        return [one.choices[0].message.content or "" for one in await asyncio.gather(*asked)]
+
+
+async def vote_by_azure(environ: Mapping[str, str]) -> list[str]:
+    async with openai.AsyncAzureOpenAI() as client:
+        asked = [client.chat.completions.create(model="auto", messages=VOTE) for _ in range(5)]
+        return [one.choices[0].message.content or "" for one in await asyncio.gather(*asked)]
+
+
+async def vote_by_responses(environ: Mapping[str, str]) -> list[str]:
+    async with openai.AsyncAzureOpenAI() as azure, openai.AsyncOpenAI() as client:
+        made = [client, client, client, azure, azure]
+        asked = [one.responses.create(model="auto", input="Vote") for one in made]
+        return [one.output_text for one in await asyncio.gather(*asked)]
+
+
+async def vote_by_anthropic(environ: Mapping[str, str]) -> list[str]:
+    async with anthropic.AsyncAnthropic() as client:
+        asked = [
+            client.messages.create(
+                model="auto", max_tokens=9, messages=[{"role": "user", "content": "Vote"}]
+            )
+            for _ in range(5)
+        ]
+        parts = [part for one in await asyncio.gather(*asked) for part in one.content]
+        return [part.text for part in parts if part.type == "text"]
+
+
+async def vote_by_genai(environ: Mapping[str, str]) -> list[str]:
+    async with genai.Client().aio as client:
+        asked = [client.models.generate_content(model="auto", contents="Vote") for _ in range(5)]
+        return [answer.text or "" for answer in await asyncio.gather(*asked)]
+
+
+async def vote_by_httpx(environ: Mapping[str, str]) -> list[str]:
+    async with plain_client(environ["OPENAI_BASE_URL"], key=environ["OPENAI_API_KEY"]) as client:
+        body = {"model": "auto", "messages": VOTE}
+        asked = [client.post("/chat/completions", json=body) for _ in range(5)]
+        return [said(answer) for answer in await asyncio.gather(*asked)]
+
+
+async def vote_by_aiohttp(environ: Mapping[str, str]) -> list[str]:
+    url = f"{environ['OPENAI_BASE_URL']}/chat/completions"
+    headers = {"Authorization": f"Bearer {environ['OPENAI_API_KEY']}"}
+
+    async def vote(client: aiohttp.ClientSession) -> str:
+        async with client.post(url, json={"model": "auto", "messages": VOTE}) as answer:
+            return (await answer.json())["choices"][0]["message"]["content"]
+
+    async with aiohttp.ClientSession(headers=headers) as client:
+        return await asyncio.gather(*[vote(client) for _ in range(5)])
+
+
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
-def test_five_votes_of_a_client_that_numbers_no_retries_are_five_samples(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "vote",
+    [
+        vote_by_openai,
+        vote_by_azure,
+        vote_by_responses,
+        vote_by_anthropic,
+        vote_by_genai,
+        vote_by_httpx,
+        vote_by_aiohttp,
+    ],
+)
+def test_five_votes_at_once_are_five_samples_in_every_client(
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    vote: Callable[[Mapping[str, str]], Awaitable[list[str]]],
 ) -> None:
     async def program(one: Played) -> None:
-        for name, value in one.episode.environ().items():
+        environ = one.episode.environ()
+        for name, value in environ.items():
             monkeypatch.setenv(name, value)
-        async with genai.Client().aio as client:
-            asked = [client.models.generate_content(model="auto", contents="Vote") for _ in "12345"]
-            votes = {answer.text for answer in await asyncio.gather(*asked)}
+        votes = await vote(environ)
         await one.episode.close()
 
-        assert votes == {"one", "two", "three", "four", "five"}
+        assert sorted(votes) == ["five", "four", "one", "three", "two"]
         assert len(one.end().steps) == 5
 
     stage.played(program, StreamingScriptedPolicy(["one", "two", "three", "four", "five"]))

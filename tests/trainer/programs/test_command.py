@@ -22,6 +22,7 @@ ENDPOINT = Endpoint(
         "LONGHAUL_KEY": "k",
         "LONGHAUL_URL": "http://there:8400/longhaul",
         "OPENAI_BASE_URL": "http://there:8400/v1",
+        "OPENAI_MODEL": "auto",
     },
     report=lambda credit: None,
     report_reward=lambda reward, success: None,
@@ -78,6 +79,36 @@ def test_a_command_gets_its_task_and_addresses_and_none_of_the_trainers_secrets(
     assert set(shown["environ"]) == {*passed_on(os.environ), *own, "PYTHONUNBUFFERED"}
     assert shown["environ"]["LC_ALL"] == "C.UTF-8"
     assert shown["folder"] != str(tmp_path)
+
+
+def test_a_variable_is_filled_from_the_task_and_may_name_another_model() -> None:
+    task = replace(
+        make_task(), data='{"question": "h\u00e4?", "n": [1, {"a": true}], "set": {"x": "{n}"}}'
+    )
+    environ = {
+        "QUESTION": "{question}",
+        "BOTH": "{question} {n}",
+        "WITHIN": "{n.1.a}{set.x}",
+        "JSON": '{"question": {}}',
+        "OPENAI_MODEL": "gpt-4o",
+    }
+
+    shown = json.loads(ran(CommandProgram(python(SHOW), environ=environ), task).printed)["environ"]
+
+    assert shown["QUESTION"] == "hä?"
+    assert shown["BOTH"] == 'hä? [1, {"a": true}]'
+    assert shown["WITHIN"] == "true{n}", "the task's own braces stay"
+    assert shown["JSON"] == '{"question": {}}'
+    assert shown["OPENAI_MODEL"] == "gpt-4o"
+
+
+@pytest.mark.parametrize("key", ["answer", "n.2", "n.x", "question.0"])
+def test_a_task_without_what_a_variable_names_fails_with_its_name(key: str) -> None:
+    task = replace(make_task(), data='{"question": "h", "n": [1, 2]}')
+    program = CommandProgram(python(SHOW), environ={"ANSWER": f"{{{key}}}"})
+
+    with pytest.raises(ProgramFailure, match=rf"agent.environ.ANSWER = .*no '{key}'.*'question'"):
+        ran(program, task)
 
 
 def test_a_command_has_the_users_own_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,16 +53,17 @@ def called(*continuations: str) -> EpisodeMetadata:
 
 
 def test_the_drift_rate_is_of_calls_that_go_on_from_earlier_ones() -> None:
-    played = [called("start", "exact", "rewritten", "forked"), called("start", "exact")]
+    played = [called("start", "exact", "rewritten", "forked"), called("start", "exact", "changed")]
 
     found = {k: v for k, v in episode_metrics(played).items() if k.startswith("gateway/")}
 
     assert found == {
-        "gateway/drift_rate": 2 / 4,
-        "gateway/forked_rate": 1 / 4,
+        "gateway/drift_rate": 3 / 5,
+        "gateway/forked_rate": 1 / 5,
+        "gateway/changed_rate": 1 / 5,
         "gateway/overridden_rate": 0.0,
-        "gateway/calls_per_episode": 6 / 2,
-        "gateway/conversations_per_episode": 3 / 2,
+        "gateway/calls_per_episode": 7 / 2,
+        "gateway/conversations_per_episode": 4 / 2,
     }
 
 

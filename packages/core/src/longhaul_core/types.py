@@ -129,6 +129,10 @@ class Continuation(StrEnum):
     FORKED = "forked"
     """It goes on from a call that another one has gone on from already, or that cannot be gone on
     from token by token: a conversation of its own begins."""
+    CHANGED = "changed"
+    """It has a call's reply in it, and does not repeat what the call had read and written: a clock
+    in the system message, a reply sent back as other text, a window that slides. A conversation
+    begins."""
 
 
 class FailureCause(StrEnum):

@@ -32,6 +32,8 @@ __all__ = ["ChatPrompt", "ConversationTree", "Rewrite", "Turn"]
 _ROOT = 0
 _LONGEST_KEY = 64
 """In characters."""
+_LOOKED_AT = 100
+"""Messages of a new conversation that are compared with earlier replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,10 @@ class ConversationTree:
         self._exact_tools: dict[tuple[Tool, ...], tuple[tuple[Tool, ...], int]] = {}
         self._numbers: dict[object, int] = {}
         """Meanings of messages and tools."""
+        self._asked: set[int] = set()
+        """Nodes that a call was made at."""
+        self._replies: set[int] = set()
+        """Numbers of what replies mean."""
         self._raw: defaultdict[bytes, list[_Ended]] = defaultdict(list)
         """Calls whose prompts were tokens, by the hash of what was read and written."""
         self._raw_lengths: list[int] = []
@@ -182,11 +188,21 @@ class ConversationTree:
         )
         turn = self._turn(prompt, parent, trained=trained, renderer=renderer, goes_on=goes_on)
         turn.new_messages = prompt.messages[way.ended_depth :]
+        if parent is None and self._is_changed(prompt, way):
+            turn.continuation = Continuation.CHANGED
         if parent is not None and goes_on:
             turn.rewrites = _rewrites(parent, prompt, way)
             if turn.rewrites and turn.continuation is Continuation.EXACT:
                 turn.continuation = Continuation.REWRITTEN
         return turn
+
+    def _is_changed(self, prompt: ChatPrompt, way: _Way) -> bool:
+        """Whether a prompt that goes on from no call has the reply of one, or has another there."""
+        new = prompt.messages[len(way.shared) :][:_LOOKED_AT]
+        if new and new[0].role == "assistant" and way.node in self._asked:
+            return True
+        said = (message for message in new if message.role == "assistant")
+        return any(self._numbers.get(_meaning(message)) in self._replies for message in said)
 
     def fork(self, turn: Turn) -> None:
         """Let a turn have a conversation of its own: its tokens cannot go on from the call's."""
@@ -226,6 +242,8 @@ class ConversationTree:
             node = way.node
             for message in turn.prompt.messages[len(way.shared) :]:
                 node = self._edge(node, message)[1] or self._add_edge(node, message)
+            self._asked.add(node)
+            self._replies.add(self._known(ended.reply)[1])
             self._ended[self._add_reply(node, ended)].append(ended)
         elif call.tokens is not None:
             self._add_raw(ended, call.tokens)

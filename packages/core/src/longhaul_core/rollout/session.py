@@ -286,6 +286,17 @@ class EpisodeSession:
         """
         self._steps.abandon(self._steps.at(step_index))
 
+    def reopen(self, step_index: int, observation: Observation) -> None:
+        """Let a step of a program, in which nothing was done yet, have another observation.
+
+        Raises:
+            HorizonReached: The step took no place any more, and the others have filled the horizon.
+            EnvironmentFailure: The observation is too long.
+            RuntimeError: There is no such step.
+        """
+        self.require_readable(observation)
+        self._steps.of_program(step_index).observation = observation
+
     def describe(self, step_index: int, *, anchor_state: str) -> None:
         """Name the state that a step was taken in, at any time before the end.
 

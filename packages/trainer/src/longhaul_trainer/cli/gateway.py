@@ -38,6 +38,7 @@ from longhaul_trainer.run_directory import RunDirectory
 if TYPE_CHECKING:
     from longhaul_core.rollout import EpisodeLimits, Responder
     from longhaul_core.store.records import EpisodeRecord
+    from longhaul_trainer.config.calls import CallKind
     from longhaul_trainer.gateway.hosted import Endpoint
     from longhaul_trainer.gateway.upstream import Upstream
     from longhaul_trainer.verl.serving import ServedModel
@@ -158,7 +159,8 @@ def _serve_weights(config: RunConfig, name: str, *, place: Place, skip_doctor: b
         rollout = config.rollout
         await _by_hand(
             served.responder,
-            names=(name, *config.agent.model_names),
+            names=(name, *config.agent.policy_names),
+            kinds=config.agent.calls,
             run_id=served.run_id,
             store=served.store,
             limits=EpisodeLimits(
@@ -230,6 +232,7 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
     limits: "EpisodeLimits",
     place: Place,
     said: "_Said",
+    kinds: "tuple[CallKind, ...]" = (),
     cancelled: Coroutine[None, None, None] | None = None,
 ) -> bool:
     """Serve until a signal, or until `cancelled` returns; whether that ended it.
@@ -244,7 +247,7 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
         names=names,
         run_id=run_id,
         store=store,
-        rules=CallRules(trains=False, allows_sampling=True, max_calls=place.max_calls),
+        rules=CallRules(trains=False, allows_sampling=True, max_calls=place.max_calls, kinds=kinds),
         limits=limits,
         host=place.host,
         port=place.port,

@@ -11,6 +11,7 @@ from longhaul_core.horizons import stage_problems
 from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES, InstructionPlace
 from longhaul_core.rollout import ACTINGS
 from longhaul_trainer.component_settings import BuiltInOrOwn, EnvironmentOption
+from longhaul_trainer.config.calls import CallKind
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.config.upstreams import UpstreamConfig, no_key_is_written_down
@@ -235,8 +236,9 @@ class AgentConfig(Section):
     after it."""
     environ: Mapping[str, str] = {}
     """Environment variables of a command, beside those that lead it to the gateway;
-    `agent.environ.NAME=value` sets one on the command line. They are written into the run's folder,
-    so no secret belongs here."""
+    `agent.environ.NAME=value` sets one on the command line. In a value `{question}` stands for what
+    the task has under that key. They are written into the run's folder, so no secret belongs
+    here."""
     deadline_seconds: float = Field(default=3600.0, gt=0)
     """A program that takes longer is ended, and its episode has failed."""
     max_calls: int | None = Field(default=None, ge=1)
@@ -263,6 +265,9 @@ class AgentConfig(Section):
     """Further names of the policy, beside `auto` and that of `model.path`, or patterns: for a
     program with a model's name in its code, such as `["gpt-4o-mini"]`, `["claude-*"]` or
     `["*"]`."""
+    calls: Annotated[tuple[CallKind, ...], Field(strict=False)] = ()
+    """Calls that are treated in a way of their own, such as titles: an `[[agent.calls]]` table for
+    each kind."""
     upstreams: Mapping[str, UpstreamConfig] = {}
     """Models of other servers by the name that a program's requests give, for a judge or a teacher:
     an `[agent.upstreams.NAME]` table each. Their calls are stored with latency and cost, and never
@@ -291,6 +296,11 @@ class AgentConfig(Section):
     def is_program(self) -> bool:
         """Whether the agent plays by itself, and the run answers its calls."""
         return self.kind in PROGRAMS
+
+    @property
+    def policy_names(self) -> tuple[str, ...]:
+        """What a request may call the policy, patterns included, beside the model's own name."""
+        return (*self.model_names, *(kind.model for kind in self.calls if kind.model))
 
     def conflicts(self) -> Generator[str]:
         """Each kind of agent has settings of its own."""
@@ -325,7 +335,7 @@ class AgentConfig(Section):
                 else tuple(PROGRAMS)
             )
             if self.kind not in kinds:
-                shown = "{…}" if name == "upstreams" else toml_value(value)
+                shown = "{…}" if name in ("upstreams", "calls") else toml_value(value)
                 yield (
                     f"agent.{name} = {shown} means nothing to agent.kind = "
                     f'"{self.kind}"; it is for {" and ".join(map(repr, kinds))}: set one of them, '

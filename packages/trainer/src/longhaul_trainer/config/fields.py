@@ -7,6 +7,7 @@ from typing import get_args
 
 from pydantic.fields import FieldInfo
 
+from longhaul_trainer.config.calls import CallKind
 from longhaul_trainer.config.episodes import MixedEnvironmentConfig
 from longhaul_trainer.config.run import RunConfig
 from longhaul_trainer.config.section import Section
@@ -37,11 +38,18 @@ UPSTREAMS = "agent.upstreams"
 ENVIRONMENTS = "environments"
 """The list of tables of a run that mixes several environments."""
 
+LISTS_OF_TABLES: Mapping[str, type[Section]] = {
+    ENVIRONMENTS: MixedEnvironmentConfig,
+    "agent.calls": CallKind,
+}
+"""Keys whose values are `[[lists]]` of tables, and what each of these is."""
+
 
 def entry_suggestion(key: str) -> str:
-    """As `suggestion`, for an unknown key of an entry of `[[environments]]`."""
-    *inside, last = key.split(".")[1:]
-    section: type[Section] | None = MixedEnvironmentConfig
+    """As `suggestion`, for an unknown key of an entry of `LISTS_OF_TABLES`."""
+    name, _, path = key.partition("[")
+    *inside, last = path.split(".")[1:]
+    section: type[Section] | None = LISTS_OF_TABLES[name]
     for name in inside:
         field = None if section is None else section.model_fields.get(name)
         section = None if field is None else section_of(field.annotation)

@@ -27,8 +27,8 @@ from longhaul_core.errors import ConfigError
 from longhaul_trainer.config.agentgym import adopt_rounds_ctrl, is_rounds_ctrl
 from longhaul_trainer.config.fields import (
     ENVIRON,
-    ENVIRONMENTS,
     FREE_TABLES,
+    LISTS_OF_TABLES,
     UPSTREAMS,
     config_fields,
     description_of,
@@ -377,7 +377,7 @@ def _explain(details: ErrorDetails) -> list[str]:
     key, inside = _key_of(details["loc"])
     kind, message = details["type"], details["msg"]
     if kind == "extra_forbidden":
-        of_entry = key.startswith(f"{ENVIRONMENTS}[")
+        of_entry = "[" in key
         return [f"{key}: unknown key{entry_suggestion(key) if of_entry else suggestion(key)}"]
     about = description_of(field_of(key))
     if kind == "missing":
@@ -401,8 +401,10 @@ def _explain(details: ErrorDetails) -> list[str]:
 def _key_of(location: tuple[int | str, ...]) -> tuple[str, str]:
     """The dotted key of an error, and what follows inside its value, e.g. `[0]`."""
     parts = [str(part) for part in location]
-    if parts[:1] == [ENVIRONMENTS] and len(parts) > 1:
-        return ".".join([f"{ENVIRONMENTS}[{parts[1]}]", *parts[2:]]), ""
+    for name in LISTS_OF_TABLES:
+        depth = name.count(".") + 1
+        if ".".join(parts[:depth]) == name and len(parts) > depth:
+            return ".".join([f"{name}[{parts[depth]}]", *parts[depth + 1 :]]), ""
     if parts[:2] == UPSTREAMS.split("."):
         return ".".join(parts), ""
     for free in FREE_TABLES:

@@ -13,6 +13,7 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from longhaul_trainer.component_settings import BuiltInOrOwn
+from longhaul_trainer.config.calls import CallKind
 from longhaul_trainer.config.episodes import EnvironmentConfig, MixedEnvironmentConfig
 from longhaul_trainer.config.fields import UPSTREAMS, section_of
 from longhaul_trainer.config.run import RunConfig
@@ -43,6 +44,7 @@ def reference_markdown() -> str:
         section = section_of(field.annotation)
         if section is not None:
             parts += _sections(name, section)
+    parts += _sections("[agent.calls]", CallKind)
     parts += _sections(f"{UPSTREAMS}.NAME", UpstreamConfig)
     parts.append(_environments())
     return "\n\n".join(parts)
@@ -60,7 +62,7 @@ def _sections(name: str, section: type[Section]) -> list[str]:
     about = " ".join((section.__doc__ or "").split())
     inner = {key: section_of(field.annotation) for key, field in section.model_fields.items()}
     plain = [(key, field) for key, field in section.model_fields.items() if inner[key] is None]
-    found = [f"### `[{name}]`\n\n{about}\n\n" + _table(plain, f"{name}.")]
+    found = [f"### `[{name}]`\n\n{about}\n\n" + _table(plain, f"{name.strip('[]')}.")]
     for key, within in inner.items():
         found += [] if within is None else _sections(f"{name}.{key}", within)
     return found

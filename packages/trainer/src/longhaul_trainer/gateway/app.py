@@ -32,7 +32,7 @@ from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
 from longhaul_trainer.gateway.dialects.openai_completions import OpenAICompletions
 from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses, ResponseHistory
 from longhaul_trainer.gateway.doors import Doors
-from longhaul_trainer.gateway.episode import OpenEpisode
+from longhaul_trainer.gateway.episode import AUTO, OpenEpisode
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Dialect
 from longhaul_trainer.gateway.http import Incoming, error_response, json_object, respond
 from longhaul_trainer.gateway.operations import EPISODE, OPERATIONS, document
@@ -60,6 +60,9 @@ _COUNTING: Mapping[str, AnthropicMessages | GoogleGenerate] = {
     "anthropic": _ANTHROPIC,
     "google": _GOOGLE,
 }
+
+_WITH_TOKENS = frozenset({"openai_chat", "openai_completions"})
+"""Dialects whose answers may have token ids, which agent-lightning asks for on its own."""
 
 Handler = Callable[[Incoming], Awaitable[Response]]
 
@@ -213,7 +216,7 @@ def _keys(headers: Mapping[str, str]) -> list[bytes]:
     """The keys that a request carries, in each vendor's header."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     given = [bearer.strip() if scheme.lower() == "bearer" else ""]
-    given += [headers.get("x-api-key", ""), headers.get("x-goog-api-key", "")]
+    given += [headers.get(name, "") for name in ("x-api-key", "x-goog-api-key", "api-key")]
     return [key.encode("latin-1") for key in given if key]
 
 
@@ -261,6 +264,10 @@ class _Routes:
         guest = self._lobby.enter(request)
         episode, dialect = guest.episode, guest.dialects[name]
         sent, body = await self._read(request)
+        if name == "openai_chat" and "model" in request.scope["path_params"]:  # a deployment
+            body = {"model": _part(request, "model"), **body}
+        if name in _WITH_TOKENS and not request.path.startswith("/e/"):
+            body = _of_lightning(body, episode)
         asked = episode.repeats.asked(
             Sent(
                 fingerprint=_fingerprint(request, sent),
@@ -387,6 +394,13 @@ class _Routes:
         sent = await request.read(max_bytes=most)
         encoding = request.headers.get("content-encoding", "identity")
         return sent, await json_object(sent, encoding=encoding, max_bytes=most)
+
+
+def _of_lightning(body: Mapping[str, object], episode: OpenEpisode) -> dict[str, object]:
+    """A request as agent-lightning's proxy passes it on: whatever the model, with token ids."""
+    model = body.get("model")
+    is_known = isinstance(model, str) and episode.has_model(model)
+    return {"return_token_ids": True, **body, "model": model if is_known else AUTO}
 
 
 def _say_overridden(response: Response, overridden: Mapping[str, str]) -> None:

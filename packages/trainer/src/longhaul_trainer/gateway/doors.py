@@ -10,6 +10,8 @@ from longhaul_trainer.gateway.exchange import ApiError
 
 __all__ = ["Door", "Doors"]
 
+_AZURE_VERSION = "2024-10-21"
+"""Azure's clients must name one; it is not read here."""
 _MAX_CLOSED = 10_000
 """Of how many ended episodes the cause is kept."""
 
@@ -52,6 +54,12 @@ class Door:
             "GOOGLE_GEMINI_BASE_URL": base,
             "GEMINI_API_BASE": f"{base}/v1beta",  # of LiteLLM
             "GEMINI_API_KEY": self.key,
+            "AZURE_OPENAI_ENDPOINT": base,
+            "AZURE_OPENAI_API_KEY": self.key,
+            "OPENAI_API_VERSION": _AZURE_VERSION,
+            "AZURE_API_BASE": base,  # of LiteLLM, with the two below
+            "AZURE_API_KEY": self.key,
+            "AZURE_API_VERSION": _AZURE_VERSION,
             "LLM_BASE_URL": f"{base}/v1",
             "LLM_API_KEY": self.key,
             **dict.fromkeys((*models, *of_claude), "auto"),

@@ -5,7 +5,8 @@
 
 A call of the policy is a step: its observation is what came since the call that it goes on from,
 its action is the reply. Other calls (of an upstream, of the frozen weights, or those that a program
-marks with `train: false`) belong to the step that was opened last, and are not trained.
+or a rule of the run marks with `train: false`) belong to the step that was opened last, or to the
+first one if they come before it, and are not trained.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import json
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +46,7 @@ from longhaul_core.rollout.program_calls import MOST_INLINE_CHARACTERS
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.text import well_formed
 from longhaul_core.types import Call, Message, Observation, Picture, Task, ToolCall
+from longhaul_trainer.config.calls import CallKind
 from longhaul_trainer.gateway.doors import Door
 from longhaul_trainer.gateway.exchange import (
     ApiError,
@@ -71,6 +74,9 @@ _NO_REFERENCE = (
     ". The run has engines of the policy alone, whose weights change; serve the weights that it "
     "started from by an engine of their own, and name that as [agent.upstreams.reference]"
 )
+
+ASIDE = "aside"
+"""Purpose of a call that a kind of the run's takes out of the training."""
 
 Altered = Literal["ignore", "refuse", "allow"]
 """`ignore`: they are left out of account, and the answer says so. `refuse`: a call that is trained
@@ -140,6 +146,8 @@ class CallRules:
     own calls. Calls that are not the agent's own have their client's in any case."""
     max_calls: int | None = None
     """Most calls of an episode, those of upstreams included; None for no such limit."""
+    kinds: tuple[CallKind, ...] = ()
+    """Of calls that are treated in a way of their own; the first one that fits."""
     keeps_final_prompt: bool = False
     """Whether the prompt of the policy that a limit refused is kept, for a critic."""
 
@@ -191,9 +199,15 @@ class OpenEpisode:
         self._rules = rules
         self._reported = Reported()
         self._num_calls = 0
+        self._num_of_kind = Counter[CallKind]()
         self._limit: LimitReached | None = None
         self._failures: dict[bytes, EpisodeError] = {}
         self._newest_step: int | None = None
+        self._opening: int | None = None
+        """A step of calls that are not the agent's own, which came before it: its first call takes
+        the step."""
+        self._opening_is_taken = False
+        self._opening_action: str | None = None
         self._acted: dict[str, int] = {}
         """The newest step that was acted in, of each agent; of all of them under `""`."""
         self._announced: CreditReport | None = None
@@ -255,10 +269,11 @@ class OpenEpisode:
         if not isinstance(model, Responder):
             return wishes
         wishes |= {name: WISHES[name] for name in request.altered if name in WISHES}
-        if self._ignores_altered(model, self._credit(request.credit)):
+        if self._ignores_altered(model, self._credit_of(request)):
             wishes |= dict.fromkeys(_altered(request), "off")
-        if request.max_tokens is not None and request.max_tokens > model.max_reply_tokens:
-            wishes["max_tokens"] = str(model.max_reply_tokens)
+        longest = self._longest_reply(request, model)
+        if request.max_tokens is not None and request.max_tokens > longest:
+            wishes["max_tokens"] = str(longest)
         if not self._decides(request, model):
             return wishes
         asked = (("temperature", request.temperature), ("top_p", request.top_p))
@@ -379,6 +394,9 @@ class OpenEpisode:
             self._on_close(cause)
         self._over.set()
         await self.repeats.close(f"the episode is over: {self.closed}")
+        step, action = self._opening, self._opening_action
+        if step is not None and action is not None and not self._acted:  # no call was its own
+            self._act(step, action, agent="")
 
     def on_close(self, called: Callable[[str], None]) -> None:
         """Have a function called with the cause as soon as the episode is closed."""
@@ -414,11 +432,32 @@ class OpenEpisode:
 
     def _decides(self, request: ChatRequest, model: Responder) -> bool:
         """Whether the run's own temperature and `top_p` are in force."""
-        own = self._is_policy(model) and self._credit(request.credit).train
+        own = self._is_policy(model) and self._credit_of(request).train
         return own and not self._rules.allows_sampling
 
     def _ignores_altered(self, model: Responder | Upstream, credit: CreditReport) -> bool:
         return self._rules.altered == "ignore" and self._is_policy(model) and credit.train
+
+    def _kind(self, request: ChatRequest) -> CallKind | None:
+        return next((kind for kind in self._rules.kinds if _fits(request, kind)), None)
+
+    def _longest_reply(self, request: ChatRequest, model: Responder) -> int:
+        kind = self._kind(request)
+        own = None if kind is None else kind.max_reply_tokens
+        return min(own or model.max_reply_tokens, model.max_reply_tokens)
+
+    def _credit_of(self, request: ChatRequest) -> CreditReport:
+        """What is reported of a call, and what the run says of its kind."""
+        credit, kind = self._credit(request.credit), self._kind(request)
+        if kind is None:
+            return credit
+        aside = not kind.train and credit.purpose == "act"
+        return replace(
+            credit,
+            train=credit.train and kind.train,
+            agent=kind.agent or credit.agent,
+            purpose=ASIDE if aside else credit.purpose,
+        )
 
     def _credit(self, given: CreditReport) -> CreditReport:
         """What is reported of the next call: now, and before it apart from it."""
@@ -477,7 +516,7 @@ class OpenEpisode:
         name, model = self._model(request.model)
         credit, paid = asked.credit, None
         if credit is None:
-            credit = self._credit(request.credit)
+            credit = self._credit_of(request)
             self._require_unaltered(request, model, credit)
             if isinstance(model, Responder):
                 _require_readable(request, model.renderer, name=name)
@@ -488,7 +527,7 @@ class OpenEpisode:
         try:
             with (
                 self._refusing(asked.sent.fingerprint, own=self._is_policy(model)),
-                self._counted(),
+                self._counted(request),
             ):
                 if isinstance(model, Responder):
                     answered = await self._sampled(name, model, request, credit, emit)
@@ -530,16 +569,26 @@ class OpenEpisode:
             logger.warning("episode %s: its refused prompt is not kept: %s", self.door.id, error)
 
     @contextmanager
-    def _counted(self) -> Generator[None]:
+    def _counted(self, request: ChatRequest) -> Generator[None]:
         """Count a call, unless it gets no reply."""
-        most = self._rules.max_calls
+        most, kind = self._rules.max_calls, self._kind(request)
         if most is not None and self._num_calls >= most:
             raise HorizonReached(f"the episode has its {most} calls (max_calls)")
+        if kind is not None:
+            if kind.max_calls is not None and self._num_of_kind[kind] >= kind.max_calls:
+                raise ApiError(
+                    "episode_limit",
+                    f"the episode has its {kind.max_calls} calls of this kind "
+                    "(agent.calls.max_calls), and goes on without them",
+                )
+            self._num_of_kind[kind] += 1
         self._num_calls += 1
         try:
             yield
         except BaseException:
             self._num_calls -= 1
+            if kind is not None:
+                self._num_of_kind[kind] -= 1
             raise
 
     async def _sampled(
@@ -555,7 +604,7 @@ class OpenEpisode:
         own = self._is_policy(model) and credit.train
         limit_before = self._limit
         prompt = await _prompt(request, renderer)
-        step, is_new = self._step(request, prompt, credit, renderer, own=own)
+        step, acts = self._step(request, prompt, credit, renderer, own=own)
         overridden = tuple(self.overridden(request))
         if self._ignores_altered(model, credit):
             request = replace(request, altered={})
@@ -592,11 +641,10 @@ class OpenEpisode:
                 for watch in watches
             )
         except BaseException:
-            self._refuse(step, was_opened=is_new)
+            self._refuse(step, acts=acts)
             raise
         choices = [watch.choice(call) for watch, call in zip(watches, calls, strict=True)]
-        if is_new:
-            self._act(step, choices[0], agent=credit.agent)
+        self._take(step, choices[0], agent=credit.agent, acts=acts)
         if own and self._limit is limit_before and not isinstance(limit_before, HorizonReached):
             self._limit = None
             self._session.forget_final_prompt()
@@ -630,7 +678,7 @@ class OpenEpisode:
         """The reply of somebody else's model."""
         own = self._is_policy(model) and credit.train
         prompt = ChatPrompt(request.messages, request.tools)
-        step, is_new = self._step(request, prompt, credit, None, own=own)
+        step, acts = self._step(request, prompt, credit, None, own=own)
         began = time.perf_counter()
         try:
             answer = await model.answer(replace(request, model=name), on_delta=emit)
@@ -639,7 +687,7 @@ class OpenEpisode:
                 raise ApiError("upstream", f"upstream {name!r} returned no choice")
         except BaseException:
             self._session.abandon(step)
-            self._refuse(step, was_opened=is_new)
+            self._refuse(step, acts=acts)
             raise
         seconds = time.perf_counter() - began
         for place, choice in enumerate(choices):
@@ -662,8 +710,7 @@ class OpenEpisode:
                 generate_seconds=max(0.0, seconds - answer.queue_seconds),
             )
             self._session.record(call, step_index=step, read=read)
-        if is_new:
-            self._act(step, choices[0], agent=credit.agent)
+        self._take(step, choices[0], agent=credit.agent, acts=acts)
         return _Answered(choices=choices, usage=answer.reply.usage, prompt_tokens=())
 
     def _step(
@@ -675,7 +722,7 @@ class OpenEpisode:
         *,
         own: bool,
     ) -> tuple[int, bool]:
-        """The step that a call belongs to, and whether it was opened for it."""
+        """The step that a call belongs to, and whether it acts in it."""
         if not own and self._newest_step is not None:
             return self._newest_step, False
         if isinstance(prompt, ChatPrompt):
@@ -684,18 +731,34 @@ class OpenEpisode:
             observation = Observation(text=request.raw_prompt)
         else:
             observation = Observation(text="" if renderer is None else renderer.decode(prompt))
-        step = self._session.open_step(replace(observation, anchor_state=credit.anchor_state))
+        observation = replace(observation, anchor_state=credit.anchor_state)
+        if own and self._opening is not None and not self._opening_is_taken:
+            step = self._opening
+            self._session.reopen(step, observation)
+            self._opening_is_taken = True
+        else:
+            step = self._session.open_step(observation)
+        if not own:
+            self._opening = step
         self._newest_step = step
-        return step, True
+        return step, own
 
-    def _refuse(self, step: int, *, was_opened: bool) -> None:
+    def _refuse(self, step: int, *, acts: bool) -> None:
         """A call got no reply: those beside it do not belong to a step that comes to nothing."""
-        if was_opened and self._newest_step == step:
-            self._newest_step = self._acted.get("")
+        if acts and step == self._opening:
+            self._opening_is_taken = False
+        elif acts and self._newest_step == step:
+            self._newest_step = self._acted.get("", self._opening)
 
-    def _act(self, step: int, choice: Choice, *, agent: str) -> None:
+    def _take(self, step: int, choice: Choice, *, agent: str, acts: bool) -> None:
         """What was done in a step is its first choice: what a program makes of it is not known."""
-        self._session.acted(_action(choice), valid=True, step_index=step)
+        if acts:
+            self._act(step, _action(choice), agent=agent)
+        elif step == self._opening and self._opening_action is None:
+            self._opening_action = _action(choice)
+
+    def _act(self, step: int, action: str, *, agent: str) -> None:
+        self._session.acted(action, valid=True, step_index=step)
         for name in {agent, ""}:
             self._acted[name] = max(step, self._acted.get(name, step))
 
@@ -704,12 +767,12 @@ class OpenEpisode:
         decides = own and not self._rules.allows_sampling
         temperature = None if decides else request.temperature
         top_p = None if decides else request.top_p
-        longest = request.max_tokens or model.max_reply_tokens
+        longest = self._longest_reply(request, model)
         asked = Sampling(
             seed=0,  # the session has its own
             temperature=model.temperature if temperature is None else temperature,
             top_p=model.top_p if top_p is None else top_p,
-            max_tokens=min(longest, model.max_reply_tokens),
+            max_tokens=min(request.max_tokens or longest, longest),
             stop=request.stop,
             altered=tuple(
                 (name, json.dumps(value, sort_keys=True))
@@ -778,6 +841,25 @@ class OpenEpisode:
                 raise failure.__cause__ from None
             self._failures[fingerprint] = failure
             raise ApiError("upstream", str(failure)) from failure
+
+
+def _fits(request: ChatRequest, kind: CallKind) -> bool:
+    """Whether a call meets all conditions of a kind."""
+    if kind.model is not None and not fnmatchcase(request.model, kind.model):
+        return False
+    if kind.tools is not None and kind.tools != bool(request.tools):
+        return False
+    if kind.header is not None:
+        name, _, pattern = kind.header.partition(":")
+        value = request.headers.get(name.lower())
+        if value is None or not fnmatchcase(value, pattern.strip() or "*"):
+            return False
+    return kind.system is None or any(
+        isinstance(part, str) and part.lstrip().startswith(kind.system)
+        for message in request.messages
+        if message.role == "system"
+        for part in message.parts
+    )
 
 
 def _is_pattern(name: str) -> bool:

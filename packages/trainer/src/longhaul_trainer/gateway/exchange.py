@@ -137,6 +137,8 @@ class ChatRequest:
     """Whether the answer carries the token ids of prompt and reply, as vLLM's does."""
     idempotency_key: str | None = None
     """Equal for a request and its repetition."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """As they were sent, by names in lower case."""
     credit: CreditReport = CreditReport()
 
 

@@ -182,6 +182,7 @@ async def respond(  # noqa: PLR0913  what an answer takes
             await asyncio.to_thread(read) if request.is_long else read(),
             credit=credit_of(request.headers, body),
             idempotency_key=request.headers.get("idempotency-key"),
+            headers=request.headers,
         )
     except ApiError as error:
         return error_response(dialect, error)

@@ -14,6 +14,7 @@ from longhaul_core.types import Task
 from longhaul_trainer.gateway.app import Lobby, create_app
 from longhaul_trainer.gateway.doors import Door
 from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
+from longhaul_trainer.gateway.protocol import with_header_limit
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.gateway.upstream import Upstream
 
@@ -72,6 +73,7 @@ class Gateway:
             date_header=False,
             lifespan="off",
             ws="none",
+            http=with_header_limit(self._settings.header_seconds),
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(self._settings.stop_seconds)),
         )

@@ -16,5 +16,7 @@ class GatewaySettings:
     have: a page of a foreign site that resolves to this machine must not reach it."""
     max_kept_replies: int = 64
     """Replies of an episode that are kept for a client that repeats its request."""
+    header_seconds: float = 30.0
+    """How long a client may take for the headers of a request; its connection is closed then."""
     stop_seconds: float = 5.0
     """How long `stop` waits for connections to end before it closes them."""

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from longhaul_core.addresses import direct
 from longhaul_core.errors import (
@@ -36,10 +37,14 @@ PASSED_ON = frozenset(
 hold secrets, and a command that needs one is given it by name (`pass_environ`)."""
 
 RESERVED = re.compile(
-    r"(OPENAI|ANTHROPIC|GOOGLE|GEMINI|GOOGLE_GEMINI)_(API_KEY|BASE_URL|API_BASE|AUTH_TOKEN)"
+    r"(OPENAI|ANTHROPIC|GOOGLE|GEMINI|GOOGLE_GEMINI|AZURE|AZURE_OPENAI|LLM)"
+    r"_(API_KEY|BASE_URL|API_BASE|AUTH_TOKEN|ENDPOINT)"
     r"|(LONGHAUL|AGL)_\w+"
 )
 """Variables that are the gateway's to set."""
+
+_OF_TASK = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+"""In a variable: a key of the task, and the way within it."""
 
 _END_SECONDS = keeper.GRACE_SECONDS + 10.0
 """For a keeper to end what it keeps, before it is killed."""
@@ -79,6 +84,8 @@ class CommandProgram:
             working_directory: Where every episode's program works; None for a temporary folder of
                 each episode's own.
             environ: Environment variables beside those that are passed on and the gateway's.
+                `{question}` in one stands for what the task has under that key, as text or as
+                JSON, and `{people.0.name}` for what is within.
             pass_environ: Names of further variables of the trainer's own that are passed on, such
                 as the key of a service that the program uses.
             deadline_seconds: For the program as a whole, above 0.
@@ -125,8 +132,8 @@ class CommandProgram:
             **passed_on(os.environ),
             **{name: os.environ[name] for name in pass_environ},
             "PYTHONUNBUFFERED": "1",
-            **(environ or {}),
         }
+        self._own_environ = dict(environ or {})
         self._deadline_seconds = deadline_seconds
         self._max_memory_bytes = max_memory_bytes
         self._max_processes = max_processes
@@ -141,7 +148,8 @@ class CommandProgram:
         program, folder = self._command[0], self._working_directory
         if folder is not None and not folder.is_dir():
             problems.append(f"working_directory {str(folder)!r} is no folder")
-        if shutil.which(program, path=self._environ.get("PATH", os.defpath)) is None:
+        path = (self._environ | self._own_environ).get("PATH", os.defpath)
+        if shutil.which(program, path=path) is None:
             if Path(program).is_file():
                 reason = f"{program!r} is not executable; chmod +x it, or name its interpreter"
             else:
@@ -155,11 +163,13 @@ class CommandProgram:
         self, task: Task, *, endpoint: Endpoint, enough: asyncio.Event | None = None
     ) -> AsyncGenerator[Leavings]:
         """See `Program.run`."""
-        environ = {**self._environ, **endpoint.environ}
+        data = task_data(task)
+        own = {name: _filled(text, data, name) for name, text in self._own_environ.items()}
+        environ = {**self._environ, **endpoint.environ, **own}
         order = Order(
             command=self._command,
             environ={**environ, **direct(environ, endpoint.host)},
-            task=json.dumps(task_data(task)),
+            task=json.dumps(data),
             working_directory=self._working_directory and str(self._working_directory),
             deadline_seconds=self._deadline_seconds,
             max_memory_bytes=self._max_memory_bytes,
@@ -238,6 +248,36 @@ class CommandProgram:
                     exit_code=report.exit_code,
                     folder=Path(report.folder),
                 )
+
+
+def _within(value: object) -> Mapping[str, object]:
+    """What a value of a task's JSON has, by keys or by places from 0."""
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, object]", value)
+    entries = cast("list[object]", value) if isinstance(value, list) else []
+    return {str(place): entry for place, entry in enumerate(entries)}
+
+
+def _filled(text: str, data: Mapping[str, object], name: str) -> str:
+    """A variable with what the task has in the place of its keys.
+
+    Raises:
+        ProgramFailure: The task has none of this name.
+    """
+
+    def found(key: re.Match[str]) -> str:
+        value: object = data
+        for part in key[1].split("."):
+            try:
+                value = _within(value)[part]
+            except KeyError:
+                raise ProgramFailure(
+                    f"agent.environ.{name} = {text!r}: the task has no {key[1]!r}; it has "
+                    f"{', '.join(map(repr, data)) or 'nothing'}"
+                ) from None
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    return _OF_TASK.sub(found, text)
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:

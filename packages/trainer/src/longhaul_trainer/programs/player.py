@@ -120,7 +120,7 @@ class ProgramPlayer:
     def _models(self, phase: Phase) -> Mapping[str, Responder | Upstream]:
         """Who answers, by name: the policy, which comes first, and the run's upstreams."""
         policy = self._responders[phase]
-        names = (self._name, *self._run.agent.model_names)
+        names = (self._name, *self._run.agent.policy_names)
         return {**dict.fromkeys(names, policy), **self._upstreams}
 
     def _program_for(self, spec: EpisodeSpec, *, phase: Phase, training_step: int) -> Program:
@@ -137,6 +137,7 @@ class ProgramPlayer:
             allows_sampling=agent.allow_sampling,
             altered=agent.altered,
             max_calls=agent.max_calls,
+            kinds=agent.calls,
             keeps_final_prompt=keeps_final_prompt,
         )
 

@@ -69,16 +69,20 @@ def _gateway(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
     if not calls:
         return {}
     forked, rewritten = calls[Continuation.FORKED], calls[Continuation.REWRITTEN]
-    going_on = calls[Continuation.EXACT] + rewritten + forked
+    changed = calls[Continuation.CHANGED]
+    going_on = calls[Continuation.EXACT] + rewritten + forked + changed
     rates: dict[str, float] = {}
     if going_on:
-        rates["gateway/drift_rate"] = (rewritten + forked) / going_on
+        rates["gateway/drift_rate"] = (rewritten + forked + changed) / going_on
         rates["gateway/forked_rate"] = forked / going_on
+        rates["gateway/changed_rate"] = changed / going_on
     overridden = sum(step.overridden_calls for episode in episodes for step in episode.steps)
     return rates | {
         "gateway/overridden_rate": overridden / calls.total(),
         "gateway/calls_per_episode": calls.total() / len(episodes),
-        "gateway/conversations_per_episode": (calls[Continuation.START] + forked) / len(episodes),
+        "gateway/conversations_per_episode": (
+            (calls[Continuation.START] + forked + changed) / len(episodes)
+        ),
     }
 
 
