@@ -19,7 +19,7 @@ def problems_of(name: str) -> str:
     return "\n".join(found)
 
 
-@pytest.mark.parametrize("name", ["Sound", "Drawn"])
+@pytest.mark.parametrize("name", ["Sound", "Spelling", "Drawn"])
 def test_a_sound_environment_has_no_problems(name: str) -> None:
     assert problems_of(name) == ""
 
@@ -35,6 +35,7 @@ def test_a_sound_environment_has_no_problems(name: str) -> None:
         ("Fragile", "nonsense is handled: KeyError"),
         ("Permissive", "accepts '', which it did not list"),
         ("Hopeless", "the expert does not solve task '0' in 5 steps"),
+        ("Generous", "pays 1 for 12345, which has another 'number', and 1 for the expert's way"),
         ("Rolling", "the same actions give another episode"),
         ("Sharing", "episodes_per_process must be 1"),
         ("Counting", "has another anchor state after actions that it refused"),

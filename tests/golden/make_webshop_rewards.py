@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from longhaul_envs.against.webshop import as_theirs
 from longhaul_envs.webshop.catalogue import Product
 from longhaul_envs.webshop.generated import generate_catalogue
 
@@ -112,19 +113,6 @@ def paid(goal_module: Any, cart: dict[str, Any], made: list[Product]) -> list[An
     )
     names = ("r_type", "title_score", "r_att", "r_option", "r_price")
     return [total, *(info.get(name) for name in names)]
-
-
-def as_theirs(product: Product) -> dict[str, Any]:
-    """The fields of a product that the authors' functions read."""
-    return {
-        "name": product.name,
-        "Title": product.name,
-        "query": product.query,
-        "product_category": product.product_category,
-        "Description": product.description,
-        "BulletPoints": list(product.features),
-        "Attributes": list(product.attributes),
-    }
 
 
 def main() -> None:

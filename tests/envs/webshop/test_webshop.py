@@ -119,8 +119,11 @@ def test_the_sep_form_is_the_authors_simple_text(tiny: dict[str, Any]) -> None:
     assert text == f"WebShop [SEP] Instruction: [SEP] {instruction} [SEP] Search"
     assert "admissible_actions" not in info
 
+    same, _, _, _, info = environment.step("click[search]")  # listed there, and does nothing
+    assert (same, info["action_accepted"]) == (text, True)
     head = f"Instruction: [SEP] {instruction} [SEP] Back to Search [SEP] "
     text, _ = walked(environment, "search[alder case]")
+    assert environment.step("click[search]")[4]["action_accepted"] is False
     assert text == (
         f"{head}Page 1 (Total results: 1) [SEP] B000000001 [SEP] "
         "Alder Wireless Headphones with Case [SEP] $59.99"
@@ -295,7 +298,7 @@ def test_a_seed_gives_one_catalogue_and_another_seed_another() -> None:
     ]
     assert hashes[0] != hashes[1]
     # on every machine; a change of it is a change of GENERATED_VERSION
-    assert hashes[0] == "83f2723f60deaf3bd6f11a5adb65a141"
+    assert hashes[0] == "c89511001f04430fed2abb956c4cf4da"
 
 
 def num_open_files() -> int:

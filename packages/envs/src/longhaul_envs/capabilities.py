@@ -20,6 +20,7 @@ __all__ = [
     "HasExpert",
     "HasPrompt",
     "ListsTasks",
+    "NamesGoalParts",
     "Prepares",
     "Repeats",
     "SharesProcess",
@@ -64,6 +65,23 @@ class ExpertMayLose(Protocol):
 
     expert_may_lose: ClassVar[str]
     """Why, in words. Declared on the class; without it, an expert solves what it begins."""
+
+
+@runtime_checkable
+class NamesGoalParts(Protocol):
+    """Can take a part of its goal for another, so that a check sees whether that pays less."""
+
+    def goal_parts(self) -> Sequence[str]:
+        """The parts of this episode's goal, each by a name, e.g. `product` and `option color`."""
+        ...
+
+    def mistaken_action(self, part: str) -> str | None:
+        """What an expert would do who takes `part` for another, and all else for what it is.
+
+        It follows from the goal and from what was done, never from what the reward would say.
+        None at its end, and at the start of a task for which it knows no other.
+        """
+        ...
 
 
 @runtime_checkable

@@ -19,8 +19,8 @@ from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.types import Split, Task
-from longhaul_envs.contract import anchors, episodes, tasks
-from longhaul_envs.contract.subject import Subject
+from longhaul_envs.contract import anchors, episodes, rewards, tasks
+from longhaul_envs.contract.subject import Subject, ignore
 from longhaul_envs.pictures import is_observation_space
 from longhaul_envs.sources import environment_source
 
@@ -35,6 +35,7 @@ def check_environment(
     num_tasks: int = 4,
     num_starts: int | None = None,
     horizon: int = 200,
+    tell: Callable[[str], None] = ignore,
 ) -> list[str]:
     """What is wrong with an environment, in words; an empty list if nothing was found.
 
@@ -46,6 +47,8 @@ def check_environment(
         num_starts: Tasks of each split whose first observations are compared with those of the
             other splits, spread over its list; None for all of them.
         horizon: Longest episode that is played, the expert's included.
+        tell: Is told what was covered, in words: of how many tasks each part of the goal was
+            mistaken.
     """
     spec = GymEnvironmentSpec(
         environment_id=environment_id,
@@ -67,6 +70,7 @@ def check_environment(
         starts=_spread(listed, num_starts),
         sample=_spread(listed, num_tasks),
         horizon=horizon,
+        tell=tell,
     )
     problems: list[str] = []
     for check in _CHECKS:
@@ -134,6 +138,7 @@ _CHECKS: tuple[Callable[[Subject], Iterator[str]], ...] = (
     episodes.admissible_actions_are_accepted,
     episodes.nonsense_is_handled,
     episodes.expert_solves,
+    rewards.mistakes_pay_less,
     episodes.pictures_show_the_state,
     episodes.close_frees_everything,
     anchors.anchors_name_the_state,

@@ -6,7 +6,7 @@ For checks, baselines and people; training plays episodes by `longhaul_core.roll
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from typing import Protocol, cast
 
@@ -17,7 +17,7 @@ from longhaul_core.environment import Environment, EnvironmentSource, StepResult
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.types import Observation, Task
 from longhaul_envs import play
-from longhaul_envs.capabilities import Draws, HasExpert
+from longhaul_envs.capabilities import Draws, HasExpert, NamesGoalParts
 from longhaul_envs.sources import environment_source
 
 __all__ = ["Player", "opened"]
@@ -36,6 +36,14 @@ class Player(Protocol):
 
     def expert_action(self) -> str | None:
         """What the environment's own expert would do; None without one."""
+        ...
+
+    def goal_parts(self) -> Sequence[str]:
+        """The parts of the episode's goal; none where the environment names none."""
+        ...
+
+    def mistaken_action(self, part: str) -> str | None:
+        """What an expert would do who takes `part` for another."""
         ...
 
     def render(self) -> NDArray[np.uint8] | None:
@@ -69,6 +77,14 @@ class _GymPlayer:
     def expert_action(self) -> str | None:
         bare = self._environment.unwrapped
         return bare.expert_action() if isinstance(bare, HasExpert) else None
+
+    def goal_parts(self) -> Sequence[str]:
+        bare = self._environment.unwrapped
+        return bare.goal_parts() if isinstance(bare, NamesGoalParts) else ()
+
+    def mistaken_action(self, part: str) -> str | None:
+        bare = self._environment.unwrapped
+        return bare.mistaken_action(part) if isinstance(bare, NamesGoalParts) else None
 
     def render(self) -> NDArray[np.uint8] | None:
         bare = cast("object", self._environment.unwrapped)
@@ -104,6 +120,12 @@ class _SourcePlayer:
         return await environment.step(action)
 
     def expert_action(self) -> str | None:
+        return None
+
+    def goal_parts(self) -> Sequence[str]:
+        return ()
+
+    def mistaken_action(self, part: str) -> str | None:
         return None
 
     def render(self) -> NDArray[np.uint8] | None:

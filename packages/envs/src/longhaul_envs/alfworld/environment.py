@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from longhaul_core.types import Split
 from longhaul_envs.alfworld import tasks as task_list
 from longhaul_envs.alfworld.engine import NOTHING_HAPPENS, Engine
-from longhaul_envs.alfworld.expert import next_move
+from longhaul_envs.alfworld.expert import mistaken, next_move, parts_of
 from longhaul_envs.alfworld.game import Game
 from longhaul_envs.packaged import PackagedEnv
 from longhaul_envs.pictures import text_picture
@@ -49,6 +49,19 @@ class ALFWorld(PackagedEnv[str, task_list.ALFWorldOptions]):
         """The next action on a way to the goal; see `longhaul_envs.alfworld.expert`."""
         engine, game = self._playing()
         move = next_move(game, engine.facts())
+        return None if move is None else engine.command(move.action, move.arguments)
+
+    def goal_parts(self) -> tuple[str, ...]:
+        """The object, where it belongs, and what is done to it or how many there are."""
+        _, game = self._playing()
+        return parts_of(game)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The next action on a way to the goal with another `part`."""
+        engine, game = self._playing()
+        facts = engine.facts()
+        other = mistaken(game, facts, part)
+        move = None if other is None else next_move(other, facts)
         return None if move is None else engine.command(move.action, move.arguments)
 
     def reset(

@@ -5,12 +5,12 @@ kinds of errands need no search.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longhaul_envs.alfworld.engine import Facts
 from longhaul_envs.alfworld.game import Game
 
-__all__ = ["Move", "next_move"]
+__all__ = ["Move", "mistaken", "next_move", "parts_of"]
 
 _TREATMENTS = {
     "pick_clean_then_place_in_recep": ("isclean", "sinkbasintype", "cleanobject"),
@@ -37,6 +37,31 @@ def next_move(game: Game, facts: Facts) -> Move | None:
         facts: What holds now.
     """
     return _Errand(game, facts).next_move()
+
+
+_ALONE = "pick_and_place_simple"
+
+
+def parts_of(game: Game) -> tuple[str, ...]:
+    """The parts of a game's goal: what `mistaken` can change."""
+    if game.family == "look_at_obj_in_light":
+        return ("object",)
+    more = {"pick_two_obj_and_place": ("number",), _ALONE: ()}.get(game.family, ("treatment",))
+    return ("object", "destination", *more)
+
+
+def mistaken(game: Game, facts: Facts, part: str) -> Game | None:
+    """The game with another `part` of its goal; None if the room has no other, or it holds."""
+    errand = _Errand(game, facts)
+    if part == "treatment" or (part == "number" and not errand.num_there):
+        return replace(game, family=_ALONE)
+    if part == "number":  # one is there, and one is all that it takes
+        return None
+    if part == "object":
+        kinds = errand.kinds_that_go_to(game.destination)
+        return next((replace(game, target=kind) for kind in kinds if kind != game.target), None)
+    places = errand.kinds_that_take(game.target)
+    return next((replace(game, destination=to) for to in places if to != game.destination), None)
 
 
 class _Errand:
@@ -131,6 +156,25 @@ class _Errand:
         return sorted(
             item for item, found in self._facts.get(predicate, ()) if found == f"{kind}type"
         )
+
+    @property
+    def num_there(self) -> int:
+        """Wanted objects that lie in a receptacle of the goal's kind."""
+        places = self._of_kind("receptacletype", self._game.destination)
+        targets = self._of_kind("objecttype", self._game.target)
+        return sum(self._homes.get(item) in places for item in targets)
+
+    def kinds_that_go_to(self, destination: str) -> list[str]:
+        """Kinds of objects that lie about and fit into a kind of receptacle; all, for a lamp."""
+        about = {kind for item, kind in self._facts["objecttype"] if item in self._homes}
+        inner = {kind for outer, kind in self._facts["cancontain"] if outer == f"{destination}type"}
+        return sorted(kind.removesuffix("type") for kind in (about & inner if inner else about))
+
+    def kinds_that_take(self, target: str) -> list[str]:
+        """Kinds of receptacles of the room into which a kind of object fits."""
+        there = {kind for _, kind in self._facts["receptacletype"]}
+        outer = {kind for kind, inner in self._facts["cancontain"] if inner == f"{target}type"}
+        return sorted(kind.removesuffix("type") for kind in there & outer)
 
     def _that_hold(self, item: str) -> Iterator[str]:
         kinds = {kind for one, kind in self._facts["objecttype"] if one == item}

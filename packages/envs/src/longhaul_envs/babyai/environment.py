@@ -60,6 +60,26 @@ class BabyAI(PackagedEnv[str, task_list.BabyAIOptions]):
             self._expert = Expert(world.level, world.seed)
         return self._expert.next_action(world, self._admissible)
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The object that the mission begins with."""
+        return ("object",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The mission's first verb, done to a kind of thing that the mission does not name."""
+        world = self._playing()
+        words = world.mission.split()
+        if world.moves or "object" in words:
+            return None
+        verb = " ".join(words[:2])  # go to, pick up; "open the" is no action
+        kinds = {"ball", "box", "door", "key"}.intersection(words)
+        others = (
+            action
+            for action, moves in self._admissible.items()
+            if action.startswith(f"{verb} ")
+            and not any(kinds & set(name.split()) for name in world.names_faced(moves))
+        )
+        return next(others, None)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

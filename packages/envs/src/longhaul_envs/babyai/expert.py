@@ -133,10 +133,7 @@ def _candidates(world: World, plan: Sequence[Move]) -> list[str]:
             door = world.name_at(place.front)
             if door is not None and door.split()[1] == "door":
                 doors.append(f"go through {door}")
-            place = place._replace(column=place.front[0], row=place.front[1])
-        elif move in (Move.LEFT, Move.RIGHT):
-            turn = 1 if move is Move.RIGHT else -1
-            place = place._replace(direction=(place.direction + turn) % 4)
+        place = place.after(move)
     touched = _touching(world.name_at(place.front), plan[-1]) if plan else []
     return [*touched, *doors[:1], *(PRIMITIVE_ACTIONS[move] for move in plan[:1])]
 

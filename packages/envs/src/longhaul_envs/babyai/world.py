@@ -12,6 +12,7 @@ C channels.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -63,6 +64,13 @@ class Place(NamedTuple):
         """The cell in front."""
         step = _STEPS[self.direction]
         return self.column + step[0], self.row + step[1]
+
+    def after(self, move: Move) -> "Place":
+        """The place after a step, which nothing stops, or a turn; another move changes none."""
+        if move is Move.FORWARD:
+            return self._replace(column=self.front[0], row=self.front[1])
+        turn = {Move.RIGHT: 1, Move.LEFT: -1}.get(move, 0)
+        return self._replace(direction=(self.direction + turn) % 4)
 
 
 class Outcome(NamedTuple):
@@ -255,6 +263,11 @@ class World:
         """Name of the object in `cell`."""
         item = self.minigrid.grid.get(*cell)
         return None if item is None or item.type not in _KINDS else self._name_of(item)
+
+    def names_faced(self, moves: Iterable[Move]) -> list[str]:
+        """The names of what stands in front of the agent after each of `moves`."""
+        places = accumulate(moves, Place.after, initial=self.place)
+        return [name for place in places if (name := self.name_at(place.front)) is not None]
 
     def _look(self, view_UVC: npt.NDArray[np.uint8]) -> None:
         """Add what is in view to what is known.

@@ -1,13 +1,18 @@
 """What is checked, and how thoroughly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from longhaul_core.environment import Determinism, EnvironmentDescription
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split, Task
 
-__all__ = ["Subject"]
+__all__ = ["Subject", "ignore"]
+
+
+def ignore(words: str) -> None:
+    """Tell nobody."""
+    del words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +30,8 @@ class Subject:
     sample: Sequence[Task]
     """Those that are played, of each split."""
     horizon: int
+    tell: Callable[[str], None] = ignore
+    """Is told what was covered, in words."""
 
     @property
     def repeats_episodes(self) -> bool:

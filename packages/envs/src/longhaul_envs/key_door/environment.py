@@ -49,6 +49,15 @@ class KeyDoor(PackagedEnv[str, task_list.KeyDoorOptions]):
             return None
         return self.rooms.action_toward(self.rooms.place_to_go())
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The cell to reach."""
+        return ("goal",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The expert's step, up to the one that would reach the goal."""
+        action = self.expert_action()
+        return None if action is None or self.rooms.after(action).is_won else action
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

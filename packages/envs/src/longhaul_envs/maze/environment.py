@@ -57,6 +57,18 @@ class Maze(PackagedEnv[str, task_list.MazeOptions]):
                 return action
         return None
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The cell to reach."""
+        return ("goal",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The way to a cell beside the goal's way, one step from the start; None there."""
+        if len(self._walked) > 1:
+            return None
+        goal = self._layout.goal
+        open_moves = self._open_moves()
+        return next((a for a in open_moves if self._layout.move(self._cell, a) != goal), None)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

@@ -51,6 +51,18 @@ class NumberLine(PackagedEnv[Any, task_list.NumberLineOptions]):
         """The step towards the target."""
         return "+" if self._current < self._line.target else "-"
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The target."""
+        return ("target",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The step towards the end of the line that the target is not at; None there."""
+        start, target = self._line.start, self._line.target
+        other = 0 if start < target else self._line.max_position
+        if self._current == other:
+            return None
+        return "+" if self._current < other else "-"
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:

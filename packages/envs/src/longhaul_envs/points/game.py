@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -108,10 +108,28 @@ class PointsGame(PackagedEnv[Any, Game]):
 
         None if no solution does, or its end would come too late.
         """
+        return self._next_unit(map(self.rules.value, self._cards), self.rules.target)
+
+    def goal_parts(self) -> tuple[str, ...]:
+        """What the formula makes, and of which cards."""
+        return ("target", "cards")
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The next unit of a formula of another number, or of the target without a card."""
+        values = sorted(map(self.rules.value, self._cards))
+        if part == "target":
+            target = self.rules.target
+            others = ((values, target + by) for n in range(1, target) for by in (n, -n))
+        else:
+            fewer = ([*values[:n], *values[n + 1 :]] for n in range(len(values)))
+            others = ((some, self.rules.target) for some in fewer)
+        units = (self._next_unit(some, target) for some, target in others)
+        return next(filter(None, units), None)
+
+    def _next_unit(self, values: Iterable[int], target: int) -> str | None:
         written = tuple(unit for unit in self._formula if unit != _BLANK)
         room = self.rules.max_units - len(self._formula)
-        values = tuple(sorted(map(self.rules.value, self._cards)))
-        for units in formulas(values, self.rules.target, self.rules.operators):
+        for units in formulas(tuple(sorted(values)), target, self.rules.operators):
             rest = units[len(written) :]
             if units[: len(written)] == written and len(rest) <= room:
                 return rest[0] if rest else "="

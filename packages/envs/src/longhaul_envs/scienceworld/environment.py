@@ -61,6 +61,18 @@ class ScienceWorld(PackagedEnv[str, task_list.ScienceWorldOptions]):
             expert.path = world.gold_path(name, variation, self.options.simplifications)
         return expert.next_action()
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """What is to be declared, where the task asks for that."""
+        return ("declared",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The gold path's next action, which declares the agent in place of what is asked for."""
+        action = self.expert_action()
+        _, expert = self._playing()
+        if not any(taken.startswith("focus on ") for taken in expert.path or ()):
+            return None
+        return "focus on agent" if action is not None and action.startswith("focus on ") else action
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

@@ -63,6 +63,19 @@ class Search(PackagedEnv[str, task_list.SearchOptions]):
             return None
         return next_action(self._question, {document.id for document in self._shown})
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The answer."""
+        return ("answer",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The expert's search, or the title of a document in sight in place of the answer."""
+        action = self.expert_action()
+        if self._question is None or action is None or not action.startswith("answer["):
+            return action
+        right = {answer.casefold() for answer in self._question.answers}
+        titles = (shown.title for shown in self._shown if shown.title.casefold() not in right)
+        return next((f"answer[{title}]" for title in titles), None)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

@@ -1,5 +1,8 @@
 """Sokoban as a Gymnasium environment of text or pictures, with levels of its own or Boxoban's."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,8 +15,12 @@ from longhaul_envs.sokoban import tasks as task_list
 from longhaul_envs.sokoban.board import ACTIONS, Board, Position
 from longhaul_envs.sokoban.expert import Expert
 from longhaul_envs.sokoban.picture import picture_of
+from longhaul_envs.sokoban.solver import solve
 
 __all__ = ["Sokoban"]
+
+_OTHER_TARGETS = 12
+"""Cells that are tried in place of a target."""
 
 
 class Sokoban(PackagedEnv[Any, task_list.SokobanOptions]):
@@ -49,12 +56,34 @@ class Sokoban(PackagedEnv[Any, task_list.SokobanOptions]):
         self._board = Board(0, frozenset(), frozenset())
         self._position = Position(0, frozenset())
         self._expert: Expert | None = None
+        self._mistaken: Iterator[str] | None = None
 
     def expert_action(self) -> str | None:
         """The next move of a solution; None if a box is stuck."""
         if self._expert is None:
             self._expert = Expert(self._board)
         return self._expert.next_action(self._position)
+
+    def goal_parts(self) -> tuple[str, ...]:
+        """Where the boxes belong."""
+        return ("targets",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The next move towards a board with its first target elsewhere; None at its end."""
+        if self._mistaken is None:
+            self._mistaken = self._way_to_other_targets()
+        return next(self._mistaken, None)
+
+    def _way_to_other_targets(self) -> Iterator[str]:
+        others = self._board.floor - self._board.targets - self._position.boxes
+        for cell in sorted(others)[:_OTHER_TARGETS]:
+            targets = frozenset({*sorted(self._board.targets)[1:], cell})
+            position = self._position
+            moves = solve(replace(self._board, targets=targets), position) or []
+            met = list(accumulate(moves, self._board.move, initial=position))
+            if moves and not any(map(self._board.is_solved, met)):
+                return iter(moves)
+        return iter(())
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -64,7 +93,7 @@ class Sokoban(PackagedEnv[Any, task_list.SokobanOptions]):
             start = task_list.start_of(str(options["task_id"]), self.options)
         else:
             start = task_list.draw_start(self.options, int(self.np_random.integers(2**31)))
-        (self._board, self._position), self._expert = start, None
+        (self._board, self._position), self._expert, self._mistaken = start, None, None
         return self._observe(), self._info(accepted=True)
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:

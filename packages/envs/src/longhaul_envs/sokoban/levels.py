@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import TypeVar
 
+from longhaul_envs.sokoban import gym_sokoban
 from longhaul_envs.sokoban.board import Board, Position
+from longhaul_envs.sokoban.draws import draw, draw_several
 from longhaul_envs.sokoban.solver import solve
 from longhaul_envs.task_lists import stable_seed
 
@@ -20,8 +21,6 @@ __all__ = ["Level", "make_level", "make_start"]
 _MAX_WALL_SHARE = 0.3
 _NUM_ATTEMPTS = 50
 _PULLS_PER_BOX = 12
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,13 @@ class Level:
 
 
 @cache
-def make_level(size: int, num_boxes: int, seed: int) -> Level | None:
+def make_level(size: int, num_boxes: int, seed: int, generator: str = "pulls") -> Level | None:
     """The level of a seed: its start, solved.
 
     Returns:
         None for the seeds that give no start, or one that the solver finds too hard.
     """
-    made = make_start(size, num_boxes, seed)
+    made = make_start(size, num_boxes, seed, generator)
     solution = None if made is None else solve(*made)
     if made is None or solution is None:
         return None
@@ -50,23 +49,28 @@ def make_level(size: int, num_boxes: int, seed: int) -> Level | None:
 
 
 @cache
-def make_start(size: int, num_boxes: int, seed: int) -> tuple[Board, Position] | None:
+def make_start(
+    size: int, num_boxes: int, seed: int, generator: str = "pulls"
+) -> tuple[Board, Position] | None:
     """A board and a position with every box off the targets.
 
     Args:
         size: Rows and columns, the wall around included.
         num_boxes: Boxes, and targets.
-        seed: Any integer; together with the other two it decides everything.
+        seed: Any integer; together with the others it decides everything.
+        generator: `pulls`, or `gym-sokoban` for that module's.
 
     Returns:
-        None for the few seeds that give none in 50 attempts.
+        None for the few seeds that give none in 50 attempts, or in gym-sokoban's four.
     """
+    if generator == "gym-sokoban":
+        return gym_sokoban.make_start(size, num_boxes, seed)
     random = Random(stable_seed(f"sokoban {size} {num_boxes} {seed}"))
     for _ in range(_NUM_ATTEMPTS):
         floor = _dig(size, random)
         if len(floor) < 3 * num_boxes:
             continue
-        board = Board(size, floor, frozenset(_draw_several(sorted(floor), num_boxes, random)))
+        board = Board(size, floor, frozenset(draw_several(sorted(floor), num_boxes, random)))
         start = _pull_apart(board, random)
         if not start.boxes & board.targets:
             return board, start
@@ -79,7 +83,7 @@ def _dig(size: int, random: Random) -> frozenset[int]:
     floor = {row * size + column for row in inside for column in inside}
     num_walls = int(random.random() * _MAX_WALL_SHARE * len(floor))
     for _ in range(num_walls):
-        rest = frozenset(floor - {_draw(sorted(floor), random)})
+        rest = frozenset(floor - {draw(sorted(floor), random)})
         board = Board(size, rest, frozenset())
         if len(board.reachable(Position(min(rest), frozenset()))) == len(rest):
             floor &= rest
@@ -89,13 +93,13 @@ def _dig(size: int, random: Random) -> frozenset[int]:
 def _pull_apart(board: Board, random: Random) -> Position:
     """The boxes after a number of random pulls, fewer if they come to a dead end."""
     free = sorted(board.floor - board.targets)
-    position = Position(_draw(free, random), board.targets)
+    position = Position(draw(free, random), board.targets)
     for _ in range(_PULLS_PER_BOX * len(board.targets)):
         pulls = _pulls(board, position)
         if not pulls:
             break
-        position = _draw(pulls, random)
-    return Position(_draw(sorted(board.reachable(position)), random), position.boxes)
+        position = draw(pulls, random)
+    return Position(draw(sorted(board.reachable(position)), random), position.boxes)
 
 
 def _pulls(board: Board, position: Position) -> list[Position]:
@@ -117,12 +121,3 @@ def _count_pushes(board: Board, start: Position, moves: Sequence[str]) -> int:
         num_pushes += following.boxes != position.boxes
         position = following
     return num_pushes
-
-
-def _draw(items: Sequence[_Item], random: Random) -> _Item:
-    return items[int(random.random() * len(items))]
-
-
-def _draw_several(items: Sequence[_Item], count: int, random: Random) -> list[_Item]:
-    remaining = list(items)
-    return [remaining.pop(int(random.random() * len(remaining))) for _ in range(count)]

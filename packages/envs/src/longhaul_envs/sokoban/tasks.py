@@ -1,6 +1,7 @@
 """Sokoban's tasks: a size, a number of boxes and a seed.
 
-A task id is `SIZExSIZE-BOXES/SEED`, e.g. `6x6-1/00012`: any instance can play any of them.
+A task id is `SIZExSIZE-BOXES/SEED`, e.g. `6x6-1/00012`, or `gym-sokoban/6x6-1/00012` of the other
+generator: any instance can play any of them.
 The split is decided by a hash of the start that is the same for its eight turns and
 reflections, so no test level is a training level seen in a mirror.
 
@@ -24,10 +25,11 @@ from longhaul_envs.task_lists import content_hash, procedural_tasks, stable_seed
 
 __all__ = ["OBSERVATIONS", "SokobanOptions", "draw_start", "source", "start_of", "tasks"]
 
-_TASK_ID = re.compile(r"([0-9]+)x\1-([0-9])/([0-9]+)")
+_TASK_ID = re.compile(r"(gym-sokoban/)?([0-9]+)x\2-([0-9])/([0-9]+)")
 _BOXOBAN = "boxoban/"
 _MIN_SIZE, _MAX_SIZE, _MAX_BOXES = 5, 10, 4
 OBSERVATIONS = ("grid", "relative", "image")
+_GENERATORS = ("pulls", "gym-sokoban")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class SokobanOptions(PackagedOptions):
     """Boxes, 1 to 4, and at most 1 for every 4 cells within the wall. Chooses tasks."""
     min_pushes: int = 2
     """Pushes that a listed level takes at least. Chooses tasks."""
+    generator: str = "pulls"
+    """`pulls`, or `gym-sokoban`: levels as verl-agent plays them, easier. Chooses tasks."""
     observation: str = "grid"
     """`grid`; `relative`: where things are from the player; `image`: a picture. A rule."""
     box_reward: float = 0.0
@@ -63,6 +67,10 @@ class SokobanOptions(PackagedOptions):
         self._refuse_what_does_not_go_with_boxoban()
         if self.min_pushes < 1:
             raise ConfigError(f"min_pushes must be at least 1, got {self.min_pushes}")
+        if self.generator not in _GENERATORS:
+            raise ConfigError(
+                f"generator must be {' or '.join(_GENERATORS)}, got {self.generator!r}"
+            )
         if self.observation not in OBSERVATIONS:
             raise ConfigError(
                 f"observation must be {', '.join(OBSERVATIONS[:-1])} or {OBSERVATIONS[-1]}, got "
@@ -76,7 +84,7 @@ class SokobanOptions(PackagedOptions):
         defaults = {field.name: field.default for field in fields(self)}
         of_others = ["boxoban_folder", "boxoban_levels"]
         if self.boxoban:
-            of_others = ["size", "num_boxes", "min_pushes"]
+            of_others = ["size", "num_boxes", "min_pushes", "generator"]
             if self.boxoban not in boxoban.SETS:
                 raise ConfigError(
                     f"boxoban must be one of {', '.join(boxoban.SETS)}, got {self.boxoban!r}"
@@ -101,17 +109,19 @@ def tasks(split: Split, options: SokobanOptions, limit: int | None = None) -> tu
     if options.boxoban:
         return _boxoban_tasks(split, options)[:limit]
 
+    prefix = "gym-sokoban/" if options.generator == "gym-sokoban" else ""
+
     def content_of(seed: int) -> str | None:
-        made = make_start(options.size, options.num_boxes, seed)
+        made = make_start(options.size, options.num_boxes, seed, options.generator)
         return None if made is None else min(symmetric_forms(made[0].rows(made[1])))
 
     def is_wanted(seed: int) -> bool:
-        level = make_level(options.size, options.num_boxes, seed)
+        level = make_level(options.size, options.num_boxes, seed, options.generator)
         return level is not None and level.num_pushes >= options.min_pushes
 
     def task_of(seed: int) -> Task:
         return options.task(
-            f"{options.size}x{options.size}-{options.num_boxes}/{seed:05}",
+            f"{prefix}{options.size}x{options.size}-{options.num_boxes}/{seed:05}",
             split,
             goal=f"push {options.num_boxes} box{'es' * (options.num_boxes > 1)} onto targets",
             seed=seed,
@@ -154,9 +164,10 @@ def start_of(task_id: str, options: SokobanOptions) -> tuple[Board, Position]:
             f"no Sokoban task is called {task_id!r}; ids look like '6x6-1/00012' "
             "(size, boxes, seed) or 'boxoban/unfiltered/train/000/17' (set, file, place)"
         )
-    size, num_boxes, seed = int(match[1]), int(match[2]), int(match[3])
+    generator = "gym-sokoban" if match[1] else "pulls"
+    size, num_boxes, seed = int(match[2]), int(match[3]), int(match[4])
     _refuse_if_impossible(size, num_boxes)
-    level = make_level(size, num_boxes, seed)
+    level = make_level(size, num_boxes, seed, generator)
     if level is None:
         raise ValueError(f"no Sokoban task is called {task_id!r}: its seed gives no level")
     return level.board, level.start
@@ -168,7 +179,8 @@ def draw_start(options: SokobanOptions, draw: int) -> tuple[Board, Position]:
         listed = _boxoban_tasks(Split.TRAIN, options)
         return start_of(listed[draw % len(listed)].task_id, options)
     seed = draw
-    while (level := make_level(options.size, options.num_boxes, seed)) is None:
+    made = options.size, options.num_boxes
+    while (level := make_level(*made, seed, options.generator)) is None:
         seed += 1
     return level.board, level.start
 

@@ -71,6 +71,18 @@ class SQL(PackagedEnv[str, task_list.SQLOptions]):
             return None
         return f"answer {self._asked.gold}" if self.options.form == "explore" else self._asked.gold
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The rows of the answer."""
+        return ("rows",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The gold query without its rows, as an answer."""
+        action = self.expert_action()
+        if action is None or self._asked is None:
+            return None
+        gold = self._asked.gold
+        return action.replace(gold, f"SELECT * FROM ({gold.strip().rstrip(';')}) LIMIT 0")
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

@@ -61,6 +61,23 @@ class TextCraft(PackagedEnv[str, task_list.TextCraftOptions]):
             goal=assignment.goal, needed=assignment.needed, inventory=self._inventory
         )
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The item to craft."""
+        return ("item",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The solver's next action for another item that can be crafted; None once it is."""
+        assignment = self._playing()
+        recipes = {recipe.output: recipe for recipe in assignment.shown} | dict(assignment.needed)
+        for other, recipe in recipes.items():
+            base = (self._book.is_base(ingredient.name) for ingredient in recipe.ingredients)
+            if other == assignment.goal or not all(base):
+                continue
+            if other in self._inventory:
+                return None
+            return next_action(goal=other, needed={other: recipe}, inventory=self._inventory)
+        return None
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from longhaul_envs.packaged import PackagedEnv
 from longhaul_envs.pictures import text_picture
 from longhaul_envs.webshop import tasks as task_list
 from longhaul_envs.webshop.catalogue import Goal
-from longhaul_envs.webshop.expert import next_action
+from longhaul_envs.webshop.expert import mistaken, next_action, parts_of
 from longhaul_envs.webshop.nouns import noun_finder
 from longhaul_envs.webshop.proposals import proposed_queries
 from longhaul_envs.webshop.reward import score
@@ -65,6 +65,27 @@ class WebShop(PackagedEnv[str, task_list.WebShopOptions]):
         return next_action(
             self._place,
             self._goal,
+            self._shop,
+            proposals=self._proposals(self._goal),
+            show_attributes=self.options.show_attributes,
+        )
+
+    def goal_parts(self) -> tuple[str, ...]:
+        """The product, and each option that is to be chosen."""
+        if self._shop is None or self._goal is None:
+            return ()
+        return parts_of(self._goal, self._shop)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The next action on the way to another product, or to another value of an option."""
+        if self._shop is None or self._goal is None or self._place.over:
+            return None
+        other = mistaken(self._goal, self._shop, part)
+        if other is None:
+            return None
+        return next_action(
+            self._place,
+            other,
             self._shop,
             proposals=self._proposals(self._goal),
             show_attributes=self.options.show_attributes,
@@ -126,6 +147,9 @@ class WebShop(PackagedEnv[str, task_list.WebShopOptions]):
         kind, written = kind.strip().lower(), rest[:-1].strip()
         if kind not in ("search", "click") or not bracket or not rest.endswith("]"):
             return "Not understood. Write search[WORDS] or click[TEXT]."
+        is_bar = written.lower() == "search" and self._place.page is Page.SEARCH
+        if kind == "click" and is_bar and self.options.observation == "sep":
+            return ""  # the authors list it, and it changes nothing
         if kind == "click":
             following = self._links.get(written.lower())
             if following is None:

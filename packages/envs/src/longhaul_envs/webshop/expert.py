@@ -1,13 +1,14 @@
 """An expert that knows which product was meant, and buys it through the pages like anyone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from longhaul_envs.webshop.catalogue import Goal
-from longhaul_envs.webshop.reward import alike
+from longhaul_envs.webshop.reward import alike, mentions, same_option
 from longhaul_envs.webshop.shop import Shop
 from longhaul_envs.webshop.site import Page, Place, links
 
-__all__ = ["next_action"]
+__all__ = ["mistaken", "next_action", "parts_of"]
 
 
 def next_action(
@@ -44,6 +45,38 @@ def next_action(
         if chosen.get(name) != value and dict(following.options).get(name) == value:
             return f"click[{value}]"
     return "click[buy now]"
+
+
+def parts_of(goal: Goal, shop: Shop) -> tuple[str, ...]:
+    """The parts of a goal: what `mistaken` can change."""
+    return ("product", *(f"option {name}" for name, _ in _wanted(goal, shop)))
+
+
+def mistaken(goal: Goal, shop: Shop, part: str) -> Goal | None:
+    """The goal with another `part`; None if the shop has no other.
+
+    Another product is one of another type, found by the attributes, that lacks one of them.
+    Another value of an option is one that the rules do not call alike.
+    """
+    product = shop.product(goal.asin)
+    if part == "product":
+        found = (shop.product(asin) for asin in shop.search(" ".join(goal.attributes)))
+        others = (one for one in found if one.query != product.query)
+        return next(
+            (
+                replace(goal, asin=other.asin)
+                for other in others
+                if not all(a in other.attributes or mentions(other, a) for a in goal.attributes)
+            ),
+            None,
+        )
+    wanted = dict(_wanted(goal, shop))
+    name = part.removeprefix("option ")
+    for value in product.options[name]:
+        chosen = wanted | {name: value}
+        if not any(same_option(one, wanted[name]) for one in chosen.values()):
+            return replace(goal, options=tuple(chosen.values()))
+    return None
 
 
 def _query(goal: Goal, shop: Shop, proposals: Sequence[str]) -> str | None:

@@ -18,7 +18,7 @@ from longhaul_envs.webshop.catalogue import (
 
 __all__ = ["GENERATED_VERSION", "generate_catalogue"]
 
-GENERATED_VERSION = "1"
+GENERATED_VERSION = "2"
 """Of what a seed gives."""
 
 _ATTRIBUTES_OF_A_PRODUCT = 4
@@ -204,7 +204,7 @@ def _product(seed: int, number: int) -> Product:
         ),
         features=(
             f"{attributes[3].capitalize()}: made for every day",
-            f"Choose among {', '.join(options)}",
+            f"Choose among {', '.join(f'{n} {v}' for n, of in options.items() for v in of)}",
         ),
         price=cents / 100,
         price_tag=f"${cents / 100}",

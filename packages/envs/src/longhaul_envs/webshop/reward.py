@@ -12,7 +12,7 @@ from longhaul_envs.extras import required
 from longhaul_envs.webshop.catalogue import Goal, Product
 from longhaul_envs.webshop.nouns import NounFinder
 
-__all__ = ["Score", "alike", "score"]
+__all__ = ["Score", "alike", "mentions", "same_option", "score"]
 
 _ALIKE_ABOVE = 85
 """Percent of likeness at which two texts count as equal."""
@@ -120,12 +120,16 @@ def _categories(product: Product) -> set[str]:
 
 
 def _has_attribute(product: Product, attribute: str) -> bool:
-    return any(alike(has, attribute) for has in product.attributes) or _mentions(product, attribute)
+    return any(alike(has, attribute) for has in product.attributes) or mentions(product, attribute)
 
 
 def _num_options(chosen: Mapping[str, str], asked: Sequence[str | tuple[str, str]]) -> int:
-    given = [_color_of(value) for value in chosen.values()]
-    return sum(any(alike(one, _color_of(option)) for one in given) for option in asked)
+    return sum(any(same_option(one, option) for one in chosen.values()) for option in asked)
+
+
+def same_option(chosen: str, asked: str | tuple[str, str]) -> bool:
+    """Whether a chosen value is alike to an asked one, of each the first color if it has one."""
+    return alike(_color_of(chosen), _color_of(asked))
 
 
 def _color_of(option: str | tuple[str, str]) -> str:
@@ -133,7 +137,8 @@ def _color_of(option: str | tuple[str, str]) -> str:
     return next((color for color in _COLORS if color in option), str(option))
 
 
-def _mentions(product: Product, text: str) -> bool:
+def mentions(product: Product, text: str) -> bool:
+    """Whether a text of the product has `text` in it."""
     return (
         text in product.name.lower()
         or text in " ".join(product.features).lower()

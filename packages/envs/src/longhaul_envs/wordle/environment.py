@@ -54,6 +54,17 @@ class Wordle(PackagedEnv[str, task_list.WordleOptions]):
         told = [(guess, marked) for guess, marked in self._told() if guess]
         return next_guess(self._words, told, guesses_left=NUM_GUESSES - len(self._guesses))
 
+    def goal_parts(self) -> tuple[str, ...]:
+        """The word."""
+        return ("word",)
+
+    def mistaken_action(self, part: str) -> str | None:
+        """The expert's guess, or another word in place of the answer."""
+        guess = self.expert_action()
+        if guess != self._answer:
+            return guess
+        return next(word for word in self._words.answers if word != guess)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:

@@ -32,6 +32,7 @@ from longhaul_trainer.cli.serve_env import serve_env
 from longhaul_trainer.cli.store import store_app
 from longhaul_trainer.cli.train import resume, start_run, train
 from longhaul_trainer.cli.try_algorithm import try_algorithm
+from longhaul_trainer.cli.verify_env import verify_env
 from longhaul_trainer.config import load_default_config
 from longhaul_trainer.offline import stay_offline
 from longhaul_trainer.wheel_tag import mend_wheel_tag
@@ -54,6 +55,7 @@ app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
 app.command("try-algorithm", epilog=EXIT_CODE_HELP)(try_algorithm)
 app.command(epilog=EXIT_CODE_HELP)(doctor)
+app.command("verify-env", epilog=EXIT_CODE_HELP)(verify_env)
 app.command("serve-env", epilog=EXIT_CODE_HELP)(serve_env)
 app.command(epilog=EXIT_CODE_HELP)(gateway)
 app.command(epilog=EXIT_CODE_HELP)(runner)

@@ -1,0 +1,63 @@
+"""`trainer verify-env`: an environment is held to the contract, or to its authors' code."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from longhaul_envs.against import compared_with
+from longhaul_envs.check import check_environment
+from longhaul_trainer.cli.arguments import console_of
+from longhaul_trainer.cli.exit_codes import ExitCode
+from longhaul_trainer.cli.play import options_of
+
+
+def verify_env(
+    environment: Annotated[str, typer.Argument(metavar="ID", help="An environment's id.")],
+    *,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A checkout of the authors' code, which is run and compared with ours.",
+        ),
+    ] = None,
+    values: Annotated[
+        int, typer.Option(min=1, help="How many values are compared with the authors'.")
+    ] = 1000,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
+    ] = None,
+    import_module: Annotated[
+        list[str] | None,
+        typer.Option(help="A module that registers the id with Gymnasium; may be repeated."),
+    ] = None,
+) -> None:
+    """Hold an environment to the contract, or, with --against, compare it with the authors' code.
+
+    The authors' code runs as you do, with all that you may do: name a folder that you trust.
+    """
+    console = console_of("stdout")
+    if against is not None:
+        table = Table("compared", "values", "different", "first difference")
+        found = compared_with(environment, against, num_pairs=values)
+        for one in found:
+            numbers = f"{one.num_compared:,}", f"{one.num_different:,}"
+            table.add_row(one.what, *numbers, one.example)
+        console.print(table)
+        if any(one.num_different for one in found):
+            raise typer.Exit(ExitCode.FINDINGS)
+        return
+    problems = check_environment(
+        environment,
+        options=options_of(option or []),
+        import_modules=import_module or (),
+        tell=lambda words: console.print(words, highlight=False, markup=False),
+    )
+    for problem in problems:
+        console.print(problem, style="red", highlight=False, markup=False)
+    if problems:
+        raise typer.Exit(ExitCode.FINDINGS)
+    console.print(f"{environment} keeps the contract", highlight=False)

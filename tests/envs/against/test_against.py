@@ -1,0 +1,62 @@
+"""Our environments are played beside code of a folder, and what differs is counted."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from longhaul_core.errors import ConfigError
+from longhaul_envs import against
+from longhaul_envs.against import Original, compared_with
+from longhaul_envs.against.originals import Pair
+
+WEBSHOP = "longhaul/WebShop-v0"
+
+
+def written(folder: Path, get_reward: str) -> Path:
+    """A checkout of WebShop whose reward is `get_reward`, and whose package starts a server."""
+    engine = folder / "web_agent_site" / "engine"
+    engine.mkdir(parents=True)
+    (engine / "__init__.py").write_text("raise SystemExit('a server would start')\n", "utf-8")
+    (engine / "normalize.py").write_text("factor = 1.0\n", "utf-8")
+    (engine / "goal.py").write_text(
+        "from web_agent_site.engine.normalize import factor\n"
+        "nlp = lambda text: []\n"
+        f"def get_reward(product, goal, price, options): return {get_reward}\n",
+        "utf-8",
+    )
+    return folder
+
+
+def test_rewards_that_differ_are_counted_with_the_first_of_them(tmp_path: Path) -> None:
+    [found] = compared_with(WEBSHOP, written(tmp_path, "-factor"), num_pairs=20)
+
+    assert (found.what, found.num_compared, found.num_different) == ("reward", 20, 20)
+    assert "theirs -1.0" in found.example
+
+
+def test_what_agrees_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pairs(folder: Path, random: Random) -> Iterator[Pair]:
+        for number in count():
+            yield Pair("end", f"{folder}", number % 2, 0)
+            yield Pair("reward", "", 1.0, 1.0)
+
+    monkeypatch.setattr(against, "ORIGINALS", {"own/One-v0": Original("", pairs)})
+    found = compared_with("own/One-v0", Path("here"), num_pairs=9)
+
+    assert [(one.what, one.num_compared, one.num_different, one.example) for one in found] == [
+        ("end", 5, 2, "here: ours 1, theirs 0"),
+        ("reward", 4, 0, ""),
+    ]
+
+
+def test_a_folder_without_the_code_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no folder web_agent_site"):
+        compared_with(WEBSHOP, tmp_path, num_pairs=1)
+    (tmp_path / "web_agent_site" / "engine").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="goal cannot be imported"):
+        compared_with(WEBSHOP, tmp_path, num_pairs=1)
+    with pytest.raises(ConfigError, match="compared with no original; longhaul/TextCraft-v0"):
+        compared_with("longhaul/Maze-v0", tmp_path, num_pairs=1)
