@@ -17,7 +17,9 @@ EPISODE = "/e/{episode}"
 _LIGHTNING_PROXY = "/proxy/rollout/{episode}/attempt/{attempt}/mode/{mode}/openai"
 _LIGHTNING_ROLLOUT = "/rollout/{episode}/attempt/{attempt}"
 """With the one above, what comes before `/v1/…` in the addresses of agent-lightning 0.3 and 1."""
-_EVERYWHERE = (EPISODE, _LIGHTNING_PROXY, _LIGHTNING_ROLLOUT)
+_AZURE = EPISODE + "/openai"
+"""What comes before `/v1/…`, or `/deployments/…`, in the addresses of Azure."""
+_EVERYWHERE = (EPISODE, _AZURE, _LIGHTNING_PROXY, _LIGHTNING_ROLLOUT)
 _STATUSES = {
     200: "Done.",
     400: "The body is wrong, or a limit of the episode is reached.",
@@ -91,7 +93,27 @@ OPERATIONS: tuple[Operation, ...] = (
         dialect="openai_completions",
         prefixes=_EVERYWHERE,
     ),
-    Operation(method="POST", path="/v1/responses", name="call", dialect="openai_responses"),
+    Operation(
+        method="POST",
+        path="/v1/responses",
+        name="call",
+        dialect="openai_responses",
+        prefixes=(EPISODE, _AZURE),
+    ),
+    Operation(
+        method="POST",
+        path="/deployments/{model}/chat/completions",
+        name="call",
+        dialect="openai_chat",
+        prefixes=(_AZURE,),
+    ),
+    Operation(
+        method="POST",
+        path="/responses",
+        name="call",
+        dialect="openai_responses",
+        prefixes=(_AZURE,),
+    ),
     Operation(
         method="POST",
         path="/v1/messages",
