@@ -94,6 +94,30 @@ def _instructor(mode: str, client: str, reply: str) -> Framework:
     )
 
 
+_LITELLM = """\
+import json
+
+import litellm
+
+tools = [{{"type": "function", "function": {{"name": "write_file", "parameters": {{
+    "type": "object", "properties": {{"path": {{"type": "string"}}, "text": {{"type": "string"}}}},
+}}}}}}]
+messages = [{{"role": "user", "content": TASK}}]
+message = litellm.completion("{route}", messages, tools=tools).choices[0].message
+(called,) = message.tool_calls
+result = write_file(**json.loads(called.function.arguments))
+messages += [message, {{"role": "tool", "tool_call_id": called.id, "content": result}}]
+litellm.completion("{route}", messages, tools=tools)
+"""
+_ROUTES = (
+    "openai/auto",
+    "openai/responses/auto",
+    "anthropic/auto",
+    "gemini/gemini-2.5-flash",
+    "hosted_vllm/auto",
+    "azure/auto",
+)
+
 FRAMEWORKS: Mapping[str, Framework] = {
     "LangGraph": Framework(
         package="langgraph",
@@ -236,7 +260,7 @@ from crewai import Agent, Crew, Task
 from crewai.tools import tool
 
 agent = Agent(
-    role="writer", goal="write files", backstory="none", llm="openai/auto",
+    role="writer", goal="write files", backstory="none", llm="openai/gpt-4o",
     tools=[tool("write_file")(write_file)],
 )
 task = Task(description=TASK, expected_output="a word", agent=agent)
@@ -446,33 +470,6 @@ file = Agent(OpenAIChatModel("auto"), output_type=NativeOutput(File)).run_sync(T
 write_file(file.path, file.text)
 """,
     ),
-}
-
-_LITELLM = """\
-import json
-
-import litellm
-
-tools = [{{"type": "function", "function": {{"name": "write_file", "parameters": {{
-    "type": "object", "properties": {{"path": {{"type": "string"}}, "text": {{"type": "string"}}}},
-}}}}}}]
-messages = [{{"role": "user", "content": TASK}}]
-message = litellm.completion("{route}", messages, tools=tools).choices[0].message
-(called,) = message.tool_calls
-result = write_file(**json.loads(called.function.arguments))
-messages += [message, {{"role": "tool", "tool_call_id": called.id, "content": result}}]
-litellm.completion("{route}", messages, tools=tools)
-"""
-_ROUTES = (
-    "openai/auto",
-    "openai/responses/auto",
-    "anthropic/auto",
-    "gemini/gemini-2.5-flash",
-    "hosted_vllm/auto",
-    "azure/auto",
-)
-FRAMEWORKS = {
-    **FRAMEWORKS,
     **{
         f"LiteLLM, {route}": Framework(
             package="litellm", program=TOOL + _LITELLM.format(route=route)

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
+from framework_agents import DONE, TASK, call
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fakes import StreamingScriptedPolicy
@@ -37,16 +38,8 @@ FILE = Path(__file__).parent / "agent_requests.json.gz"
 SECONDS = 120
 KEPT_CHARACTERS = 300
 KEPT_HEADERS = ("anthropic-beta", "user-agent", "x-stainless-retry-count")
-TASK = "Write hello into greeting.txt"
 TITLE = "A greeting"
-DONE = "It is \x02done."
-"""A 2 is a token that has no text: a reply that was tokenised again would have lost it."""
 PATCH = "*** Begin Patch\n*** Add File: greeting.txt\n+hello\n*** End Patch\n"
-
-
-def call(tool: str, **arguments: object) -> str:
-    """A reply that says something and calls a tool."""
-    return f"I greet. \x02<call>{json.dumps({'name': tool, 'arguments': arguments})}</call>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +64,8 @@ CODEX = f"""\
 codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -m MODEL \
 -c model_provider=longhaul -c "model_providers.longhaul={{name='longhaul', \
 base_url='$OPENAI_BASE_URL', env_key='OPENAI_API_KEY', wire_api='responses'}}" '{TASK}'"""
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""LiteLLM would look for prices first."""
 WRITE = "echo hello > greeting.txt"
 AGENTS = {
     "codex": Agent(
@@ -157,7 +152,9 @@ class Recording:
         await self._app(scope, received, send)
 
 
-async def played(agent: Agent, home: Path) -> tuple[list[tuple[Scope, bytearray]], list[str]]:
+async def played(
+    agent: Agent, home: Path, *, path: str
+) -> tuple[list[tuple[Scope, bytearray]], list[str]]:
     """What an agent asks in an episode, and what it is replied."""
     asked: list[tuple[Scope, bytearray]] = []
     create_app = server.create_app
@@ -174,7 +171,7 @@ async def played(agent: Agent, home: Path) -> tuple[list[tuple[Scope, bytearray]
     process = await asyncio.create_subprocess_exec(
         *("timeout", str(SECONDS), "sh", "-c", agent.command),
         cwd=home,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **episode.environ()},
+        env={"PATH": path, "HOME": str(home), **OFFLINE, **episode.environ()},
         stdin=asyncio.subprocess.DEVNULL,
     )
     await process.wait()
@@ -184,11 +181,20 @@ async def played(agent: Agent, home: Path) -> tuple[list[tuple[Scope, bytearray]
     return asked, script.replied
 
 
-def recorded(agent: Agent) -> dict[str, object]:
-    """An agent with all that it asked and was replied."""
+def recorded(agent: Agent, *, program: str = "", folder_of_python: str = "") -> dict[str, object]:
+    """All that an agent asked and was replied.
+
+    Args:
+        agent: That is started.
+        program: Text of the file `agent.py`, if it has one.
+        folder_of_python: That comes first in `PATH`.
+    """
+    path = os.environ["PATH"]
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        asked, replies = asyncio.run(played(agent, home))
+        (home / "agent.py").write_text(program, encoding="utf-8")
+        path = f"{folder_of_python}:{path}" if folder_of_python else path
+        asked, replies = asyncio.run(played(agent, home, path=path))
         assert (home / "greeting.txt").read_text(encoding="utf-8") == "hello\n"
 
     def plain(value: object) -> object:
@@ -220,15 +226,15 @@ def recorded(agent: Agent) -> dict[str, object]:
                 "body": plain(json.loads(bytes(body))),
             }
         )
+    return {"command": agent.command, "replies": replies, "requests": requests}
+
+
+def version_of(agent: Agent) -> str:
+    """As its program says it."""
     said = subprocess.run((agent.program, "--version"), capture_output=True, check=False)
     version = re.search(rb"\d+\.\d+\.\d+", said.stdout + said.stderr)
     assert version is not None
-    return {
-        "version": version[0].decode(),
-        "command": agent.command,
-        "replies": replies,
-        "requests": requests,
-    }
+    return version[0].decode()
 
 
 def main(names: list[str]) -> None:
@@ -236,7 +242,8 @@ def main(names: list[str]) -> None:
     known: dict[str, object] = {}
     if FILE.exists():
         known = json.loads(gzip.decompress(FILE.read_bytes()))
-    known |= {name: recorded(AGENTS[name]) for name in names or AGENTS}
+    for name in names or AGENTS:
+        known[name] = {"version": version_of(AGENTS[name]), **recorded(AGENTS[name])}
     FILE.write_bytes(gzip.compress(json.dumps(known, ensure_ascii=False).encode(), mtime=0))
 
 

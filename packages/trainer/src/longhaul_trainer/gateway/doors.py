@@ -60,6 +60,8 @@ class Door:
             "AZURE_API_BASE": base,  # of LiteLLM, with the two below
             "AZURE_API_KEY": self.key,
             "AZURE_API_VERSION": _AZURE_VERSION,
+            "HOSTED_VLLM_API_BASE": f"{base}/v1",  # of LiteLLM
+            "HOSTED_VLLM_API_KEY": self.key,
             "LLM_BASE_URL": f"{base}/v1",
             "LLM_API_KEY": self.key,
             **dict.fromkeys((*models, *of_claude), "auto"),

@@ -37,7 +37,7 @@ PASSED_ON = frozenset(
 hold secrets, and a command that needs one is given it by name (`pass_environ`)."""
 
 RESERVED = re.compile(
-    r"(OPENAI|ANTHROPIC|GOOGLE|GEMINI|GOOGLE_GEMINI|AZURE|AZURE_OPENAI|LLM)"
+    r"(OPENAI|ANTHROPIC|GOOGLE|GEMINI|GOOGLE_GEMINI|AZURE|AZURE_OPENAI|HOSTED_VLLM|LLM)"
     r"_(API_KEY|BASE_URL|API_BASE|AUTH_TOKEN|ENDPOINT)"
     r"|(LONGHAUL|AGL)_\w+"
 )
