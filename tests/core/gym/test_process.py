@@ -285,6 +285,20 @@ def test_an_environment_that_says_so_is_played_by_several_episodes_in_a_process(
     in_pool(shared(), body, num_workers=10)
 
 
+@pytest.mark.parametrize(("most", "num_processes"), [(1, 6), (2, 3), (99, 2)])
+def test_a_pool_may_have_fewer_episodes_in_a_process_than_the_class_declares(
+    most: int, num_processes: int
+) -> None:
+    async def body() -> None:
+        async with ProcessPool(shared(), num_workers=6, most_in_one=most) as pool:
+            environments = [await begun(pool, number) for number in range(6)]
+            assert pool.num_processes == num_processes
+            for environment in environments:
+                await environment.close()
+
+    asyncio.run(body())
+
+
 @pytest.mark.parametrize("declared", [0, 65_537, "many"])
 def test_a_class_that_declares_nonsense_is_refused_by_its_name(
     declared: object, monkeypatch: pytest.MonkeyPatch
