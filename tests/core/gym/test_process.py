@@ -26,6 +26,7 @@ from fakes import (
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec, ProcessEnvironment, ProcessPool
+from longhaul_core.gym.output import MAX_CHARACTERS_OF_A_CALL
 from longhaul_core.policy import Completion
 from longhaul_core.rollout import EpisodeLimits, EpisodeRunner, EpisodeSpec, run_episode
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
@@ -492,13 +493,18 @@ def test_what_a_crashed_environment_started_is_killed_too() -> None:
     in_pool(counting(misbehave="orphan"), body)
 
 
-def test_an_environment_that_prints_disturbs_nobody() -> None:
+def test_an_environment_that_prints_disturbs_nobody_and_fills_no_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     async def body(pool: ProcessPool) -> None:
         async with opened(pool) as environment:
             await environment.reset(make_task())
             await environment.step("count")
 
     in_pool(counting(misbehave="print"), body)
+    printed = capfd.readouterr().err
+    assert "the rest that this call prints is left out" in printed
+    assert len(printed) < 3 * MAX_CHARACTERS_OF_A_CALL
 
 
 @pytest.mark.parametrize("misbehave", ["reset-hang", "hang", "spin"])
