@@ -506,7 +506,7 @@ def misbehave(how: str, now: bool) -> None:
         case "abort":
             os.abort()
         case "print":
-            sys.stdout.write("noise on stdout\n")
+            sys.stdout.write("noise on stdout\n" * 10_000)
             sys.stdout.flush()
         case _:
             pass

@@ -72,6 +72,13 @@ SLOW_SETTINGS: list[tuple[str, Options]] = [
     ("longhaul/TextCraft-v0", {"depth": 3, "subgoal_reward": 0.25}),
 ]
 
+NOT_MISTAKEN = {
+    "longhaul/Blackjack-v0": "its goal has no parts, and chance decides",
+    "longhaul/MiniWoB-v0": "a page's own script decides",
+    "longhaul/TextWorld-v0": "its expert is the game's own plan, which leads to one goal",
+}
+"""Environments of ours whose experts take no part of a goal for another, and why."""
+
 
 def problems_of(environment_id: str, options: Options) -> list[str]:
     slow = environment_id in SLOW_STARTS
@@ -141,6 +148,17 @@ def test_an_environment_of_ours_draws_its_state(environment_id: str) -> None:
         assert bare.render_mode == "rgb_array"
         shown = has_pictures(environment.observation_space)
         assert source.describe().shows_pictures == shown
+
+
+@pytest.mark.parametrize("environment_id", INSTALLED)
+def test_an_environment_of_ours_with_an_expert_has_its_reward_audited(environment_id: str) -> None:
+    skip_if_missing(environment_id)
+    source = source_of(environment_id)
+    if not isinstance(source, GymSource):
+        return
+    made = source.spec.load()
+    if hasattr(made, "expert_action"):
+        assert hasattr(made, "goal_parts") == (environment_id not in NOT_MISTAKEN)
 
 
 def test_the_packaged_environments_are_among_those_that_are_found() -> None:

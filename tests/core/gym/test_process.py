@@ -26,6 +26,7 @@ from fakes import (
 from longhaul_core.actions import ActionFormat, ActionParser
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec, ProcessEnvironment, ProcessPool
+from longhaul_core.gym.output import MAX_CHARACTERS_OF_A_CALL
 from longhaul_core.policy import Completion
 from longhaul_core.rollout import EpisodeLimits, EpisodeRunner, EpisodeSpec, run_episode
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
@@ -285,6 +286,20 @@ def test_an_environment_that_says_so_is_played_by_several_episodes_in_a_process(
     in_pool(shared(), body, num_workers=10)
 
 
+@pytest.mark.parametrize(("most", "num_processes"), [(1, 6), (2, 3), (99, 2)])
+def test_a_pool_may_have_fewer_episodes_in_a_process_than_the_class_declares(
+    most: int, num_processes: int
+) -> None:
+    async def body() -> None:
+        async with ProcessPool(shared(), num_workers=6, most_in_one=most) as pool:
+            environments = [await begun(pool, number) for number in range(6)]
+            assert pool.num_processes == num_processes
+            for environment in environments:
+                await environment.close()
+
+    asyncio.run(body())
+
+
 @pytest.mark.parametrize("declared", [0, 65_537, "many"])
 def test_a_class_that_declares_nonsense_is_refused_by_its_name(
     declared: object, monkeypatch: pytest.MonkeyPatch
@@ -478,13 +493,18 @@ def test_what_a_crashed_environment_started_is_killed_too() -> None:
     in_pool(counting(misbehave="orphan"), body)
 
 
-def test_an_environment_that_prints_disturbs_nobody() -> None:
+def test_an_environment_that_prints_disturbs_nobody_and_fills_no_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     async def body(pool: ProcessPool) -> None:
         async with opened(pool) as environment:
             await environment.reset(make_task())
             await environment.step("count")
 
     in_pool(counting(misbehave="print"), body)
+    printed = capfd.readouterr().err
+    assert "the rest that this call prints is left out" in printed
+    assert len(printed) < 3 * MAX_CHARACTERS_OF_A_CALL
 
 
 @pytest.mark.parametrize("misbehave", ["reset-hang", "hang", "spin"])

@@ -145,3 +145,17 @@ def test_an_unknown_deal_is_refused(task_id: str) -> None:
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Blackjack(**options)
+
+
+def test_by_verl_agents_scoring_a_loss_pays_nothing_and_is_no_success() -> None:
+    paid: dict[str, list[float]] = {}
+    for scoring in ("rl4vlm", "verl-agent"):
+        game = Blackjack(scoring=scoring)
+        paid[scoring] = []
+        for task in game.tasks(Split.TEST, 40):
+            game.reset(options={"task_id": task.task_id})
+            _, reward, over, _, info = game.step("stand")
+            assert (over, info["success"]) == (True, reward == 1)
+            paid[scoring].append(reward)
+    assert -1.0 in paid["rl4vlm"]
+    assert paid["verl-agent"] == [max(reward, 0.0) for reward in paid["rl4vlm"]]

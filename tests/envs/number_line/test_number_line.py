@@ -73,3 +73,12 @@ def test_an_unknown_task_is_refused(task_id: str) -> None:
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         NumberLine(**options)
+
+
+def test_by_verl_agents_scoring_what_names_no_action_pays_nothing() -> None:
+    line = NumberLine(scoring="verl-agent")
+    line.reset(options={"task_id": "12/3-5"})
+
+    assert [line.step(action)[1] for action in ("left", "-", "+", "+", "+")] == [0, -1, 0, 0, 1]
+    with pytest.raises(ConfigError, match="scoring must be rl4vlm or verl-agent"):
+        NumberLine(scoring="ours")

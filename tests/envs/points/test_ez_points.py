@@ -87,3 +87,18 @@ def test_with_pictures_neither_text_nor_actions_name_the_cards() -> None:
 def test_an_unknown_hand_is_refused(task_id: str) -> None:
     with pytest.raises(ValueError, match=r"no card is called|names 2 cards"):
         EZPoints().reset(options={"task_id": task_id})
+
+
+def test_by_verl_agents_scoring_nothing_costs_and_what_is_refused_is_not_written() -> None:
+    game = EZPoints(scoring="verl-agent")
+    game.reset(options={"task_id": "2S-10H"})
+    rewards = [game.step(unit)[1] for unit in ("7", "stop", "2", "+", "10", "=")]
+    assert rewards == [0, 0, 0, 0, 0, 10]
+
+    game.reset(options={"task_id": "2S-10H"})
+    assert game.step("=")[1:3] == (0, True)
+    game.reset(options={"task_id": "2S-10H"})
+    for unit in "++++++":
+        game.step(unit)
+    for unit in ("=", "2", "="):  # its worker plays on, and no formula is evaluated any more
+        assert game.step(unit)[1:4] == (0, False, False)

@@ -309,6 +309,29 @@ async def test_a_full_server_says_so_and_takes_the_next_once_a_place_is_free() -
 
 
 @in_event_loop
+async def test_a_client_waits_for_a_place_in_the_order_of_asking() -> None:
+    async with room(sessions_per_worker=1) as here:
+        first = await here.table.create_soon(CHAIN, owner=ME)
+        waiting = [asyncio.create_task(here.table.create_soon(CHAIN, owner=ME)) for _ in range(2)]
+        await asyncio.sleep(0)  # both ask
+        here.table.close(first, owner=ME)
+        second = await waiting[0]
+        assert not waiting[1].done()
+        here.table.close(second, owner=ME)
+        assert await waiting[1] not in (first, second)
+
+
+@in_event_loop
+async def test_a_client_that_waited_long_enough_is_refused() -> None:
+    async with room(sessions_per_worker=1, limits=TableLimits(wait_seconds=0.05)) as here:
+        await here.table.create_soon(CHAIN, owner=ME)
+        with pytest.raises(Unavailable, match="all 1 places"):
+            await here.table.create_soon(CHAIN, owner=ME)
+        with pytest.raises(NotServed):
+            await here.table.create_soon("nobody/Knows-v0", owner=ME)
+
+
+@in_event_loop
 async def test_places_of_a_worker_that_is_not_there_are_not_said_to_be_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,6 @@ def test_its_tasks_can_be_played_under_any_options_and_share_nothing_between_spl
         ({"generator": "gym-sokoban", "boxoban": "hard"}, "has no effect with boxoban"),
     ],
 )
-def test_a_generator_that_is_none_is_refused(options: dict[str, str], message: str) -> None:
+def test_a_generator_that_is_none_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SokobanOptions(**options)

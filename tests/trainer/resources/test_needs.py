@@ -132,6 +132,7 @@ def test_environments_of_a_class_that_shares_processes_are_counted_by_process() 
     shared = {"id": "longhaul/BabyAI-v0", "num_workers": 40}
 
     assert environment_processes(a_run(environment=shared)) == 3  # sixteen in each
+    assert environment_processes(a_run(environment=shared | {"episodes_per_process": 4})) == 10
     assert environment_processes(a_run(environment=shared | {"isolation": "thread"})) == 0
     assert environment_processes(a_run(environment=shared | {"id": "nobody/Knows-v0"})) == 40
     both = [shared, {"id": "longhaul/TextCraft-v0", "num_workers": 17}]

@@ -105,7 +105,8 @@ class RunEnvironments:
                 source = cast("RemoteSource", source).limited(share)
             elif isinstance(source, GymSource) and entry.isolation == "process":
                 share = agent_loop.share(entry.num_workers, unit=unit)
-                source = PooledSource(source, num_workers=share)
+                most = entry.episodes_per_process
+                source = PooledSource(source, num_workers=share, most_in_one=most)
             self._sources[entry.id] = source
 
     def __call__(self, task: Task) -> Environment:

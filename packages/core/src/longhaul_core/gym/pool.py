@@ -101,7 +101,9 @@ class ProcessPool:
     it as an asynchronous context manager.
     """
 
-    def __init__(self, spec: GymEnvironmentSpec, *, num_workers: int) -> None:
+    def __init__(
+        self, spec: GymEnvironmentSpec, *, num_workers: int, most_in_one: int | None = None
+    ) -> None:
         """Describe a pool; nothing is started yet.
 
         Args:
@@ -109,6 +111,8 @@ class ProcessPool:
             num_workers: Most episodes at once, at least 1. Further ones wait in
                 `Environment.open`, under no deadline. An environment that is played by one
                 episode a process has as many processes.
+            most_in_one: Episodes that may share a process, at least 1; None for as many as the
+                environment's class declares, which it cannot exceed.
 
         Raises:
             ConfigError: If `num_workers` is out of range.
@@ -116,6 +120,7 @@ class ProcessPool:
         if num_workers < 1:
             raise ConfigError(f"num_workers must be at least 1, got {num_workers}")
         self._spec = spec
+        self._most_in_one = most_in_one
         self._num_free = asyncio.Semaphore(num_workers)
         self._finding = asyncio.Lock()
         self._server: ForkServer | None = None
@@ -209,6 +214,8 @@ class ProcessPool:
                 f"{prepare.__module__}:{prepare.__name__}", self._spec.to_json()
             )
         process = await self._server.spawn()
-        host = _Host(process, free=list(range(int(await process.greeting()))))
+        declared = int(await process.greeting())
+        num_places = declared if self._most_in_one is None else min(declared, self._most_in_one)
+        host = _Host(process, free=list(range(num_places)))
         self._hosts.add(host)
         return host

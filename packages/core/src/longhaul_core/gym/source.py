@@ -79,18 +79,21 @@ class GymSource:
 class PooledSource:
     """A source whose episodes are played by worker processes of its own."""
 
-    def __init__(self, source: GymSource, *, num_workers: int) -> None:
+    def __init__(
+        self, source: GymSource, *, num_workers: int, most_in_one: int | None = None
+    ) -> None:
         """Describe it; nothing is started yet.
 
         Args:
             source: That answers whatever needs no instance.
-            num_workers: Most processes at once, at least 1.
+            num_workers: Most episodes at once, at least 1.
+            most_in_one: See `ProcessPool`.
 
         Raises:
             ConfigError: If `num_workers` is out of range.
         """
         self._source = source
-        self._pool = ProcessPool(source.spec, num_workers=num_workers)
+        self._pool = ProcessPool(source.spec, num_workers=num_workers, most_in_one=most_in_one)
 
     def describe(self) -> EnvironmentDescription:
         """See `EnvironmentSource.describe`."""

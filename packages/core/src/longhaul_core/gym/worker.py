@@ -26,6 +26,7 @@ from longhaul_core.errors import (
     message_of,
 )
 from longhaul_core.gym.convert import expert_action, to_observation, to_step_result
+from longhaul_core.gym.output import bound_output
 from longhaul_core.gym.spec import GymEnvironmentSpec
 from longhaul_core.gym.supervised import Channel, Kind, framed
 from longhaul_core.types import Observation
@@ -86,9 +87,10 @@ def prepare(argument: str) -> Callable[[Channel], None]:
 
 def serve(channel: Channel, *, spec: GymEnvironmentSpec, episodes_per_process: int) -> None:
     """Say how many episodes may be played at once, then answer requests until there are no more."""
-    worker = _Worker(spec)
+    worker, output = _Worker(spec), bound_output()
     channel.send(framed(Kind.ANSWER, b"%d" % episodes_per_process))
     while (request := channel.receive()) is not None:
+        output.begin_call()
         channel.send(worker.answer(request))
     signal.alarm(_CLOSE_SECONDS)  # its default action ends a process that hangs in close
     worker.close()

@@ -97,7 +97,10 @@ class Blackjack(PackagedEnv[Any, task_list.BlackjackOptions]):
             said = "That is no action here: the actions are hit and stand"
         is_over = self._reward is not None
         info = self._info(accepted=word in _ACTIONS)
-        return self._observe(said), self._reward or 0.0, is_over, False, info
+        paid = self._reward or 0.0
+        if self.options.scoring == "verl-agent":
+            paid = max(paid, 0.0)
+        return self._observe(said), paid, is_over, False, info
 
     def render(self) -> NDArray[np.uint8]:
         """The table, the dealer's cards above: (352, 422, 3), 36 higher once it is over."""

@@ -14,7 +14,7 @@ from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.cards.deck import RANKS, Card, draw_card, draw_suit
-from longhaul_envs.cards.observing import refuse_unknown_observation
+from longhaul_envs.cards.observing import refuse_unknown_observation, refuse_unknown_scoring
 from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import shared_out, stable_seed
 
@@ -29,15 +29,18 @@ class BlackjackOptions(PackagedOptions):
 
     environment_id = "longhaul/Blackjack-v0"
     episodes_per_process = 16
-    rules = ("observation",)
+    rules = ("observation", "scoring")
 
     observation: str = "text"
     """`text`, or `image`: the cards are seen in a picture alone. A rule."""
+    scoring: str = "rl4vlm"
+    """`rl4vlm`, the authors', or `verl-agent`: what its copy of the game pays. A rule."""
     num_deals: int = 2
     """Deals that are listed of each three ranks, 1 to 1000. Chooses tasks."""
 
     def __post_init__(self) -> None:
         refuse_unknown_observation(self.observation)
+        refuse_unknown_scoring(self.scoring)
         if not 1 <= self.num_deals <= _MAX_DEALS:
             raise ConfigError(f"num_deals must be from 1 to {_MAX_DEALS}, got {self.num_deals}")
 

@@ -1,8 +1,10 @@
-"""The option `observation`, which all card games have."""
+"""The options `observation` and `scoring`, which all card games have."""
 
 from longhaul_core.errors import ConfigError
 
-__all__ = ["refuse_unknown_observation"]
+__all__ = ["refuse_unknown_observation", "refuse_unknown_scoring"]
+
+_SCORINGS = ("rl4vlm", "verl-agent")
 
 
 def refuse_unknown_observation(observation: str) -> None:
@@ -13,3 +15,13 @@ def refuse_unknown_observation(observation: str) -> None:
     """
     if observation not in ("text", "image"):
         raise ConfigError(f"observation must be text or image, got {observation!r}")
+
+
+def refuse_unknown_scoring(scoring: str) -> None:
+    """Check the option.
+
+    Raises:
+        ConfigError: It is neither the authors' nor verl-agent's.
+    """
+    if scoring not in _SCORINGS:
+        raise ConfigError(f"scoring must be {' or '.join(_SCORINGS)}, got {scoring!r}")

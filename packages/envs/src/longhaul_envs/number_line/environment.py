@@ -85,6 +85,8 @@ class NumberLine(PackagedEnv[Any, task_list.NumberLineOptions]):
         reward = float(self._is_solved()) if came_nearer else -1.0
         said = "" if word in _ACTIONS else "That is no action here: the actions are + and -"
         info = self._info(accepted=word in _ACTIONS)
+        if word not in _ACTIONS and self.options.scoring == "verl-agent":
+            reward = 0.0
         return self._observe(said), reward, self._is_solved(), False, info
 
     def render(self) -> NDArray[np.uint8]:

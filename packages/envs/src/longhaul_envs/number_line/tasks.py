@@ -10,7 +10,7 @@ from functools import cache
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
-from longhaul_envs.cards.observing import refuse_unknown_observation
+from longhaul_envs.cards.observing import refuse_unknown_observation, refuse_unknown_scoring
 from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import shared_out, stable_seed
 
@@ -26,15 +26,18 @@ class NumberLineOptions(PackagedOptions):
 
     environment_id = "longhaul/NumberLine-v0"
     episodes_per_process = 16
-    rules = ("observation",)
+    rules = ("observation", "scoring")
 
     max_position: int = 12
     """The highest number on the line, 2 to 100. Chooses tasks."""
     observation: str = "text"
     """`text`, or `image`: the numbers are seen in a picture alone. A rule."""
+    scoring: str = "rl4vlm"
+    """`rl4vlm`, the authors', or `verl-agent`: what names no action pays 0. A rule."""
 
     def __post_init__(self) -> None:
         refuse_unknown_observation(self.observation)
+        refuse_unknown_scoring(self.scoring)
         if not _MIN_POSITION <= self.max_position <= _MAX_POSITION:
             raise ConfigError(
                 f"max_position must be from {_MIN_POSITION} to {_MAX_POSITION}, got "

@@ -25,7 +25,7 @@ class EZPointsOptions(PointsOptions):
     """What can be chosen about EZPoints."""
 
     environment_id = "longhaul/EZPoints-v0"
-    rules = ("observation",)
+    rules = ("observation", "scoring")
 
     @property
     def game(self) -> PointsRules:

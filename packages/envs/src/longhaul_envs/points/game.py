@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from longhaul_envs.cards.deck import Card, named
 from longhaul_envs.cards.drawing import CardRow, table_picture
-from longhaul_envs.cards.observing import refuse_unknown_observation
+from longhaul_envs.cards.observing import refuse_unknown_observation, refuse_unknown_scoring
 from longhaul_envs.packaged import PackagedEnv, PackagedOptions
 from longhaul_envs.pictures import picture_space, png
 from longhaul_envs.points.formulas import can_make, formulas, value_of
@@ -58,9 +58,12 @@ class PointsOptions(PackagedOptions, ABC):
 
     observation: str = "text"
     """`text`, or `image`: the cards are seen in a picture alone. A rule."""
+    scoring: str = "rl4vlm"
+    """`rl4vlm`, the authors', or `verl-agent`: what its copy of the game pays. A rule."""
 
     def __post_init__(self) -> None:
         refuse_unknown_observation(self.observation)
+        refuse_unknown_scoring(self.scoring)
 
     @property
     @abstractmethod
@@ -153,19 +156,23 @@ class PointsGame(PackagedEnv[Any, Game]):
         if self._is_over:
             raise ResetNeeded("there is no episode, or it is over; reset before the next step")
         unit = action.strip()
+        as_verl_agent = self.options.scoring == "verl-agent"
+        lost = 0.0 if as_verl_agent else -1.0
         if len(self._formula) > self.rules.max_units:
-            self._is_over = True
-            seen = self._observe("The formula is too long: the game is over")
-            return seen, -1.0, False, True, self._info(accepted=not self._refusal(unit))
+            self._is_over = not as_verl_agent  # its worker plays on, and nothing counts any more
+            said = "The formula is too long" + ": the game is over" * self._is_over
+            seen = self._observe(said)
+            return seen, lost, False, self._is_over, self._info(accepted=not self._refusal(unit))
         if unit == "=":
             self._is_over = True
             self._solved = self._is_solution()
             seen = self._observe(self._verdict())
-            return seen, 10.0 if self._solved else -1.0, True, False, self._info(accepted=True)
+            return seen, 10.0 if self._solved else lost, True, False, self._info(accepted=True)
         refusal = self._refusal(unit)
-        self._formula.append(_BLANK if refusal else unit)
+        if not (refusal and as_verl_agent):  # there, what is refused leaves the formula as it is
+            self._formula.append(_BLANK if refusal else unit)
         seen = self._observe(refusal)
-        return seen, -1.0 if refusal else 0.0, False, False, self._info(accepted=not refusal)
+        return seen, lost if refusal else 0.0, False, False, self._info(accepted=not refusal)
 
     def render(self) -> NDArray[np.uint8]:
         """The cards and the formula: (220, 422, 3), red, green and blue."""

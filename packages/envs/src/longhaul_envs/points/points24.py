@@ -13,7 +13,6 @@ from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.cards.deck import Card, draw_suit
-from longhaul_envs.cards.observing import refuse_unknown_observation
 from longhaul_envs.packaged import PackagedSource
 from longhaul_envs.points.game import PointsGame, PointsOptions, PointsRules
 from longhaul_envs.task_lists import shared_out, stable_seed
@@ -28,7 +27,7 @@ class Points24Options(PointsOptions):
     """What can be chosen about Points24."""
 
     environment_id = "longhaul/Points24-v0"
-    rules = ("observation", "target", "face_cards_as_ten")
+    rules = ("observation", "scoring", "target", "face_cards_as_ten")
 
     target: int = 24
     """What the formula has to make, 1 to 100. A rule."""
@@ -38,7 +37,7 @@ class Points24Options(PointsOptions):
     """Hands that are listed of each four values, 1 to 100. Chooses tasks."""
 
     def __post_init__(self) -> None:
-        refuse_unknown_observation(self.observation)
+        super(Points24Options, self).__post_init__()
         if not 1 <= self.target <= _MAX_TARGET:
             raise ConfigError(f"target must be from 1 to {_MAX_TARGET}, got {self.target}")
         if not 1 <= self.num_hands <= _MAX_HANDS:

@@ -300,7 +300,7 @@ class _Routes:
 
     async def create_session(self, request: Request) -> Response:
         asked = await _read(_CREATE, request)
-        session_id = self._table.create(
+        session_id = await self._table.create_soon(
             asked.environment, owner=owner_of(request.scope), idempotency_key=asked.idempotency_key
         )
         lease = self._table.limits.lease_seconds

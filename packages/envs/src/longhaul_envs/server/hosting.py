@@ -28,6 +28,7 @@ from longhaul_core.errors import (
 )
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.gym.convert import to_observation, to_step_result
+from longhaul_core.gym.output import bound_output
 from longhaul_core.gym.supervised import Channel, Kind, framed
 from longhaul_envs.capabilities import Draws, Prepares
 from longhaul_envs.pictures import png
@@ -145,7 +146,9 @@ def _greeted(channel: Channel, spec: GymEnvironmentSpec) -> "Hosted":
 
 
 def _answer_all(channel: Channel, hosted: "Hosted") -> None:
+    output = bound_output()
     while (message := channel.receive()) is not None:
+        output.begin_call()
         channel.send(framed(Kind.ANSWER, hosted.answer(message)))
 
 

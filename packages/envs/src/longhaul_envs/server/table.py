@@ -15,7 +15,9 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -39,6 +41,8 @@ __all__ = ["Answer", "Owner", "Served", "SessionTable", "TableLimits", "TableObs
 logger = logging.getLogger(__name__)
 
 _REAP_SECONDS = 1.0
+_LONGEST_WAIT = 60
+_LOOK_SECONDS = 0.5
 _MAX_REMEMBERED = 10_000
 """Sessions that are gone of which the cause is still known."""
 
@@ -61,10 +65,17 @@ class TableLimits:
     """A session that nobody asked anything of for so long is closed; above 0."""
     sessions_per_client: int | None = None
     """Most sessions of one client at once, at least 1; None: as many as there are places."""
+    wait_seconds: float = 5.0
+    """Where all places are taken, how long a client waits for one before it is refused, at least
+    0. Shorter than what a client or a proxy waits for an answer."""
 
     def __post_init__(self) -> None:
         if not self.lease_seconds > 0:
             raise ConfigError(f"lease_seconds must be above 0, got {self.lease_seconds:g}")
+        if not 0 <= self.wait_seconds <= _LONGEST_WAIT:
+            raise ConfigError(
+                f"wait_seconds must lie in [0, {_LONGEST_WAIT}], got {self.wait_seconds:g}"
+            )
         if self.sessions_per_client is not None and self.sessions_per_client < 1:
             raise ConfigError(
                 f"sessions_per_client must be at least 1, got {self.sessions_per_client}"
@@ -176,6 +187,10 @@ class SessionTable:
         self._draining = False
         self._empty = asyncio.Event()
         self._empty.set()
+        self._freed = asyncio.Event()
+        """Set when a place is given back."""
+        self._turn = {name: asyncio.Lock() for name in self.served}
+        """Of whoever waits first for a place of an environment."""
 
     @property
     def num_sessions(self) -> int:
@@ -207,6 +222,30 @@ class SessionTable:
                 f"{', '.join(self.served)}"
             )
         return self.served[environment_id]
+
+    async def create_soon(
+        self, environment_id: str, *, owner: Owner, idempotency_key: str = ""
+    ) -> str:
+        """`create`, after waiting for a place where all are taken, in the order of asking.
+
+        Raises:
+            NotServed, QuotaSpent, Unavailable: See `create`; full means full for `wait_seconds`.
+        """
+        create = partial(self.create, environment_id, owner=owner, idempotency_key=idempotency_key)
+        turn = self._turn.get(environment_id)
+        if turn is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.limits.wait_seconds), turn:
+                    while True:
+                        try:
+                            return create()
+                        except Unavailable as refused:
+                            if refused.cause != "full":
+                                raise
+                        self._freed.clear()
+                        with suppress(TimeoutError):  # a place of a new worker frees none
+                            await asyncio.wait_for(self._freed.wait(), _LOOK_SECONDS)
+        return create()
 
     def create(self, environment_id: str, *, owner: Owner, idempotency_key: str = "") -> str:
         """Open a session; returns its id, which cannot be guessed.
@@ -479,3 +518,4 @@ class SessionTable:
         if not session.num_calls:
             session.place.on_lost = None
             session.place.release(broken=session.broken)
+            self._freed.set()

@@ -63,6 +63,8 @@ class ServerFile(Section):
     """A session that nobody uses for so long is closed."""
     sessions_per_client: int | None = Field(default=None, ge=1)
     """Left out, as many as there are places."""
+    wait_seconds: float = Field(default=5.0, ge=0, le=60)
+    """How long a client waits for a place where all are taken, before it is refused."""
     drain_seconds: float = Field(default=30.0, ge=0)
     """How long a server that is stopped waits for open sessions."""
     dialects: Mapping[str, int] = {}
@@ -352,6 +354,7 @@ def _settings(described: ServerFile, tokens: Mapping[str, str]) -> "ServerSettin
         limits=TableLimits(
             lease_seconds=described.lease_seconds,
             sessions_per_client=described.sessions_per_client,
+            wait_seconds=described.wait_seconds,
         ),
         drain_seconds=described.drain_seconds,
         dialects=described.dialects,

@@ -61,6 +61,10 @@ class EnvironmentConfig(Section):
     process of its own, unless its class declares that several episodes may share one
     (`episodes_per_process`). Where a `server` plays, its sessions. Agent loops divide it among
     themselves (`rollout.agent_loops`)."""
+    episodes_per_process: int | None = Field(default=None, ge=1)
+    """Episodes that share a worker process at most; none for as many as the class declares, which
+    it cannot exceed. Calls of one process are made one after the other: 1 where a step takes long,
+    for more memory. Not read where a `server` plays."""
 
     @field_validator("server")
     @classmethod

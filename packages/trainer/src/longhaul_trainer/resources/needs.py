@@ -118,5 +118,6 @@ def environment_processes(run: RunConfig) -> int:
     for entry in run.played_environments:
         if entry.isolation == "process" and entry.server is None:
             shared = described[entry.id].episodes_per_process if entry.id in described else 1
+            shared = min(shared, entry.episodes_per_process or shared)
             processes += -(-entry.num_workers // shared)
     return processes
