@@ -73,7 +73,7 @@ SLOW = {
     "longhaul/TextWorld-v0",
 }
 """They start a program, read data, or ask for what an installation may lack."""
-NUM_BRANCHES = int(os.environ.get("LONGHAUL_BRANCHES", "115"))
+NUM_BRANCHES = int(os.environ.get("LONGHAUL_BRANCHES", "46"))
 """Over all environments, which get equal shares."""
 STEPS_OF_AN_EPISODE = 8
 """At which one is taken up, at most."""

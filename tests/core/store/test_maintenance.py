@@ -444,7 +444,7 @@ def test_a_text_that_an_index_cannot_hold_is_indexed_as_far_as_it_fits(
     writer: StoreWriter, opened: Engine, session: Session
 ) -> None:
     """Words that all differ, each with a place of its own in the index; and one that is long."""
-    numbers = " ".join(f"lot{number}" for number in range(200_000))
+    numbers = " ".join(f"lot{number:0100}" for number in range(20_000))
     steps = [
         replace(with_call(step, reply="go on"), observation=Observation(text=shown))
         for step, shown in zip(

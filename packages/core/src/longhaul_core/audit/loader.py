@@ -47,7 +47,6 @@ from longhaul_core.store import queries
 from longhaul_core.store.message_text import message_numbers
 from longhaul_core.store.queries import EpisodeNumbers
 from longhaul_core.store.token_stream import LatestPrompts, Stream, TokenReader
-from longhaul_core.types import Observation, Picture
 
 __all__ = ["METRICS", "PICTURE_TOKENS", "num_picture_places", "read_evidence"]
 
@@ -177,13 +176,11 @@ def _read_episodes(
     final_texts: dict[str, str] = {}
     if by_text:
         texts = {
-            (row.episode_id, row.step_index): _anchor(*row[2:])
+            (row.episode_id, row.step_index): queries.state_text(*row[2:]).anchor
             for row in queries.rows_of_episodes(session, State, "observations", episode_ids=ids)
         }
         final_texts = {
-            row.id: _anchor(
-                row.final_anchor_state, row.final_observation, row.final_picture_hashes_json
-            )
+            row.id: queries.state_text(*row[1:]).anchor
             for row in queries.rows_of_episodes(session, FinalState, "episodes", episode_ids=ids)
             if row.final_observation is not None
         }
@@ -202,14 +199,6 @@ def _read_episodes(
         )
         for numbers in episodes
     )
-
-
-def _anchor(anchor_state: str | None, text: str, picture_hashes_json: str | None) -> str:
-    pictures = tuple(
-        Picture(media_type="image/png", content_hash=each)  # an anchor does not read the type
-        for each in _strings(picture_hashes_json)
-    )
-    return Observation(text=text, pictures=pictures, anchor_state=anchor_state).anchor
 
 
 def _strings(list_json: str | None) -> list[str]:

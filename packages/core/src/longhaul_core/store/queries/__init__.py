@@ -60,6 +60,7 @@ from longhaul_core.store.queries.group_steps import (
     group_steps,
     named_episodes,
     parting_step,
+    state_text,
 )
 from longhaul_core.store.queries.groups import (
     GroupDetail,
@@ -269,6 +270,7 @@ __all__ = [
     "settled_episodes",
     "sparklines",
     "state_graph",
+    "state_text",
     "storage_stats",
     "token_ids_of",
     "token_pieces",

@@ -38,6 +38,7 @@ __all__ = [
     "named_episodes",
     "parting_step",
     "read_compared",
+    "state_text",
     "trained_tokens",
     "with_steps",
 ]
@@ -357,7 +358,7 @@ def _state_texts(session: Session, episodes: Iterable[GroupEpisode]) -> dict[str
                 & (wanted.c.step_index == ObservationRow.step_index),
             )
         ):
-            texts[places[episode_id, step_index]] = _state_text(*seen)
+            texts[places[episode_id, step_index]] = state_text(*seen)
     for part in in_parts(list(last)):
         for episode_id, *seen in session.execute(
             select(
@@ -367,13 +368,14 @@ def _state_texts(session: Session, episodes: Iterable[GroupEpisode]) -> dict[str
                 EpisodeRow.final_picture_hashes_json,
             ).where(EpisodeRow.id.in_(part), EpisodeRow.final_observation.is_not(None))
         ):
-            texts[last[episode_id]] = _state_text(*seen)
+            texts[last[episode_id]] = state_text(*seen)
     return texts
 
 
-def _state_text(
+def state_text(
     anchor_state: str | None, shown: str | None, picture_hashes_json: str | None
 ) -> StateText:
+    """A state, from the columns of an observation."""
     hashes: Collection[str] = json.loads(picture_hashes_json or "[]")
     pictures = tuple(
         Picture(media_type="image/png", content_hash=each)  # an anchor does not read the type
