@@ -20,7 +20,7 @@ def test_a_taken_port_is_exit_code_3(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["--store", sample.url, "--port", port]) == 3
-    assert "choose one with --port" in capfd.readouterr().err
+    assert "choose another port (--port)" in capfd.readouterr().err
 
 
 def test_a_port_out_of_range_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
