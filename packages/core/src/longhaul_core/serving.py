@@ -187,8 +187,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise MachineError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another port (--port), or stop "
-            "the program that has it"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port (--port), or "
+            "stop the program that has it"
         ) from error
     return listener
 
