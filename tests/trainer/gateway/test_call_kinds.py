@@ -10,6 +10,7 @@ import pytest
 
 from fakes import StreamingScriptedPolicy
 from gateways import Played, Stage, responder_of, said
+from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.types import Call, Trajectory
 from longhaul_trainer.config.calls import CallKind
 from longhaul_trainer.gateway.app import OVERRIDDEN_HEADER
@@ -233,3 +234,87 @@ def test_an_episode_whose_program_made_only_such_calls_has_one_step(stage: Stage
         assert trained(one.end()) == [[False, False]]
 
     stage.played(program, rules=rules(TITLES), horizon=1)
+
+
+class FailingInFlight(StreamingScriptedPolicy):
+    """Fails its second call, as soon as it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.may_fail = asyncio.Event(), asyncio.Event()
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        if len(self.prompts) == 1 and not self.is_asked.is_set():
+            self.is_asked.set()
+            await self.may_fail.wait()
+            raise ConnectionError("engine gone")
+        return await super().act(prompt, sampling, episode_id=episode_id)
+
+
+def test_a_call_after_the_agents_first_one_has_a_step_of_its_own_though_a_title_has_none(
+    stage: Stage,
+) -> None:
+    tools = [{"type": "function", "function": {"name": "move"}}]
+    policy = FailingInFlight()
+
+    async def program(one: Played) -> None:
+        said(await one.chat("title"))
+        failed = asyncio.create_task(one.chat("a", tools=tools))
+        await policy.is_asked.wait()
+        said(await one.chat("b", tools=tools))
+        policy.may_fail.set()
+        assert (await failed).status_code >= 500
+        await one.http.post("/longhaul/step", json={"reward": 1.0})
+        said(await one.chat("c", tools=tools))
+        await one.http.post("/longhaul/step", json={"reward": 7.0})
+        await one.episode.close()
+
+        paid = [(step.observation.text, step.reward) for step in one.end().steps]
+        assert paid == [("b", 1.0), ("c", 7.0)]
+
+    stage.played(program, policy, rules=rules(TITLES), horizon=3)
+
+
+def test_what_is_announced_of_the_agents_next_call_is_not_a_titles(stage: Stage) -> None:
+    tools = [{"type": "function", "function": {"name": "move"}}]
+
+    async def program(one: Played) -> None:
+        for state in ("kitchen", "cellar"):
+            await one.http.post("/longhaul/step", json={"anchor_state": state})
+            said(await one.chat("title"))
+            said(await one.chat("act", tools=tools))
+        await one.episode.close()
+
+        steps = one.end().steps
+        assert [step.observation.anchor_state for step in steps] == ["kitchen", "cellar"]
+
+    stage.played(program, rules=rules(TITLES))
+
+
+def test_an_agent_is_paid_by_the_programs_name_and_by_that_of_its_kind(stage: Stage) -> None:
+    kind = CallKind(header="longhaul-agent: helper", agent="sub")
+
+    async def program(one: Played) -> None:
+        said(await one.chat("hi", headers={"Longhaul-Agent": "helper"}))
+        for agent, reward in (("helper", 1.0), ("sub", 2.0)):
+            report = {"reward": reward, "agent": agent}
+            assert (await one.http.post("/longhaul/step", json=report)).status_code == 200
+
+        (step,) = one.end().steps
+        assert step.reward == 3.0
+        assert [call.agent for call in step.calls] == ["sub"]
+
+    stage.played(program, rules=rules(kind))
+
+
+def test_a_program_that_says_itself_that_its_calls_are_not_trained_pays_its_steps(
+    stage: Stage,
+) -> None:
+    async def program(one: Played) -> None:
+        said(await one.chat("one", headers={"Longhaul-Train": "false"}))
+        paid = await one.http.post("/longhaul/step", json={"reward": 1.0})
+
+        assert paid.status_code == 200
+        assert [step.reward for step in one.end().steps] == [1.0]
+
+    stage.played(program, rules=rules(CallKind(tools=True, train=False)))

@@ -1,6 +1,9 @@
 """Vendors' clients, told nothing but their environment variables, play an episode of two turns."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
@@ -178,6 +181,31 @@ def test_five_votes_at_once_are_five_samples_in_every_client(
         assert len(one.end().steps) == 5
 
     stage.played(program, StreamingScriptedPolicy(["one", "two", "three", "four", "five"]))
+
+
+MODULE_CLIENT = """
+import openai
+
+asked = openai.chat.completions.create(model="auto", messages=[{"role": "user", "content": "hi"}])
+print(asked.choices[0].message.content)
+"""
+
+
+def test_the_client_of_openais_module_is_openais_and_not_azures(stage: Stage) -> None:
+    """It refuses to choose where both have variables, unless one says which."""
+
+    async def program(one: Played) -> None:
+        asked = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            MODULE_CLIENT,
+            env=os.environ | one.episode.environ(),
+            stdout=subprocess.PIPE,
+        )
+        stdout, _ = await asked.communicate()
+        assert stdout == b"go\n"
+
+    stage.played(program)
 
 
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")

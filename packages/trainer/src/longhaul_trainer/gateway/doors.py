@@ -57,6 +57,7 @@ class Door:
             "AZURE_OPENAI_ENDPOINT": base,
             "AZURE_OPENAI_API_KEY": self.key,
             "OPENAI_API_VERSION": _AZURE_VERSION,
+            "OPENAI_API_TYPE": "openai",  # whose the client of the module `openai` is
             "AZURE_API_BASE": base,  # of LiteLLM, with the two below
             "AZURE_API_KEY": self.key,
             "AZURE_API_VERSION": _AZURE_VERSION,

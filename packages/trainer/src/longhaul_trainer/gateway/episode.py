@@ -15,7 +15,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -396,7 +396,7 @@ class OpenEpisode:
         await self.repeats.close(f"the episode is over: {self.closed}")
         step, action = self._opening, self._opening_action
         if step is not None and action is not None and not self._acted:  # no call was its own
-            self._act(step, action, agent="")
+            self._act(step, action)
 
     def on_close(self, called: Callable[[str], None]) -> None:
         """Have a function called with the cause as soon as the episode is closed."""
@@ -448,9 +448,10 @@ class OpenEpisode:
 
     def _credit_of(self, request: ChatRequest) -> CreditReport:
         """What is reported of a call, and what the run says of its kind."""
-        credit, kind = self._credit(request.credit), self._kind(request)
+        kind = self._kind(request)
         if kind is None:
-            return credit
+            return self._credit(request.credit)
+        credit = self._credit(request.credit) if kind.train else request.credit
         aside = not kind.train and credit.purpose == "act"
         return replace(
             credit,
@@ -458,6 +459,11 @@ class OpenEpisode:
             agent=kind.agent or credit.agent,
             purpose=ASIDE if aside else credit.purpose,
         )
+
+    def _is_aside(self, request: ChatRequest) -> bool:
+        """Whether the run says that a call is not the agent's own."""
+        kind = self._kind(request)
+        return kind is not None and not kind.train
 
     def _credit(self, given: CreditReport) -> CreditReport:
         """What is reported of the next call: now, and before it apart from it."""
@@ -523,7 +529,9 @@ class OpenEpisode:
             paid = self._pay(credit, with_call=True)
             asked.credit = credit
         before = self._acted.get(credit.agent)
-        announced, self._announced = self._announced, None
+        announced = None
+        if not self._is_aside(request):
+            announced, self._announced = self._announced, None
         try:
             with (
                 self._refusing(asked.sent.fingerprint, own=self._is_policy(model)),
@@ -644,7 +652,7 @@ class OpenEpisode:
             self._refuse(step, acts=acts)
             raise
         choices = [watch.choice(call) for watch, call in zip(watches, calls, strict=True)]
-        self._take(step, choices[0], agent=credit.agent, acts=acts)
+        self._take(step, choices[0], agents={credit.agent, request.credit.agent}, acts=acts)
         if own and self._limit is limit_before and not isinstance(limit_before, HorizonReached):
             self._limit = None
             self._session.forget_final_prompt()
@@ -710,7 +718,7 @@ class OpenEpisode:
                 generate_seconds=max(0.0, seconds - answer.queue_seconds),
             )
             self._session.record(call, step_index=step, read=read)
-        self._take(step, choices[0], agent=credit.agent, acts=acts)
+        self._take(step, choices[0], agents={credit.agent, request.credit.agent}, acts=acts)
         return _Answered(choices=choices, usage=answer.reply.usage, prompt_tokens=())
 
     def _step(
@@ -732,16 +740,18 @@ class OpenEpisode:
         else:
             observation = Observation(text="" if renderer is None else renderer.decode(prompt))
         observation = replace(observation, anchor_state=credit.anchor_state)
-        if own and self._opening is not None and not self._opening_is_taken:
+        is_free = not self._opening_is_taken and not self._acted
+        if own and self._opening is not None and is_free:
             step = self._opening
             self._session.reopen(step, observation)
             self._opening_is_taken = True
         else:
             step = self._session.open_step(observation)
-        if not own:
-            self._opening = step
         self._newest_step = step
-        return step, own
+        if self._is_aside(request):
+            self._opening = step
+            return step, False
+        return step, True
 
     def _refuse(self, step: int, *, acts: bool) -> None:
         """A call got no reply: those beside it do not belong to a step that comes to nothing."""
@@ -750,16 +760,17 @@ class OpenEpisode:
         elif acts and self._newest_step == step:
             self._newest_step = self._acted.get("", self._opening)
 
-    def _take(self, step: int, choice: Choice, *, agent: str, acts: bool) -> None:
+    def _take(self, step: int, choice: Choice, *, agents: Set[str], acts: bool) -> None:
         """What was done in a step is its first choice: what a program makes of it is not known."""
         if acts:
-            self._act(step, _action(choice), agent=agent)
+            self._act(step, _action(choice), agents=agents)
         elif step == self._opening and self._opening_action is None:
             self._opening_action = _action(choice)
 
-    def _act(self, step: int, action: str, *, agent: str) -> None:
+    def _act(self, step: int, action: str, *, agents: Set[str] = frozenset()) -> None:
+        """An agent may have two names: the program's, and that of its kind of calls."""
         self._session.acted(action, valid=True, step_index=step)
-        for name in {agent, ""}:
+        for name in {*agents, ""}:
             self._acted[name] = max(step, self._acted.get(name, step))
 
     def _sampling(self, request: ChatRequest, model: Responder, *, own: bool) -> Sampling | None:
