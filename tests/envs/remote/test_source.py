@@ -373,6 +373,39 @@ async def test_a_step_that_nothing_was_asked_with_is_sent_alone_and_holds_up_no_
         await client.leave()
 
 
+@in_event_loop
+async def test_a_session_is_given_back_while_hundreds_wait_for_a_place() -> None:
+    given_back, num_waiting = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def full(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"DELETE"):
+            given_back.set()
+        num_waiting.release()
+        await reader.read()  # never answered
+        writer.close()
+
+    async with await asyncio.start_server(full, "127.0.0.1", 0) as listening:
+        client = client_at(listening)
+        opening = [
+            asyncio.create_task(client.create("some", idempotency_key=str(number)))
+            for number in range(600)
+        ]
+        for _ in range(50):
+            await num_waiting.acquire()
+        closing = asyncio.create_task(client.close_session("a", "some", idempotency_key="k"))
+        async with asyncio.timeout(60):
+            await asyncio.wait(
+                [closing, asyncio.create_task(given_back.wait())],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        assert given_back.is_set()
+        for task in (closing, *opening):
+            task.cancel()
+        await asyncio.wait([closing, *opening])
+        await client.leave()
+
+
 def two_steps(client: ServerClient) -> list[Coroutine[None, None, StepResult]]:
     return [client.step(session, number=1, action="wait") for session in ("one", "other")]
 

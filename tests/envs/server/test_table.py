@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
+from starlette.types import Message, Scope
 
 from local_workers import LocalBackend, LocalWorker, in_event_loop, until
 from longhaul_core.environment import EnvironmentDescription, StepResult
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Observation, Split, Task
+from longhaul_envs.server.app import create_app
 from longhaul_envs.server.dialects.seat import Seat
 from longhaul_envs.server.errors import Cause, Conflict, Gone, NotServed, QuotaSpent, Unavailable
 from longhaul_envs.server.fleet import Fleet, FleetLimits
 from longhaul_envs.server.hosting import Verb
+from longhaul_envs.server.metrics import Metrics
+from longhaul_envs.server.settings import ServerSettings
 from longhaul_envs.server.table import Owner, Served, SessionTable, TableLimits
 from served_world import STEPS, Prepared
 
@@ -319,6 +323,55 @@ async def test_a_client_waits_for_a_place_in_the_order_of_asking() -> None:
         assert not waiting[1].done()
         here.table.close(second, owner=ME)
         assert await waiting[1] not in (first, second)
+
+
+@in_event_loop
+async def test_what_can_be_answered_without_a_place_waits_for_nobody() -> None:
+    limits = TableLimits(sessions_per_client=1)
+    async with room(sessions_per_worker=1, limits=limits) as here:
+        first = await here.table.create_soon(CHAIN, owner=ME, idempotency_key="mine")
+        other = Owner("", "other")
+        waiting = asyncio.create_task(here.table.create_soon(CHAIN, owner=other))
+        await asyncio.sleep(0)  # it asks
+        again = here.table.create_soon(CHAIN, owner=ME, idempotency_key="mine")
+        with pytest.raises(StopIteration) as answered:
+            again.send(None)
+        assert answered.value.value == first
+        with pytest.raises(QuotaSpent):
+            here.table.create_soon(CHAIN, owner=ME).send(None)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+@in_event_loop
+async def test_a_client_that_hangs_up_while_it_waits_leaves_no_session() -> None:
+    body = msgspec.json.encode({"environment": CHAIN})
+    headers = {"host": "localhost", "content-type": "application/json"}
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/sessions",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    received: list[Message] = [
+        {"type": "http.request", "body": body, "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return received.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async with room() as here:
+        app = create_app(here.table, ServerSettings(), Metrics())
+        await app(scope, receive, send)
+
+        assert sent[0]["status"] == 201
+        assert here.table.num_sessions == 0
 
 
 @in_event_loop

@@ -45,6 +45,9 @@ _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 30.0
 """After which an answer that does not come is asked for again: it may have been lost."""
 _CLOSE_SECONDS = 5.0
+_CONNECTIONS = 256
+_OPENINGS = 64
+"""Of those connections, that wait for a place at once; closes and steps need the others."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _BATCHES_AT_ONCE = 4
 """Batches on their way; steps that come meanwhile gather for the next. The server answers a batch
@@ -97,6 +100,7 @@ class ServerClient:
         self._sessions: set[str] = set()
         self._beating: asyncio.Task[None] | None = None
         self._waiting: deque[_Waiting] = deque()
+        self._openings = asyncio.Semaphore(_OPENINGS)
         self._sending: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
         self._lone: _Waiting | None = None
@@ -130,7 +134,8 @@ class ServerClient:
             EnvironmentFailure: If the server cannot be reached, or refuses.
         """
         body = _encode(CreateRequest(environment=environment_id, idempotency_key=idempotency_key))
-        answer = await self._request("POST", f"{_V}/sessions", body, waits=True)
+        async with self._openings:
+            answer = await self._request("POST", f"{_V}/sessions", body, waits=True)
         session = _decode_session(answer.content)
         self._sessions.add(session.session_id)
         if self._beating is None:
@@ -305,7 +310,7 @@ class ServerClient:
     async def _send(self, method: str, path: str, body: bytes | None) -> _Answer:
         if self._http is None:
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=256, keepalive_timeout=30),
+                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=30),
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
                 ),

@@ -300,9 +300,12 @@ class _Routes:
 
     async def create_session(self, request: Request) -> Response:
         asked = await _read(_CREATE, request)
+        owner = owner_of(request.scope)
         session_id = await self._table.create_soon(
-            asked.environment, owner=owner_of(request.scope), idempotency_key=asked.idempotency_key
+            asked.environment, owner=owner, idempotency_key=asked.idempotency_key
         )
+        if await request.is_disconnected():  # while it waited for a place
+            self._table.close(session_id, owner=owner)
         lease = self._table.limits.lease_seconds
         return _encoded(SessionAnswer(session_id=session_id, lease_seconds=lease), 201)
 

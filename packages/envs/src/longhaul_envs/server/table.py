@@ -231,20 +231,21 @@ class SessionTable:
         Raises:
             NotServed, QuotaSpent, Unavailable: See `create`; full means full for `wait_seconds`.
         """
+        again = self._opened(environment_id, owner=owner, idempotency_key=idempotency_key)
+        if again is not None:
+            return again
         create = partial(self.create, environment_id, owner=owner, idempotency_key=idempotency_key)
-        turn = self._turn.get(environment_id)
-        if turn is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.limits.wait_seconds), turn:
-                    while True:
-                        try:
-                            return create()
-                        except Unavailable as refused:
-                            if refused.cause != "full":
-                                raise
-                        self._freed.clear()
-                        with suppress(TimeoutError):  # a place of a new worker frees none
-                            await asyncio.wait_for(self._freed.wait(), _LOOK_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.wait_seconds), self._turn[environment_id]:
+                while True:
+                    try:
+                        return create()
+                    except Unavailable as refused:
+                        if refused.cause != "full":
+                            raise
+                    self._freed.clear()
+                    with suppress(TimeoutError):  # a place of a new worker frees none
+                        await asyncio.wait_for(self._freed.wait(), _LOOK_SECONDS)
         return create()
 
     def create(self, environment_id: str, *, owner: Owner, idempotency_key: str = "") -> str:
@@ -261,22 +262,10 @@ class SessionTable:
             QuotaSpent: The client has its share of sessions.
             Unavailable: The server is starting, full, or draining.
         """
-        served = self.environment(environment_id)
-        again = self._by_request.get((owner, idempotency_key)) if idempotency_key else None
+        again = self._opened(environment_id, owner=owner, idempotency_key=idempotency_key)
         if again is not None:
-            if again.environment_id != environment_id:
-                raise Conflict(
-                    f"request {idempotency_key!r} opened a session of another environment"
-                )
-            self._renew(again)
-            return again.id
-        if self._draining:
-            raise Unavailable("the server is being stopped", "draining")
-        if not served.fleet.ready:
-            raise Unavailable(f"{environment_id} is starting", "starting")
-        quota = self.limits.sessions_per_client
-        if quota is not None and self._of_client[owner] >= quota:
-            raise QuotaSpent(f"the client {owner.client!r} has {quota} sessions, its share")
+            return again
+        served = self.served[environment_id]
         place = served.fleet.take()
         if place is None:
             taken, places = served.fleet.num_taken, served.fleet.num_places
@@ -299,6 +288,30 @@ class SessionTable:
         if idempotency_key:
             self._by_request[owner, idempotency_key] = session
         return session.id
+
+    def _opened(self, environment_id: str, *, owner: Owner, idempotency_key: str) -> str | None:
+        """The session that this request opened before; None where it may open one.
+
+        Raises:
+            NotServed, QuotaSpent, Unavailable: See `create`; never for being full.
+        """
+        served = self.environment(environment_id)
+        again = self._by_request.get((owner, idempotency_key)) if idempotency_key else None
+        if again is not None:
+            if again.environment_id != environment_id:
+                raise Conflict(
+                    f"request {idempotency_key!r} opened a session of another environment"
+                )
+            self._renew(again)
+            return again.id
+        if self._draining:
+            raise Unavailable("the server is being stopped", "draining")
+        if not served.fleet.ready:
+            raise Unavailable(f"{environment_id} is starting", "starting")
+        quota = self.limits.sessions_per_client
+        if quota is not None and self._of_client[owner] >= quota:
+            raise QuotaSpent(f"the client {owner.client!r} has {quota} sessions, its share")
+        return None
 
     async def reset(self, session_id: str, *, owner: Owner, task_id: str, seed: int) -> bytes:
         """Start the session's episode; returns the first `Observation` as JSON.

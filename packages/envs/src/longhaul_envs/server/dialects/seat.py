@@ -47,7 +47,7 @@ class Seat:
         """
         self.leave()
         environment_id = self._served.description.id
-        self._session = self._table.create(environment_id, owner=self._owner)
+        self._session = await self._table.create_soon(environment_id, owner=self._owner)
         self.num_steps, self.episode_return = 0, 0.0
         session = self._session
         answer = await self._table.reset(
