@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.main import app
 
 
@@ -19,6 +20,20 @@ def test_it_prints_the_table_and_says_by_its_code_that_something_differs(tmp_pat
     assert result.exit_code == 1
     assert "reward" in result.output
     assert "7" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--against", ".", "--option", "size=5"], "leave out --option"),
+        (["--values", "7"], "--values is of --against"),
+    ],
+)
+def test_options_that_would_mean_nothing_are_refused(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["verify-env", "longhaul/WebShop-v0", *options])
+
+    assert isinstance(result.exception, ConfigError)
+    assert message in str(result.exception)
 
 
 @pytest.mark.slow

@@ -76,11 +76,14 @@ class SQL(PackagedEnv[str, task_list.SQLOptions]):
         return ("rows",)
 
     def mistaken_action(self, part: str) -> str | None:
-        """The gold query without its rows, as an answer."""
-        action = self.expert_action()
-        if action is None or self._asked is None:
+        """The gold query without its rows, as an answer; None where it has none."""
+        action, task = self.expert_action(), self._asked
+        if action is None or task is None:
             return None
-        gold = self._asked.gold
+        found = self._run(task, task.gold, is_whole=True, times=_MORE_FOR_GOLD)
+        if isinstance(found, Refusal) or not found.rows:
+            return None
+        gold = task.gold
         return action.replace(gold, f"SELECT * FROM ({gold.strip().rstrip(';')}) LIMIT 0")
 
     def reset(

@@ -6,11 +6,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from longhaul_core.errors import ConfigError
 from longhaul_envs.against import compared_with
 from longhaul_envs.check import check_environment
 from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.play import options_of
+
+_VALUES = 1000
+"""That are compared unless somebody says how many."""
 
 
 def verify_env(
@@ -24,8 +28,13 @@ def verify_env(
         ),
     ] = None,
     values: Annotated[
-        int, typer.Option(min=1, help="How many values are compared with the authors'.")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --against: how many values are compared.",
+            show_default=str(_VALUES),
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
@@ -41,8 +50,13 @@ def verify_env(
     """
     console = console_of("stdout")
     if against is not None:
+        if option or import_module:
+            raise ConfigError(
+                "--against compares what the authors' code has, by settings of its own; leave out "
+                "--option and --import-module"
+            )
         table = Table("compared", "values", "different", "first difference")
-        found = compared_with(environment, against, num_pairs=values)
+        found = compared_with(environment, against, num_pairs=values or _VALUES)
         for one in found:
             numbers = f"{one.num_compared:,}", f"{one.num_different:,}"
             table.add_row(one.what, *numbers, one.example)
@@ -50,14 +64,16 @@ def verify_env(
         if any(one.num_different for one in found):
             raise typer.Exit(ExitCode.FINDINGS)
         return
+    if values is not None:
+        raise ConfigError("--values is of --against FOLDER; name the folder of the authors' code")
     problems = check_environment(
         environment,
         options=options_of(option or []),
         import_modules=import_module or (),
-        tell=lambda words: console.print(words, highlight=False, markup=False),
+        tell=lambda words: console.print(words, markup=False),
     )
     for problem in problems:
-        console.print(problem, style="red", highlight=False, markup=False)
+        console.print(problem, style="red", markup=False)
     if problems:
         raise typer.Exit(ExitCode.FINDINGS)
-    console.print(f"{environment} keeps the contract", highlight=False)
+    console.print(f"{environment} keeps the contract")
