@@ -86,6 +86,7 @@ def episode() -> Episode:
 
 
 ASKED = (system("Help."), user("Where is it?"))
+THERE = "In the cellar, below the stairs."
 
 
 def test_a_prompt_that_repeats_a_call_goes_on_from_it_in_its_conversation(
@@ -341,25 +342,33 @@ def test_pictures_are_told_apart(episode: Episode) -> None:
     episode.call(seen(b"cat"), reply="A cat.")
     same = episode.begin(seen(b"cat"), assistant("A cat."), user("Sure?"))
     other = episode.begin(seen(b"dog"), assistant("A cat."), user("Sure?"))
-    assert (same.continuation, other.continuation) == (Continuation.EXACT, Continuation.CHANGED)
+    assert (same.continuation, other.continuation) == (Continuation.EXACT, Continuation.START)
 
 
 @pytest.mark.parametrize(
     "prompt",
     [
-        (system("It is 10:01."), user("Where?"), assistant("There."), user("Go on.")),
-        (system("It is 10:00."), assistant("There."), user("Go on.")),
-        (system("It is 10:00."), user("Where?"), user("Steps left: 8"), assistant("There.")),
-        (system("It is 10:00."), user("Where?"), assistant("The"), user("Go on.")),
+        (system("It is 10:01."), user("Where?"), assistant(THERE), user("Go on.")),
+        (system("It is 10:00."), assistant(THERE), user("Go on.")),
+        (system("It is 10:00."), user("Where?"), user("Steps left: 8"), assistant(THERE)),
+        (system("It is 10:00."), user("Where?"), assistant("In"), user("Go on.")),
     ],
     ids=["a clock", "a window", "a note that is gone", "a reply that is cut"],
 )
 def test_a_prompt_with_a_calls_reply_after_other_messages_is_changed(
     episode: Episode, prompt: tuple[Message, ...]
 ) -> None:
-    episode.call(system("It is 10:00."), user("Where?"), reply="There.")
+    episode.call(system("It is 10:00."), user("Where?"), reply=THERE)
     turn = episode.begin(*prompt)
     assert (turn.continuation, turn.conversation, turn.base) == (Continuation.CHANGED, 1, None)
+
+
+def test_a_short_reply_is_changed_only_after_what_it_answered(episode: Episode) -> None:
+    episode.call(system("It is 10:00."), user("Where?"), reply="There.")
+    clock = episode.begin(system("It is 10:01."), user("Where?"), assistant("There."), user("?"))
+    example = episode.begin(user("A place?"), assistant("There."), user("Where?"))
+    assert clock.continuation is Continuation.CHANGED
+    assert example.continuation is Continuation.START
 
 
 def test_examples_in_a_prompt_are_no_change(episode: Episode) -> None:

@@ -34,6 +34,8 @@ _LONGEST_KEY = 64
 """In characters."""
 _LOOKED_AT = 100
 """Messages of a new conversation that are compared with earlier replies."""
+_TELLING = 20
+"""Characters of a reply that no example of a prompt has by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,9 @@ class ConversationTree:
         self._asked: set[int] = set()
         """Nodes that a call was made at."""
         self._replies: set[int] = set()
-        """Numbers of what replies mean."""
+        """Numbers of what replies mean, if they are telling."""
+        self._answers: set[tuple[int, int]] = set()
+        """The same of all replies, after that of the message that they answered."""
         self._raw: defaultdict[bytes, list[_Ended]] = defaultdict(list)
         """Calls whose prompts were tokens, by the hash of what was read and written."""
         self._raw_lengths: list[int] = []
@@ -198,11 +202,19 @@ class ConversationTree:
 
     def _is_changed(self, prompt: ChatPrompt, way: _Way) -> bool:
         """Whether a prompt that goes on from no call has the reply of one, or has another there."""
-        new = prompt.messages[len(way.shared) :][:_LOOKED_AT]
+        first = len(way.shared)
+        new = prompt.messages[first:][:_LOOKED_AT]
         if new and new[0].role == "assistant" and way.node in self._asked:
             return True
-        said = (message for message in new if message.role == "assistant")
-        return any(self._numbers.get(_meaning(message)) in self._replies for message in said)
+        before = None if first == 0 else prompt.messages[first - 1]
+        for message in new:
+            if message.role == "assistant":
+                reply = self._numbers.get(_meaning(message))
+                answered = None if before is None else self._numbers.get(_meaning(before))
+                if reply in self._replies or (answered, reply) in self._answers:
+                    return True
+            before = message
+        return False
 
     def fork(self, turn: Turn) -> None:
         """Let a turn have a conversation of its own: its tokens cannot go on from the call's."""
@@ -243,7 +255,11 @@ class ConversationTree:
             for message in turn.prompt.messages[len(way.shared) :]:
                 node = self._edge(node, message)[1] or self._add_edge(node, message)
             self._asked.add(node)
-            self._replies.add(self._known(ended.reply)[1])
+            number = self._known(ended.reply)[1]
+            if reply.tool_calls or len(reply.text) >= _TELLING:
+                self._replies.add(number)
+            if turn.prompt.messages:
+                self._answers.add((self._known(turn.prompt.messages[-1])[1], number))
             self._ended[self._add_reply(node, ended)].append(ended)
         elif call.tokens is not None:
             self._add_raw(ended, call.tokens)
