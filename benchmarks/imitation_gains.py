@@ -50,7 +50,7 @@ def main() -> None:
     folder = Path(sys.argv[1]).absolute()
     seeds = [int(seed) for seed in sys.argv[2:]] or list(SEEDS)
     for seed in seeds:
-        if newest(folder / f"{seed}" / "preferred") is None:
+        if not is_tested(folder, seed):
             run(folder, seed)
     names = {"AgentEvol": "test-2", "DPO": "preferred"}
     gains: dict[str, list[np.ndarray]] = {name: [] for name in names}
@@ -100,6 +100,12 @@ def run(folder: Path, seed: int) -> None:
     assert preferred is not None
     panel = (f"validation.test_num_tasks={HELD_OUT}", f"runs_directory={place / 'preferred'}")
     trainer("evaluate", str(preferred.path), "--weights", "final", *panel)
+
+
+def is_tested(folder: Path, seed: int) -> bool:
+    """Whether the last evaluation of a seed played all its tasks."""
+    place = folder / f"{seed}" / "preferred"
+    return newest(place) is not None and len(successes(folder, place)) == HELD_OUT
 
 
 def trainer(*words: str) -> None:

@@ -31,6 +31,19 @@ def test_every_problem_of_an_address_is_named() -> None:
     assert not ServerSettings(host="0.0.0.0", tokens={"": "t" * 16}).address_problems()
 
 
+def test_a_server_that_is_called_by_an_address_serves_its_own_pages_there() -> None:
+    guard = Guard({"localhost"}, pages="own")
+
+    def admitted(host: bytes, origin: bytes, method: str = "POST") -> str:
+        headers = [(b"host", host), (b"origin", origin)]
+        return guard.admit({"type": "http", "method": method, "path": "/", "headers": headers})
+
+    assert admitted(b"192.168.1.5:8000", b"http://192.168.1.5:8000") == ""
+    for origin in (b"http://192.168.1.6:8000", b"http://192.168.1.5:9000", b"http://evil.example"):
+        with pytest.raises(NotAdmitted, match="may not call this server"):
+            admitted(b"192.168.1.5:8000", origin)
+
+
 def test_each_token_is_known_by_its_name_and_the_open_path_needs_none() -> None:
     tokens = {"a": "token-of-a-alone", "b": "token-of-b-alone"}
     guard = Guard({"localhost"}, pages="none", tokens=tokens, open_path="/health")

@@ -50,6 +50,13 @@ def test_what_is_wrong_with_a_kind_is_told_by_its_place(entry: str, message: str
         described(f"{PROGRAM}[[agent.calls]]\n{entry}\n")
 
 
+def test_a_kind_of_the_policys_calls_is_of_no_other_model() -> None:
+    upstream = '[agent.upstreams.judge]\nurl = "http://127.0.0.1:1"\nmodel = "judge"\n'
+    kind = '[[agent.calls]]\nmodel = "judge"\ntrain = false\n'
+    with pytest.raises(ConfigError, match=r"agent.calls has model = 'judge', which is that of"):
+        described(PROGRAM + upstream + kind)
+
+
 def test_kinds_of_calls_are_for_programs() -> None:
     with pytest.raises(ConfigError, match=r"agent.calls = .* means nothing to agent.kind"):
         described(RUN.format(kind="single_call") + TITLES)

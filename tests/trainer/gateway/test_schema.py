@@ -155,6 +155,6 @@ def test_no_request_to_a_vendors_route_is_answered_with_a_defect(
             call(path, body, {})
             MANY(given(st.just(path), st.just(body), CHANGES)(call))()
 
-    assert len(asked) == 13
+    assert len(asked) == 18
     assert {name for name, seen in statuses.items() if 200 not in seen} == set()
     assert set().union(*statuses.values()) <= {200, 400, 404}

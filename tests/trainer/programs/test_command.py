@@ -90,6 +90,7 @@ def test_a_variable_is_filled_from_the_task_and_may_name_another_model() -> None
         "BOTH": "{question} {n}",
         "WITHIN": "{n.1.a}{set.x}",
         "JSON": '{"question": {}}',
+        "TEMPLATE": "{{question}}",
         "OPENAI_MODEL": "gpt-4o",
     }
 
@@ -99,6 +100,7 @@ def test_a_variable_is_filled_from_the_task_and_may_name_another_model() -> None
     assert shown["BOTH"] == 'hä? [1, {"a": true}]'
     assert shown["WITHIN"] == "true{n}", "the task's own braces stay"
     assert shown["JSON"] == '{"question": {}}'
+    assert shown["TEMPLATE"] == "{question}"
     assert shown["OPENAI_MODEL"] == "gpt-4o"
 
 

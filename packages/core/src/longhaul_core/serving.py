@@ -109,7 +109,8 @@ class Guard:
         Args:
             hosts: Names that requests may be addressed to, in lower case. An IP address is always
                 let in: a name can be rebound, an address cannot.
-            pages: Web pages that may call: `own` are those of `hosts`, and where a request may
+            pages: Web pages that may call: `own` are those of `hosts` and of the address that a
+                request is sent to, and where a request may
                 change something, those of the very host and port that it is addressed to.
             tokens: Name to token; empty for none.
             open_path: Needs no token.
@@ -158,7 +159,8 @@ class Guard:
     def _may_call(self, origin: str, host: bytes, scope: MutableMapping[str, Any]) -> bool:
         if self._pages != "own":
             return self._pages == "any"
-        if host_in(origin) not in self._hosts:
+        own, name = host_in(origin), host_in(host.decode("latin-1"))
+        if own not in self._hosts and not (own == name and is_address(own)):
             return False
         may_change = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         return not may_change or urlsplit(origin).netloc.lower() == host.decode("latin-1").lower()

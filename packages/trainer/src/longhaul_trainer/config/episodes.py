@@ -241,8 +241,8 @@ class AgentConfig(Section):
     environ: Mapping[str, str] = {}
     """Environment variables of a command, beside those that lead it to the gateway;
     `agent.environ.NAME=value` sets one on the command line. In a value `{question}` stands for what
-    the task has under that key. They are written into the run's folder, so no secret belongs
-    here."""
+    the task has under that key, and `{{question}}` for `{question}` itself. They are written into
+    the run's folder, so no secret belongs here."""
     deadline_seconds: float = Field(default=3600.0, gt=0)
     """A program that takes longer is ended, and its episode has failed."""
     max_calls: int | None = Field(default=None, ge=1)
@@ -316,6 +316,12 @@ class AgentConfig(Section):
             if not name or name in self.upstreams:
                 whose = f"that of agent.upstreams.{name}" if name else "empty"
                 yield f"agent.model_names has {name!r}, which is {whose}; give another one"
+        for kind in self.calls:
+            if kind.model in self.upstreams:
+                yield (
+                    f"agent.calls has model = {kind.model!r}, which is that of "
+                    f"agent.upstreams.{kind.model}, and never trained; leave it out"
+                )
         of_commands = {
             "command",
             "working_directory",

@@ -28,6 +28,7 @@ _STATUSES = {
     413: "The body is too long.",
     415: "The body is of a type, or packed in a way, that is not read.",
 }
+_OF_BODIES = (413, 415)
 
 
 class RewardReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +71,7 @@ class Operation:
             "responses": {
                 str(status): {"description": text, "content": {"application/json": {}}}
                 for status, text in _STATUSES.items()
+                if self.body is not None or status not in _OF_BODIES
             },
         }
         if self.body is not None:

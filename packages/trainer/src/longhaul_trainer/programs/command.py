@@ -43,7 +43,8 @@ RESERVED = re.compile(
 )
 """Variables that are the gateway's to set."""
 
-_OF_TASK = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+_OF_TASK = re.compile(r"\{(\{\w+(?:\.\w+)*\}|\w+(?:\.\w+)*)\}")
+"""A key of the task in braces; in two pairs of them it stands for itself in one."""
 """In a variable: a key of the task, and the way within it."""
 
 _END_SECONDS = keeper.GRACE_SECONDS + 10.0
@@ -85,7 +86,7 @@ class CommandProgram:
                 each episode's own.
             environ: Environment variables beside those that are passed on and the gateway's.
                 `{question}` in one stands for what the task has under that key, as text or as
-                JSON, and `{people.0.name}` for what is within.
+                JSON, `{people.0.name}` for what is within, and `{{question}}` for `{question}`.
             pass_environ: Names of further variables of the trainer's own that are passed on, such
                 as the key of a service that the program uses.
             deadline_seconds: For the program as a whole, above 0.
@@ -266,6 +267,8 @@ def _filled(text: str, data: Mapping[str, object], name: str) -> str:
     """
 
     def found(key: re.Match[str]) -> str:
+        if key[1].startswith("{"):
+            return key[1]
         value: object = data
         for part in key[1].split("."):
             try:

@@ -1197,7 +1197,7 @@ class Replay {
   callFacts(step, call, texts) {
     const cached = call.num_cached_tokens
     const several = this.episode.calls[this.state.step].length > 1
-    const goes = { start: "begins here", exact: "goes on", rewritten: "goes on, rewritten", forked: "forks here" }
+    const goes = { start: "begins here", exact: "goes on", rewritten: "goes on, rewritten", forked: "forks here", changed: "begins anew, an earlier message changed" }
     const drawn = texts?.sampling
     return [
       call.policy_version == null ? null : ["Policy version", String(call.policy_version), "", "Optimizer steps behind the weights that sampled the reply"],
