@@ -70,5 +70,5 @@ def show_error(error: LonghaulError, console: Console) -> ExitCode:
     )
     lines = [str(error), *getattr(error, "__notes__", [])]
     console.print(Rule(title, align="left", style="red"))
-    console.print(Text("\n".join(lines), style="red"))
+    console.print(Text("\n".join(lines), style="red"), soft_wrap=True)
     return code
