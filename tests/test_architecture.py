@@ -258,3 +258,17 @@ def test_importing_what_runs_on_a_laptop_loads_no_training_stack(module: str) ->
     )
 
     assert loaded.stdout.strip() == "[]"
+
+
+def test_registering_the_packaged_environments_imports_none_of_them() -> None:
+    """Each worker process does so as it starts."""
+    code = (
+        "import sys, longhaul_envs.registry;"
+        "print([name for name in sys.modules"
+        " if name.startswith('longhaul_envs.') and name.endswith('.environment')])"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout.strip() == "[]"

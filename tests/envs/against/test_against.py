@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from longhaul_core.errors import ConfigError
-from longhaul_envs import against
-from longhaul_envs.against import Original, compared_with
+from longhaul_envs.against import comparison
+from longhaul_envs.against.comparison import Original, compared_with
 from longhaul_envs.against.originals import Pair
 
 WEBSHOP = "longhaul/WebShop-v0"
@@ -43,7 +43,7 @@ def test_what_agrees_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
             yield Pair("end", f"{folder}", number % 2, 0)
             yield Pair("reward", "", 1.0, 1.0)
 
-    monkeypatch.setattr(against, "ORIGINALS", {"own/One-v0": Original("", pairs)})
+    monkeypatch.setattr(comparison, "ORIGINALS", {"own/One-v0": Original("", pairs)})
     found = compared_with("own/One-v0", Path("here"), num_pairs=9)
 
     assert [(one.what, one.num_compared, one.num_different, one.example) for one in found] == [

@@ -49,6 +49,19 @@ Store = Annotated[
         show_default="longhaul.db",
     ),
 ]
+EnvironmentId = Annotated[str, typer.Argument(metavar="ID", help="An environment's id.")]
+EnvironmentOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="An option of the environment; may be repeated."
+    ),
+]
+ImportModules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import-module", help="A module that registers the id with Gymnasium; may be repeated."
+    ),
+]
 Checkpoint = Annotated[
     str | None,
     typer.Option(

@@ -11,25 +11,24 @@ from rich.text import Text
 from longhaul_core.discovery import installed_environments
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
-from longhaul_trainer.cli.arguments import console_of
+from longhaul_trainer.cli.arguments import (
+    EnvironmentId,
+    EnvironmentOptions,
+    ImportModules,
+    console_of,
+)
 from longhaul_trainer.cli.exit_codes import ExitCode
 
 
 def play(
-    environment: Annotated[str, typer.Argument(metavar="ID", help="An environment's id.")],
+    environment: EnvironmentId,
     *,
     split: Annotated[Split, typer.Option(help="Which list the task is of.")] = Split.TEST,
     task: Annotated[
         str | None, typer.Option(help="Id of the task.", show_default="the first of the list")
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
-    ] = None,
-    import_module: Annotated[
-        list[str] | None,
-        typer.Option(help="A module that registers the id with Gymnasium; may be repeated."),
-    ] = None,
+    option: EnvironmentOptions = None,
+    import_module: ImportModules = None,
     picture: Annotated[
         Path | None, typer.Option(help="PNG file that always shows the present state.")
     ] = None,

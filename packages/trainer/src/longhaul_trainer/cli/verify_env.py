@@ -7,9 +7,12 @@ import typer
 from rich.table import Table
 
 from longhaul_core.errors import ConfigError
-from longhaul_envs.against import compared_with
-from longhaul_envs.check import check_environment
-from longhaul_trainer.cli.arguments import console_of
+from longhaul_trainer.cli.arguments import (
+    EnvironmentId,
+    EnvironmentOptions,
+    ImportModules,
+    console_of,
+)
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.play import options_of
 
@@ -18,7 +21,7 @@ _VALUES = 1000
 
 
 def verify_env(
-    environment: Annotated[str, typer.Argument(metavar="ID", help="An environment's id.")],
+    environment: EnvironmentId,
     *,
     against: Annotated[
         Path | None,
@@ -35,19 +38,16 @@ def verify_env(
             show_default=str(_VALUES),
         ),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
-    ] = None,
-    import_module: Annotated[
-        list[str] | None,
-        typer.Option(help="A module that registers the id with Gymnasium; may be repeated."),
-    ] = None,
+    option: EnvironmentOptions = None,
+    import_module: ImportModules = None,
 ) -> None:
     """Hold an environment to the contract, or, with --against, compare it with the authors' code.
 
     The authors' code runs as you do, with all that you may do: name a folder that you trust.
     """
+    from longhaul_envs.against.comparison import compared_with
+    from longhaul_envs.check import check_environment
+
     console = console_of("stdout")
     if against is not None:
         if option or import_module:
