@@ -158,28 +158,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def forked_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A Python whose processes are forks of one that has imported what a training run needs.
-
-    Every process has one thread: the other processor may be at work on other tests, and two
-    threads that wait for each other on one processor make a training step ten times as long.
-    """
-    from longhaul_trainer.verl.cpu.preload import LIBRARIES
-    from longhaul_trainer.verl.cpu.zygote import Zygote
-    from longhaul_trainer.verl.variables import prepare_environment
-    from verl_process import process_variables
-
-    folder = tmp_path_factory.mktemp("zygote")
-    with process_variables():
-        os.environ["OMP_NUM_THREADS"] = "1"
-        prepare_environment("cpu", scratch=folder)
-        # The trainer's process is a fork as well; it imports Ray and verl itself.
-        zygote = Zygote((*LIBRARIES, "longhaul_trainer.cli.main"), folder=folder)
-    with zygote:
-        yield zygote.stand_in
-
-
-@pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[URL]:
     """The address of a server that lives as long as the tests do."""
     # Not pytest's own folder: the server runs as another user, who may not look into that.

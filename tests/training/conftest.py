@@ -1,12 +1,16 @@
 """What runs are forked of, and one undisturbed smoke run for what looks at what a run leaves."""
 
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
+from longhaul_trainer.verl.cpu.preload import LIBRARIES, OWN, SHARED_ZYGOTE
+from longhaul_trainer.verl.cpu.zygote import Zygote
+from longhaul_trainer.verl.variables import prepare_environment
 from training.launching import (
+    FORKED_TRAINER,
     SMOKE,
     STARTED,
     Launched,
@@ -16,6 +20,7 @@ from training.launching import (
     wait_until,
 )
 from training.listening import looked_at
+from verl_process import process_variables
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +32,29 @@ def nothing_outlives_its_test() -> Generator[None]:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def zygote(request: pytest.FixtureRequest) -> Generator[None]:
-    """What every process of every run is forked of, in place of a zygote of each run's own."""
-    with pytest.MonkeyPatch.context() as patch:
+def forked(request: pytest.FixtureRequest) -> Generator[None]:
+    """Every process of a run that is not cold is a fork of one that has imported what it needs.
+
+    The trainers are forks of a fork: Ray reads a worker's variables while it is imported, so no
+    worker can be forked of a process that has imported Ray.
+
+    Every process has one thread: the other processor may be at work on other tests, and two
+    threads that wait for each other on one processor make a training step ten times as long.
+    """
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("OMP_NUM_THREADS", "1")
         # Of the runs only the smoke run may be tested, and that starts cold.
         if any(item.get_closest_marker("slow") for item in request.session.items):
-            patch.setenv(SHARED_ZYGOTE, str(request.getfixturevalue("forked_python")))
+            folder: Path = request.getfixturevalue("tmp_path_factory").mktemp("zygotes")
+            with process_variables():
+                prepare_environment("cpu", scratch=folder)
+                workers = stack.enter_context(Zygote(LIBRARIES, folder=folder / "workers"))
+                trainers = Zygote(
+                    ("longhaul_trainer.cli.main", *OWN), folder=folder / "trainers", fork_of=workers
+                )
+            stack.enter_context(trainers)
+            patch.setenv(SHARED_ZYGOTE, str(workers.stand_in))
+            patch.setenv(FORKED_TRAINER, str(trainers.stand_in))
         yield
 
 

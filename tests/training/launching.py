@@ -1,7 +1,7 @@
 """Runs of the real command line, in processes of their own, on a store and folder of their own.
 
-All processes of a run are forks of the suite's zygote (`conftest.zygote`), which has imported what
-they need, unless it is started cold.
+All processes of a run are forks of processes that have imported what they need
+(`conftest.forked`), unless it is started cold.
 """
 
 import contextlib
@@ -20,6 +20,8 @@ from longhaul_core.processes import descendants
 from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 
 ROOT = Path(__file__).parents[2]
+FORKED_TRAINER = "LONGHAUL_TESTS_TRAINER"
+"""Variable: the Python that trainers which are not cold are started with."""
 SMOKE = ROOT / "configs" / "smoke.toml"
 WORLDS = Path(__file__).with_name("worlds.toml")
 TIME_LIMIT_SECONDS = 600
@@ -79,7 +81,7 @@ def trainer(
         # As after a login: this soft limit is every distribution's.
         command = ["bash", "-c", 'ulimit -Sn 1024; exec "$@"', "bash", *command]
     else:
-        command.insert(0, variables[SHARED_ZYGOTE])
+        command.insert(0, variables[FORKED_TRAINER])
     with (folder / "output.txt").open("a", encoding="utf-8") as output:
         process = subprocess.Popen(
             command,

@@ -14,7 +14,7 @@ import secrets
 import shlex
 import signal
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +29,7 @@ from longhaul_trainer.device import Device
 from longhaul_trainer.ray_token import keep_ray_token_private
 from longhaul_trainer.resources import ray_processors
 from longhaul_trainer.resources.composed import compose
+from longhaul_trainer.verl.cpu.lean_ray import lean_ray
 from longhaul_trainer.verl.cpu.visible_gpus import hidden_from_ray
 from longhaul_trainer.verl.loopback import on_loopback
 from longhaul_trainer.verl.nodes import (
@@ -129,7 +130,10 @@ def _bring_up(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's ow
     """
     there = set(descendants(os.getpid()))
     try:
-        with hidden_from_ray() if device == "cpu" else nullcontext():
+        with ExitStack() as stack:
+            if device == "cpu":
+                stack.enter_context(hidden_from_ray())
+                stack.enter_context(lean_ray())
             ray.init(
                 address="local",
                 include_dashboard=False,

@@ -38,7 +38,14 @@ LIBRARIES = (
     "sqlalchemy.orm",
     "numba",
     "vllm.v1.worker.cpu_worker",
-    "vllm.entrypoints.openai.cli_args",
+    "vllm.entrypoints.openai.api_server",
+    "vllm.model_executor.models.qwen3_next",  # verl's patches of vLLM import it
+    "jsonschema",
+    "torchdata.stateful_dataloader",
+    "wcwidth",
+    "longhaul_trainer.players",
+    "longhaul_trainer.training.audit",
+    "longhaul_trainer.training.run_context",
 )
 """What Ray's workers and the engine spend their imports on. None of these may import Ray,
 which reads settings of its process while it is imported."""

@@ -23,12 +23,16 @@ class Zygote:
     wait for it. It inherits the owner's environment and output, and dies with the owner.
     """
 
-    def __init__(self, modules: Sequence[str], *, folder: Path) -> None:
+    def __init__(
+        self, modules: Sequence[str], *, folder: Path, fork_of: "Zygote | None" = None
+    ) -> None:
         """Start it.
 
         Args:
             modules: What programs find imported.
             folder: Where the stand-in's file is written.
+            fork_of: One that has imported other modules, which programs find too. What they start
+                by `multiprocessing` is forked of that one.
         """
         address = f"longhaul-{secrets.token_hex(16)}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,13 +50,13 @@ class Zygote:
             listener.listen(_BACKLOG)
             self._process = subprocess.Popen(
                 [
-                    sys.executable,
+                    sys.executable if fork_of is None else str(fork_of.stand_in),
                     "-P",
                     "-m",
                     "longhaul_trainer.verl.cpu.zygote.server",
-                    str(os.getpid()),
+                    str(os.getpid()) if fork_of is None else "0",
                     str(listener.fileno()),
-                    str(self.stand_in),
+                    str(self.stand_in if fork_of is None else fork_of.stand_in),
                     *modules,
                 ],
                 stdin=subprocess.DEVNULL,

@@ -51,7 +51,8 @@ def main(owner: int, listener_fd: int, stand_in: str, modules: list[str]) -> Com
     """Import, then fork for each stand-in.
 
     Args:
-        owner: Process whose end is the end of this one.
+        owner: Process whose end is the end of this one; 0 where this is a fork already, which
+            ends with what it was forked of.
         listener_fd: A listening socket.
         stand_in: File that programs start further interpreters by.
         modules: What programs find imported.
@@ -59,7 +60,8 @@ def main(owner: int, listener_fd: int, stand_in: str, modules: list[str]) -> Com
     Returns:
         In a fork the command that it is to run, in the process itself None at its end.
     """
-    die_with(owner)
+    if owner:
+        die_with(owner)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in modules:
         try:
