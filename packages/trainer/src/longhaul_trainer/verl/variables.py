@@ -35,6 +35,8 @@ CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     # Ray would otherwise hand logical device numbers to vLLM.
     "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
+    # Ray would begin workers ahead of time, which no run with an interpreter of its own can use.
+    "RAY_prestart_worker_first_driver": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # vLLM would compile small kernels with the C++ compiler at every start.
     "TORCHDYNAMO_DISABLE": "1",
