@@ -58,18 +58,25 @@ class Guide:
         )
 
     def carry_out(
-        self, folder: Path, *, variables: Mapping[str, str] | None = None, seconds: float = 300
+        self,
+        folder: Path,
+        *,
+        variables: Mapping[str, str] | None = None,
+        programs: Path | None = None,
+        seconds: float = 300,
     ) -> None:
         """Write the files into a folder, run the commands there, and compare what they print.
 
         Args:
             folder: Exists.
             variables: Of the environment, beside those of this process.
+            programs: A folder of programs that come before all others of their names.
             seconds: For all commands.
         """
         for name, text in self.files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        own = [] if programs is None else [str(programs)]
+        path = os.pathsep.join([*own, str(Path(sys.executable).parent), os.environ["PATH"]])
 
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", "\n".join([_ENDS_ITS_SERVERS, *self.commands])],

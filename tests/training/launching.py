@@ -6,6 +6,7 @@ All processes of a run are forks of processes that have imported what they need
 
 import contextlib
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -94,6 +95,13 @@ def trainer(
         )
     STARTED.append(process)
     return process
+
+
+def forked_trainer(file: Path) -> None:
+    """Write a program that starts a trainer which is not cold."""
+    command = [os.environ[FORKED_TRAINER], str(Path(sys.executable).with_name("trainer"))]
+    file.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+    file.chmod(0o700)
 
 
 def finish(

@@ -27,6 +27,7 @@ from longhaul_trainer.programs.function import FunctionProgram
 from longhaul_trainer.programs.grader import Grader
 from longhaul_trainer.programs.play import play_program
 from longhaul_trainer.programs.program import Program
+from training.launching import forked_trainer
 
 GUIDE = Guide.read("agents.md")
 COMMANDS = [name for name in GUIDE.files if name.endswith("robot.py")]
@@ -59,9 +60,14 @@ def responder() -> Responder:
 def test_every_file_command_and_query_of_the_guide_does_what_it_says(
     tmp_path: Path, responder: Responder
 ) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    forked_trainer(programs / "trainer")
+
     async def follow(hosted: Played) -> None:
+        variables = hosted.episode.environ()
         await asyncio.to_thread(
-            GUIDE.carry_out, tmp_path, variables=hosted.episode.environ(), seconds=600
+            GUIDE.carry_out, tmp_path, variables=variables, programs=programs, seconds=600
         )
 
     with Stage() as stage:

@@ -699,6 +699,22 @@ def test_ray_names_the_variable_that_it_compares_gpus_with_and_the_limits_of_its
     assert b"raylet_start_wait_time_s" in Path(services.RAYLET_EXECUTABLE).read_bytes()
 
 
+def test_ray_starts_the_processes_and_the_workers_that_a_lean_ray_leaves_out_by_these_names() -> None:
+    """`verl.cpu.lean_ray` and `verl.cpu.begin_worker`."""
+    from ray._private import node, services
+    from ray._private.runtime_env.context import RuntimeEnvContext
+
+    head = source(node.Node.start_head_processes)
+    assert "self.start_monitor()" in head
+    assert "self.start_api_server(" in head
+    assert "ray_constants.SETUP_WORKER_FILENAME" in source(node.Node.__init__)
+    assert b"prestart_worker_first_driver" in Path(services.RAYLET_EXECUTABLE).read_bytes()
+    assert vars(RuntimeEnvContext()).keys() == {
+        *("env_vars", "py_executable"),  # begun without Ray
+        *("command_prefix", "override_worker_entrypoint", "java_jars"),
+    }
+
+
 def test_verls_jagged_outputs_are_read_one_place_to_the_left() -> None:
     """`no_padding_2_padding`: a logit predicts the token after it."""
     import torch

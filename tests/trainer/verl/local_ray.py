@@ -15,6 +15,7 @@ from pathlib import Path
 import ray
 
 from longhaul_core.store.session import open_store
+from longhaul_trainer.verl.cpu.lean_ray import lean_ray
 from longhaul_trainer.verl.run_recorder import RunRecorder
 from store_samples import run_started
 
@@ -22,14 +23,15 @@ from store_samples import run_started
 @contextmanager
 def ray_here() -> Generator[None]:
     """A Ray that ends with the block. Needs the variables of `cpu_run`."""
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=100 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-    )
+    with lean_ray():
+        ray.init(
+            address="local",
+            num_cpus=2,
+            object_store_memory=100 << 20,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+        )
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from longhaul_core.errors import MachineError
@@ -124,6 +125,10 @@ def test_the_sum_is_what_verl_s_and_transfer_queue_s_own_classes_ask_for(
     assert ray_processors(compose(run, device)).total == asked
 
 
+RAYS_OWN = ("gcs_server", "raylet", "log_monitor.py", "dashboard.py", "autoscaler", "setup_worker")
+"""What names a process that Ray starts by itself; a run needs the first three."""
+
+
 def test_verl_that_is_imported_while_ray_starts_shows_no_gpus_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -164,7 +169,10 @@ def test_gpus_that_are_hidden_are_none_of_a_cpu_run_s_business(
         actor: Any = ray.remote(Worker)
         workers = [actor.options(num_gpus=1).remote() for _ in range(2)]
         looked = ray.get([worker.looks.remote() for worker in workers], timeout=240)
+        commands = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True)]
 
+    started = {name for name in RAYS_OWN if any(name in command for command in commands)}
+    assert started == {"gcs_server", "raylet", "log_monitor.py"}, commands
     assert sorted(looked) == [(["0"], visible), (["1"], visible)]
 
 

@@ -67,6 +67,22 @@ def test_a_program_begins_with_its_imports_done(warm: Zygote) -> None:
     assert output(warm.stand_in, "-c", IS_WARM) == "True\n"
 
 
+def test_a_fork_of_a_zygote_has_its_imports_and_more_and_what_it_starts_only_the_first(
+    warm: Zygote, tmp_path: Path
+) -> None:
+    shows = (
+        "import multiprocessing.spawn, sys; "
+        f"print([name in sys.modules for name in ({PRELOADED!r}, 'fractions')], "
+        "os.fsdecode(multiprocessing.spawn.get_executable()))"
+    )
+
+    with Zygote(["fractions"], folder=tmp_path / "more", fork_of=warm) as more:
+        found = output(more.stand_in, "-c", f"import os; {shows}")
+
+    assert found == f"[True, True] {warm.stand_in}\n"
+    assert output(warm.stand_in, "-c", f"import os; {shows}").startswith("[True, False]")
+
+
 def test_it_sees_its_own_arguments_environment_and_folder(warm: Zygote, tmp_path: Path) -> None:
     program = (
         "import os, sys; print(sys.argv, os.getcwd(), os.environ['WORD'], 'HOME' in os.environ)"
