@@ -52,6 +52,9 @@ TOGETHER = {
 }
 """Folders whose tests run in one process, and the name of their group."""
 
+COMMANDS = ("longhaul_api.main", "longhaul_viewer.main", "longhaul_trainer.cli.main")
+"""Modules of the commands that tests start."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the command line have `--all`."""
@@ -177,6 +180,20 @@ def forked_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         zygote = Zygote((*LIBRARIES, "longhaul_trainer.cli.main"), folder=folder)
     with zygote:
         yield zygote.stand_in
+
+
+@pytest.fixture(scope="session")
+def quick_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Python whose processes are forks of one that has imported our commands.
+
+    It is for tests that need a command in a process of its own, but not what starting one takes.
+    Ctrl-C reaches such a process at its own number alone.
+    """
+    from longhaul_trainer.verl.cpu.zygote import Zygote
+
+    folder = tmp_path_factory.mktemp("commands")
+    with Zygote(COMMANDS, folder=folder) as zygote:
+        yield str(zygote.stand_in)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ TIMEOUT_SECONDS = 240
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 set_option("runner.magicEnabled", False)  # as the viewer's server does
 
+
 def open_page(view: str, **query: str | list[str]) -> AppTest:
     """The page after its first run, at an address with these parameters."""
     app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS).run()

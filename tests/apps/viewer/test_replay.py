@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Dialog, Page, Route, ViewportSize, WebSocketRoute, expect
+from playwright.sync_api import Browser, Dialog, Page, Route, ViewportSize, WebSocketRoute, expect
 from sqlalchemy.orm import Session
 
-from apps.browser import patient_page, running_viewer, write
+from apps.browser import patient_page, write
 from apps.conftest import HOSTILE, ProgramStore, SampleStore
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
+from apps.viewer.conftest import Show
 from longhaul_core.store import StoreWriter, maintenance, open_store
 from longhaul_core.store.queries import search_steps
 from longhaul_core.store.retention import Retention
@@ -38,18 +39,18 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture(scope="module")
-def long_chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def long_chat(show: Show, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A viewer over an episode of 50 steps, its prompts up to 15,000 tokens long."""
-    folder = tmp_path_factory.mktemp("long")
+    store = str(tmp_path_factory.mktemp("long") / "store.db")
     with ThreadPoolExecutor(1) as writer:
-        writer.submit(write_long_store, str(folder / "store.db")).result()
-    with running_viewer(str(folder / "store.db"), folder / "log") as address:
+        writer.submit(write_long_store, store).result()
+    with show(store) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
-def programs(program: ProgramStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_viewer(program.url, tmp_path_factory.mktemp("programs") / "log") as address:
+def programs(program: ProgramStore, show: Show) -> Iterator[str]:
+    with show(program.url) as address:
         yield address
 
 
@@ -58,11 +59,11 @@ def open_replay(page: Page, viewer: str, episode_id: str, **query: str | int) ->
     expect_step(page, int(query.get("step", 0)), episode_id=episode_id)
 
 
-def other_browser(page: Page) -> Page:
-    """A page that knows nothing of what was looked at before."""
-    browser = page.context.browser
-    assert browser is not None
-    return patient_page(browser)
+@pytest.fixture(scope="module")
+def phone(browser: Browser) -> Iterator[Page]:
+    size: ViewportSize = {"width": 390, "height": 844}
+    with browser.new_context(viewport=size, has_touch=True, is_mobile=True) as context:
+        yield patient_page(context)
 
 
 def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:
@@ -132,7 +133,7 @@ LIT = """() => [...CSS.highlights.get("found")].map((range) => [
 
 
 def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
-    page: Page, long_chat: str
+    page: Page, other: Page, long_chat: str
 ) -> None:
     word = SCRIPTS.split()[1]
     page.goto(f"{long_chat}/{links.address(links.REPLAY, episode=EPISODE_ID, search=word)}")
@@ -151,10 +152,9 @@ def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
     expect_step(page, 31)
     page.wait_for_function(f"() => ({LIT})().some(([text]) => text === 'Room')")
     expect_address(page, "search=31%3A+%22room+31%22+RO%C3%93M", "step=31")
-    with other_browser(page) as other:
-        other.goto(page.url)
-        expect_step(other, 31)
-        expect(other.locator(".tick.match")).to_have_count(1)
+    other.goto(page.url)
+    expect_step(other, 31)
+    expect(other.locator(".tick.match")).to_have_count(1)
 
     page.keyboard.press("Control+A")
     page.keyboard.press("Delete")
@@ -246,13 +246,12 @@ class OddStore:
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OddStore]:
-    folder = tmp_path_factory.mktemp("odd")
-    url = str(folder / "store.db")
+def odd(show: Show, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OddStore]:
+    url = str(tmp_path_factory.mktemp("odd") / "store.db")
     with ThreadPoolExecutor(1) as writer:
         sayings, hits = writer.submit(write_sayings, url).result()
         removed = writer.submit(write_what_was_removed, url).result()
-    with running_viewer(url, folder / "log") as viewer:
+    with show(url) as viewer:
         yield OddStore(url=url, viewer=viewer, sayings=sayings, hits=hits, removed=removed)
 
 
@@ -305,13 +304,13 @@ def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> N
 
 
 @pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def older(show: Show, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A viewer over a store whose tokens were never credited, so that none has an entropy."""
-    folder = tmp_path_factory.mktemp("older")
-    (folder / "store.db").write_bytes(gzip.decompress((GOLDEN / "store.db.gz").read_bytes()))
-    with closing(sqlite3.connect(folder / "store.db")) as connection, connection:
+    store = tmp_path_factory.mktemp("older") / "store.db"
+    store.write_bytes(gzip.decompress((GOLDEN / "store.db.gz").read_bytes()))
+    with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("UPDATE call_tokens SET policy_entropies = NULL")
-    with running_viewer(str(folder / "store.db"), folder / "log") as address:
+    with show(str(store)) as address:
         yield address
 
 
@@ -344,14 +343,10 @@ def test_tokens_are_coloured_by_entropy_which_is_said_in_nats(page: Page, long_c
     expect(page.locator(".inspector").first).to_contain_text("entropy0.000 nats")
 
 
-def test_a_finger_on_a_token_shows_its_entropy(page: Page, long_chat: str) -> None:
-    browser = page.context.browser
-    assert browser is not None
-    phone: ViewportSize = {"width": 390, "height": 844}
-    with browser.new_page(viewport=phone, has_touch=True, is_mobile=True) as touched:
-        open_replay(touched, long_chat, EPISODE_ID, step=3, colour="entropy")
-        touched.locator(".tokens:not(.tall) .t").nth(5).tap()
-        expect(touched.locator(".inspector").first).to_contain_text("entropy1.250 nats")
+def test_a_finger_on_a_token_shows_its_entropy(phone: Page, long_chat: str) -> None:
+    open_replay(phone, long_chat, EPISODE_ID, step=3, colour="entropy")
+    phone.locator(".tokens:not(.tall) .t").nth(5).tap()
+    expect(phone.locator(".inspector").first).to_contain_text("entropy1.250 nats")
 
 
 def test_where_no_entropy_is_stored_the_page_says_why(page: Page, older: str) -> None:
@@ -388,7 +383,7 @@ def test_twenty_presses_60_ms_apart_are_twenty_steps(page: Page, long_chat: str)
     expect_address(page, "step=20")
 
 
-def test_a_page_that_is_left_is_not_asked_for_again(page: Page, long_chat: str) -> None:
+def test_a_page_that_is_left_is_not_asked_for_again(other: Page, long_chat: str) -> None:
     """Python is told of a step when the reader has stopped there, which may be on another page."""
     held: list[str | bytes] = []
     sends: list[Callable[[str | bytes], None]] = []
@@ -400,20 +395,19 @@ def test_a_page_that_is_left_is_not_asked_for_again(page: Page, long_chat: str) 
         server.on_message(lambda message: (held.append if holds else socket.send)(message))
         sends.append(socket.send)
 
-    with other_browser(page) as fresh:
-        fresh.route_web_socket("**/_stcore/stream", slow_server)
-        open_replay(fresh, long_chat, EPISODE_ID)
-        fresh.keyboard.press("ArrowRight")
-        expect_step(fresh, 1)
-        holds = True
-        fresh.locator(".trail").last.get_by_role("link", name="Episodes").click()
-        fresh.wait_for_timeout(1000)  # longer than the reader must stop for
-        holds = False
-        for message in held:
-            sends[-1](message)
+    other.route_web_socket("**/_stcore/stream", slow_server)
+    open_replay(other, long_chat, EPISODE_ID)
+    other.keyboard.press("ArrowRight")
+    expect_step(other, 1)
+    holds = True
+    other.locator(".trail").last.get_by_role("link", name="Episodes").click()
+    other.wait_for_timeout(1000)  # longer than the reader must stop for
+    holds = False
+    for message in held:
+        sends[-1](message)
 
-        expect(fresh.locator("tr.link")).not_to_have_count(0)
-        expect(fresh.locator(".alert")).to_have_text([])
+    expect(other.locator("tr.link")).not_to_have_count(0)
+    expect(other.locator(".alert")).to_have_text([])
 
 
 CLICKS = {
@@ -441,7 +435,7 @@ def test_keys_are_alive_after_any_click(page: Page, long_chat: str) -> None:
 
 
 def test_a_link_opens_on_what_was_looked_at_in_another_browser(
-    page: Page, programs: str, program: ProgramStore
+    page: Page, other: Page, programs: str, program: ProgramStore
 ) -> None:
     open_replay(page, programs, program.episode_id)
     page.get_by_role("tab", name="remember").click()
@@ -449,16 +443,15 @@ def test_a_link_opens_on_what_was_looked_at_in_another_browser(
     page.locator(".choice button >> text=raw").click()
     expect_address(page, "call=2", "prompt=messages", "observation=raw")
     address = page.url
-    with other_browser(page) as other:
-        other.goto(address)
-        expect_step(other, 0, episode_id=program.episode_id)
-        tab = other.get_by_role("tab", name="remember")
-        expect(tab).to_have_attribute("aria-selected", "true")
-        pressed = other.locator('.choice button[aria-pressed="true"]')
-        expect(pressed.filter(has_text="messages")).to_have_count(1)
-        expect(pressed.filter(has_text="raw")).to_have_count(1)
-        other.goto(f"{address}&step=99999&call=7")
-        expect_step(other, 0, episode_id=program.episode_id)
+    other.goto(address)
+    expect_step(other, 0, episode_id=program.episode_id)
+    tab = other.get_by_role("tab", name="remember")
+    expect(tab).to_have_attribute("aria-selected", "true")
+    pressed = other.locator('.choice button[aria-pressed="true"]')
+    expect(pressed.filter(has_text="messages")).to_have_count(1)
+    expect(pressed.filter(has_text="raw")).to_have_count(1)
+    other.goto(f"{address}&step=99999&call=7")
+    expect_step(other, 0, episode_id=program.episode_id)
 
 
 def test_an_old_address_shows_what_it_showed(
@@ -702,15 +695,12 @@ def test_a_step_is_copied_as_messages_that_were_read(page: Page, long_chat: str)
             assert "def test_step_1_is_valid" in copied
 
 
-def test_a_phone_shows_all_of_it(page: Page, long_chat: str) -> None:
-    browser = page.context.browser
-    assert browser is not None
-    with browser.new_page(viewport={"width": 390, "height": 844}) as phone:
-        open_replay(phone, long_chat, EPISODE_ID, step=2)
-        wide = phone.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
-        assert wide <= 390
-        for part in (".strip", ".play", ".jumps", ".observed", ".tokens", ".messages", ".facts"):
-            box = phone.locator(part).first.bounding_box()
-            assert box is not None
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 390
+def test_a_phone_shows_all_of_it(phone: Page, long_chat: str) -> None:
+    open_replay(phone, long_chat, EPISODE_ID, step=2)
+    wide = phone.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
+    assert wide <= 390
+    for part in (".strip", ".play", ".jumps", ".observed", ".tokens", ".messages", ".facts"):
+        box = phone.locator(part).first.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
