@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from apps.browser import VIEW, patient_page, running_browser, running_viewer
 from apps.conftest import SampleStore
+from longhaul_core.store import open_store
 
 Show = Callable[[str | None], AbstractContextManager[str]]
 
@@ -32,6 +34,22 @@ def viewer(sample: SampleStore, show: Show) -> Iterator[str]:
 def demo(show: Show) -> Iterator[str]:
     with show(None) as address:
         yield address
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """A store to which tests add runs of their own, and a viewer that shows it."""
+
+    url: str
+    viewer: str
+
+
+@pytest.fixture(scope="session")
+def workshop(show: Show, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    url = str(tmp_path_factory.mktemp("workshop") / "store.db")
+    open_store(url).dispose()
+    with show(url) as viewer:
+        yield Workshop(url=url, viewer=viewer)
 
 
 @pytest.fixture(scope="package")

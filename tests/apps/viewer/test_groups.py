@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Dialog, Page, expect
@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from apps.browser import settle, write
 from apps.conftest import SampleStore
 from apps.viewer.app_pages import column, html_of, open_page
-from apps.viewer.conftest import Show
+from apps.viewer.conftest import Workshop
 from longhaul_core.store import queries
 from longhaul_core.store.queries import GroupId, GroupSteps, GroupSummary
-from longhaul_core.store.session import open_store, read_only_engine
+from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import StopReason
 from longhaul_viewer import links
 from longhaul_viewer.data.groups import group
@@ -180,35 +180,20 @@ def test_a_step_is_chosen_by_pointer_and_keys_and_taken_apart(
     page.wait_for_url("**/replay?*step=*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveStore:
-    """A store to which tests add runs, and a viewer that shows it."""
-
-    url: str
-    viewer: str
-
-
-@pytest.fixture(scope="module")
-def live(show: Show, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStore]:
-    url = str(tmp_path_factory.mktemp("live") / "store.db")
-    open_store(url).dispose()
-    with show(url) as viewer:
-        yield LiveStore(url=url, viewer=viewer)
-
-
 @slow
-def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, live: LiveStore) -> None:
+def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, workshop: Workshop) -> None:
     first = make_trajectory(
         sample_index=2, rewards=(0.0, 0.0), success=False, stop_reason=StopReason.HORIZON_REACHED
     )
-    write(live.url, run_started(), make_record(first))
-    address = links.group_address(GroupId("run", "train", 1, 0, 0))
-    page.goto(f"{live.viewer}/{address}")
+    write(workshop.url, run_started("growing"), make_record(first, run_id="growing"))
+    address = links.group_address(GroupId("growing", "train", 1, 0, 0))
+    page.goto(f"{workshop.viewer}/{address}")
     rows = page.locator(".board .line:not(.ruler)")
     rows.first.locator(".cell").nth(1).click()
     expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
     expect_address(page, "at=0.1")
-    write(live.url, make_record(make_trajectory(sample_index=1)))  # it solved the task: above it
+    solved = make_record(make_trajectory(sample_index=1), run_id="growing")
+    write(workshop.url, solved)  # which stands above it
     expect(rows).to_have_count(2)
     expect(rows.nth(1).locator(".name")).to_have_text("2")
     expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
@@ -223,7 +208,7 @@ def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, live: Liv
         replace(step, observation=replace(step.observation, anchor_state=f"hall {step.index}"))
         for step in made.steps
     )
-    write(live.url, make_record(replace(made, steps=tuple(halls))))
+    write(workshop.url, make_record(replace(made, steps=tuple(halls)), run_id="growing"))
     expect(rows).to_have_count(3)
     expect(state).to_have_text(said, use_inner_text=True)
     expect_address(page, "state=4")
@@ -461,15 +446,15 @@ def test_two_episodes_are_replayed_beside_each_other(
 
 
 @slow
-def test_a_key_goes_on_where_one_of_two_alike_is_over(page: Page, live: LiveStore) -> None:
+def test_a_key_goes_on_where_one_of_two_alike_is_over(page: Page, workshop: Workshop) -> None:
     longer = make_trajectory(sample_index=1)
     shorter = replace(longer, sample_index=0, steps=longer.steps[:-1])
     records = [make_record(each, run_id="alike") for each in (shorter, longer)]
     ids = [record.episode_id for record in records]
-    write(live.url, run_started("alike"), *records)
+    write(workshop.url, run_started("alike"), *records)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{live.viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
+    page.goto(f"{workshop.viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
     shown = page.locator(".pair")
     expect(shown).to_have_attribute("data-step", "2")  # the first has no such step
     settle(page)
