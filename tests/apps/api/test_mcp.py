@@ -1,6 +1,7 @@
 """`longhaul-api --mcp`, asked by the official client over standard input and output."""
 
 import json
+import sys
 from typing import Any
 
 import anyio
@@ -11,8 +12,8 @@ from apps.conftest import SampleStore
 from longhaul_core.sql_box.cookbook import questions
 
 
-def test_a_program_asks_the_store(sample: SampleStore, quick_python: str) -> None:
-    found = anyio.run(_session, sample, quick_python)
+def test_a_program_asks_the_store(sample: SampleStore) -> None:
+    found = anyio.run(_session, sample)
 
     assert found["tools"] == {"transcript", "schema", "sql", *(one.name for one in questions())}
     assert found["read_only"]
@@ -36,9 +37,9 @@ def test_a_program_asks_the_store(sample: SampleStore, quick_python: str) -> Non
     assert "first_step must be at least 0" in found["backwards"].content[0].text
 
 
-async def _session(sample: SampleStore, python: str) -> dict[str, Any]:
+async def _session(sample: SampleStore) -> dict[str, Any]:
     command = StdioServerParameters(
-        command=python,
+        command=sys.executable,
         args=["-m", "longhaul_api.main", "--mcp", "--store", sample.url],
     )
     async with stdio_client(command) as (read, write), ClientSession(read, write) as session:
