@@ -52,6 +52,9 @@ TOGETHER = {
 }
 """Folders whose tests run in one process, and the name of their group."""
 
+COMMANDS = ("longhaul_api.main", "longhaul_viewer.main", "longhaul_trainer.cli.main")
+"""Modules of the commands that tests start."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the command line have `--all`."""
@@ -155,6 +158,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for environment_id, reason in sorted(not_run.items()):
             terminalreporter.write_line(f"not run: {environment_id}: {reason}")
         terminalreporter.write_line(f"environments run {len(run)} of {selected} selected")
+
+
+@pytest.fixture(scope="session")
+def quick_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Python whose processes are forks of one that has imported our commands.
+
+    It is for tests that need a command in a process of its own, but not what starting one takes.
+    Ctrl-C reaches such a process at its own number alone.
+    """
+    from longhaul_trainer.verl.cpu.zygote import Zygote
+
+    folder = tmp_path_factory.mktemp("commands")
+    with Zygote(COMMANDS, folder=folder) as zygote:
+        yield str(zygote.stand_in)
 
 
 @pytest.fixture(scope="session")

@@ -10,24 +10,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from longhaul_core.store import EpisodeRecord, RunStarted, StoreWriter
 from longhaul_envs.browser.chromium import chromium_executable
 from ports import free_port
 
 START_SECONDS = 180
+VIEW: ViewportSize = {"width": 1440, "height": 1000}
 PATIENCE_MS = 120_000
 """Longest wait for what a page is to show: of a machine that a test shares with many programs."""
 expect.set_options(timeout=PATIENCE_MS)
 
 
 @contextmanager
-def running_viewer(store: str | None, log: Path) -> Generator[str]:
+def running_viewer(store: str | None, log: Path, *, python: str = sys.executable) -> Generator[str]:
     """The address of a viewer that shows `store`, None for its demo; it is gone after the block."""
     port = free_port()
     shown = ["--demo"] if store is None else ["--store", store]
-    command = [sys.executable, "-m", "longhaul_viewer.main", *shown]
+    command = [python, "-m", "longhaul_viewer.main", *shown]
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
             [*command, "--port", str(port), "--no-browser"],
@@ -58,15 +59,15 @@ def wait_until_it_answers(address: str, process: "subprocess.Popen[bytes]", log:
 
 
 def patient_page(of: Browser | BrowserContext) -> Page:
-    """A page of this, a context of its own where it is a browser; as patient as `browser_page`."""
+    """A page of this, with a context of its own where it is a browser."""
     page = of.new_page()
     page.set_default_timeout(PATIENCE_MS)
     return page
 
 
 @contextmanager
-def browser_page(*, width: int = 1440, height: int = 1000) -> Generator[Page]:
-    """A page of a fresh headless Chromium that may reach this machine only."""
+def running_browser() -> Generator[Browser]:
+    """A headless Chromium that may reach this machine only."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium_executable(),
@@ -77,11 +78,16 @@ def browser_page(*, width: int = 1440, height: int = 1000) -> Generator[Page]:
             ],
         )
         try:
-            context = browser.new_context(viewport={"width": width, "height": height})
-            context.set_default_timeout(PATIENCE_MS)
-            yield context.new_page()
+            yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def browser_page() -> Generator[Page]:
+    """A page of a fresh browser."""
+    with running_browser() as browser, browser.new_context(viewport=VIEW) as context:
+        yield patient_page(context)
 
 
 def write(url: str, *records: RunStarted | EpisodeRecord) -> None:

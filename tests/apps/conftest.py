@@ -52,7 +52,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> ProgramStore:
         return player.submit(write_program_store, url).result()
 
 
-def write_program_store(url: str) -> ProgramStore:
+def write_program_store(url: str, *, run_id: str = "run") -> ProgramStore:
     """One run of one group of two episodes; the replies hold markup."""
     made = make_program(task=replace(make_task(), data='{"maze": 7}'))
     first, *others = made.steps
@@ -65,18 +65,18 @@ def write_program_store(url: str) -> ProgramStore:
     )
     steps = (replace(first, calls=(hostile, *calls)), *others)
     records = [
-        make_record(replace(made, steps=steps)),
-        make_record(make_program(task=made.task, sample_index=1)),
+        make_record(replace(made, steps=steps), run_id=run_id),
+        make_record(make_program(task=made.task, sample_index=1), run_id=run_id),
     ]
     with StoreWriter(url) as writer:
         writer.write(
             [
-                run_started(),
+                run_started(run_id),
                 *records,
                 *make_decisions(records),
                 *(make_credit(record) for record in records),
                 *(make_loss_input(record) for record in records),
-                TokenPieces(run_id="run", pieces={n: f" word{n}".encode() for n in range(10)}),
+                TokenPieces(run_id=run_id, pieces={n: f" word{n}".encode() for n in range(10)}),
             ]
         )
     shown = [

@@ -352,13 +352,15 @@ TEMPLATE = PromptTemplate(
 )
 
 
-def write_sample_store(url: str, *, run_id: str = RUN_ID) -> SampleRun:
-    """Play a whole run into the store at `url`; the run as it stands at its end."""
+def write_sample_store(
+    url: str, *, run_id: str = RUN_ID, num_training_steps: int = NUM_TRAINING_STEPS
+) -> SampleRun:
+    """Play a run into the store at `url`, the whole one or its beginning; the run at its end."""
     writer = StoreWriter(url)
     tasks = train_tasks(12)
     run = SampleRun(writer=writer, run_id=run_id, broken_task=tasks[9].task_id)
     run.start()
-    asyncio.run(run.train())
+    asyncio.run(run.train(num_training_steps))
     run.finish()
     writer.close()
     return run

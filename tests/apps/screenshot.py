@@ -1,6 +1,6 @@
 """Screenshots of every page, for the documentation.
 
-    python tests/apps/screenshot.py STORE RUN_ID EPISODE_ID FOLDER [STEP]
+    python tests/apps/screenshot.py STORE EPISODE_ID FOLDER [STEP]
 
 Run it from the `tests` folder's parent with `PYTHONPATH=tests`; writes `runs.png`, `run.png`,
 `episodes.png`, `groups.png`, `group.png`, `replay.png`, `compare.png` (first and last result of the
@@ -17,13 +17,15 @@ from urllib.request import urlopen
 
 from playwright.sync_api import Page
 
-from apps.browser import browser_page, running_viewer, settle
+from apps.browser import VIEW, browser_page, running_viewer, settle
 from longhaul_viewer import links
 
 
-def take(store: str, run_id: str, episode_id: str, folder: Path, *, step: int = 0) -> list[Path]:
-    """Write the pictures; their paths."""
-    _, attempt, phase, training_step, group, _, _ = episode_id.rsplit("/", 6)
+def take(
+    page: Page, address: str, episode_id: str, folder: Path, *, step: int, demo: bool = False
+) -> None:
+    """Write the pictures of the viewer at that address."""
+    run_id, attempt, phase, training_step, group, _, _ = episode_id.rsplit("/", 6)
     pages = {
         "runs": links.address(links.RUNS),
         "run": links.address(links.RUN, run=run_id),
@@ -42,39 +44,31 @@ def take(store: str, run_id: str, episode_id: str, folder: Path, *, step: int = 
         "storage": links.address(links.STORAGE, run=run_id),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch) / "viewer.log"
-        shown = None if store == "demo" else store
-        with running_viewer(shown, log) as address, browser_page() as page:
-            with urlopen(f"{address}/api/runs/{run_id}/results", timeout=60) as answer:
-                steps = sorted({result["training_step"] for result in json.load(answer)})
-            a, b = (f"{run_id}@{each}" for each in (steps[0], steps[-1]))
-            pages["compare"] = links.address(links.COMPARE, a=a, b=b)
-            for name, path in pages.items():
-                page.goto(f"{address}/{path}")
-                settle(page)
-                picture = folder / f"{name}.png"
-                page.screenshot(path=picture)
-                written.append(picture)
-            page.goto(f"{address}/{links.address(links.COMPARE, a=a, b=b, show='all')}")
-            written.append(side_by_side(page, folder / "side_by_side.png"))
-            if store == "demo":  # another one would keep the episode
-                written.append(play(page, address, folder / "play.png"))
-    return written
+    page.set_viewport_size(VIEW)
+    with urlopen(f"{address}/api/runs/{run_id}/results", timeout=60) as answer:
+        steps = sorted({result["training_step"] for result in json.load(answer)})
+    a, b = (f"{run_id}@{each}" for each in (steps[0], steps[-1]))
+    pages["compare"] = links.address(links.COMPARE, a=a, b=b)
+    for name, path in pages.items():
+        page.goto(f"{address}/{path}")
+        settle(page)
+        page.screenshot(path=folder / f"{name}.png")
+    page.goto(f"{address}/{links.address(links.COMPARE, a=a, b=b, show='all')}")
+    side_by_side(page, folder / "side_by_side.png")
+    if demo:  # another store would keep the episode
+        play(page, address, folder / "play.png")
 
 
-def side_by_side(page: Page, picture: Path) -> Path:
+def side_by_side(page: Page, picture: Path) -> None:
     """From the comparison that is open to the episodes of its first task."""
     settle(page)
     page.locator("tr.link a").first.click()
     page.locator(".pair article").first.wait_for()
     settle(page)
     page.screenshot(path=picture)
-    return picture
 
 
-def play(page: Page, address: str, picture: Path) -> Path:
+def play(page: Page, address: str, picture: Path) -> None:
     """Play a few steps of a game of cards, and write what is seen then."""
     page.set_viewport_size({"width": 1440, "height": 860})
     page.goto(f"{address}/{links.address(links.PLAY, environment='longhaul/Points24-v0', task=1)}")
@@ -92,9 +86,15 @@ def play(page: Page, address: str, picture: Path) -> Path:
     page.locator('.play[data-step="4"][data-stage="asked"]').wait_for()
     settle(page)
     page.screenshot(path=picture)
-    return picture
 
 
 if __name__ == "__main__":
-    store, run_id, episode_id, folder, *step = sys.argv[1:]
-    take(store, run_id, episode_id, Path(folder), step=int(step[0]) if step else 0)
+    store, episode_id, folder, *step = sys.argv[1:]
+    demo = store == "demo"
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        running_viewer(None if demo else store, Path(scratch) / "log") as address,
+        browser_page() as page,
+    ):
+        to = Path(folder)
+        take(page, address, episode_id, to, step=int(step[0]) if step else 0, demo=demo)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ StartApi = Callable[..., RunningApi]
 
 
 @pytest.fixture
-def running_api(tmp_path: Path) -> Iterator[StartApi]:
+def running_api(quick_python: str, tmp_path: Path) -> Iterator[StartApi]:
     """Starts it over a store; what was started is killed at the end."""
     started: list[RunningApi] = []
 
@@ -42,7 +41,7 @@ def running_api(tmp_path: Path) -> Iterator[StartApi]:
         log = tmp_path / f"api-{len(started)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "longhaul_api.main", "--port", str(port)],
+                [quick_python, "-m", "longhaul_api.main", "--port", str(port)],
                 env=os.environ | {"LONGHAUL_STORE": store},
                 stderr=output,
             )

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -15,12 +14,12 @@ PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "api.md").read_text("utf
 
 
 def test_the_guides_python_prints_what_the_store_has(
-    sample: SampleStore, running_api: StartApi, tmp_path: Path
+    sample: SampleStore, running_api: StartApi, quick_python: str, tmp_path: Path
 ) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     running = running_api(sample.url)
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [quick_python, "-c", code],
         env=os.environ | {"LONGHAUL_API": running.address},
         cwd=tmp_path,
         capture_output=True,

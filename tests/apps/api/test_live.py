@@ -6,7 +6,6 @@ do: it pages through the list of a run, opens what it finds, and looks at its cu
 
 import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Event
@@ -53,7 +52,7 @@ with StoreWriter(store) as writer:
 
 @pytest.mark.slow
 def test_two_runs_and_ten_viewers_on_one_file_lose_nothing(
-    tmp_path: Path, running_api: StartApi
+    tmp_path: Path, running_api: StartApi, quick_python: str
 ) -> None:
     store = str(tmp_path / "store.db")
     open_store(store).dispose()
@@ -65,7 +64,7 @@ def test_two_runs_and_ten_viewers_on_one_file_lose_nothing(
             pool.submit(look, server.address, RUNS[n % 2], all_have_looked, over)
             for n in range(VIEWERS)
         ]
-        writers = [writing(store, run_id) for run_id in RUNS]
+        writers = [writing(store, run_id, python=quick_python) for run_id in RUNS]
         all_have_looked.wait(timeout=300)
         for writer in writers:
             print(file=writer.stdin, flush=True)
@@ -101,10 +100,10 @@ def test_two_runs_and_ten_viewers_on_one_file_lose_nothing(
         assert 0 < at_first < at_last == EPISODES, f"viewer {number}"
 
 
-def writing(store: str, run_id: str) -> subprocess.Popen[str]:
+def writing(store: str, run_id: str, *, python: str) -> subprocess.Popen[str]:
     """A process that writes a run; it says nothing unless something breaks."""
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, store, run_id, str(TRAINING_STEPS)],
+        [python, "-c", WRITER, store, run_id, str(TRAINING_STEPS)],
         env=os.environ | {"PYTHONPATH": str(TESTS)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

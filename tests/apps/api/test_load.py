@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,20 +40,22 @@ def store(request: pytest.FixtureRequest, sample: SampleStore) -> Iterator[str]:
         connection.execute(text("CREATE DATABASE api_load"))
         url = server.set(database="api_load").render_as_string(hide_password=False)
         with ThreadPoolExecutor(1) as player:  # a loop of its own
-            player.submit(write_sample_store, url).result()
+            player.submit(write_sample_store, url, num_training_steps=3).result()
         yield url
         connection.execute(text("DROP DATABASE api_load WITH (FORCE)"))
     engine.dispose()
 
 
 @pytest.fixture(scope="module")
-def server(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(
+    store: str, quick_python: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The address of the program `api`, as a user starts it."""
     port = free_port()
     log = tmp_path_factory.mktemp("api") / "log"
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "longhaul_api.main", "--port", str(port)],
+            [quick_python, "-m", "longhaul_api.main", "--port", str(port)],
             env=os.environ | {"LONGHAUL_STORE": store},
             stderr=output,
         )

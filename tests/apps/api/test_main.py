@@ -52,10 +52,14 @@ def test_an_open_address_without_a_token_is_exit_code_2(
     assert "--token" in capfd.readouterr().err
 
 
-def test_it_serves_until_it_is_interrupted(sample: SampleStore) -> None:
+@pytest.mark.parametrize(("options", "niceness"), [((), 10), (("--nice", "3"), 3)])
+def test_it_serves_until_it_is_interrupted_and_stands_back_for_other_programs(
+    sample: SampleStore, options: tuple[str, ...], niceness: int
+) -> None:
     port = free_port()
+    command = [sys.executable, "-m", "longhaul_api.main", "--store", sample.url]
     process = subprocess.Popen(
-        [sys.executable, "-m", "longhaul_api.main", "--store", sample.url, "--port", str(port)],
+        [*command, "--port", str(port), *options],
         env=os.environ | {"LONGHAUL_API_TOKEN": "a-token-of-the-environment"},
         stderr=subprocess.PIPE,
         text=True,
@@ -65,23 +69,6 @@ def test_it_serves_until_it_is_interrupted(sample: SampleStore) -> None:
         status, runs = fetch(port, token="a-token-of-the-environment")
         assert status == 200
         assert isinstance(runs, list)
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert f"http://127.0.0.1:{port}" in errors
-    assert "a-token-of" not in errors
-
-
-@pytest.mark.parametrize(("options", "niceness"), [((), 10), (("--nice", "3"), 3)])
-def test_its_threads_stand_back_for_other_programs(
-    sample: SampleStore, options: tuple[str, ...], niceness: int
-) -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "longhaul_api.main", "--store", sample.url]
-    process = subprocess.Popen([*command, "--port", str(port), *options], stderr=subprocess.PIPE)
-    try:
-        assert fetch(port, token=None)[0] == 200  # so that there is a thread that answers
         expected = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
         loop, *workers = sorted(
             int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()
@@ -92,6 +79,8 @@ def test_its_threads_stand_back_for_other_programs(
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
+    assert f"http://127.0.0.1:{port}" in errors
+    assert "a-token-of" not in errors
 
 
 def test_a_niceness_that_puts_it_first_is_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:

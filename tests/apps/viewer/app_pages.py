@@ -1,10 +1,13 @@
 """Pages run by Streamlit's own test runner, and what they say."""
 
 import json
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from streamlit.components.v2 import manifest_scanner
+from streamlit.config import set_option
 from streamlit.testing.v1 import AppTest
 
 import longhaul_viewer
@@ -13,6 +16,10 @@ __all__ = ["APP", "TIMEOUT_SECONDS", "charts_of", "column", "html_of", "open_pag
 
 APP = Path(longhaul_viewer.__file__).with_name("app.py")
 TIMEOUT_SECONDS = 240
+
+# Each test's app would read what every installed distribution says of itself, for most of a second.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+set_option("runner.magicEnabled", False)  # as the viewer's server does
 
 
 def open_page(view: str, **query: str | list[str]) -> AppTest:

@@ -1,8 +1,5 @@
 """From the command line to what a person sees, in a real browser (headless Chromium)."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +7,9 @@ from playwright.sync_api import Page, expect
 
 from apps.browser import settle
 from apps.conftest import SampleStore
+from apps.screenshot import take
 from longhaul_viewer import links
 
-SCREENSHOTS = Path(__file__).parents[1] / "screenshot.py"
 pytestmark = pytest.mark.slow
 
 
@@ -52,16 +49,10 @@ def test_the_viewer_asks_no_other_machine(page: Page, viewer: str, sample: Sampl
     assert strangers == []
 
 
-@pytest.mark.usefixtures("installed_chromium")
 def test_the_screenshots_of_the_documentation_can_be_taken(
-    sample: SampleStore, tmp_path: Path
+    page: Page, viewer: str, sample: SampleStore, tmp_path: Path
 ) -> None:
-    episode_id = sample.solved.summary.episode_id
-    subprocess.run(
-        [sys.executable, SCREENSHOTS, sample.url, sample.run_id, episode_id, tmp_path, "1"],
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(SCREENSHOTS.parents[1])},
-    )
+    take(page, viewer, sample.solved.summary.episode_id, tmp_path, step=1)
     pictures = {picture.name: picture.read_bytes() for picture in tmp_path.iterdir()}
     lists = {"runs", "run", "episodes", "groups", "group", "compare"}
     pages = lists | {"replay", "side_by_side", "sql", "storage"}

@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 from sqlalchemy.orm import Session
 
-from apps.browser import patient_page, running_viewer, settle, write
+from apps.browser import settle, write
 from apps.conftest import SampleStore
 from apps.viewer.app_pages import column, html_of, open_page
+from apps.viewer.conftest import Workshop
 from longhaul_core.store import queries
 from longhaul_core.store.queries import GroupId, GroupSteps, GroupSummary
-from longhaul_core.store.session import open_store, read_only_engine
+from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import StopReason
 from longhaul_viewer import links
 from longhaul_viewer.data.groups import group
@@ -54,13 +55,6 @@ def mixed(session: Session, groups: tuple[GroupSummary, ...]) -> GroupSteps:
         if len(set(row.returns)) > 1 and row.has_signal
     )
     return next(group for group in found if sum(len(e.steps) for e in group.episodes) > 12)
-
-
-def fresh_page(page: Page) -> Page:
-    """Of a browser that knows nothing of what was looked at before."""
-    browser = page.context.browser
-    assert browser is not None
-    return patient_page(browser)
 
 
 def address_of(group: GroupSteps, **parameters: str) -> str:
@@ -152,7 +146,7 @@ def test_what_cannot_be_compared_is_said(
 
 @slow
 def test_a_step_is_chosen_by_pointer_and_keys_and_taken_apart(
-    page: Page, viewer: str, mixed: GroupSteps
+    page: Page, other: Page, viewer: str, mixed: GroupSteps
 ) -> None:
     page.goto(f"{viewer}/{address_of(mixed)}")
     settle(page)
@@ -180,43 +174,26 @@ def test_a_step_is_chosen_by_pointer_and_keys_and_taken_apart(
     page.keyboard.press("j")
     expect_address(page, "at=1.")
     said = panel.locator("h3").first.inner_text()
-    with fresh_page(page) as fresh:
-        fresh.goto(page.url)
-        expect(fresh.locator(".panel h3").first).to_have_text(said, use_inner_text=True)
+    other.goto(page.url)
+    expect(other.locator(".panel h3").first).to_have_text(said, use_inner_text=True)
     panel.get_by_role("link", name="Replay this step").click()
     page.wait_for_url("**/replay?*step=*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveStore:
-    """A store to which tests add runs, and a viewer that shows it."""
-
-    url: str
-    viewer: str
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStore]:
-    folder = tmp_path_factory.mktemp("live")
-    url = str(folder / "store.db")
-    open_store(url).dispose()
-    with running_viewer(url, folder / "log") as viewer:
-        yield LiveStore(url=url, viewer=viewer)
-
-
 @slow
-def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, live: LiveStore) -> None:
+def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, workshop: Workshop) -> None:
     first = make_trajectory(
         sample_index=2, rewards=(0.0, 0.0), success=False, stop_reason=StopReason.HORIZON_REACHED
     )
-    write(live.url, run_started(), make_record(first))
-    address = links.group_address(GroupId("run", "train", 1, 0, 0))
-    page.goto(f"{live.viewer}/{address}")
+    write(workshop.url, run_started("growing"), make_record(first, run_id="growing"))
+    address = links.group_address(GroupId("growing", "train", 1, 0, 0))
+    page.goto(f"{workshop.viewer}/{address}")
     rows = page.locator(".board .line:not(.ruler)")
     rows.first.locator(".cell").nth(1).click()
     expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
     expect_address(page, "at=0.1")
-    write(live.url, make_record(make_trajectory(sample_index=1)))  # it solved the task: above it
+    solved = make_record(make_trajectory(sample_index=1), run_id="growing")
+    write(workshop.url, solved)  # which stands above it
     expect(rows).to_have_count(2)
     expect(rows.nth(1).locator(".name")).to_have_text("2")
     expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
@@ -231,7 +208,7 @@ def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, live: Liv
         replace(step, observation=replace(step.observation, anchor_state=f"hall {step.index}"))
         for step in made.steps
     )
-    write(live.url, make_record(replace(made, steps=tuple(halls))))
+    write(workshop.url, make_record(replace(made, steps=tuple(halls)), run_id="growing"))
     expect(rows).to_have_count(3)
     expect(state).to_have_text(said, use_inner_text=True)
     expect_address(page, "state=4")
@@ -279,7 +256,7 @@ def test_the_groups_beside_a_group_are_those_of_its_run_and_phase(
 
 @slow
 def test_a_search_marks_the_steps_it_finds_and_goes_from_one_to_the_next(
-    page: Page, viewer: str, mixed: GroupSteps
+    page: Page, other: Page, viewer: str, mixed: GroupSteps
 ) -> None:
     _, drawn = group(mixed.summary.group_id)
     texts = {node["number"]: node["text"] or "" for node in drawn["nodes"]}
@@ -310,9 +287,8 @@ def test_a_search_marks_the_steps_it_finds_and_goes_from_one_to_the_next(
     page.keyboard.press("Escape")  # back to the keys
     page.keyboard.press("Escape")
     expect(page.locator(".cell.chosen")).to_have_count(0)
-    with fresh_page(page) as fresh:
-        fresh.goto(page.url)
-        expect(fresh.locator(".cell.match")).to_have_count(num_hits)
+    other.goto(page.url)
+    expect(other.locator(".cell.match")).to_have_count(num_hits)
     page.keyboard.press("/")
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.type("no such word")
@@ -384,34 +360,33 @@ def test_states_and_edges_open_the_steps_behind_them(
 
 @slow
 def test_hostile_text_runs_nothing_and_a_phone_is_wide_enough(
-    page: Page, viewer: str, sample: SampleStore
+    other: Page, viewer: str, sample: SampleStore
 ) -> None:
     summary = sample.hostile.summary
-    with fresh_page(page) as phone:
-        phone.set_viewport_size({"width": 390, "height": 844})
-        dialogs: list[str] = []
+    other.set_viewport_size({"width": 390, "height": 844})
+    dialogs: list[str] = []
 
-        def note(dialog: Dialog) -> None:
-            dialogs.append(dialog.message)
-            dialog.dismiss()
+    def note(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
 
-        phone.on("dialog", note)
-        place = links.address(
-            links.GROUP,
-            run=summary.run_id,
-            attempt=summary.attempt,
-            phase=summary.phase,
-            training_step=summary.training_step,
-            group=summary.group_index,
-            state="1",
-        )
-        phone.goto(f"{viewer}/{place}")
-        settle(phone)
-        expect(phone.locator(".panel .state")).to_be_visible()
-        assert phone.locator(".group script, .group img").count() == 0
-        assert dialogs == []
-        width = phone.evaluate("document.scrollingElement.scrollWidth")
-        assert width <= 390
+    other.on("dialog", note)
+    place = links.address(
+        links.GROUP,
+        run=summary.run_id,
+        attempt=summary.attempt,
+        phase=summary.phase,
+        training_step=summary.training_step,
+        group=summary.group_index,
+        state="1",
+    )
+    other.goto(f"{viewer}/{place}")
+    settle(other)
+    expect(other.locator(".panel .state")).to_be_visible()
+    assert other.locator(".group script, .group img").count() == 0
+    assert dialogs == []
+    width = other.evaluate("document.scrollingElement.scrollWidth")
+    assert width <= 390
 
 
 @slow
@@ -431,7 +406,7 @@ def test_a_flipped_task_is_seen_side_by_side(page: Page, viewer: str, sample: Sa
 
 @slow
 def test_two_episodes_are_replayed_beside_each_other(
-    page: Page, viewer: str, sample: SampleStore, session: Session
+    page: Page, other: Page, viewer: str, sample: SampleStore, session: Session
 ) -> None:
     first_result, last_result = (queries.Checkpoint(sample.run_id, step) for step in (0, 12))
     found = queries.compare(session, a=first_result, b=last_result)
@@ -466,29 +441,27 @@ def test_two_episodes_are_replayed_beside_each_other(
         expect_step(index)
         page.keyboard.press("l")
     expect_step(last)  # there is none after it
-    with fresh_page(page) as fresh:
-        fresh.goto(page.url)
-        expect(fresh.locator(".pair")).to_have_attribute("data-step", str(last))
+    other.goto(page.url)
+    expect(other.locator(".pair")).to_have_attribute("data-step", str(last))
 
 
 @slow
-def test_a_key_goes_on_where_one_of_two_alike_is_over(page: Page, live: LiveStore) -> None:
+def test_a_key_goes_on_where_one_of_two_alike_is_over(page: Page, workshop: Workshop) -> None:
     longer = make_trajectory(sample_index=1)
     shorter = replace(longer, sample_index=0, steps=longer.steps[:-1])
     records = [make_record(each, run_id="alike") for each in (shorter, longer)]
     ids = [record.episode_id for record in records]
-    write(live.url, run_started("alike"), *records)
-    with fresh_page(page) as fresh:
-        asked: list[str] = []
-        fresh.on("request", lambda request: asked.append(request.url))
-        fresh.goto(f"{live.viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
-        shown = fresh.locator(".pair")
-        expect(shown).to_have_attribute("data-step", "2")  # the first has no such step
-        settle(fresh)
-        fresh.keyboard.press("l")
-        chosen = fresh.locator(".cell.chosen")
-        expect(chosen).to_have_attribute("aria-label", re.compile("^episode B, step 2:"))
-        expect(shown).to_have_attribute("data-step", "2")
-        texts = [address for address in asked if "/texts" in address]
-        assert len(texts) >= 2
-        assert all("tokens=false" in address for address in texts)  # they are not drawn
+    write(workshop.url, run_started("alike"), *records)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{workshop.viewer}/{links.address(links.COMPARE, left=ids[0], right=ids[1])}")
+    shown = page.locator(".pair")
+    expect(shown).to_have_attribute("data-step", "2")  # the first has no such step
+    settle(page)
+    page.keyboard.press("l")
+    chosen = page.locator(".cell.chosen")
+    expect(chosen).to_have_attribute("aria-label", re.compile("^episode B, step 2:"))
+    expect(shown).to_have_attribute("data-step", "2")
+    texts = [address for address in asked if "/texts" in address]
+    assert len(texts) >= 2
+    assert all("tokens=false" in address for address in texts)  # they are not drawn

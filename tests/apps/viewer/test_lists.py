@@ -6,17 +6,20 @@ import shutil
 import sqlite3
 import time
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
+from sqlalchemy.orm import Session
 
 from apps.conftest import SampleStore
 from apps.viewer.app_pages import charts_of, column, html_of, open_page
-from longhaul_core.store import StoreWriter, open_store
+from longhaul_core.store import StoreWriter, open_store, queries
 from longhaul_core.store.labelling import put_label
 from longhaul_core.store.records import Evaluation, Label, Metrics, PanelTasks, RunEnded
+from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import FailureCause, Split
 from longhaul_viewer import links
 from longhaul_viewer.components.charts import Series
@@ -84,6 +87,18 @@ def test_the_list_of_runs_has_the_run_with_its_settings(sample: SampleStore) -> 
     assert column(app, "Algorithm, seed") == ["gigpo"]
     assert column(app, "State") == ["finished"]
     assert 'of 12"' in html_of(app)  # the curve has a point for each training step
+
+
+def test_times_are_in_the_zone_of_the_reader(sample: SampleStore) -> None:
+    app = open_page("runs")
+    app.context["timezone"] = "Asia/Kathmandu"  # 5:45 ahead of UTC
+    app.run()
+    engine = read_only_engine(sample.url)
+    with Session(engine) as session:
+        started_at = queries.get_run(session, run_id=sample.run_id).summary.started_at
+    engine.dispose()
+    there = datetime.fromtimestamp(started_at, timezone(timedelta(hours=5, minutes=45)))
+    assert column(app, "Started")[0].endswith(f"{there:%H:%M}")
 
 
 def test_the_score_of_a_panel_that_was_not_played_whole_says_of_how_many_it_is(
@@ -351,6 +366,8 @@ def test_episodes_are_filtered_and_sorted(sample: SampleStore) -> None:
     assert app.query_params["phase"] in ("validation", ["validation"])
     returns = [float(cell) for cell in column(app, "Return")]
     assert returns == sorted(returns, reverse=True)
+    (head,) = re.findall(r'href="([^"]+)">Return<', html_of(app))
+    assert parse_qs(unescape(head))["order"] == ["ascending"]  # a second click turns it round
     up = open_page("episodes", run=sample.run_id, sort="steps", order="ascending")
     lengths = [int(cell) for cell in column(up, "Steps")]
     assert lengths == sorted(lengths)

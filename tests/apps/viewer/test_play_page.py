@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from apps.browser import patient_page, running_viewer, settle
+from apps.browser import settle
+from apps.viewer.conftest import Show
 from environment_server import running_server
 from longhaul_core.store.session import open_store
 
@@ -17,12 +18,11 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title=
 
 
 @pytest.fixture(scope="module")
-def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def viewer(show: Show, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A viewer of a store that holds nothing yet."""
-    folder = tmp_path_factory.mktemp("play")
-    store = folder / "play.db"
+    store = str(tmp_path_factory.mktemp("play") / "play.db")
     open_store(store).dispose()
-    with running_viewer(str(store), folder / "log") as address:
+    with show(store) as address:
         yield address
 
 
@@ -78,24 +78,20 @@ def test_an_episode_played_by_keys_alone_is_replayed_and_listed(page: Page, view
     expect(page.locator("tr.link")).to_contain_text("play")
 
 
-def test_a_reload_goes_on_and_two_people_stay_apart(page: Page, viewer: str) -> None:
+def test_a_reload_goes_on_and_two_people_stay_apart(page: Page, other: Page, viewer: str) -> None:
     begin(page, f"{viewer}/{LINE}1")
     page.keyboard.press(way(page)[0])
     at_step(page, 1)
-    browser = page.context.browser
-    assert browser is not None
-    with browser.new_context() as context:
-        other = patient_page(context)
-        begin(other, f"{viewer}/{LINE}2")
-        for each in (page, other):
-            expect(each).to_have_url(re.compile("sitting="))
-        assert other.url.partition("sitting=")[2] != page.url.partition("sitting=")[2]
-        page.reload()
-        at_step(page, 1)
-        at_step(other, 0)
-        other.get_by_role("button", name="Give up").click()
-        expect(other.get_by_role("status")).to_contain_text("nothing is stored")
-        at_step(page, 1)
+    begin(other, f"{viewer}/{LINE}2")
+    for each in (page, other):
+        expect(each).to_have_url(re.compile("sitting="))
+    assert other.url.partition("sitting=")[2] != page.url.partition("sitting=")[2]
+    page.reload()
+    at_step(page, 1)
+    at_step(other, 0)
+    other.get_by_role("button", name="Give up").click()
+    expect(other.get_by_role("status")).to_contain_text("nothing is stored")
+    at_step(page, 1)
     page.goto(f"{viewer}/runs")
     settle(page)
     page.go_back()

@@ -1,6 +1,5 @@
 """Replay as a reader meets it: in a real browser, by keys, pointer and address."""
 
-import gzip
 import json
 import re
 import sqlite3
@@ -8,16 +7,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Dialog, Page, Route, ViewportSize, WebSocketRoute, expect
+from playwright.sync_api import Browser, Dialog, Page, Route, ViewportSize, WebSocketRoute, expect
 from sqlalchemy.orm import Session
 
-from apps.browser import patient_page, running_viewer, write
-from apps.conftest import HOSTILE, ProgramStore, SampleStore
+from apps.browser import patient_page, write
+from apps.conftest import HOSTILE, ProgramStore, SampleStore, write_program_store
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
-from longhaul_core.store import StoreWriter, maintenance, open_store
+from apps.viewer.conftest import Workshop
+from longhaul_core.store import StoreWriter, TokenPieces, maintenance, open_store
 from longhaul_core.store.queries import search_steps
 from longhaul_core.store.retention import Retention
 from longhaul_core.store.search_terms import query_phrases
@@ -26,6 +25,7 @@ from longhaul_viewer import links
 from steps import with_call
 from store_samples import (
     first_reply,
+    make_credit,
     make_decisions,
     make_record,
     make_trajectory,
@@ -34,23 +34,24 @@ from store_samples import (
 
 pytestmark = pytest.mark.slow
 
-GOLDEN = Path(__file__).parents[2] / "golden"
-
 
 @pytest.fixture(scope="module")
-def long_chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def long_chat(workshop: Workshop) -> str:
     """A viewer over an episode of 50 steps, its prompts up to 15,000 tokens long."""
-    folder = tmp_path_factory.mktemp("long")
     with ThreadPoolExecutor(1) as writer:
-        writer.submit(write_long_store, str(folder / "store.db")).result()
-    with running_viewer(str(folder / "store.db"), folder / "log") as address:
-        yield address
+        writer.submit(write_long_store, workshop.url).result()
+    return workshop.viewer
 
 
 @pytest.fixture(scope="module")
-def programs(program: ProgramStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_viewer(program.url, tmp_path_factory.mktemp("programs") / "log") as address:
-        yield address
+def program(workshop: Workshop) -> ProgramStore:
+    with ThreadPoolExecutor(1) as writer:
+        return writer.submit(write_program_store, workshop.url, run_id="program").result()
+
+
+@pytest.fixture
+def programs(workshop: Workshop, program: ProgramStore) -> str:
+    return workshop.viewer
 
 
 def open_replay(page: Page, viewer: str, episode_id: str, **query: str | int) -> None:
@@ -58,11 +59,11 @@ def open_replay(page: Page, viewer: str, episode_id: str, **query: str | int) ->
     expect_step(page, int(query.get("step", 0)), episode_id=episode_id)
 
 
-def other_browser(page: Page) -> Page:
-    """A page that knows nothing of what was looked at before."""
-    browser = page.context.browser
-    assert browser is not None
-    return patient_page(browser)
+@pytest.fixture(scope="module")
+def phone(browser: Browser) -> Iterator[Page]:
+    size: ViewportSize = {"width": 390, "height": 844}
+    with browser.new_context(viewport=size, has_touch=True, is_mobile=True) as context:
+        yield patient_page(context)
 
 
 def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:
@@ -132,7 +133,7 @@ LIT = """() => [...CSS.highlights.get("found")].map((range) => [
 
 
 def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
-    page: Page, long_chat: str
+    page: Page, other: Page, long_chat: str
 ) -> None:
     word = SCRIPTS.split()[1]
     page.goto(f"{long_chat}/{links.address(links.REPLAY, episode=EPISODE_ID, search=word)}")
@@ -151,10 +152,9 @@ def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
     expect_step(page, 31)
     page.wait_for_function(f"() => ({LIT})().some(([text]) => text === 'Room')")
     expect_address(page, "search=31%3A+%22room+31%22+RO%C3%93M", "step=31")
-    with other_browser(page) as other:
-        other.goto(page.url)
-        expect_step(other, 31)
-        expect(other.locator(".tick.match")).to_have_count(1)
+    other.goto(page.url)
+    expect_step(other, 31)
+    expect(other.locator(".tick.match")).to_have_count(1)
 
     page.keyboard.press("Control+A")
     page.keyboard.press("Delete")
@@ -219,14 +219,17 @@ def write_sayings(url: str) -> tuple[str, dict[str, list[int]]]:
     look = ToolCall(id="a", name="look", arguments='{"at": "lantern"}')
     thought = Message(role="assistant", content="", reasoning="hush", tool_calls=(look,))
     last = with_call(last, reply="the red door", messages=(thought,))
-    record = make_record(replace(made, steps=(*spoken, last)))
+    record = make_record(replace(made, steps=(*spoken, last)), run_id="sayings")
     with StoreWriter(url) as writer:
-        writer.write([run_started(), record])
+        writer.write([run_started("sayings"), record])
     engine = open_store(url)
     maintenance.index_text(engine)
     with Session(engine) as session:
         hits = {
-            words: sorted(hit.step_index for hit in search_steps(session, words=words).rows)
+            words: sorted(
+                hit.step_index
+                for hit in search_steps(session, words=words, run_id=record.run_id).rows
+            )
             for words in LOOKED_FOR
         }
     engine.dispose()
@@ -234,11 +237,9 @@ def write_sayings(url: str) -> tuple[str, dict[str, list[int]]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OddStore:
-    """A store of sayings and of what was removed, which a viewer shows; tests may add runs."""
+class OddEpisodes:
+    """One of sayings, and some of which something was removed."""
 
-    url: str
-    viewer: str
     sayings: str
     hits: dict[str, list[int]]
     """By words that are looked for, the steps of the sayings that the text index finds."""
@@ -246,23 +247,22 @@ class OddStore:
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OddStore]:
-    folder = tmp_path_factory.mktemp("odd")
-    url = str(folder / "store.db")
+def odd(workshop: Workshop) -> OddEpisodes:
     with ThreadPoolExecutor(1) as writer:
-        sayings, hits = writer.submit(write_sayings, url).result()
-        removed = writer.submit(write_what_was_removed, url).result()
-    with running_viewer(url, folder / "log") as viewer:
-        yield OddStore(url=url, viewer=viewer, sayings=sayings, hits=hits, removed=removed)
+        sayings, hits = writer.submit(write_sayings, workshop.url).result()
+        removed = writer.submit(write_what_was_removed, workshop.url).result()
+    return OddEpisodes(sayings=sayings, hits=hits, removed=removed)
 
 
-def test_the_replay_finds_what_the_text_index_finds(page: Page, odd: OddStore) -> None:
+def test_the_replay_finds_what_the_text_index_finds(
+    page: Page, workshop: Workshop, odd: OddEpisodes
+) -> None:
     episode_id, hits = odd.sayings, odd.hits
     assert {words for words, steps in hits.items() if not steps} == {
         words for words, lit in LOOKED_FOR.items() if not lit
     }
     address = links.address(links.REPLAY, episode=episode_id, search="turgriff", transcript=1)
-    page.goto(f"{odd.viewer}/{address}")
+    page.goto(f"{workshop.viewer}/{address}")
     expect_step(page, len(SAID) - 1, episode_id=episode_id)
     drawn = page.locator(".replay").element_handle()
     for words, lit in LOOKED_FOR.items():
@@ -304,15 +304,22 @@ def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> N
     page.unroute("**/transcript")
 
 
-@pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A viewer over a store whose tokens were never credited, so that none has an entropy."""
-    folder = tmp_path_factory.mktemp("older")
-    (folder / "store.db").write_bytes(gzip.decompress((GOLDEN / "store.db.gz").read_bytes()))
-    with closing(sqlite3.connect(folder / "store.db")) as connection, connection:
-        connection.execute("UPDATE call_tokens SET policy_entropies = NULL")
-    with running_viewer(str(folder / "store.db"), folder / "log") as address:
-        yield address
+def write_older_run(url: str) -> tuple[str, str]:
+    """A trained episode whose tokens have no entropy, and one that was in no update."""
+    trained, validated = (
+        make_record(make_trajectory(), run_id="older", phase=phase)
+        for phase in ("train", "validation")
+    )
+    pieces = TokenPieces(run_id="older", pieces={n: f" word{n}".encode() for n in range(10)})
+    with StoreWriter(url) as writer:
+        writer.write([run_started("older"), trained, validated, pieces])
+        writer.write([*make_decisions([trained]), make_credit(trained)])
+    with closing(sqlite3.connect(url)) as connection, connection:
+        connection.execute(
+            "UPDATE call_tokens SET policy_entropies = NULL WHERE episode_id = ?",
+            [trained.episode_id],
+        )
+    return trained.episode_id, validated.episode_id
 
 
 def test_tokens_are_coloured_by_entropy_which_is_said_in_nats(page: Page, long_chat: str) -> None:
@@ -344,22 +351,20 @@ def test_tokens_are_coloured_by_entropy_which_is_said_in_nats(page: Page, long_c
     expect(page.locator(".inspector").first).to_contain_text("entropy0.000 nats")
 
 
-def test_a_finger_on_a_token_shows_its_entropy(page: Page, long_chat: str) -> None:
-    browser = page.context.browser
-    assert browser is not None
-    phone: ViewportSize = {"width": 390, "height": 844}
-    with browser.new_page(viewport=phone, has_touch=True, is_mobile=True) as touched:
-        open_replay(touched, long_chat, EPISODE_ID, step=3, colour="entropy")
-        touched.locator(".tokens:not(.tall) .t").nth(5).tap()
-        expect(touched.locator(".inspector").first).to_contain_text("entropy1.250 nats")
+def test_a_finger_on_a_token_shows_its_entropy(phone: Page, long_chat: str) -> None:
+    open_replay(phone, long_chat, EPISODE_ID, step=3, colour="entropy")
+    phone.locator(".tokens:not(.tall) .t").nth(5).tap()
+    expect(phone.locator(".inspector").first).to_contain_text("entropy1.250 nats")
 
 
-def test_where_no_entropy_is_stored_the_page_says_why(page: Page, older: str) -> None:
+def test_where_no_entropy_is_stored_the_page_says_why(page: Page, workshop: Workshop) -> None:
+    with ThreadPoolExecutor(1) as writer:
+        trained, validated = writer.submit(write_older_run, workshop.url).result()
     for episode_id, why in {
-        "run/1/train/2/0/1/0": "trained by an older version, which did not keep it",
-        "run/1/validation/2/0/0/0": "this one has been in none",
+        trained: "trained by an older version, which did not keep it",
+        validated: "this one has been in none",
     }.items():
-        open_replay(page, older, episode_id, colour="entropy")
+        open_replay(page, workshop.viewer, episode_id, colour="entropy")
         expect(page.locator(".step")).to_contain_text("No entropy is stored for this reply: ")
         expect(page.locator(".step")).to_contain_text(why)
         expect(page.locator(".legend")).to_have_count(0)
@@ -388,7 +393,7 @@ def test_twenty_presses_60_ms_apart_are_twenty_steps(page: Page, long_chat: str)
     expect_address(page, "step=20")
 
 
-def test_a_page_that_is_left_is_not_asked_for_again(page: Page, long_chat: str) -> None:
+def test_a_page_that_is_left_is_not_asked_for_again(other: Page, long_chat: str) -> None:
     """Python is told of a step when the reader has stopped there, which may be on another page."""
     held: list[str | bytes] = []
     sends: list[Callable[[str | bytes], None]] = []
@@ -400,20 +405,19 @@ def test_a_page_that_is_left_is_not_asked_for_again(page: Page, long_chat: str) 
         server.on_message(lambda message: (held.append if holds else socket.send)(message))
         sends.append(socket.send)
 
-    with other_browser(page) as fresh:
-        fresh.route_web_socket("**/_stcore/stream", slow_server)
-        open_replay(fresh, long_chat, EPISODE_ID)
-        fresh.keyboard.press("ArrowRight")
-        expect_step(fresh, 1)
-        holds = True
-        fresh.locator(".trail").last.get_by_role("link", name="Episodes").click()
-        fresh.wait_for_timeout(1000)  # longer than the reader must stop for
-        holds = False
-        for message in held:
-            sends[-1](message)
+    other.route_web_socket("**/_stcore/stream", slow_server)
+    open_replay(other, long_chat, EPISODE_ID)
+    other.keyboard.press("ArrowRight")
+    expect_step(other, 1)
+    holds = True
+    other.locator(".trail").last.get_by_role("link", name="Episodes").click()
+    other.wait_for_timeout(1000)  # longer than the reader must stop for
+    holds = False
+    for message in held:
+        sends[-1](message)
 
-        expect(fresh.locator("tr.link")).not_to_have_count(0)
-        expect(fresh.locator(".alert")).to_have_text([])
+    expect(other.locator("tr.link")).not_to_have_count(0)
+    expect(other.locator(".alert")).to_have_text([])
 
 
 CLICKS = {
@@ -441,7 +445,7 @@ def test_keys_are_alive_after_any_click(page: Page, long_chat: str) -> None:
 
 
 def test_a_link_opens_on_what_was_looked_at_in_another_browser(
-    page: Page, programs: str, program: ProgramStore
+    page: Page, other: Page, programs: str, program: ProgramStore
 ) -> None:
     open_replay(page, programs, program.episode_id)
     page.get_by_role("tab", name="remember").click()
@@ -449,16 +453,15 @@ def test_a_link_opens_on_what_was_looked_at_in_another_browser(
     page.locator(".choice button >> text=raw").click()
     expect_address(page, "call=2", "prompt=messages", "observation=raw")
     address = page.url
-    with other_browser(page) as other:
-        other.goto(address)
-        expect_step(other, 0, episode_id=program.episode_id)
-        tab = other.get_by_role("tab", name="remember")
-        expect(tab).to_have_attribute("aria-selected", "true")
-        pressed = other.locator('.choice button[aria-pressed="true"]')
-        expect(pressed.filter(has_text="messages")).to_have_count(1)
-        expect(pressed.filter(has_text="raw")).to_have_count(1)
-        other.goto(f"{address}&step=99999&call=7")
-        expect_step(other, 0, episode_id=program.episode_id)
+    other.goto(address)
+    expect_step(other, 0, episode_id=program.episode_id)
+    tab = other.get_by_role("tab", name="remember")
+    expect(tab).to_have_attribute("aria-selected", "true")
+    pressed = other.locator('.choice button[aria-pressed="true"]')
+    expect(pressed.filter(has_text="messages")).to_have_count(1)
+    expect(pressed.filter(has_text="raw")).to_have_count(1)
+    other.goto(f"{address}&step=99999&call=7")
+    expect_step(other, 0, episode_id=program.episode_id)
 
 
 def test_an_old_address_shows_what_it_showed(
@@ -599,8 +602,10 @@ def write_what_was_removed(url: str) -> list[str]:
     return [record.episode_id for record in records]
 
 
-def test_a_reply_without_text_says_why_and_draws_no_empty_box(page: Page, odd: OddStore) -> None:
-    viewer, (pruned, removed) = odd.viewer, odd.removed
+def test_a_reply_without_text_says_why_and_draws_no_empty_box(
+    page: Page, workshop: Workshop, odd: OddEpisodes
+) -> None:
+    viewer, (pruned, removed) = workshop.viewer, odd.removed
     reply, said = page.locator(".step .text.reply"), page.locator(".transcript .wrote")
     open_replay(page, viewer, pruned, step=0, transcript=1)
     expect(page.locator(".step")).to_contain_text("Its tokens and logprobs were pruned.")
@@ -619,11 +624,13 @@ def test_a_reply_without_text_says_why_and_draws_no_empty_box(page: Page, odd: O
     expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
 
 
-def test_a_continuation_leads_to_the_step_that_it_continues(page: Page, odd: OddStore) -> None:
+def test_a_continuation_leads_to_the_step_that_it_continues(
+    page: Page, workshop: Workshop, odd: OddEpisodes
+) -> None:
     given = make_record(make_trajectory(), run_id="branches", phase="branch", branched_action="up")
     continued = replace(given, branched_from=odd.sayings)
-    write(odd.url, run_started("branches"), continued)
-    open_replay(page, odd.viewer, continued.episode_id)
+    write(workshop.url, run_started("branches"), continued)
+    open_replay(page, workshop.viewer, continued.episode_id)
     link = page.get_by_role("link", name="another episode from step 1 on")
     expect(link).to_have_attribute("title", re.compile("replayed, and up was given"))
     link.click()
@@ -662,7 +669,7 @@ def test_what_could_not_be_read_is_asked_for_again(page: Page, long_chat: str) -
     expect(transcript.locator("article")).to_have_count(50)
 
 
-def test_an_answer_that_does_not_come_ends_no_following(page: Page, odd: OddStore) -> None:
+def test_an_answer_that_does_not_come_ends_no_following(page: Page, workshop: Workshop) -> None:
     records = [
         make_record(make_trajectory(sample_index=sample), run_id="live") for sample in range(2)
     ]
@@ -675,12 +682,12 @@ def test_an_answer_that_does_not_come_ends_no_following(page: Page, odd: OddStor
         else:
             route.continue_()
 
-    write(odd.url, run_started("live"), records[0])
+    write(workshop.url, run_started("live"), records[0])
     page.route("**/neighbours", lose_the_second)
     with page.expect_event("requestfailed", lambda request: "neighbours" in request.url):
-        open_replay(page, odd.viewer, records[0].episode_id)
+        open_replay(page, workshop.viewer, records[0].episode_id)
         expect(page.locator(".member")).to_have_count(1)
-    write(odd.url, records[1])
+    write(workshop.url, records[1])
     expect(page.locator(".member")).to_have_count(2)
     page.unroute("**/neighbours")
 
@@ -702,15 +709,12 @@ def test_a_step_is_copied_as_messages_that_were_read(page: Page, long_chat: str)
             assert "def test_step_1_is_valid" in copied
 
 
-def test_a_phone_shows_all_of_it(page: Page, long_chat: str) -> None:
-    browser = page.context.browser
-    assert browser is not None
-    with browser.new_page(viewport={"width": 390, "height": 844}) as phone:
-        open_replay(phone, long_chat, EPISODE_ID, step=2)
-        wide = phone.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
-        assert wide <= 390
-        for part in (".strip", ".play", ".jumps", ".observed", ".tokens", ".messages", ".facts"):
-            box = phone.locator(part).first.bounding_box()
-            assert box is not None
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 390
+def test_a_phone_shows_all_of_it(phone: Page, long_chat: str) -> None:
+    open_replay(phone, long_chat, EPISODE_ID, step=2)
+    wide = phone.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
+    assert wide <= 390
+    for part in (".strip", ".play", ".jumps", ".observed", ".tokens", ".messages", ".facts"):
+        box = phone.locator(part).first.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390

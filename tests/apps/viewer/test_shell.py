@@ -11,9 +11,10 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from apps.browser import PATIENCE_MS, choose, patient_page, running_viewer, settle
+from apps.browser import PATIENCE_MS, choose, settle
 from apps.conftest import SampleStore
 from apps.sample_store import SampleRun
+from apps.viewer.conftest import Show
 from longhaul_core.store.writer import StoreWriter
 from longhaul_viewer import links
 
@@ -52,38 +53,31 @@ VALUES = """() => [...document.querySelectorAll("input")]
 """What stands in the fields of a page."""
 
 
-def expect_same_elsewhere(page: Page, address: str, blocks: list[str]) -> None:
+def expect_same_elsewhere(page: Page, other: Page, address: str, blocks: list[str]) -> None:
     """Another browser shows the same words, and the same in its fields, at the page's address."""
-    browser = page.context.browser
-    assert browser is not None
-    with browser.new_context() as context:
-        fresh = patient_page(context)
-        open_page(fresh, address)
-        expect(fresh.locator(".stHtml")).to_have_text(blocks, use_inner_text=True)
-        fresh.wait_for_function(
-            f"wanted => JSON.stringify(({VALUES})()) === JSON.stringify(wanted)",
-            arg=page.evaluate(VALUES),
-            timeout=PATIENCE_MS,
-        )
+    open_page(other, address)
+    expect(other.locator(".stHtml")).to_have_text(blocks, use_inner_text=True)
+    other.wait_for_function(
+        f"wanted => JSON.stringify(({VALUES})()) === JSON.stringify(wanted)",
+        arg=page.evaluate(VALUES),
+        timeout=PATIENCE_MS,
+    )
 
 
 def test_back_takes_back_each_click_and_addresses_say_the_same_in_another_browser(
-    page: Page, viewer: str, sample: SampleStore
+    page: Page, other: Page, viewer: str, sample: SampleStore
 ) -> None:
     def head(name: str) -> Locator:
         return page.locator("th a", has_text=name)
 
     clicks: list[tuple[str, Callable[[], None]]] = [
         ("/run?", lambda: page.locator("tr.link td").last.click(force=True)),
-        ("tab=failures", lambda: page.locator(".tabs a", has_text="Failures").click()),
         ("tab=config", lambda: page.locator(".tabs a", has_text="Config").click()),
         ("find=depth", lambda: write_in(page, "Settings named", "depth")),
         ("/episodes?", lambda: page.locator(".tabs a", has_text="Episodes").click()),
         ("phase=train", lambda: choose(page, "Phase", "train")),
         ("sort=return", lambda: head("Return").click()),
-        ("order=ascending", lambda: head("Return").click()),
         ("after=", lambda: page.get_by_role("link", name="next page").click()),
-        ("outcome=solved", lambda: choose(page, "Outcome", "solved")),
         ("min_length=", lambda: page.locator(".histogram .bars").nth(1).locator("a").last.click()),
         ("", lambda: page.get_by_role("link", name="take all out").click()),
         ("/runs", lambda: page.locator(".bar a", has_text="Runs").click()),
@@ -94,7 +88,7 @@ def test_back_takes_back_each_click_and_addresses_say_the_same_in_another_browse
     for part, click in clicks:
         trail.append(shown(page))
         if "find=depth" in page.url or "min_length=" in page.url:
-            expect_same_elsewhere(page, *trail[-1])
+            expect_same_elsewhere(page, other, *trail[-1])
         click()
         page.wait_for_url(lambda url, part=part: part in url and url != trail[-1][0])
         expect(page.locator(".stHtml")).not_to_have_text(trail[-1][1], use_inner_text=True)
@@ -118,24 +112,21 @@ window.WebSocket = class extends WebSocket {
 
 
 def test_a_page_left_before_it_came_makes_no_entry_in_the_history(
-    page: Page, viewer: str, sample: SampleStore
+    other: Page, viewer: str, sample: SampleStore
 ) -> None:
     start = f"{viewer}/{links.RUNS}"
-    browser = page.context.browser
-    assert browser is not None
-    with patient_page(browser) as late:  # the other tests' page stays as quick as it is
-        late.add_init_script(LATE)
-        open_page(late, start)
-        late.locator("tr.link a").last.click()
-        late.wait_for_url("**/run?*")
-        entries = late.evaluate("() => history.length")
-        late.wait_for_timeout(100)  # the server has the click, the page has none of the answer
-        late.go_back()
-        late.wait_for_timeout(1_500)
-        assert shown(late)[0] == start
-        assert late.evaluate("() => history.length") == entries
-        late.go_forward()
-        late.wait_for_url("**/run?*")
+    other.add_init_script(LATE)
+    open_page(other, start)
+    other.locator("tr.link a").last.click()
+    other.wait_for_url("**/run?*")
+    entries = other.evaluate("() => history.length")
+    other.wait_for_timeout(100)  # the server has the click, the page has none of the answer
+    other.go_back()
+    other.wait_for_timeout(1_500)
+    assert shown(other)[0] == start
+    assert other.evaluate("() => history.length") == entries
+    other.go_forward()
+    other.wait_for_url("**/run?*")
 
 
 def test_a_row_is_a_link_that_opens_in_a_new_tab(
@@ -174,7 +165,7 @@ def test_a_click_on_a_point_opens_the_episodes_of_its_training_step(
 
 
 def test_pages_follow_a_run_from_before_it_begins_to_its_end_and_a_zoom_holds(
-    page: Page, tmp_path: Path
+    page: Page, show: Show, tmp_path: Path
 ) -> None:
     store = str(tmp_path / "live.db")
     with StoreWriter(store) as writer, ThreadPoolExecutor(1) as trainer:
@@ -184,7 +175,7 @@ def test_pages_follow_a_run_from_before_it_begins_to_its_end_and_a_zoom_holds(
             # In a thread of its own, because the browser's driver holds this one's event loop.
             trainer.submit(asyncio.run, run.train_once(training_step)).result()
 
-        with running_viewer(store, tmp_path / "log") as viewer:
+        with show(store) as viewer:
             page.goto(f"{viewer}/{links.RUNS}")
             expect(page.get_by_text("holds no runs yet")).to_be_visible()
             run.start()

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from apps.browser import choose, patient_page, settle
+from apps.browser import choose, settle
 from apps.conftest import SampleStore
 
 EDITOR = ".st-key-sql_editor textarea"
@@ -62,7 +62,7 @@ def drawn(page: Page, num_traces: int) -> Drawn:
 
 @pytest.mark.slow
 def test_a_chart_is_built_from_columns_and_its_address_builds_it_again(
-    page: Page, viewer: str
+    page: Page, other: Page, viewer: str
 ) -> None:
     sql = (
         "SELECT training_step, count(*) AS num_episodes, sum(num_steps) AS num_steps "
@@ -89,14 +89,11 @@ def test_a_chart_is_built_from_columns_and_its_address_builds_it_again(
     ]
     assert drawn(page, 2) == both
     expect(page).to_have_url(re.compile("y=num_episodes&y=num_steps"))
-    browser = page.context.browser
-    assert browser is not None
-    with patient_page(browser) as other:
-        other.goto(page.url)
-        settle(other)
-        expect(other.locator(".js-plotly-plot")).to_have_count(0)  # a link runs nothing
-        run(other)
-        assert drawn(other, 2) == both
+    other.goto(page.url)
+    settle(other)
+    expect(other.locator(".js-plotly-plot")).to_have_count(0)  # a link runs nothing
+    run(other)
+    assert drawn(other, 2) == both
 
     choose(page, "Kind", "histogram")
     page.wait_for_function(

@@ -14,9 +14,10 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from apps.browser import running_viewer, settle
+from apps.browser import settle
 from apps.conftest import SampleStore
 from apps.viewer.app_pages import column, html_of, open_page
+from apps.viewer.conftest import Show
 from longhaul_core.errors import StoreError
 from longhaul_core.store import StoreWriter, open_store, queries
 from longhaul_core.store.models import SCHEMA_VERSION, EpisodeRow
@@ -311,10 +312,10 @@ def test_what_waits_is_listed_and_is_not_done_after_the_viewer_closed() -> None:
 
 @pytest.mark.slow
 def test_a_delete_asks_first_and_says_what_came_of_it(
-    page: Page, sample: SampleStore, tmp_path: Path
+    page: Page, show: Show, sample: SampleStore, tmp_path: Path
 ) -> None:
     store = str(shutil.copy(sample.url, tmp_path / "store.db"))
-    with running_viewer(store, tmp_path / "log") as viewer:
+    with show(store) as viewer:
         page.goto(f"{viewer}/{links.address(links.STORAGE, run=sample.run_id)}")
         settle(page)
         page.get_by_role("button", name="Archive", exact=True).click()

@@ -1,6 +1,5 @@
 """BabyAI as text: what is seen, what is offered, and what a high-level action does."""
 
-import importlib.metadata
 from typing import Any
 
 import gymnasium
@@ -12,6 +11,7 @@ from minigrid.envs.babyai.core import roomgrid_level
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs import registry
+from longhaul_envs.babyai import tasks as babyai_tasks
 from longhaul_envs.babyai.environment import BabyAI
 from longhaul_envs.babyai.world import Move, World
 from longhaul_envs.play import expert_policy, play
@@ -40,7 +40,7 @@ def test_a_task_of_another_release_of_minigrid_is_another_task(
     def another(name: str) -> str:
         return f"{name} 99"
 
-    monkeypatch.setattr(importlib.metadata, "version", another)
+    monkeypatch.setattr(babyai_tasks, "release_of", another)
     there = BabyAI(remember=False).tasks(Split.TEST, 1)[0]
 
     assert here.version == f"1+minigrid={minigrid.__version__}+remember=False"

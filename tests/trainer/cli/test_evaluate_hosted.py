@@ -22,7 +22,7 @@ from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.programs.program import Endpoint
 
-PROGRAM = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
+PROGRAM = "from longhaul_trainer.cli.main import main; main()"
 NUM_TASKS = 4
 DESCRIPTION = """
 num_training_steps = 1
@@ -308,13 +308,13 @@ def wait_for_calls(crafter: Crafter, number: int) -> None:
 
 @pytest.mark.slow
 def test_a_terminal_that_is_closed_keeps_what_was_played(
-    hosted: Hosted, crafter: Crafter, folder: Path
+    hosted: Hosted, crafter: Crafter, quick_python: str, folder: Path
 ) -> None:
     crafter.waits = 0.3
     ours, theirs = pty.openpty()
     try:
         process = subprocess.Popen(
-            [*PROGRAM, *arguments(hosted, "rollout.concurrent_episodes=1")],
+            [quick_python, "-c", PROGRAM, *arguments(hosted, "rollout.concurrent_episodes=1")],
             stdout=theirs,
             stderr=theirs,
             env={**os.environ, "CRAFTER_KEY": hosted.key, "TERM": "xterm"},

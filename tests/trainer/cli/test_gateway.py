@@ -1,17 +1,14 @@
 """Tests for `trainer gateway`: a hosted model behind the gateway alone, played by hand."""
 
 import asyncio
-import os
 import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import httpx
 import openai
 import pytest
 from sqlalchemy.orm import Session
@@ -31,7 +28,7 @@ from longhaul_trainer.cli.main import app
 from longhaul_trainer.cli.stored_runs import ask_to_stop
 from longhaul_trainer.config import RunConfig, load_default_config
 from longhaul_trainer.gateway.hosted import Endpoint
-from training.launching import terminate_all
+from standing import Standing, ask, post
 
 
 @pytest.fixture(scope="module")
@@ -40,79 +37,16 @@ def hosted() -> Iterator[Hosted]:
         yield one
 
 
-MAIN = "from longhaul_trainer.cli.main import main; main()"
 WAITS_SHORTLY = "from longhaul_core.store import session; session.LOCK_WAIT_SECONDS = 0.1"
 """For a store that is held; the program tries again all the same."""
 
 
-class Standing:
-    """A gateway that stands in a process of its own."""
-
-    def __init__(self, *given: str, folder: Path, key: str = "", first: str = "") -> None:
-        given = ("gateway", *given, "--port", "0", "--store", str(folder / "by_hand.db"))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"{first}\n{MAIN}", *given],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "HOSTED_KEY": key},
-        )
-        self.read: list[str] = []
-
-    @classmethod
-    def before(cls, hosted: Hosted, folder: Path, *, first: str = "") -> "Standing":
-        """In front of a hosted model."""
-        given = ["--endpoint", hosted.openai, "--model", "auto", "--key-variable", "HOSTED_KEY"]
-        given += ["--price-prompt", "1", "--price-reply", "1"]
-        return cls(*given, folder=folder, key=hosted.key, first=first)
-
-    def lines_until(self, word: str) -> list[str]:
-        """Lines that it prints next, up to one with the word."""
-        assert self.process.stdout is not None
-        lines: list[str] = []
-        for line in self.process.stdout:
-            lines.append(line.rstrip())
-            self.read.append(line)
-            if word in line:
-                return lines
-        raise AssertionError(f"it ended without {word!r}: {self.read}")
-
-    def environ(self) -> dict[str, str]:
-        """Variables of the next episode that is open."""
-        lines = self.lines_until("AGL_KEY")
-        exports = [line.removeprefix("export ") for line in lines if line.startswith("export")]
-        return dict(line.split("=", 1) for line in exports)
-
-    def interrupt(self) -> str:
-        """The rest of what it prints when it is ended by Ctrl-C."""
-        self.process.send_signal(signal.SIGINT)
-        rest, _ = self.process.communicate(timeout=120)
-        return rest
-
-
-def ask(environ: dict[str, str]) -> str | None:
-    """One call of a program that was given these variables."""
-    with openai.OpenAI(
-        base_url=environ["OPENAI_BASE_URL"], api_key=environ["OPENAI_API_KEY"], max_retries=0
-    ) as client:
-        said = client.chat.completions.create(
-            model="auto", messages=[{"role": "user", "content": "Which way?"}]
-        )
-    return said.choices[0].message.content
-
-
-def post(url: str, *, key: str, body: object = None) -> httpx.Response:
-    """What is answered to a body with a key."""
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.post(url, headers=headers, json=body, timeout=60, verify=False)
-
-
 @pytest.mark.slow
 def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
-    hosted: Hosted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hosted: Hosted, quick_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    standing = Standing.before(hosted, tmp_path)
+    standing = Standing.before(hosted, tmp_path, python=quick_python)
     try:
         first = standing.environ()
         assert "127.0.0.1" in first["NO_PROXY"].split(",")
@@ -134,7 +68,7 @@ def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
         refused = post(f"{address}/episodes", key=second["OPENAI_API_KEY"])
         assert (opened.status_code, refused.status_code) == (201, 401)
         assert ask(opened.json()["environ"]) == "north"  # it posts no reward
-        rest = standing.interrupt()
+        rest = standing.ended_by(signal.SIGINT)
     finally:
         standing.process.kill()
         standing.process.wait()
@@ -155,17 +89,19 @@ def test_an_agent_is_tried_by_hand_and_its_episodes_are_stored(
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_ends_a_gateway_whose_store_is_held(hosted: Hosted, tmp_path: Path) -> None:
-    standing = Standing.before(hosted, tmp_path, first=WAITS_SHORTLY)
+def test_a_second_ctrl_c_ends_a_gateway_whose_store_is_held(
+    hosted: Hosted, quick_python: str, tmp_path: Path
+) -> None:
+    standing = Standing.before(hosted, tmp_path, python=quick_python, first=WAITS_SHORTLY)
     try:
         assert ask(standing.environ()) == "north"
         with closing(sqlite3.connect(tmp_path / "by_hand.db", isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
-            standing.process.send_signal(signal.SIGINT)
+            standing.send(signal.SIGINT)
             standing.lines_until("another Ctrl-C")
             with pytest.raises(subprocess.TimeoutExpired):  # it waits for the store
                 standing.process.wait(1)
-            standing.process.send_signal(signal.SIGINT)
+            standing.send(signal.SIGINT)
             standing.process.communicate(timeout=120)
     finally:
         standing.process.kill()
@@ -232,78 +168,6 @@ def test_a_gateway_that_is_cancelled_from_another_terminal_is_stored_as_cancelle
     with Session(read_only_engine(store)) as session:
         (run,) = list_runs(session)
     assert run.status == "cancelled"
-
-
-RUN = """
-num_training_steps = 1
-tasks_per_training_step = 1
-
-[environment]
-id = "longhaul/NumberLine-v0"
-
-[rollout]
-max_reply_tokens = 6
-max_prompt_tokens = 300
-
-[engine]
-memory_gib = 0.25
-
-[resources]
-device = "cpu"
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_an_agent_is_tried_by_hand_on_weights_of_ours(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text(RUN, encoding="utf-8")
-    standing = Standing("--checkpoint", "tiny", "--config", "run.toml", folder=tmp_path)
-    try:
-        environ = standing.environ()
-        with openai.OpenAI(
-            base_url=environ["OPENAI_BASE_URL"], api_key=environ["OPENAI_API_KEY"], max_retries=0
-        ) as client:
-            named = [model.id for model in client.models.list()]
-            replies = [
-                client.chat.completions.create(
-                    model=name,
-                    messages=[{"role": "user", "content": "Which way?"}],
-                    temperature=0.0,
-                    stream=True,
-                )
-                for name in ("auto", "tiny")
-            ]
-            read = [
-                "".join(part.choices[0].delta.content or "" for part in reply if part.choices)
-                for reply in replies
-            ]
-        body = {"reward": 1.0, "done": True}
-        post(f"{environ['LONGHAUL_URL']}/step", key=environ["LONGHAUL_KEY"], body=body)
-        ended = standing.lines_until("episode 0:")[-1]
-        ask(standing.environ())  # the second episode is open when the gateway is ended
-        terminate_all(standing.process)
-        rest, _ = standing.process.communicate(timeout=120)
-    finally:
-        standing.process.kill()
-        standing.process.wait()
-
-    assert standing.process.returncode == 0, rest
-    assert named == ["auto", "tiny"]
-    assert read[0] == read[1] != ""
-    assert "2 steps, return 1" in ended
-    with Session(read_only_engine(tmp_path / "by_hand.db")) as session:
-        (run,) = list_runs(session)
-    assert (run.kind, run.name, run.status) == ("evaluate", "gateway", "finished")
-    assert (run.num_episodes, run.num_failed_episodes) == (1, 1)
-    with read_only_engine(tmp_path / "by_hand.db").connect() as connection:
-        calls = connection.exec_driver_sql(
-            "SELECT reply, num_action_tokens FROM call_detail ORDER BY episode_id, step_index"
-        ).all()
-        (num_pieces,) = connection.exec_driver_sql("SELECT count(*) FROM token_pieces").one()
-    assert [reply for reply, _ in calls][:2] == read
-    assert len(calls) == 3
-    assert all(num_tokens == 6 for _, num_tokens in calls)
-    assert num_pieces > 0
 
 
 class _Served(Exception):

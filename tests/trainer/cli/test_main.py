@@ -30,7 +30,7 @@ from store_samples import run_started
 from verl_process import process_variables
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
+PROGRAM = ["-c", "from longhaul_trainer.cli.main import main; main()"]
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -65,11 +65,13 @@ def trainer(*arguments: str, folder: Path, columns: int = 300) -> Ended:
     return Ended(returncode=returncode or 0, stdout=stdout.getvalue(), stderr=stderr.getvalue())
 
 
-def trainer_process(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+def trainer_process(
+    *arguments: str, python: str, folder: Path
+) -> "subprocess.CompletedProcess[str]":
     """As `trainer`, in a process of its own."""
     environment = os.environ | {"COLUMNS": "300", "PYTHONWARNINGS": "default"}
     return subprocess.run(
-        [*PROGRAM, *arguments],
+        [python, *PROGRAM, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -114,8 +116,9 @@ def test_a_command_is_copied_from_a_narrow_terminal_in_one_line_and_a_table_fits
     assert max(map(len, rows)) <= 24
 
 
-def test_a_good_description_is_summed_up(tmp_path: Path) -> None:
-    done = trainer_process("check", str(ROOT / "configs" / "smoke.toml"), folder=tmp_path)
+def test_a_good_description_is_summed_up(quick_python: str, tmp_path: Path) -> None:
+    smoke = str(ROOT / "configs" / "smoke.toml")
+    done = trainer_process("check", smoke, python=quick_python, folder=tmp_path)
 
     assert done.returncode == 0
     assert "8 tasks × 4 = 32 episodes of at most 6 to 8 steps" in done.stdout
@@ -187,7 +190,7 @@ memory = { kind = "none" }
     assert "environments[1].options: longhaul/Sokoban-v0" in refused
 
 
-def test_checking_needs_no_training_stack(tmp_path: Path) -> None:
+def test_checking_needs_no_training_stack(quick_python: str, tmp_path: Path) -> None:
     """With a table for verl, whose settings are read from its files."""
     setting = "verl.actor_rollout_ref.actor.fsdp_config.offload_policy=true"
     code = (
@@ -198,7 +201,7 @@ def test_checking_needs_no_training_stack(tmp_path: Path) -> None:
         "assert not heavy, heavy"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        [quick_python, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stderr
@@ -245,11 +248,11 @@ def test_a_recipe_is_checked_without_its_model_which_a_training_needs(tmp_path: 
 
 @pytest.mark.parametrize("opened", [os.pipe, pty.openpty], ids=["pipe", "terminal"])
 def test_a_command_whose_output_nobody_reads_goes_on(
-    opened: Callable[[], tuple[int, int]], tmp_path: Path
+    opened: Callable[[], tuple[int, int]], quick_python: str, tmp_path: Path
 ) -> None:
     ours, theirs = opened()
     with subprocess.Popen(
-        [*PROGRAM, "check", "default"],
+        [quick_python, *PROGRAM, "check", str(ROOT / "configs" / "smoke.toml")],
         cwd=tmp_path,
         stdout=theirs,
         stderr=subprocess.PIPE,
@@ -262,8 +265,11 @@ def test_a_command_whose_output_nobody_reads_goes_on(
     assert (process.returncode, errors) == (0, "")
 
 
-def test_a_wrong_description_exits_with_2_and_no_traceback(tmp_path: Path) -> None:
-    done = trainer_process("check", "default", "rollout.group_size=0", "horizon=0", folder=tmp_path)
+def test_a_wrong_description_exits_with_2_and_no_traceback(
+    quick_python: str, tmp_path: Path
+) -> None:
+    wrong = ("check", "default", "rollout.group_size=0", "horizon=0")
+    done = trainer_process(*wrong, python=quick_python, folder=tmp_path)
 
     assert done.returncode == 2
     assert "rollout.group_size = 0: must be greater than or equal to 1" in words(done.stderr)
@@ -452,8 +458,9 @@ def test_a_folder_whose_name_is_not_utf8_is_refused_by_its_name(tmp_path: Path) 
 def test_the_doctor_judges_how_many_open_files_a_program_may_ask_for(
     limit: str, found: str, tmp_path: Path
 ) -> None:
+    doctor = (sys.executable, *PROGRAM, "doctor")
     done = subprocess.run(
-        ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *PROGRAM, "doctor"],
+        ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *doctor],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -472,7 +479,7 @@ def test_a_run_that_is_not_there_exits_with_2_and_says_what_is(tmp_path: Path) -
     assert run.run_id in done.stderr
 
 
-def test_a_run_is_resumed_by_the_store_that_names_it(tmp_path: Path) -> None:
+def test_a_run_is_resumed_by_the_store_that_names_it(quick_python: str, tmp_path: Path) -> None:
     run = a_run(tmp_path / "far")
     named = {"runs_directory": str(run.path.parent)}
     with StoreWriter(tmp_path / "other.db") as writer:
@@ -480,9 +487,8 @@ def test_a_run_is_resumed_by_the_store_that_names_it(tmp_path: Path) -> None:
         writer.write([replace(run_started("gone"), config_json="{}")])
 
     with run.locked():  # so that it is found and goes no further
-        found = trainer_process(
-            "resume", run.run_id, "--store", "other.db", "--skip-doctor", folder=tmp_path
-        )
+        resume = ("resume", run.run_id, "--store", "other.db", "--skip-doctor")
+        found = trainer_process(*resume, python=quick_python, folder=tmp_path)
     gone = trainer("resume", "gone", "--store", "other.db", folder=tmp_path)
 
     assert (found.returncode, gone.returncode) == (3, 2)

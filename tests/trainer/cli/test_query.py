@@ -71,10 +71,10 @@ def test_a_text_that_is_a_formula_is_guarded_only_for_spreadsheets(
     assert capfdbinary.readouterr().out.decode() == f"a,b\n{text},-1\n"
 
 
-def test_sql_is_read_from_standard_input(store: str) -> None:
+def test_sql_is_read_from_standard_input(store: str, quick_python: str) -> None:
     script = "from longhaul_trainer.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", script, "query", "--store", store],
+        [quick_python, "-c", script, "query", "--store", store],
         input="SELECT count(*) AS n FROM runs;",
         capture_output=True,
         text=True,

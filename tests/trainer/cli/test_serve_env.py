@@ -22,7 +22,7 @@ from longhaul_trainer.config import RunConfig, load_default_config
 from longhaul_trainer.description_check import problems_of
 from longhaul_trainer.environments import RunEnvironments, source_of
 
-PROGRAM = [sys.executable, "-c", "from longhaul_trainer.cli.main import main; main()"]
+PROGRAM = "from longhaul_trainer.cli.main import main; main()"
 
 
 @dataclass
@@ -34,16 +34,17 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(quick_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     file = tmp_path_factory.mktemp("served") / "server.toml"
     file.write_text(
         'port = 0\n[[environments]]\nid = "sokoban"\noptions = { size = 5, min_pushes = 1 }\n',
         encoding="utf-8",
     )
+    options = ["--file", str(file), "--workers", "1", "--option", "textcraft.depth=2"]
     process = subprocess.Popen(
         [
-            *[*PROGRAM, "serve-env", "textcraft", "--file", str(file), "--workers", "1"],
-            *["--option", "textcraft.depth=2", "--allowed-host", "envs.example"],
+            *[quick_python, "-c", PROGRAM, "serve-env", "textcraft", *options],
+            *["--allowed-host", "envs.example"],
         ],
         stderr=subprocess.PIPE,
         text=True,

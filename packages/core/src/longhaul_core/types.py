@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal, NamedTuple, Self
 
+from longhaul_core.described import Described
+
 __all__ = [
     "Call",
     "Continuation",
@@ -227,7 +229,7 @@ Part = str | Picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(Described):
     """A function that a model may ask for."""
 
     name: str
@@ -237,7 +239,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Described):
     """A model's request to run a tool."""
 
     id: str
@@ -309,7 +311,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(Described):
     """How one reply is drawn."""
 
     seed: int

@@ -7,9 +7,11 @@ hash and cuts it, so that no split is empty.
 """
 
 import hashlib
+import importlib.metadata
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from longhaul_core.errors import ConfigError
@@ -20,6 +22,7 @@ __all__ = [
     "HELD_OUT_SHARE",
     "content_hash",
     "procedural_tasks",
+    "release_of",
     "rules_version",
     "shared_out",
     "split_of",
@@ -55,6 +58,12 @@ def split_of(content: str) -> Split:
     if fraction < 2 * HELD_OUT_SHARE:
         return Split.TEST
     return Split.TRAIN
+
+
+@cache
+def release_of(distribution: str) -> str:
+    """The version of an installed distribution, which each task of a list asks for."""
+    return importlib.metadata.version(distribution)
 
 
 def shared_out(contents: Iterable[str]) -> dict[Split, list[str]]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from longhaul_core.described import Described
 from longhaul_core.text import storable_text
 from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
 
@@ -529,7 +530,7 @@ class AuditRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSkip:
+class AuditSkip(Described):
     """What an audit could not check, and why."""
 
     rule: str | None
@@ -539,7 +540,7 @@ class AuditSkip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFinding:
+class AuditFinding(Described):
     """Something that an audit found not to be as it was meant."""
 
     rule: str

@@ -5,7 +5,6 @@ split of a level's seed is decided by a hash of what the seed builds (walls, obj
 and instruction), so no two splits share a start.
 """
 
-import importlib.metadata
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from longhaul_envs.task_lists import (
     DEFAULT_NUM_TASKS,
     content_hash,
     procedural_tasks,
+    release_of,
     rules_version,
 )
 
@@ -58,7 +58,7 @@ class BabyAIOptions(PackagedOptions):
         It builds the world of a seed and decides what a move does; another release may do
         either differently.
         """
-        base = f"1+minigrid={importlib.metadata.version('minigrid')}"
+        base = f"1+minigrid={release_of('minigrid')}"
         return rules_version(base, self, rules=self.rules)
 
 

@@ -5,13 +5,12 @@ that the game begins in, hidden parts included; against an opponent, of the seed
 """
 
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.packaged import PackagedOptions, PackagedSource
-from longhaul_envs.task_lists import procedural_tasks
+from longhaul_envs.task_lists import procedural_tasks, release_of
 from longhaul_envs.textarena.game import OPPONENTS, Game, num_players
 
 __all__ = ["DEFAULT_GAME", "TextArenaOptions", "seed_of", "source", "tasks"]
@@ -35,7 +34,7 @@ class TextArenaOptions(PackagedOptions):
     @property
     def version(self) -> str:
         """The value of `Task.version`: the rules are those of TextArena's release."""
-        return f"1+textarena={version('textarena')}+game={self.game}"
+        return f"1+textarena={release_of('textarena')}+game={self.game}"
 
 
 def tasks(split: Split, options: TextArenaOptions, limit: int | None = None) -> tuple[Task, ...]:

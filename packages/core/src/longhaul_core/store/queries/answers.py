@@ -5,21 +5,20 @@ The API serves these classes as they are; the strings under fields become its de
 """
 
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Any
 
-from pydantic import ConfigDict
 from sqlalchemy import ColumnElement, SQLColumnExpression
 
+from longhaul_core.described import Described
 from longhaul_core.store.models import Base
 
 __all__ = ["Answer", "columns"]
 
 
-class Answer:
+class Answer(Described):
     """Base of every answer that programs outside may get."""
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(use_attribute_docstrings=True)
 
 
 def columns(
