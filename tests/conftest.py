@@ -92,6 +92,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         run_failed_tests_again(session, reporter)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collection makes hardly any garbage; searches for it took a fifth of its time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """What collection has made stays: no search for garbage passes through it after this."""
     _end_what_describes_environments()

@@ -53,6 +53,7 @@ def test_it_is_solved_when_every_box_is_on_a_target() -> None:
 def test_boxes_bound_the_region_of_the_player() -> None:
     board, position = parse("#####", "#@$_#", "#$__#", "#___#", "#####")
     assert list(board.reachable(position)) == [position.player]
+    assert board.region(position) == 1 << position.player
 
 
 def test_turned_and_mirrored_boards_are_one() -> None:

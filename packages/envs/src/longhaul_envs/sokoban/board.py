@@ -31,11 +31,13 @@ class Board:
     targets: frozenset[int]
     steps: dict[str, int] = field(init=False, compare=False)
     """Action to what it adds to a cell."""
+    _floor_bits: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(
             self, "steps", {"up": -self.size, "down": self.size, "left": -1, "right": 1}
         )
+        object.__setattr__(self, "_floor_bits", _bits(self.floor))
 
     def is_solved(self, position: Position) -> bool:
         """Whether every box is on a target."""
@@ -74,26 +76,39 @@ class Board:
                     frontier.append(reached)
         return entered_by
 
+    def region(self, position: Position) -> int:
+        """The cells of `reachable`, as bits of one number: many times as fast.
+
+        The number grows by all neighbours of its cells at once.
+        """
+        size, open_cells = self.size, self._floor_bits & ~_bits(position.boxes)
+        region, grown = 0, 1 << position.player
+        while grown != region:
+            region = grown
+            grown |= (grown << 1 | grown >> 1 | grown << size | grown >> size) & open_cells
+        return region
+
     def rows(self, position: Position) -> list[str]:
         """The board as text.
 
         `#` wall, `@` player, `$` box, `.` target, `*` box on target, `+` player on target,
         `_` floor.
         """
-        return [
-            "".join(self._symbol(start + column, position) for column in range(self.size))
-            for start in range(0, self.size * self.size, self.size)
-        ]
+        symbols = ["#"] * self.size**2
+        for cell in self.floor:
+            symbols[cell] = "." if cell in self.targets else "_"
+        for cell in position.boxes:
+            symbols[cell] = "*" if cell in self.targets else "$"
+        symbols[position.player] = "+" if position.player in self.targets else "@"
+        starts = range(0, len(symbols), self.size)
+        return ["".join(symbols[start : start + self.size]) for start in starts]
 
-    def _symbol(self, cell: int, position: Position) -> str:
-        on_target = cell in self.targets
-        if cell == position.player:
-            return "+" if on_target else "@"
-        if cell in position.boxes:
-            return "*" if on_target else "$"
-        if cell in self.floor:
-            return "." if on_target else "_"
-        return "#"
+
+def _bits(cells: Iterable[int]) -> int:
+    bits = 0
+    for cell in cells:
+        bits |= 1 << cell
+    return bits
 
 
 def symmetric_forms(rows: Iterable[str]) -> Iterator[str]:

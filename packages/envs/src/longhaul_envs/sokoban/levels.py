@@ -85,7 +85,7 @@ def _dig(size: int, random: Random) -> frozenset[int]:
     for _ in range(num_walls):
         rest = frozenset(floor - {draw(sorted(floor), random)})
         board = Board(size, rest, frozenset())
-        if len(board.reachable(Position(min(rest), frozenset()))) == len(rest):
+        if board.region(Position(min(rest), frozenset())).bit_count() == len(rest):
             floor &= rest
     return frozenset(floor)
 
@@ -104,12 +104,12 @@ def _pull_apart(board: Board, random: Random) -> Position:
 
 def _pulls(board: Board, position: Position) -> list[Position]:
     """Every position that one pull leads to."""
-    region = board.reachable(position)
+    region = board.region(position)
     pulled: list[Position] = []
     for box in sorted(position.boxes):
         for step in board.steps.values():
             stand, retreat = box + step, box + 2 * step
-            if stand in region and retreat in board.floor and retreat not in position.boxes:
+            if region >> stand & 1 and retreat in board.floor and retreat not in position.boxes:
                 pulled.append(Position(retreat, position.boxes - {box} | {stand}))
     return pulled
 

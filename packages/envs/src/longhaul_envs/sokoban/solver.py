@@ -33,7 +33,7 @@ def solve(board: Board, position: Position, *, max_nodes: int = MAX_NODES) -> li
     if estimate is None:
         return None
     estimates: dict[frozenset[int], int | None] = {position.boxes: estimate}
-    start = Position(min(board.reachable(position)), position.boxes)
+    start = _node(board, position)
     came_from: dict[Position, tuple[Position, int, int] | None] = {start: None}
     num_pushes = {start: 0}
     frontier = [(estimate, 0, start)]
@@ -43,13 +43,14 @@ def solve(board: Board, position: Position, *, max_nodes: int = MAX_NODES) -> li
         if board.is_solved(node):
             return _moves(board, position, _pushes_of(node, came_from))
         pushes_so_far = num_pushes[node] + 1
-        for box, step, following in _pushes_from(board, node):
-            if following in num_pushes and num_pushes[following] <= pushes_so_far:
-                continue
-            if following.boxes not in estimates:
-                estimates[following.boxes] = _estimate(following.boxes, distances)
-            estimate = estimates[following.boxes]
+        for box, step, pushed in _pushes_from(board, node):
+            if pushed.boxes not in estimates:
+                estimates[pushed.boxes] = _estimate(pushed.boxes, distances)
+            estimate = estimates[pushed.boxes]
             if estimate is None:
+                continue
+            following = _node(board, pushed)
+            if following in num_pushes and num_pushes[following] <= pushes_so_far:
                 continue
             num_seen += 1
             if num_seen > max_nodes:
@@ -88,15 +89,20 @@ def _estimate(boxes: frozenset[int], distances: Sequence[Mapping[int, int]]) -> 
     return best
 
 
+def _node(board: Board, position: Position) -> Position:
+    """The one position that stands for all from which the player walks to the same cells."""
+    region = board.region(position)
+    return Position((region & -region).bit_length() - 1, position.boxes)
+
+
 def _pushes_from(board: Board, node: Position) -> Iterator[tuple[int, int, Position]]:
-    """Every possible push: the box, the step, and the node it leads to."""
-    region = board.reachable(node)
+    """Every possible push: the box, the step, and the position it leads to."""
+    region = board.region(node)
     for box in sorted(node.boxes):
         for step in board.steps.values():
             beyond = box + step
-            if box - step in region and beyond in board.floor and beyond not in node.boxes:
-                pushed = Position(box, node.boxes - {box} | {beyond})
-                yield box, step, Position(min(board.reachable(pushed)), pushed.boxes)
+            if region >> box - step & 1 and beyond in board.floor and beyond not in node.boxes:
+                yield box, step, Position(box, node.boxes - {box} | {beyond})
 
 
 def _pushes_of(
