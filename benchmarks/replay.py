@@ -17,7 +17,7 @@ from time import perf_counter
 
 from playwright.sync_api import Page
 
-from apps.browser import browser_page, running_viewer
+from apps.browser import VIEW, browser_page, running_viewer
 from apps.long_episode import EPISODE_ID, NUM_STEPS, PROMPT_TOKENS, write_long_store
 from longhaul_viewer import links
 
@@ -68,8 +68,9 @@ def main() -> None:
         write_long_store(store)
         with (
             running_viewer(store, Path(scratch) / "log") as viewer,
-            browser_page(width=1280) as page,
+            browser_page() as page,
         ):
+            page.set_viewport_size({"width": 1280, "height": VIEW["height"]})
             measured = measure(page, viewer, presses=presses)
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
     print(

@@ -699,7 +699,7 @@ def test_ray_names_the_variable_that_it_compares_gpus_with_and_the_limits_of_its
     assert b"raylet_start_wait_time_s" in Path(services.RAYLET_EXECUTABLE).read_bytes()
 
 
-def test_ray_starts_the_processes_and_the_workers_that_a_lean_ray_leaves_out_by_these_names() -> None:
+def test_ray_starts_by_these_names_the_processes_that_a_lean_ray_leaves_out() -> None:
     """`verl.cpu.lean_ray` and `verl.cpu.begin_worker`."""
     from ray._private import node, services
     from ray._private.runtime_env.context import RuntimeEnvContext

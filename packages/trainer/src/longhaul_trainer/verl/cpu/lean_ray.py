@@ -21,7 +21,7 @@ BEGIN_WORKER = Path(__file__).with_name("begin_worker.py")
 
 @contextmanager
 def lean_ray() -> Generator[None]:
-    """Start Ray in the block; its processes are the store of its state, its scheduler and theirs."""
+    """Start Ray in the block."""
 
     def not_started(node: Any, **options: Any) -> None:  # noqa: ANN401  Ray's own
         """Start nothing."""
