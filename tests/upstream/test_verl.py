@@ -700,15 +700,27 @@ def test_ray_names_the_variable_that_it_compares_gpus_with_and_the_limits_of_its
 
 
 def test_ray_starts_by_these_names_the_processes_that_a_lean_ray_leaves_out() -> None:
-    """`verl.cpu.lean_ray` and `verl.cpu.begin_worker`."""
+    """`verl.cpu.lean_ray`, `verl.cpu.begin_worker` and `verl.cpu.no_agent`."""
     from ray._private import node, services
     from ray._private.runtime_env.context import RuntimeEnvContext
+
+    from longhaul_trainer.verl.cpu.no_agent import PORTS
 
     head = source(node.Node.start_head_processes)
     assert "self.start_monitor()" in head
     assert "self.start_api_server(" in head
     assert "ray_constants.SETUP_WORKER_FILENAME" in source(node.Node.__init__)
     assert b"prestart_worker_first_driver" in Path(services.RAYLET_EXECUTABLE).read_bytes()
+    names: Any = importlib.import_module("ray._raylet")
+    assert (
+        "*_build_python_executable_command_memory_profileable(\n"
+        "            ray_constants.PROCESS_TYPE_DASHBOARD_AGENT, session_dir"
+    ) in source(services.start_raylet)
+    assert PORTS == (
+        names.METRICS_AGENT_PORT_NAME,
+        names.METRICS_EXPORT_PORT_NAME,
+        names.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+    )
     assert vars(RuntimeEnvContext()).keys() == {
         *("env_vars", "py_executable"),  # begun without Ray
         *("command_prefix", "override_worker_entrypoint", "java_jars"),

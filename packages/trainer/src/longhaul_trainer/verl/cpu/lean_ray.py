@@ -1,35 +1,47 @@
 """A Ray of one small machine, without the processes and imports that a run has no use for.
 
-`include_dashboard=False` starts the dashboard's server all the same, and the autoscaler's monitor
-watches for nodes to add, which a machine of its own has none of. Every worker begins as a program
-that imports Ray (two seconds of a processor) only to start another interpreter.
+`include_dashboard=False` starts the dashboard's server and its agent all the same, and the
+autoscaler's monitor watches for nodes to add, which a machine of its own has none of. Every worker
+begins as a program that imports Ray (two seconds of a processor) only to start another interpreter.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 from ray._private.node import Node
 
 BEGIN_WORKER = Path(__file__).with_name("begin_worker.py")
+NO_AGENT = Path(__file__).with_name("no_agent.py")
 
 
 @contextmanager
 def lean_ray() -> Generator[None]:
     """Start Ray in the block."""
+    own: Any = services
+    command_of = own._build_python_executable_command_memory_profileable
+
+    def started_as(component: str, *of_ray: Any, **options: Any) -> list[str]:  # noqa: ANN401
+        if component == ray_constants.PROCESS_TYPE_DASHBOARD_AGENT:
+            return [sys.executable, "-IS", str(NO_AGENT)]
+        return command_of(component, *of_ray, **options)
 
     def not_started(node: Any, **options: Any) -> None:  # noqa: ANN401  Ray's own
         """Start nothing."""
 
-    with (
-        patch.object(Node, "start_monitor", not_started),
-        patch.object(Node, "start_api_server", not_started),
-        # Ray joins it to its own folder, so an absolute path is taken as it is.
-        patch.object(ray_constants, "SETUP_WORKER_FILENAME", str(BEGIN_WORKER)),
-    ):
+    with ExitStack() as stack:
+        for owner, name, new in (
+            (Node, "start_monitor", not_started),
+            (Node, "start_api_server", not_started),
+            (own, command_of.__name__, started_as),
+            # Ray joins it to its own folder, so an absolute path is taken as it is.
+            (ray_constants, "SETUP_WORKER_FILENAME", str(BEGIN_WORKER)),
+        ):
+            stack.enter_context(patch.object(owner, name, new))
         yield
