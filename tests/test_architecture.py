@@ -52,7 +52,8 @@ CORE_EXTRAS: dict[str, str] = {
 LAYERS_OF_CORE: dict[str, frozenset[str]] = {
     "advantages": frozenset({"errors"}),
     "audit": frozenset({"store", "errors"}),
-    "types.py": frozenset(),
+    "described.py": frozenset(),
+    "types.py": frozenset({"described"}),
     "text.py": frozenset(),
     "errors.py": frozenset({"text", "types"}),
 }

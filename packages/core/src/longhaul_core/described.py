@@ -12,12 +12,11 @@ import inspect
 import linecache
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import CoreSchema
 
 __all__ = ["Described"]
 
@@ -29,7 +28,9 @@ class Described:
 
     @classmethod
     def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+        cls,
+        schema: Any,  # noqa: ANN401  pydantic's, which the core does not name
+        handler: GetJsonSchemaHandler,
     ) -> JsonSchemaValue:
         found = handler(schema)
         properties = handler.resolve_ref_schema(found)["properties"]
