@@ -12,14 +12,16 @@ from longhaul_trainer.verl.cpu import lean_ray
 WORKER = "import os, sys; print(sys.argv[1:], os.environ.get('WORD'), 'ray' in sys.modules)"
 
 
-def begun(folder: Path, context: dict[str, object], *arguments: str) -> str:
+def begun(
+    folder: Path, context: dict[str, object], *arguments: str, by: str | Path = sys.executable
+) -> str:
     """What a worker that prints its arguments and a variable prints, or Ray's own file instead."""
     worker, own = folder / "default_worker.py", folder / "setup_worker.py"
     worker.write_text(WORKER, encoding="utf-8")
     own.write_text("import sys; print('Ray begins', *sys.argv[1:])", encoding="utf-8")
     environment = f"--serialized-runtime-env-context={json.dumps(context)}"
     ended = subprocess.run(
-        [sys.executable, lean_ray.BEGIN_WORKER, worker, "--port=1", *arguments, environment],
+        [by, lean_ray.BEGIN_WORKER, worker, "--port=1", *arguments, environment],
         capture_output=True,
         text=True,
         timeout=60,
@@ -38,6 +40,18 @@ def test_a_worker_has_its_variables_its_interpreter_and_its_own_arguments(tmp_pa
 
     assert plain == "['--port=1'] a b False"
     assert other == "by another\n['--port=1', '--x'] None False"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_interpreter_of_rays_own_may_lie_below_a_folder_with_a_space(
+    tmp_path: Path, named: bool
+) -> None:
+    python = tmp_path / "a folder" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    context: dict[str, object] = {"py_executable": str(python)} if named else {}
+
+    assert begun(tmp_path, context, "--language=PYTHON", by=python) == "['--port=1'] None False"
 
 
 @pytest.mark.parametrize(

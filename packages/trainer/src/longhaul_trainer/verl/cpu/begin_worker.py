@@ -25,7 +25,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
     (text,) = [one.removeprefix(CONTEXT) for one in arguments if one.startswith(CONTEXT)] or ["{}"]
     context = json.loads(text)
     variables = context.pop("env_vars", {})
-    interpreter = shlex.split(context.pop("py_executable", sys.executable))
+    given = context.pop("py_executable", sys.executable)
+    # Ray fills in its own as a bare path, which may have a space in it; others are words of a shell.
+    interpreter = [given] if given == sys.executable else shlex.split(given)
     if PYTHON not in arguments or any(context.values()) or "$" in "".join(variables.values()):
         worker = next(one for one in arguments if one.endswith(".py"))
         setup = os.path.join(os.path.dirname(worker), "setup_worker.py")

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from ray._private import ray_constants, services
 from ray._private.node import Node
@@ -27,21 +26,26 @@ def lean_ray() -> Generator[None]:
     own: Any = services
     command_of = own._build_python_executable_command_memory_profileable
 
-    def started_as(component: str, *of_ray: Any, **options: Any) -> list[str]:  # noqa: ANN401
+    def started_as(component: str, *given: Any, **options: Any) -> list[str]:  # noqa: ANN401
         if component == ray_constants.PROCESS_TYPE_DASHBOARD_AGENT:
             return [sys.executable, "-IS", str(NO_AGENT)]
-        return command_of(component, *of_ray, **options)
+        return command_of(component, *given, **options)
 
     def not_started(node: Any, **options: Any) -> None:  # noqa: ANN401  Ray's own
         """Start nothing."""
 
-    with ExitStack() as stack:
-        for owner, name, new in (
-            (Node, "start_monitor", not_started),
-            (Node, "start_api_server", not_started),
-            (own, command_of.__name__, started_as),
-            # Ray joins it to its own folder, so an absolute path is taken as it is.
-            (ray_constants, "SETUP_WORKER_FILENAME", str(BEGIN_WORKER)),
-        ):
-            stack.enter_context(patch.object(owner, name, new))
+    changed: list[tuple[Any, str, object]] = [
+        (Node, "start_monitor", not_started),
+        (Node, "start_api_server", not_started),
+        (own, command_of.__name__, started_as),
+        # Ray joins it to its own folder, so an absolute path is taken as it is.
+        (ray_constants, "SETUP_WORKER_FILENAME", str(BEGIN_WORKER)),
+    ]
+    of_ray = [getattr(owner, name) for owner, name, _ in changed]
+    for owner, name, new in changed:
+        setattr(owner, name, new)
+    try:
         yield
+    finally:
+        for (owner, name, _), old in zip(changed, of_ray, strict=True):
+            setattr(owner, name, old)
