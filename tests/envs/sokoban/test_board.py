@@ -1,5 +1,7 @@
 """Sokoban's rules on boards drawn by hand."""
 
+from random import Random
+
 import pytest
 
 from longhaul_envs.sokoban.board import Board, Position, symmetric_forms
@@ -54,6 +56,23 @@ def test_boxes_bound_the_region_of_the_player() -> None:
     board, position = parse("#####", "#@$_#", "#$__#", "#___#", "#####")
     assert list(board.reachable(position)) == [position.player]
     assert board.region(position) == 1 << position.player
+
+
+def test_a_region_has_the_cells_that_a_walk_reaches() -> None:
+    random = Random(0)
+    sizes: set[int] = set()
+    for _ in range(300):
+        size = random.randrange(4, 11)
+        inside = [row * size + c for row in range(1, size - 1) for c in range(1, size - 1)]
+        floor = random.sample(inside, k=random.randrange(len(inside) // 2, len(inside)) + 1)
+        boxes = frozenset(floor[1 : 1 + random.randrange(4)])
+        board, position = Board(size, frozenset(floor), boxes), Position(floor[0], boxes)
+
+        walked = set(board.reachable(position))
+
+        assert board.region(position) == sum(1 << cell for cell in walked)
+        sizes.add(len(walked))
+    assert len(sizes) > 20
 
 
 def test_turned_and_mirrored_boards_are_one() -> None:
