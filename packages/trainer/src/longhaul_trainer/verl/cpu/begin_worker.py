@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     context = json.loads(text)
     variables = context.pop("env_vars", {})
     given = context.pop("py_executable", sys.executable)
-    # Ray fills in its own as a bare path, which may have a space in it; others are words of a shell.
+    # Ray fills in its own as a bare path, spaces and all; any other is words of a shell.
     interpreter = [given] if given == sys.executable else shlex.split(given)
     if PYTHON not in arguments or any(context.values()) or "$" in "".join(variables.values()):
         worker = next(one for one in arguments if one.endswith(".py"))
