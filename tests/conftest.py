@@ -27,6 +27,7 @@ from xdist.scheduler import LoadScopeScheduling
 import selection
 from flaky import run_failed_tests_again
 from janitor import begin_suite
+from news import News, interrupt_after
 from skips import refuse_unless_expected
 from statement_cache import share_compiled_statements
 
@@ -57,14 +58,25 @@ COMMANDS = ("longhaul_api.main", "longhaul_viewer.main", "longhaul_trainer.cli.m
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the command line have `--all`."""
-    selection.add_option(parser)
+    """Let the command line have our options."""
+    selection.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Whatever the tests leave behind is ended when this process is gone."""
     if not hasattr(config, "workerinput"):
         begin_suite()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """The process that prints tells of failures at once."""
+    plugins = session.config.pluginmanager
+    reporter: Any = plugins.get_plugin("terminalreporter")
+    if reporter and not hasattr(session.config, "workerinput"):
+        plugins.register(News(reporter))
+        if seconds := session.config.option.at_most:
+            interrupt_after(seconds)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

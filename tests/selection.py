@@ -14,10 +14,13 @@ WHOLE_FILE_IS_SLOW = re.compile(
 """How a file says it in its source, which is read without importing it, and so without verl."""
 
 
-def add_option(parser: pytest.Parser) -> None:
-    """Let the command line have `--all`."""
+def add_options(parser: pytest.Parser) -> None:
+    """Let the command line have `--all` and `--at-most`."""
     parser.addoption(
         "--all", action="store_true", help="all tests, as continuous integration runs them"
+    )
+    parser.addoption(
+        "--at-most", type=float, metavar="SECONDS", help="interrupt the run after this time"
     )
 
 
