@@ -109,11 +109,11 @@ def fill(engine: Engine, *, num_steps: int) -> None:
             f" {WORDS} FROM numbers",
             "INSERT INTO calls (episode_id, step_index, call_index, purpose, agent, model,"
             " messages_json, reply, finish_reason, dropped_exchanges, queue_seconds,"
-            f" generate_seconds, trained, credit_share) {steps}"
+            f" generate_seconds, trained, credit_share, credited_by) {steps}"
             f" SELECT 'run/0/train/' || (n / {STEPS_PER_EPISODE}), n % {STEPS_PER_EPISODE}, 0,"
             f" 'act', '', '', '[' || (n % {STEPS_PER_EPISODE} + 2097152) || ']',"  # a run of one
             " 'go ' || n, 'stop', 0, 0, 0,"
-            " false, 1 FROM numbers",
+            " false, 1, 'step' FROM numbers",
         ):
             connection.exec_driver_sql(statement.replace("%", "%%") if pg(engine) else statement)
     with engine.begin() as connection:

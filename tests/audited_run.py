@@ -27,6 +27,7 @@ from longhaul_core.store import (
 )
 from longhaul_core.types import (
     Continuation,
+    CreditedBy,
     FailedEpisode,
     FailureCause,
     Message,
@@ -135,13 +136,17 @@ def play(
     most_tokens: int = 5,
     program: bool = False,
     conversations: bool = False,
+    summaries: bool = False,
 ) -> PlayedStep:
     """A training step as it should be: played, credited, read by the loss and measured.
 
     With `program`, steps have calls for other purposes too, and most show a picture. With
-    `conversations`, calls are of several that take turns.
+    `conversations`, calls are of several that take turns. With `summaries`, a memory asks for one
+    after each action.
     """
     change = as_program if program else as_conversations if conversations else _as_it_is
+    if summaries:
+        change = as_summarised
     if config.imitation.imitates:
         change = as_imitated
     draw = Random(f"{seed}/{training_step}")
@@ -627,6 +632,32 @@ def as_program(record: EpisodeRecord) -> EpisodeRecord:
         ]
         calls = [plan, replace(act, messages=(question,)), *others[: draw.randrange(3)]]
         steps.append(replace(step, observation=seen, calls=tuple(calls)))
+    return replace(record, outcome=replace(record.outcome, steps=tuple(steps)))
+
+
+def as_summarised(record: EpisodeRecord) -> EpisodeRecord:
+    """The episode as a loop would have played it whose memory has the model summarise.
+
+    Each step has a second call, whose share of the credit is half of the next step's.
+    """
+    draw = Random(record.episode_id)
+    steps: list[Step] = []
+    for step in record.outcome.steps:
+        (act,) = step.calls
+        tokens = sampled_of(step)
+        number = draw.randint(1, 4)
+        summary = replace(
+            act,
+            purpose="remember",
+            credit_share=0.5,
+            credited_by=CreditedBy.NEXT_STEP,
+            sampled=replace(
+                tokens,
+                action_tokens=tokens.action_tokens[:1] * number,
+                behavior_logprobs=tuple(draw.uniform(-3, 0) for _ in range(number)),
+            ),
+        )
+        steps.append(replace(step, calls=(act, summary)))
     return replace(record, outcome=replace(record.outcome, steps=tuple(steps)))
 
 

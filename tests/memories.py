@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fakes import make_task
 from longhaul_core.memory import Memory, MemoryContext
 from longhaul_core.policy import Shortenable
-from longhaul_core.types import Call, Message, Observation
+from longhaul_core.types import Call, CreditedBy, Message, Observation
 
 
 class Model:
@@ -23,6 +23,8 @@ class Model:
         prompt: Sequence[Message] | Shortenable,
         *,
         trained: bool = True,
+        credit_share: float = 1.0,
+        credited_by: CreditedBy = CreditedBy.NEXT_STEP,
         max_reply_tokens: int | None = None,
     ) -> Call:
         messages = prompt.compose(0) if isinstance(prompt, Shortenable) else tuple(prompt)

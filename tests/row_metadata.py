@@ -6,6 +6,7 @@ from typing import NotRequired, TypedDict
 
 import numpy as np
 
+from longhaul_core.types import CreditedBy
 from longhaul_trainer.training.spans import FloatArray, put_into_response
 from longhaul_trainer.training.step_metadata import (
     CallSpan,
@@ -29,9 +30,12 @@ class MadeUpStep(TypedDict):
     tokens: NotRequired[int]
     """Of its one call; 2 if left out."""
     calls: NotRequired[Sequence[int]]
-    """Tokens of each of its calls, in place of `tokens`; the last one chooses the action."""
+    """Tokens of each of its calls, in place of `tokens`; the last trained one that its own step
+    credits chooses the action."""
     shares: NotRequired[Sequence[float]]
     """Their shares of the credit; 1 if left out."""
+    credited_by: NotRequired[Sequence[CreditedBy]]
+    """Which steps credit them; their own if left out."""
     trained: NotRequired[Sequence[bool]]
     """Which of them are trained; all if left out."""
     hook_reward: NotRequired[float]
@@ -110,12 +114,13 @@ def rows_of(
         CallSpan(
             step=index,
             call=call,
-            valued=call == _trained(step)[-1][0],
+            valued=call == _acting(step),
             start=0,
             prompt_tokens=prompt_tokens,
             action_tokens=tokens,
             policy_version=policy_version,
             credit_share=share,
+            credited_by=_credited_by(step)[call],
             split_reason="one_row_per_step",
         )
         for index, step in enumerate(steps)
@@ -132,6 +137,17 @@ def rows_of(
             episode=metadata if row == 0 else None,
         )
     return rows
+
+
+def _credited_by(step: MadeUpStep) -> Sequence[CreditedBy]:
+    return step.get("credited_by", (CreditedBy.STEP,) * len(_calls(step)))
+
+
+def _acting(step: MadeUpStep) -> int:
+    """Place of the call that chooses the action of a step with a trained call."""
+    places = [place for place, _, _ in _trained(step)]
+    acting = [place for place in places if _credited_by(step)[place] is CreditedBy.STEP]
+    return (acting or places)[-1]
 
 
 def _calls(step: MadeUpStep) -> Sequence[int]:
@@ -172,6 +188,7 @@ def span(
         action_tokens=tokens,
         policy_version=0,
         credit_share=1.0,
+        credited_by=CreditedBy.STEP,
         split_reason=None,
     )
 

@@ -38,6 +38,7 @@ from longhaul_core.store.records import Phase
 from longhaul_core.types import (
     Call,
     Continuation,
+    CreditedBy,
     FailedEpisode,
     FailureCause,
     FinishReason,
@@ -208,6 +209,7 @@ def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajecto
                 make_call(
                     "remember",
                     trained=False,
+                    credited_by=CreditedBy.NEXT_STEP,
                     finish_reason=FinishReason.LENGTH,
                     conversation=2,
                     continuation=Continuation.START,

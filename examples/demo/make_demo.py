@@ -56,6 +56,9 @@ RUNS: Sequence[tuple[str, Sequence[str]]] = (
 PRUNED = "boxes-planned"
 """Its tokens are left out, as by `trainer runs prune`: the demo shows that too, and is smaller."""
 
+LACKING = {"credited_by": "'step'"}
+"""Columns that the packed store may lack and that are never null: what they are in it, in SQL."""
+
 
 def main() -> None:
     """Train what is missing, then pack."""
@@ -94,7 +97,7 @@ def finished(store: Path) -> set[str]:
 
 
 def in_the_newest_schema(new: Path, old: Path) -> None:
-    """Pack the packed store anew; columns that it lacks must be nullable."""
+    """Pack the packed store anew; columns that it lacks are nullable, or in `LACKING`."""
     old.write_bytes(lzma.decompress(PACKED.read_bytes()))
     open_store(new).dispose()
     with closing(sqlite3.connect(new)) as connection:
@@ -102,9 +105,13 @@ def in_the_newest_schema(new: Path, old: Path) -> None:
         with connection:
             for table in Base.metadata.sorted_tables:
                 had = [row[1] for row in connection.execute(f"PRAGMA old.table_info({table.name})")]
-                names = ", ".join(f'"{name}"' for name in had if name in table.c)
+                values = {name: f'"{name}"' for name in had if name in table.c}
+                lacking = {name: LACKING[name] for name in table.c.keys() if name in LACKING}
+                values = lacking | values
+                names = ", ".join(f'"{name}"' for name in values)
                 connection.execute(
-                    f"INSERT INTO main.{table.name} ({names}) SELECT {names} FROM old.{table.name}"
+                    f"INSERT INTO main.{table.name} ({names}) SELECT {', '.join(values.values())} "
+                    f"FROM old.{table.name}"
                 )
     compress(new)
 

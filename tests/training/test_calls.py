@@ -92,11 +92,16 @@ def test_planner_actor_and_summariser_are_trained_and_have_their_steps_credit(
         (SOKOBAN, "act", "", 1),
     }
     credits = mixed.query(
-        f"SELECT calls.advantage, credit_share * steps.advantage, calls.loss_weight {TRAINED_CALLS}"
+        "SELECT purpose, calls.advantage, calls.loss_weight, credit_share * steps.advantage, "
+        "credit_share * coalesce((SELECT later.advantage FROM steps later WHERE later.episode_id = "
+        "calls.episode_id AND later.step_index = calls.step_index + 1), steps.advantage) "
+        f"{TRAINED_CALLS}"
     )
-    assert_several((advantage for advantage, *_ in credits), at_least=8)
-    assert all(advantage == meant for advantage, meant, _ in credits)
-    assert all(weight > 0 for *_, weight in credits)
+    assert_several((advantage for _, advantage, *_ in credits), at_least=8)
+    assert all(weight > 0 for _, _, weight, *_ in credits)
+    for purpose, advantage, _, own, later in credits:
+        assert advantage == (later if purpose == "remember" else own)
+    assert any(own != later for purpose, *_, own, later in credits if purpose == "remember")
 
 
 def test_the_loss_read_every_call_of_an_update_once(mixed: Launched) -> None:

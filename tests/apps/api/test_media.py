@@ -73,6 +73,7 @@ def test_a_step_has_its_calls_with_parts_tools_and_tokens(
     assert act["finish_reason"] == "tool_calls"
     assert act["tokens"]["action_tokens"] == [4, 5]
     assert (remember["trained"], remember["finish_reason"]) == (False, "length")
+    assert (plan["credited_by"], remember["credited_by"]) == ("step", "next_step")
     assert (judge["model"], judge["tokens"], judge["num_action_tokens"]) == (
         "hosted/judge-1",
         None,
@@ -87,7 +88,9 @@ def test_a_step_has_its_calls_with_parts_tools_and_tokens(
 def test_descriptions_of_fields_are_in_the_openapi_text(client: TestClient) -> None:
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     share = schemas["CallDetail"]["properties"]["credit_share"]["description"]
-    assert share == "What the step's advantage is multiplied by for its tokens."
+    assert share == "What the advantage is multiplied by for its tokens."
+    words = schemas["CallDetail"]["properties"]["credited_by"]["enum"]
+    assert words == ["step", "next_step"]
     undescribed = [
         f"{name}.{field}"
         for name in ("CallDetail", "PromptMessage", "StoredPicture", "CallTokens")

@@ -25,6 +25,7 @@ from longhaul_core.rollout import (
 )
 from longhaul_core.types import (
     Call,
+    CreditedBy,
     FailureCause,
     FinishReason,
     Message,
@@ -58,6 +59,7 @@ def user(text: str) -> tuple[Message, ...]:
 
 
 T = TypeVar("T")
+LATER = CreditedBy.NEXT_STEP
 
 
 def run(playing: Coroutine[None, None, T]) -> T:
@@ -80,7 +82,7 @@ def test_a_program_that_calls_when_it_likes_leaves_its_steps_with_their_calls() 
         await session.complete(user("Is that good?"), purpose="judge", agent="judge", trained=False)
         session.observe(Observation(text="Found: Ibsen."))  # what came since, and no more
         told = (*asked, Message(role="assistant", content="search"), *user("Found: Ibsen."))
-        second = await session.complete(told, agent="writer", credit_share=0.5)
+        second = await session.complete(told, agent="writer", credit_share=0.5, credited_by=LATER)
         session.acted(second.reply, valid=True)
         session.reward(1.0)  # by the program's grader, when all is over
         session.reward(-0.25, step_index=0)
@@ -104,7 +106,8 @@ def test_a_program_that_calls_when_it_likes_leaves_its_steps_with_their_calls() 
         ("answer", True),
     ]
     assert [step.reward for step in trajectory.steps] == [-0.25, 1.0]
-    assert trajectory.steps[1].calls[0].credit_share == 0.5
+    said = [(c.credit_share, c.credited_by) for step in trajectory.steps for c in step.calls]
+    assert said == [(1.0, CreditedBy.STEP), (1.0, CreditedBy.STEP), (0.5, LATER)]
     assert trajectory.final_observation == Observation(text="")  # it saw nothing after its answer
     assert (trajectory.sample_index, trajectory.seed, trajectory.horizon) == (2, 11, 5)
     assert trajectory.success

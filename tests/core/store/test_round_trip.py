@@ -14,6 +14,7 @@ from longhaul_core.store.queries import CallDetail, EpisodeDetail, PromptMessage
 from longhaul_core.types import (
     Call,
     Continuation,
+    CreditedBy,
     FinishReason,
     Message,
     Observation,
@@ -106,6 +107,7 @@ def calls(draw: st.DrawFn, shown: list[Message], tools: list[Tool]) -> Call:
         cost_usd=draw(st.none() | st.floats(0, 100)),
         trained=ours and draw(st.booleans()),
         credit_share=draw(numbers),
+        credited_by=draw(st.sampled_from(CreditedBy)),
         dropped_exchanges=draw(st.integers(0, 9)),
         num_cached_tokens=draw(st.none() | st.integers(0, 9)),
         queue_seconds=draw(seconds),
@@ -219,6 +221,7 @@ def call_of(call: CallDetail) -> Call:
         "cost_usd",
         "trained",
         "credit_share",
+        "credited_by",
         "dropped_exchanges",
         "num_cached_tokens",
         "queue_seconds",

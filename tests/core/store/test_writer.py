@@ -308,6 +308,7 @@ def test_calls_of_a_program_come_back_whole(writer: StoreWriter, session: Sessio
             assert (call.sampling, call.cost_usd) == (written.sampling, written.cost_usd)
             assert call.finish_reason == written.finish_reason.value
             assert (call.trained, call.credit_share) == (written.trained, written.credit_share)
+            assert call.credited_by == written.credited_by
             if written.sampled is None:
                 assert call.tokens is call.policy_version is call.num_action_tokens is None
             else:

@@ -150,6 +150,20 @@ def test_steps_of_several_calls_are_clean(
     assert counts["split_reasons"] > report.num_steps  # more calls than steps
 
 
+@pytest.mark.parametrize("name", ["grpo", "gigpo", "graphgpo", "gae"])
+def test_summaries_that_the_next_step_credits_are_clean(name: str, empty_store: Path) -> None:
+    config = make_config(algorithm__name=name)
+    played = play(config, 1, summaries=True, failure_rate=0.1)
+
+    report = audited(empty_store, config, [played])
+
+    assert [one_line(finding) for finding in report.findings] == []
+    summaries = [c.advantage for one in played.credits for c in one.calls if c.call_index == 1]
+    assert_several(summaries)
+    counts = {rule.name: rule.num_checked for rule in report.rules}
+    assert counts["call_advantage"] == 2 * report.num_steps
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_is_audited_differs_from_episode_to_episode_and_from_step_to_step(
     name: str,

@@ -1310,7 +1310,7 @@ def test_an_auxiliary_call_that_is_credited_twice_is_found(audit: Audit) -> None
         plan.step_index,
         0,
     )
-    assert finding.expected.endswith("0.5 of the step's")
+    assert finding.expected.endswith(f"0.5 of the advantage of step {plan.step_index}")
 
 
 def test_an_auxiliary_call_that_the_loss_read_twice_is_found(audit: Audit) -> None:
@@ -1560,6 +1560,71 @@ def test_a_share_that_the_store_has_otherwise_is_found(audit: Audit) -> None:
     )
 
     assert rules_of(report) == {"call_advantage"}
+
+
+def test_a_summary_that_is_credited_by_the_step_before_it_is_found(audit: Audit) -> None:
+    """By the step that was over when it was written, as if it had not said which one."""
+    config = make_config(algorithm__name="gigpo")
+    played = play(config, 1, summaries=True)
+    advantages = {one.episode_id: one.advantages for one in played.credits}
+    wrong: set[tuple[str, int, int]] = set()
+    for number, one in enumerate(played.credits):
+        calls = list(one.calls)
+        for place, call in enumerate(calls):
+            own = 0.5 * advantages[one.episode_id][call.step_index]
+            if call.call_index == 1 and call.advantage != own:
+                calls[place] = replace(call, advantage=own)
+                wrong.add((one.episode_id, call.step_index, 1))
+        played.credits[number] = replace(one, calls=tuple(calls))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"call_advantage"}
+    found = of_rule(report, "call_advantage")
+    assert {(f.episode_id, f.step_index, f.call_index) for f in found} <= wrong
+    assert all(
+        f.expected.endswith(f"0.5 of the advantage of step {f.step_index + 1}") for f in found
+    )
+    (rule,) = (rule for rule in report.rules if rule.name == "call_advantage")
+    assert rule.num_findings == len(wrong) > 5
+
+
+def test_a_step_that_credits_and_that_the_store_has_otherwise_is_found(audit: Audit) -> None:
+    config = make_config(algorithm__name="gigpo")
+    played = play(config, 1, summaries=True)
+
+    report = audit(
+        [run_started(config), *played.records()],
+        "UPDATE calls SET credited_by = 'step' WHERE purpose = 'remember'",
+    )
+
+    assert rules_of(report) == {"call_advantage"}
+
+
+@pytest.mark.parametrize("level", ["step", "token"])
+def test_a_summary_that_a_critics_next_step_credits_is_found(level: str, audit: Audit) -> None:
+    """The next value has read it already."""
+    config = make_config(algorithm__name="gae", algorithm__gae_level=level)
+    played = play(config, 1, summaries=True)
+    assert audit([run_started(config), *played.records()]).clean
+    wrong = 0
+    for number, one in enumerate(played.credits):
+        calls = list(one.calls)
+        for place, call in enumerate(calls):
+            if call.call_index == 1 and call.step_index + 1 < len(one.advantages):
+                later = 0.5 * one.advantages[call.step_index + 1]
+                wrong += abs(call.advantage - later) > 1e-6
+                calls[place] = replace(call, advantage=later)
+        played.credits[number] = replace(one, calls=tuple(calls))
+    if level == "step":  # by token, the loss reads each token's own
+        consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"call_advantage"}
+    (rule,) = (rule for rule in report.rules if rule.name == "call_advantage")
+    assert rule.num_findings == wrong > 5
 
 
 def test_the_loss_unit_is_over_the_tokens_of_all_trained_calls(audit: Audit) -> None:

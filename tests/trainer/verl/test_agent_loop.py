@@ -13,7 +13,14 @@ import pytest
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.records import EpisodeRecord, Phase, Record
-from longhaul_core.types import Call, FailedEpisode, FailureCause, FinishReason, Split
+from longhaul_core.types import (
+    Call,
+    CreditedBy,
+    FailedEpisode,
+    FailureCause,
+    FinishReason,
+    Split,
+)
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.episodes import AgentConfig
@@ -299,10 +306,11 @@ def test_the_runs_memory_has_the_model_write_its_summaries(
         },
     )
 
-    assert [[(call.purpose, call.trained) for call in calls] for calls in steps] == [
-        [("act", True)],
-        [("act", True), ("remember", trained)],
-        [("act", True)],
+    act = ("act", True, CreditedBy.STEP)
+    assert [[(c.purpose, c.trained, c.credited_by) for c in calls] for calls in steps] == [
+        [act],
+        [act, ("remember", trained, CreditedBy.NEXT_STEP)],
+        [act],
     ]
     assert server.max_tokens == [64, 64, 5, 64]
     assert steps[2][0].messages[-1].text.startswith("Summary:\nso far\nPast:\n")

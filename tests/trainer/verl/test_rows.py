@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longhaul_core.store.packing import content_hash
-from longhaul_core.types import Message, Picture
+from longhaul_core.types import CreditedBy, Message, Picture
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
 from longhaul_trainer.training.merging import metadata_of
@@ -129,6 +129,7 @@ def test_each_row_says_which_calls_are_in_it() -> None:
             action_tokens=len(tokens.action_tokens),
             policy_version=7,
             credit_share=1.0,
+            credited_by=CreditedBy.STEP,
             split_reason="one_row_per_step",
         ),
     )

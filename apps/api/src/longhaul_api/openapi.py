@@ -16,6 +16,7 @@ from longhaul_core.store.queries import ChangeKind
 from longhaul_core.store.records import DiscardReason, Phase, RunKind, RunStatus
 from longhaul_core.types import (
     Continuation,
+    CreditedBy,
     FailureCause,
     FinishReason,
     Split,
@@ -50,6 +51,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "cause": tuple(each.value for each in FailureCause),
     "finish_reason": tuple(each.value for each in FinishReason),
     "continuation": tuple(each.value for each in Continuation),
+    "credited_by": tuple(each.value for each in CreditedBy),
     "split_reason": tuple(each.value for each in SplitReason),
     "discard_reason": get_args(DiscardReason),
     "retention": ("removed", "sampled"),
@@ -118,7 +120,8 @@ FIELDS: dict[str, str] = {
     "continuation": "How its prompt relates to the calls before; null in a loop.",
     "conversation": "Which conversation of the episode, from 0.",
     "cost_usd": "What a hosted model charged, in US dollars; null where nobody knows.",
-    "credit_share": "What the step's advantage is multiplied by for its tokens.",
+    "credit_share": "What the advantage is multiplied by for its tokens.",
+    "credited_by": "Which step's advantage that is.",
     "description": "What it does.",
     "difference": "The second less the first.",
     "discount": "Weight of the next step's reward, per step.",

@@ -20,6 +20,7 @@ from longhaul_core.described import Described
 __all__ = [
     "Call",
     "Continuation",
+    "CreditedBy",
     "FailedEpisode",
     "FailureCause",
     "FinishReason",
@@ -158,6 +159,18 @@ class FailureCause(StrEnum):
     STOPPED_EARLY = "stopped_early"
     """Nothing broke: the training step had enough other groups, and did not wait for this one; or
     an evaluation was cancelled."""
+
+
+class CreditedBy(StrEnum):
+    """The step whose advantage the tokens of a call are trained with, times its credit share."""
+
+    STEP = "step"
+    """The call's own."""
+    NEXT_STEP = "next_step"
+    """The one after it, whose prompt shows what the call wrote: a memory's calls follow an action,
+    and change nothing that their own step was paid for. It is the call's own step where none comes
+    after it, and with a critic: the advantage of a step holds the value of the next prompt, which
+    shows what the call wrote, and that of a token the values of all tokens after it."""
 
 
 class TaskKey(NamedTuple):
@@ -390,7 +403,9 @@ class Call:
     trained: bool = True
     """Whether the reply's tokens are in the loss."""
     credit_share: float = 1.0
-    """What the step's advantage is multiplied by for this call's tokens; finite."""
+    """What the advantage is multiplied by for this call's tokens; finite."""
+    credited_by: CreditedBy = CreditedBy.STEP
+    """Which step's advantage that is."""
     dropped_exchanges: int = 0
     """Remembered exchanges that the memory left out to make the prompt fit."""
     num_cached_tokens: int | None = None

@@ -59,6 +59,7 @@ class CallNumbers(NamedTuple):
     num_action_tokens: int | None
     num_shared_prompt_tokens: int | None
     credit_share: float
+    credited_by: str
     advantage: float | None
     loss_weight: float | None
     split_reason: str | None

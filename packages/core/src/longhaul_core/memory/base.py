@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from longhaul_core.policy import Shortenable
-from longhaul_core.types import Call, Message, Observation, Task
+from longhaul_core.types import Call, CreditedBy, Message, Observation, Task
 
 __all__ = ["Complete", "Memory", "MemoryContext"]
 
@@ -18,6 +18,8 @@ class Complete(Protocol):
         prompt: Sequence[Message] | Shortenable,
         *,
         trained: bool = True,
+        credit_share: float = 1.0,
+        credited_by: CreditedBy = CreditedBy.NEXT_STEP,
         max_reply_tokens: int | None = None,
     ) -> Call:
         """The reply, recorded as a call of the step that is being taken in.
@@ -25,6 +27,9 @@ class Complete(Protocol):
         Args:
             prompt: What is asked.
             trained: Whether the reply's tokens are in the loss.
+            credit_share: What the advantage is multiplied by for these tokens.
+            credited_by: Which step's advantage that is: the step that is being taken in was paid
+                before the reply was written, and the next one reads it.
             max_reply_tokens: Longest reply, at most the agent's own limit, which None stands for.
 
         Raises:

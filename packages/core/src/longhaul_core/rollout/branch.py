@@ -25,7 +25,7 @@ from longhaul_core.rollout.expert import reply_for
 from longhaul_core.rollout.recorded import recorded_result
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.text import shortened, storable_text
-from longhaul_core.types import Call, Message, Observation, Step, StopReason, Trajectory
+from longhaul_core.types import Call, CreditedBy, Message, Observation, Step, StopReason, Trajectory
 
 __all__ = ["Branch", "require_branchable", "take_up"]
 
@@ -196,6 +196,8 @@ def _stored_replies(
         prompt: Sequence[Message] | Shortenable,
         *,
         trained: bool = True,
+        credit_share: float = 1.0,
+        credited_by: CreditedBy = CreditedBy.NEXT_STEP,
         max_reply_tokens: int | None = None,
     ) -> Call:
         if not left or not _asks(prompt, left[0].messages):

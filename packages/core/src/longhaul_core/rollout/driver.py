@@ -24,7 +24,7 @@ from longhaul_core.policy import Shortenable
 from longhaul_core.rollout.deadline import awaited, deadline
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.session import EpisodeSession
-from longhaul_core.types import Observation, StopReason
+from longhaul_core.types import CreditedBy, Observation, StopReason
 
 __all__ = ["EnvironmentDriver", "driven"]
 
@@ -171,7 +171,9 @@ class EnvironmentDriver:
     async def _remember(
         self, observation: Observation, reply: str, action: str, *, complete: Complete | None
     ) -> None:
-        asks_policy = functools.partial(self.session.complete, purpose="remember")
+        asks_policy = functools.partial(
+            self.session.complete, purpose="remember", credited_by=CreditedBy.NEXT_STEP
+        )
         context = MemoryContext(task=self.session.task, complete=complete or asks_policy)
         with awaited("memory.write", failure=MemoryFailure):
             await self._memory.write(

@@ -58,6 +58,7 @@ from longhaul_core.rollout.steps import EpisodeSteps
 from longhaul_core.text import well_formed
 from longhaul_core.types import (
     Call,
+    CreditedBy,
     FailedEpisode,
     Message,
     Observation,
@@ -183,6 +184,7 @@ class EpisodeSession:
         agent: str = "",
         trained: bool = True,
         credit_share: float = 1.0,
+        credited_by: CreditedBy = CreditedBy.STEP,
         max_reply_tokens: int | None = None,
         responder: Responder | None = None,
     ) -> Call:
@@ -196,7 +198,8 @@ class EpisodeSession:
             purpose: What the call is for; the last one to `act` is the one that chose the action.
             agent: Whose call it is, where a program has several agents.
             trained: Whether the reply's tokens are in the loss.
-            credit_share: What the step's advantage is multiplied by for these tokens.
+            credit_share: What the advantage is multiplied by for these tokens.
+            credited_by: Which step's advantage that is.
             max_reply_tokens: Longest reply, from 1 to the responder's, which None stands for.
             responder: Who replies instead of the session's, e.g. the same at another temperature.
 
@@ -245,6 +248,7 @@ class EpisodeSession:
             tool_calls=completion.tool_calls,
             trained=trained,
             credit_share=credit_share,
+            credited_by=credited_by,
             dropped_exchanges=dropped,
             num_cached_tokens=completion.num_cached_tokens,
             queue_seconds=completion.queue_seconds,
@@ -324,6 +328,7 @@ class EpisodeSession:
         model: str = "",
         trained: bool = True,
         credit_share: float = 1.0,
+        credited_by: CreditedBy = CreditedBy.STEP,
         overridden: tuple[str, ...] = (),
         responder: Responder | None = None,
         on_tokens: Callable[[Sequence[int]], None] | None = None,
@@ -345,7 +350,8 @@ class EpisodeSession:
             purpose: What the call is for.
             model: Which model replies; empty for the policy that is trained.
             trained: Whether the reply's tokens are in the loss.
-            credit_share: What the step's advantage is multiplied by for these tokens.
+            credit_share: What the advantage is multiplied by for these tokens.
+            credited_by: Which step's advantage that is.
             overridden: What the program asked for and does not get.
             responder: Who replies instead of the session's. Its renderer is a `ChatRenderer`.
             on_tokens: Called with the reply's tokens as they are written; all at once at the end
@@ -403,6 +409,7 @@ class EpisodeSession:
                     overridden=overridden,
                     trained=trained,
                     credit_share=credit_share,
+                    credited_by=credited_by,
                     num_cached_tokens=completion.num_cached_tokens,
                     queue_seconds=completion.queue_seconds,
                     generate_seconds=max(0.0, seconds - completion.queue_seconds),

@@ -84,7 +84,7 @@ __all__ = [
     "ToolListRow",
 ]
 
-SCHEMA_VERSION = "5"
+SCHEMA_VERSION = "6"
 """One more with every change to a table or a view."""
 
 RunId = String(128)
@@ -524,7 +524,9 @@ class CallRow(Base):
     trained: Mapped[bool]
     """Whether its tokens are in the loss of a step that is trained."""
     credit_share: Mapped[float]
-    """What the step's advantage is multiplied by for its tokens."""
+    """What the advantage is multiplied by for its tokens."""
+    credited_by: Mapped[str] = mapped_column(String(16))
+    """Which step's advantage that is, a `CreditedBy` value."""
     advantage: Mapped[float | None]
     """That product, as the loss used it; null without credit."""
     loss_weight: Mapped[float | None]

@@ -82,7 +82,7 @@ SELECT c.episode_id, c.step_index, c.call_index, e.run_id, e.phase, e.training_s
        c.dropped_exchanges, c.num_prompt_tokens, c.num_action_tokens,
        c.num_cached_tokens, c.queue_seconds, c.generate_seconds,
        c.trained AND s.trained AS trained, e.trained_training_step,
-       c.credit_share, c.advantage, c.loss_weight, c.split_reason,
+       c.credit_share, c.credited_by, c.advantage, c.loss_weight, c.split_reason,
        c.reference_logprob_sum
 FROM calls c
 JOIN steps s ON s.episode_id = c.episode_id AND s.step_index = c.step_index

@@ -3,7 +3,7 @@
 `select_episodes` decides which groups can be compared, which optimizer step each belongs to, and
 what every step weighs in the loss; that is known before anything is computed of the rows.
 `credit_episodes` compares the episodes: the estimator gives each step an advantage, and each
-trained call of the step its share of it.
+trained call has its share of that of its step or of the next one (`CreditedBy`).
 
 Nothing here knows about verl, and nothing depends on how an episode was cut into calls and rows.
 """
@@ -22,6 +22,7 @@ from longhaul_core.advantages.estimators import Group
 from longhaul_core.advantages.penalties import Penalties, action_penalties
 from longhaul_core.advantages.preferences import Preferences, PreferenceSettings
 from longhaul_core.errors import ConfigError
+from longhaul_core.types import CreditedBy
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.training.estimators import estimate, smallest_group
 from longhaul_trainer.training.rewards import shaped_rewards
@@ -94,7 +95,8 @@ class TrainedCall(NamedTuple):
     """Key of the row that it is in."""
     span: CallSpan
     advantage: float
-    """Its share of its step's advantage; where tokens have their own, their mean."""
+    """Its share of the advantage of the step that credits it; where tokens have their own, their
+    mean."""
     token_advantages: FloatArray
     """Advantage of each of its tokens."""
     loss_weight: float
@@ -315,19 +317,26 @@ def _by_part(part_of: Mapping[Episode, int]) -> list[list[Episode]]:
 def _trained_calls(
     episode: SelectedEpisode, credit: EpisodeCredit, critic: _CriticOutput | None
 ) -> tuple[TrainedCall, ...]:
-    """The calls of an episode: a token's advantage is its call's share of its step's."""
+    """The calls of an episode: a token's advantage is its call's share of a step's.
+
+    Where tokens have their own advantages, that is a token's own: it holds what all tokens after
+    it led to.
+    """
     read = [0] * len(episode.loss_weights)  # tokens of each step that earlier calls took
     calls: list[TrainedCall] = []
     for row, span in episode.played.calls:
         step, own = span.step, slice(read[span.step], read[span.step] + span.action_tokens)
         read[step] = own.stop
+        of_step = credit.advantages[
+            _crediting_step(span, num_steps=len(read), has_critic=critic is not None)
+        ]
         advantages = (
-            np.full(span.action_tokens, credit.advantages[step])
+            np.full(span.action_tokens, of_step)
             if credit.token_advantages is None
             else np.array(credit.token_advantages[step][own])
         )
         by_token = credit.token_advantages is not None and span.action_tokens > 0
-        advantage = float(advantages.mean()) if by_token else credit.advantages[step]
+        advantage = float(advantages.mean()) if by_token else of_step
         nothing = np.zeros(0)
         has_values = critic is not None and credit.value_targets is not None
         calls.append(
@@ -345,6 +354,18 @@ def _trained_calls(
             )
         )
     return tuple(calls)
+
+
+def _crediting_step(span: CallSpan, *, num_steps: int, has_critic: bool) -> int:
+    """The step whose advantage a call has its share of.
+
+    With a critic it is the call's own whatever the call says. A step's advantage holds the value
+    at the next prompt, and so what the call put there. The next step's is measured from that value:
+    its mean is 0 under an exact critic, whatever the call wrote.
+    """
+    if span.credited_by is CreditedBy.STEP or has_critic:
+        return span.step
+    return min(span.step + 1, num_steps - 1)
 
 
 class _CriticOutput(NamedTuple):

@@ -113,6 +113,7 @@ class Row:
                 action_tokens=len(tokens.action_tokens),
                 policy_version=tokens.policy_version,
                 credit_share=call.credit_share,
+                credited_by=call.credited_by,
                 split_reason=None if number else self.reason.value,
             )
             for number, ((step, place, call, tokens), start) in enumerate(

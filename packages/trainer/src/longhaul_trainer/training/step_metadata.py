@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from longhaul_core.types import GroupOutcome, TaskKey
+from longhaul_core.types import CreditedBy, GroupOutcome, TaskKey
 
 METADATA = "longhaul"
 """Our key in a row's `extra_fields`."""
@@ -101,7 +101,9 @@ class CallSpan:
     policy_version: int
     """Optimizer steps behind the oldest weights that sampled a token of the reply."""
     credit_share: float
-    """What the step's advantage is multiplied by for these tokens."""
+    """What the advantage is multiplied by for these tokens."""
+    credited_by: CreditedBy
+    """Which step's advantage that is."""
     split_reason: str | None
     """`SplitReason` value of the call that begins a row; None for those that continue it."""
 

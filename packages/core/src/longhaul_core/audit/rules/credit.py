@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator
 
-from longhaul_core.audit.evidence import LOGPROB_ROUNDING, AuditedEpisode, Evidence, key_of
+from longhaul_core.audit.evidence import (
+    LOGPROB_ROUNDING,
+    AuditedEpisode,
+    Evidence,
+    StepKey,
+    key_of,
+)
 from longhaul_core.audit.formulas import Credit, returns_to_go
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule, each_step, far
+from longhaul_core.audit.tables import CallNumbers
 
 __all__ = ["RULES"]
 
@@ -81,10 +88,13 @@ def check_episode_part(evidence: Evidence, tally: Tally) -> None:
 
 
 def check_call_advantage(evidence: Evidence, tally: Tally) -> None:
-    """Each trained call has its share of its step's advantage, and no other call has one."""
+    """Each trained call has its share of the advantage of its step, or of the next one.
+
+    No other call has one.
+    """
     for episode in evidence.trained:
         for call in episode.calls:
-            step = evidence.steps.get((call.episode_id, call.step_index))
+            step = evidence.steps.get(_crediting_step(evidence, episode, call))
             if step is None:
                 continue  # found by steps
             tally.checked()
@@ -107,8 +117,23 @@ def check_call_advantage(evidence: Evidence, tally: Tally) -> None:
                     *key_of(call),
                     expected="none: the call is not trained"
                     if expected is None
-                    else f"{expected:.9g}, {call.credit_share:g} of the step's",
+                    else f"{expected:.9g}, {call.credit_share:g} of the advantage of "
+                    f"step {step.step_index}",
                 )
+
+
+def _crediting_step(evidence: Evidence, episode: AuditedEpisode, call: CallNumbers) -> StepKey:
+    """Whose advantage a call has a share of.
+
+    A memory's reply is read by the step after it. Where there is none, or the step's own advantage
+    is measured up to a critic's value of what was read, it is the step of the call.
+    """
+    is_read_later = (
+        call.credited_by == "next_step"
+        and not evidence.intent.has_critic
+        and call.step_index + 1 < episode.numbers.num_steps
+    )
+    return call.episode_id, call.step_index + 1 if is_read_later else call.step_index
 
 
 def check_reference(evidence: Evidence, tally: Tally) -> None:
@@ -192,7 +217,7 @@ RULES = (
     ),
     Rule(
         name="call_advantage",
-        claim="a call has its share of its step's advantage, if it is trained",
+        claim="a call has its share of the advantage of the step that credits it, if it is trained",
         check=check_call_advantage,
     ),
     Rule(

@@ -135,7 +135,10 @@ class CallDetail(Answer):
     trained: bool
     """Whether its tokens are in the loss of a step that is trained."""
     credit_share: float
-    """What the step's advantage is multiplied by for its tokens."""
+    """What the advantage is multiplied by for its tokens."""
+    credited_by: str
+    """Which step's advantage that is: `step`, its own, or `next_step`, which is its own too where
+    none comes after it and where a critic is trained."""
     advantage: float | None
     """That product, as the loss used it."""
     loss_weight: float | None

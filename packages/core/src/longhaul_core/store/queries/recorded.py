@@ -14,6 +14,7 @@ from longhaul_core.store.queries.episodes import CallDetail, StepDetail, get_epi
 from longhaul_core.store.queries.messages import PromptMessage, StoredPicture
 from longhaul_core.types import (
     Call,
+    CreditedBy,
     FinishReason,
     Message,
     Observation,
@@ -175,6 +176,7 @@ def _call(call: CallDetail, pictures: _Pictures) -> Call:
         tool_calls=call.tool_calls,
         trained=call.trained and tokens is not None,
         credit_share=call.credit_share,
+        credited_by=CreditedBy(call.credited_by),
     )
 
 

@@ -88,6 +88,7 @@ class CallColumns(Answer):
     """Leading prompt tokens that the call before in its stream had too."""
     trained: tuple[bool, ...]
     credit_share: tuple[float, ...]
+    credited_by: tuple[str, ...]
     advantage: tuple[float | None, ...]
     loss_weight: tuple[float | None, ...]
     split_reason: tuple[str | None, ...]
