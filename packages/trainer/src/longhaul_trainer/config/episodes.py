@@ -196,8 +196,8 @@ class MemoryConfig(Section):
     """Longest summary, at most `rollout.max_reply_tokens`, which it is if left out; for `summary`
     only."""
     train_summaries: bool = False
-    """Train the tokens of summaries too, with the advantage of the step that they follow; for
-    `summary` only."""
+    """Train the tokens of summaries too, with the advantage of the next step, whose prompt shows
+    them; with a critic, of their own step, or of each token; for `summary` only."""
 
     def conflicts(self) -> Generator[str]:
         """Summaries are of one kind alone."""

@@ -1199,14 +1199,18 @@ class Replay {
     const several = this.episode.calls[this.state.step].length > 1
     const goes = { start: "begins here", exact: "goes on", rewritten: "goes on, rewritten", forked: "forks here", changed: "begins anew, an earlier message changed" }
     const drawn = texts?.sampling
+    const shared = several || call.credit_share !== 1
+    // With a critic, whose value each step has, a call is credited by its own step whatever it says.
+    const later = call.credited_by === "next_step" && step.value == null && this.state.step + 1 < this.episode.numSteps
     return [
       call.policy_version == null ? null : ["Policy version", String(call.policy_version), "", "Optimizer steps behind the weights that sampled the reply"],
       call.continuation == null ? null : ["Conversation", `${call.conversation}, ${goes[call.continuation] ?? call.continuation}`],
       cached == null || call.num_prompt_tokens == null ? null : ["Prompt cached", `${cached} of ${call.num_prompt_tokens}`, "", "Leading tokens that the engine had kept of earlier prompts"],
       call.cost_usd == null ? null : ["Cost", `$${call.cost_usd.toFixed(4)}`],
       drawn == null ? null : ["Its sampling", [`temperature ${drawn.temperature}`, `top_p ${drawn.top_p}`, `≤ ${drawn.max_tokens} tokens`, ...drawn.altered.map(([name, value]) => `${name} ${value}`)].join(", "), "", "Not as the run says"],
-      several || call.credit_share !== 1 ? ["Share of the advantage", number(call.credit_share)] : null,
-      several || call.credit_share !== 1 ? ["Its advantage", signed(call.advantage), tone(call.advantage)] : null,
+      shared && call.advantage != null ? ["Credited by", later ? "the next step" : "this step", "", "Whose advantage it has a share of: the next step's prompt shows what a memory asked for"] : null,
+      shared ? ["Share of the advantage", number(call.credit_share)] : null,
+      shared ? ["Its advantage", signed(call.advantage), tone(call.advantage)] : null,
       ["In the loss", call.trained && step.trained ? "yes" : "no"],
       ["Row", call.split_reason ? `new: ${words(call.split_reason)}` : step.trained ? "goes on" : "–", "", "A row is one sequence that the learner reads; why a new one begins here"],
     ]
