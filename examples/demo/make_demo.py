@@ -106,7 +106,7 @@ def in_the_newest_schema(new: Path, old: Path) -> None:
             for table in Base.metadata.sorted_tables:
                 had = [row[1] for row in connection.execute(f"PRAGMA old.table_info({table.name})")]
                 values = {name: f'"{name}"' for name in had if name in table.c}
-                lacking = {name: LACKING[name] for name in table.c.keys() if name in LACKING}
+                lacking = {name: sql for name, sql in LACKING.items() if name in table.c}
                 values = lacking | values
                 names = ", ".join(f'"{name}"' for name in values)
                 connection.execute(

@@ -176,9 +176,7 @@ def test_the_next_step_of_an_exact_critic_is_blind_to_what_a_summary_did() -> No
         rows |= rows_of(GROUP, sample, [summarised(0, "a"), {"reward": paid, "anchor": "b"}])
         expected.append((0.5, value))
 
-    step = credited(
-        rows, critic_values(rows, expected), name="gae", discount=1.0, gae_lambda=0.5
-    )
+    step = credited(rows, critic_values(rows, expected), name="gae", discount=1.0, gae_lambda=0.5)
 
     summaries = [episode.calls[1].advantage for episode in step.credit]
     next_steps = [episode.credit.advantages[1] for episode in step.credit]
@@ -200,7 +198,9 @@ CALLS = st.lists(
     max_size=3,
 )
 """Of a step: tokens, share, which step credits it, and whether it is trained."""
-STEPS = st.lists(st.tuples(st.integers(-4, 4), st.sampled_from("abc"), CALLS), min_size=1, max_size=4)
+STEPS = st.lists(
+    st.tuples(st.integers(-4, 4), st.sampled_from("abc"), CALLS), min_size=1, max_size=4
+)
 NAMES = sorted(name for name in ESTIMATORS if name not in ("gae", "remax"))
 
 

@@ -176,7 +176,7 @@ class EpisodeSession:
             raise RuntimeError(f"step {index} has no action yet, and cannot be followed")
         self._steps.append(observation, within_horizon=False)
 
-    async def complete(
+    async def complete(  # noqa: PLR0913  what a driver may say of a call
         self,
         prompt: Sequence[Message] | Shortenable,
         *,
