@@ -69,7 +69,7 @@ def in_order(step: TrainingStep) -> list[list[tuple[float, float]]]:
     ]
 
 
-HAND_WORKED: Sequence[tuple[dict[str, object], list[list[tuple[float, float]]]]] = [
+HAND_WORKED: Sequence[tuple[dict[str, Any], list[list[tuple[float, float]]]]] = [
     # returns 4 and 3, of mean 7/2: every step of an episode has the same
     ({"name": "grpo"}, [[(0.5, 0.5)] * 3, [(-0.5, -0.5)] * 3]),
     # returns-to-go 1 2 4 | 3 0 0; by state: start 1 3, door 2 0, key 4 0, means 2, 1, 2:
@@ -93,7 +93,7 @@ HAND_WORKED: Sequence[tuple[dict[str, object], list[list[tuple[float, float]]]]]
 
 @pytest.mark.parametrize(("algorithm", "expected"), HAND_WORKED, ids=["grpo", "gigpo", "graphgpo"])
 def test_a_summary_has_the_advantage_of_the_step_that_reads_it(
-    algorithm: dict[str, object], expected: list[list[tuple[float, float]]]
+    algorithm: dict[str, Any], expected: list[list[tuple[float, float]]]
 ) -> None:
     found = in_order(credited(two_episodes(), scale_by_std=False, **algorithm))
 
