@@ -51,7 +51,7 @@ class Judgement:
     kendall_in_episode: Interval | None
     kendall_in_group: Interval | None
     decisive_recall: Interval | None
-    """Mean over episodes: the share of their decisive steps that are among the same number of
+    """Mean over the episodes with credit: the share of their decisive steps that are among the same number of
     steps with the largest credit, whatever its sign, and have the true sign."""
     calibration_slope: Interval | None
     """Slope of the true advantage over the credit, of steps with credit: 1 where a credit is worth
@@ -182,7 +182,7 @@ def _sums(
         rho, tau = spearman(one[both], true[both]), kendall(one[both], true[both])
         if rho is not None and tau is not None:
             found_M[[_ORDERED, _RHO, _TAU]] += [1.0, rho, tau]
-        if has_effect.any():
+        if has_effect.any() and np.nan_to_num(one).any():
             found_M[[_RECALLED, _RECALL]] += [1.0, _recall(one, true, has_effect)]
     both = ~np.isnan(credit_N) & known_N
     rho, tau = spearman(credit_N[both], truth_N[both]), kendall(credit_N[both], truth_N[both])

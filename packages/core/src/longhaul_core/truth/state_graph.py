@@ -104,8 +104,8 @@ def explored(
 ) -> StateGraph:
     """Walk through all of a task, breadth first.
 
-    Each state is reached by replaying the actions of a shortest way to it. Then 16 random walks of
-    the whole horizon are compared with the graph, step by step.
+    Each state is reached by replaying the actions of a shortest way to it, or by a step back to it.
+    Then 16 random walks of the whole horizon are compared with the graph, step by step.
 
     Args:
         world: A deterministic environment that names its admissible actions.
@@ -143,6 +143,8 @@ class _Exploration:
         self._ways: list[tuple[str, ...]] = []
         self._numbers: dict[Observation, int] = {}
         self._edges: dict[tuple[int, str], tuple[int, float]] = {}
+        self._between: dict[tuple[int, int], str] = {}
+        """An action that leads from one state to another."""
 
     def everywhere(self) -> None:
         """Take every action in every state before the horizon."""
@@ -150,14 +152,27 @@ class _Exploration:
         for state, way in enumerate(self._ways):  # grows as it is walked through
             if len(way) == self._horizon:
                 break
-            stands_there = False
+            at, walked = ENDED, 0
             for action in _actions_of(self._states[state], self._task):
-                if not stands_there:
-                    self._world.start(self._task)
-                    for earlier in way:
-                        self._world.act(earlier)
-                target = self._act(state, action, way)
-                stands_there = target == state
+                walked = self._go_to(state, way, at=at, walked=walked) + 1
+                at = self._act(state, action, way)
+
+    def _go_to(self, state: int, way: tuple[str, ...], *, at: int, walked: int) -> int:
+        """Stand in a state with steps to spare, by one step back where there is one.
+
+        Returns:
+            Steps of the episode so far.
+        """
+        back = self._between.get((at, state))
+        if at == state and walked < self._horizon:
+            return walked
+        if back is not None and walked + 1 < self._horizon:
+            self._world.act(back)
+            return walked + 1
+        self._world.start(self._task)
+        for earlier in way:
+            self._world.act(earlier)
+        return len(way)
 
     def compare(self, draw: Random) -> None:
         """Whether a random walk sees what the graph says."""
@@ -200,6 +215,8 @@ class _Exploration:
         self._refuse_own_limit(result, [*way, action])
         target = ENDED if result.terminated else self._number(result.observation, (*way, action))
         self._edges[state, action] = target, result.reward
+        if target != ENDED:
+            self._between[state, target] = action
         return target
 
     def _number(self, seen: Observation, way: tuple[str, ...]) -> int:
