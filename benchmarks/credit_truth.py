@@ -143,8 +143,7 @@ def tables_of(world: World, *, num_groups: int, num_pairs: int) -> Iterator[str]
 
 
 def long_tasks(player: Player, world: World, number: int) -> list[Task]:
-    """The first training tasks whose expert takes at least `SHORTEST` steps, and at most the
-    horizon."""
+    """The first training tasks whose expert takes from `SHORTEST` steps to the horizon."""
     found: list[Task] = []
     looked_at = 0
     while len(found) < number:
@@ -166,14 +165,14 @@ def expert_steps(player: Player, task: Task) -> int:
     raise AssertionError
 
 
-def learnt(player: Player, task: Task) -> Known:
+def learnt(player: Player, task: Task, *, horizon: int = HORIZON) -> Known:
     """Every state of a task, and the expert's action there."""
     advice: dict[Observation, str | None] = {}
 
     def ask(seen: Observation) -> None:
         advice[seen] = player.expert_action()
 
-    return Known(graph=explored(player, task, horizon=HORIZON, arrived=ask), advice=advice)
+    return Known(graph=explored(player, task, horizon=horizon, arrived=ask), advice=advice)
 
 
 def mixed(advice: Advice, *, random_share: float) -> Policy:
@@ -263,7 +262,7 @@ def state_values(values: ExactValues, episode: Trajectory) -> FloatArray:
 def by_training_steps(
     groups: Sequence[Group], name: str, *, gae_lambda: float = 0.95
 ) -> Advantages:
-    """An estimator's advantages, by default with its default settings, of a few groups at a time."""
+    """An estimator's advantages, with its default settings, of a few groups at a time."""
     settings = EstimatorSettings(name=name, discount=DISCOUNT, gae_lambda=gae_lambda)
     found: Advantages = []
     for first in range(0, len(groups), GROUPS_PER_TRAINING_STEP):

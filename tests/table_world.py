@@ -1,4 +1,4 @@
-"""Worlds written down as a table, for the truth of small cases; and a policy for a real one."""
+"""Worlds written down as a table, for the truth of small cases."""
 
 from collections.abc import Mapping
 from random import Random
@@ -12,13 +12,11 @@ Outcome = tuple[str | None, float]
 Table = Mapping[str, Mapping[str, Outcome]]
 """By state and action; a state that is missing cannot be left but by the horizon."""
 
-TASK = Task(
-    environment="table", version="1", data_hash="", task_id="0", seed=0, split=Split.TRAIN
-)
+TASK = Task(environment="table", version="1", data_hash="", task_id="0", seed=0, split=Split.TRAIN)
 
 
 class TableWorld:
-    """A `World`: begins in the state of the least name; an invalid action pays 0 and changes nothing."""
+    """Begins in the first state by name; an invalid action pays 0 and changes nothing."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -39,7 +37,7 @@ class TableWorld:
         """See `World.act`."""
         self.num_steps += 1
         known = self.table.get(self.state, {})
-        target, reward = known[action] if action in known else (self.state, 0.0)
+        target, reward = known.get(action, (self.state, 0.0))
         ended = target is None
         self.state = self.state if target is None else target
         return StepResult(
@@ -58,6 +56,8 @@ def fixed(shares: Mapping[str, Mapping[str, float]]) -> Policy:
 def uneven(seen: Observation) -> dict[str, float]:
     """Every action with a probability of its own, the same for equal states."""
     draw = Random(seen.anchor)
-    weights = {action: 0.1 + draw.random() for action in (*(seen.admissible_actions or ()), INVALID)}
+    weights = {
+        action: 0.1 + draw.random() for action in (*(seen.admissible_actions or ()), INVALID)
+    }
     total = sum(weights.values())
     return {action: weight / total for action, weight in weights.items()}

@@ -54,7 +54,7 @@ def test_a_state_cannot_be_met_with_more_steps_left_than_its_way_leaves() -> Non
     a, b = values.graph.states
 
     assert math.isnan(values.values_LS[3, 1])
-    with pytest.raises(ConfigError, match="3 steps cannot be left .* there are 0 to 2"):
+    with pytest.raises(ConfigError, match=r"3 steps cannot be left .* there are 0 to 2"):
         values.value(b, steps_left=3)
     with pytest.raises(ConfigError, match="needs at least 1 step, and 0 are left"):
         values.advantage(a, "go", steps_left=0)

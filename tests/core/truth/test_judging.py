@@ -207,7 +207,10 @@ def test_rank_correlations_are_those_of_their_definitions(pairs: list[tuple[int,
         discordant += (x - other_x) * (y - other_y) < 0
 
     ranks = [
-        [sum(a < value for a in column) + (sum(a == value for a in column) - 1) / 2 for value in column]
+        [
+            sum(a < value for a in column) + (sum(a == value for a in column) - 1) / 2
+            for value in column
+        ]
         for column in (xs.tolist(), ys.tolist())
     ]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from credit_truth import learnt, mixed
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.evaluation import Interval
@@ -11,7 +12,6 @@ from longhaul_core.truth import (
     SampledAdvantage,
     continuations,
     exact_values,
-    explored,
     sampled_value,
     tabulated,
 )
@@ -19,7 +19,6 @@ from longhaul_core.types import Split
 from longhaul_envs.key_door.tasks import KeyDoorOptions
 from longhaul_envs.key_door.tasks import tasks as key_door_tasks
 from longhaul_envs.players import opened
-from table_world import uneven
 
 NUM_PAIRS = 2000
 HORIZON = 16
@@ -27,13 +26,13 @@ HORIZON = 16
 
 @pytest.fixture(scope="module")
 def exact() -> tuple[ExactValues, FloatArray]:
-    """A small layout under an uneven policy, without a discount: returns are 0 and 1."""
+    """A small layout under half an expert's policy, without a discount: returns are 0 and 1."""
     spec = GymEnvironmentSpec(environment_id="longhaul/KeyDoor-v0", options={"room_size": 3})
     (task,) = key_door_tasks(Split.TRAIN, KeyDoorOptions(room_size=3), 1)
     with opened(spec) as player:
-        graph = explored(player, task, horizon=HORIZON)
-    probabilities_E = tabulated(graph, uneven)
-    return exact_values(graph, probabilities_E, discount=1.0), probabilities_E
+        known = learnt(player, task, horizon=HORIZON)
+    probabilities_E = tabulated(known.graph, mixed(known.advice, random_share=0.5))
+    return exact_values(known.graph, probabilities_E, discount=1.0), probabilities_E
 
 
 def test_intervals_of_sampled_values_hold_the_exact_ones(

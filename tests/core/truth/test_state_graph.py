@@ -69,15 +69,13 @@ class ImpatientWorld(TableWorld):
 
     def act(self, action: str) -> StepResult:
         result = super().act(action)
-        return StepResult(
-            observation=result.observation, reward=0.0, truncated=self.num_steps == 4
-        )
+        return StepResult(observation=result.observation, reward=0.0, truncated=self.num_steps == 4)
 
 
 def test_a_limit_of_the_environment_is_refused() -> None:
     loop = {"a": {"on": ("b", 0.0)}, "b": {"on": ("a", 0.0)}}
 
-    with pytest.raises(ConfigError, match="after 4 steps .* choose a horizon below 4"):
+    with pytest.raises(ConfigError, match=r"after 4 steps .* choose a horizon below 4"):
         explored(ImpatientWorld(loop), TASK, horizon=6)
     assert len(explored(ImpatientWorld(loop), TASK, horizon=3).states) == 2
 

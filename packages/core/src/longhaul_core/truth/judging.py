@@ -51,8 +51,8 @@ class Judgement:
     kendall_in_episode: Interval | None
     kendall_in_group: Interval | None
     decisive_recall: Interval | None
-    """Mean over the episodes with credit: the share of their decisive steps that are among the same number of
-    steps with the largest credit, whatever its sign, and have the true sign."""
+    """Mean over the episodes with credit: the share of their decisive steps that are among the same
+    number of steps with the largest credit, whatever its sign, and have the true sign."""
     calibration_slope: Interval | None
     """Slope of the true advantage over the credit, of steps with credit: 1 where a credit is worth
     what it says, in the environment's units."""
@@ -114,9 +114,7 @@ def score_against_truth(
         if not np.isfinite(estimate):
             return None
         found = figure(resampled_MR)
-        ends = np.quantile(
-            found[np.isfinite(found)], [(1 - confidence) / 2, (1 + confidence) / 2]
-        )
+        ends = np.quantile(found[np.isfinite(found)], [(1 - confidence) / 2, (1 + confidence) / 2])
         num_defined = int((sums_GM[:, defined_by] > 0).sum())
         return Interval(estimate, *ends.tolist(), confidence, num_defined)
 
@@ -238,9 +236,7 @@ def _require_same_steps(
     credit: Sequence[GroupAdvantages], truth: Sequence[GroupAdvantages]
 ) -> None:
     if len(truth) < 2:
-        raise ValueError(
-            f"a judgement needs at least 2 groups for its intervals, got {len(truth)}"
-        )
+        raise ValueError(f"a judgement needs at least 2 groups for its intervals, got {len(truth)}")
     found = [[len(episode) for episode in group] for group in credit]
     wanted = [[len(episode) for episode in group] for group in truth]
     if len(found) != len(wanted):

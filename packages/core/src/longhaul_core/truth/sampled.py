@@ -55,9 +55,7 @@ def sampled_value(
         raise ValueError(f"first must be from 1 to most = {most}, got {first}")
     returns = draw(first)
     while True:
-        found = bounded_mean_interval(
-            returns.tolist(), low=low, high=high, confidence=confidence
-        )
+        found = bounded_mean_interval(returns.tolist(), low=low, high=high, confidence=confidence)
         widest = max(found.high - found.estimate, found.estimate - found.low)
         if widest <= half_width or len(returns) >= most:
             return found

@@ -145,52 +145,64 @@ class _Exploration:
         self._edges: dict[tuple[int, str], tuple[int, float]] = {}
         self._between: dict[tuple[int, int], str] = {}
         """An action that leads from one state to another."""
+        self._walked: list[str] = []
+        """Actions since the world was started."""
 
     def everywhere(self) -> None:
         """Take every action in every state before the horizon."""
-        self._number(self._world.start(self._task), ())
+        self._number(self._start(), ())
         for state, way in enumerate(self._ways):  # grows as it is walked through
             if len(way) == self._horizon:
                 break
-            at, walked = ENDED, 0
+            at = ENDED
             for action in _actions_of(self._states[state], self._task):
-                walked = self._go_to(state, way, at=at, walked=walked) + 1
-                at = self._act(state, action, way)
+                self._go_to(state, way, at=at)
+                at = self._edge(state, action, way)
 
-    def _go_to(self, state: int, way: tuple[str, ...], *, at: int, walked: int) -> int:
-        """Stand in a state with steps to spare, by one step back where there is one.
-
-        Returns:
-            Steps of the episode so far.
-        """
+    def _go_to(self, state: int, way: tuple[str, ...], *, at: int) -> None:
+        """Stand in a state with a step to spare, by one step back where there is one."""
         back = self._between.get((at, state))
-        if at == state and walked < self._horizon:
-            return walked
-        if back is not None and walked + 1 < self._horizon:
-            self._world.act(back)
-            return walked + 1
-        self._world.start(self._task)
+        spare = self._horizon - len(self._walked)
+        if at == state and spare > 0:
+            return
+        if back is not None and spare > 1:
+            self._play(back)
+            return
+        self._start()
         for earlier in way:
-            self._world.act(earlier)
-        return len(way)
+            self._play(earlier)
+
+    def _start(self) -> Observation:
+        self._walked = []
+        return self._world.start(self._task)
+
+    def _play(self, action: str) -> StepResult:
+        """Make a step, which the environment's own limit must not end."""
+        self._walked.append(action)
+        result = self._world.act(action)
+        if result.truncated:
+            raise ConfigError(
+                f"{self._task.environment} cuts task {self._task.task_id!r} short by itself after "
+                f"{len(self._walked)} steps ({' | '.join(self._walked)}), and how many are left "
+                f"is no part of the state; choose a horizon below {len(self._walked)}"
+            )
+        return result
 
     def compare(self, draw: Random) -> None:
         """Whether a random walk sees what the graph says."""
-        state = self._numbers.get(self._world.start(self._task), ENDED)
-        way: list[str] = []
-        while state != ENDED and len(way) < self._horizon:
+        state = self._numbers.get(self._start(), ENDED)
+        while state != ENDED and len(self._walked) < self._horizon:
             action = draw.choice(_actions_of(self._states[state], self._task))
-            result = self._world.act(action)
-            way.append(action)
+            result = self._play(action)
             expected, reward = self._edges[state, action]
-            self._refuse_own_limit(result, way)
             found = ENDED if result.terminated else self._numbers.get(result.observation)
             if found != expected or result.reward != reward:
                 raise ConfigError(
                     f"{action!r} in {_shown(self._states[state])} of task "
-                    f"{self._task.task_id!r} has another effect after {' | '.join(way)} than on a "
-                    "shorter way: the observation does not name the whole state, so values of "
-                    "states are not defined; show the state in anchor_state, or sample the values"
+                    f"{self._task.task_id!r} has another effect after {' | '.join(self._walked)} "
+                    "than on a shorter way: the observation does not name the whole state, so "
+                    "values of states are not defined; show the state in anchor_state, or sample "
+                    "the values"
                 )
             state = expected
 
@@ -210,9 +222,9 @@ class _Exploration:
             edge_numbers={key: edge for edge, key in enumerate(keys)},
         )
 
-    def _act(self, state: int, action: str, way: tuple[str, ...]) -> int:
-        result = self._world.act(action)
-        self._refuse_own_limit(result, [*way, action])
+    def _edge(self, state: int, action: str, way: tuple[str, ...]) -> int:
+        """Take an action for the first time; the state that it leads to."""
+        result = self._play(action)
         target = ENDED if result.terminated else self._number(result.observation, (*way, action))
         self._edges[state, action] = target, result.reward
         if target != ENDED:
@@ -234,14 +246,6 @@ class _Exploration:
         if self._arrived is not None:
             self._arrived(seen)
         return self._numbers[seen]
-
-    def _refuse_own_limit(self, result: StepResult, way: list[str]) -> None:
-        if result.truncated:
-            raise ConfigError(
-                f"{self._task.environment} cuts task {self._task.task_id!r} short by itself after "
-                f"{len(way)} steps ({' | '.join(way)}), and how many are left is no part of the "
-                f"state; choose a horizon below {len(way)}"
-            )
 
 
 def _actions_of(seen: Observation, task: Task) -> tuple[str, ...]:
