@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longhaul_core.errors import ConfigError
@@ -82,6 +82,7 @@ tables = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=30)
 @given(table=tables, horizon=st.integers(1, 4), discount=st.sampled_from([0.0, 0.5, 1.0]))
 def test_values_are_the_means_over_all_trajectories(
     table: dict[str, dict[str, Outcome]], horizon: int, discount: float
@@ -110,6 +111,7 @@ def trajectories(
             yield share * later, reward + discount * paid
 
 
+@settings(max_examples=30)
 @given(table=tables, horizon=st.integers(1, 6))
 def test_a_value_is_the_mean_of_its_action_values(
     table: dict[str, dict[str, Outcome]], horizon: int
@@ -126,6 +128,7 @@ def test_a_value_is_the_mean_of_its_action_values(
         assert np.isnan(values.values_LS[left, ~met_S]).all()
 
 
+@settings(max_examples=30)
 @given(table=tables)
 def test_values_are_those_of_the_definition(table: dict[str, dict[str, Outcome]]) -> None:
     world, horizon = TableWorld(table), 5

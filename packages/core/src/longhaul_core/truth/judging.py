@@ -10,7 +10,7 @@ group where either is constant there is no order to compare.
 Shapes: N steps of a group or an episode, G groups, R resamples, M numbers that a group contributes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,8 +54,8 @@ class Judgement:
     """Mean over the episodes with credit: the share of their decisive steps that are among the same
     number of steps with the largest credit, whatever its sign, and have the true sign."""
     calibration_slope: Interval | None
-    """Slope of the true advantage over the credit, of steps with credit: 1 where a credit is worth
-    what it says, in the environment's units."""
+    """Slope of the true advantage over the credit inside groups, of steps with credit: 1 where one
+    more of credit is one more of worth, in the environment's units."""
     share_without_effect: Interval | None
     """Of all steps whose truth is known: the true advantage is 0."""
     share_without_credit: Interval | None
@@ -107,19 +107,17 @@ def score_against_truth(
         num_groups, np.full(num_groups, 1 / num_groups), size=num_resamples
     )
     resampled_MR = (drawn @ sums_GM).T
-    totals_M = sums_GM.sum(axis=0)
-
-    def interval(figure: Callable[[FloatArray], FloatArray], *, defined_by: int) -> Interval | None:
-        estimate = float(figure(totals_M))
-        if not np.isfinite(estimate):
-            return None
-        found = figure(resampled_MR)
-        ends = np.quantile(found[np.isfinite(found)], [(1 - confidence) / 2, (1 + confidence) / 2])
-        num_defined = int((sums_GM[:, defined_by] > 0).sum())
-        return Interval(estimate, *ends.tolist(), confidence, num_defined)
+    totals_M = sums_GM.sum(axis=0).tolist()
 
     def share(part: int, whole: int) -> Interval | None:
-        return interval(lambda sums: _divided(sums[part], sums[whole]), defined_by=whole)
+        """A quotient of sums; None where no group has the divisor."""
+        if totals_M[whole] == 0.0:
+            return None
+        has_R = resampled_MR[whole] != 0.0
+        found_R = resampled_MR[part, has_R] / resampled_MR[whole, has_R]
+        low, high = np.quantile(found_R, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+        num_defined = int((sums_GM[:, whole] > 0).sum())
+        return Interval(totals_M[part] / totals_M[whole], low, high, confidence, num_defined)
 
     return Judgement(
         sign_agreement=share(_AGREE, _SIGNED),
@@ -129,7 +127,7 @@ def score_against_truth(
         kendall_in_episode=share(_TAU, _ORDERED),
         kendall_in_group=share(_GROUP_TAU, _ORDERED_GROUP),
         decisive_recall=share(_RECALL, _RECALLED),
-        calibration_slope=interval(_slope, defined_by=_WITH_CREDIT),
+        calibration_slope=share(_PRODUCT, _SQUARE),
         share_without_effect=share(_NO_EFFECT, _STEPS),
         share_without_credit=share(_NO_CREDIT, _EFFECT),
         share_of_episodes_ordered=share(_ORDERED, _EPISODES),
@@ -141,15 +139,15 @@ def score_against_truth(
 (
     _STEPS, _NO_EFFECT, _EFFECT, _NO_CREDIT, _SIGNED, _AGREE, _AGREE_BY_CHANCE,
     _EPISODES, _ORDERED, _RHO, _TAU, _ORDERED_GROUP, _GROUP_RHO, _GROUP_TAU,
-    _RECALLED, _RECALL, _WITH_CREDIT, _CREDIT, _TRUTH, _PRODUCT, _SQUARE,
-) = range(21)  # fmt: skip
+    _RECALLED, _RECALL, _PRODUCT, _SQUARE,
+) = range(18)  # fmt: skip
 """Places of what a group contributes."""
 
 
 def _sums(
     credit: GroupAdvantages, truth: GroupAdvantages, effects: Sequence[Sequence[bool]] | None
 ) -> FloatArray:
-    found_M = np.zeros(21)
+    found_M = np.zeros(_SQUARE + 1)
     bounds = np.cumsum([len(episode) for episode in truth])[:-1]
     raw_N = np.concatenate(list(credit))
     credit_N, truth_N = _settled(raw_N), _settled(np.concatenate(list(truth)))
@@ -187,9 +185,9 @@ def _sums(
     if rho is not None and tau is not None:
         found_M[[_ORDERED_GROUP, _GROUP_RHO, _GROUP_TAU]] = [1.0, rho, tau]
     x_N, y_N = credit_N[credited_N & known_N], truth_N[credited_N & known_N]
-    found_M[[_WITH_CREDIT, _CREDIT, _TRUTH, _PRODUCT, _SQUARE]] = [
-        len(x_N), x_N.sum(), y_N.sum(), (x_N * y_N).sum(), (x_N**2).sum(),
-    ]  # fmt: skip
+    if len(x_N) > 1 and np.ptp(x_N) > 0.0:
+        x_N = x_N - x_N.mean()
+        found_M[[_PRODUCT, _SQUARE]] = [(x_N * y_N).sum(), (x_N**2).sum()]
     return found_M
 
 
@@ -209,18 +207,6 @@ def _recall(credit_N: FloatArray, truth_N: FloatArray, effect_N: FloatArray) -> 
     places_N = above_N + at_N * (number - above_N.sum()) / at_N.sum()
     right_N = np.sign(np.nan_to_num(credit_N)) == np.sign(truth_N)
     return float((places_N * decisive_N * right_N).sum() / number)
-
-
-def _slope(sums: FloatArray) -> FloatArray:
-    n, x, y, xy, xx = sums[[_WITH_CREDIT, _CREDIT, _TRUTH, _PRODUCT, _SQUARE]]
-    spread = n * xx - x * x
-    return _divided(n * xy - x * y, np.where(spread > _ROUNDING * n * xx, spread, 0.0))
-
-
-def _divided(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """A quotient; NaN where the divisor is 0."""
-    part, whole = np.asarray(part), np.asarray(whole)
-    return np.where(whole != 0.0, part / np.where(whole != 0.0, whole, 1.0), np.nan)
 
 
 def _settled(values_N: FloatArray) -> FloatArray:
