@@ -77,7 +77,7 @@ class World:
     """The first so many training tasks."""
 
 
-KEY_DOOR, SOKOBAN = KeyDoorOptions(room_size=7), SokobanOptions(size=7, min_pushes=8)
+KEY_DOOR, SOKOBAN = KeyDoorOptions(room_size=7), SokobanOptions(size=7, min_pushes=6)
 WORLDS = [
     World(
         name="KeyDoor, rooms of 7 × 7",
@@ -88,7 +88,7 @@ WORLDS = [
     World(
         name="Sokoban, 7 × 7 with one box",
         environment_id="longhaul/Sokoban-v0",
-        options={"size": 7, "min_pushes": 8},
+        options={"size": 7, "min_pushes": 6},
         tasks=lambda limit: sokoban_tasks(Split.TRAIN, SOKOBAN, limit),
     ),
 ]
@@ -147,7 +147,9 @@ def long_tasks(player: Player, world: World, number: int) -> list[Task]:
     found: list[Task] = []
     looked_at = 0
     while len(found) < number:
-        listed = world.tasks(looked_at + 4 * number)
+        listed = world.tasks(looked_at + 8 * number)
+        if len(listed) == looked_at:
+            raise SystemExit(f"{world.name} has {len(found)} long tasks, fewer than {number}")
         for task in listed[looked_at:]:
             if SHORTEST <= expert_steps(player, task) <= HORIZON and len(found) < number:
                 found.append(task)
