@@ -108,7 +108,7 @@ def test_planted_credit_scores_the_best_and_the_worst() -> None:
 
 def test_shuffled_credit_scores_chance_by_interval() -> None:
     truth = varied_truth()
-    num_shuffles = 15
+    num_shuffles = 10
     judged = [score_against_truth(shuffled(truth, seed=s), truth) for s in range(num_shuffles)]
 
     for name in ("rho in episode", "rho in group", "tau in episode", "tau in group", "slope"):
