@@ -1,13 +1,12 @@
 """Prints how near every estimator's advantages come to the true ones; `docs/credit_truth.md`.
 
-python benchmarks/credit_truth.py [--groups N] [--pairs N] [PAGE]
+    python benchmarks/credit_truth.py                        # prints the tables
+    python benchmarks/credit_truth.py docs/credit_truth.md   # writes them between the marks too
 
 Truth is exact: Q - V of the policy that played, by backward induction over every state of the task.
-With a page, the tables are written between its markers.
 """
 
 import argparse
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +66,7 @@ Advantages = list[list[FloatArray]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class ComparedEnvironment:
     """An environment of the comparison."""
 
     name: str
@@ -78,14 +77,14 @@ class World:
 
 
 KEY_DOOR, SOKOBAN = KeyDoorOptions(room_size=7), SokobanOptions(size=7, min_pushes=6)
-WORLDS = [
-    World(
+ENVIRONMENTS = [
+    ComparedEnvironment(
         name="KeyDoor, rooms of 7 × 7",
         environment_id="longhaul/KeyDoor-v0",
         options={"room_size": 7},
         tasks=lambda limit: key_door_tasks(Split.TRAIN, KEY_DOOR, limit),
     ),
-    World(
+    ComparedEnvironment(
         name="Sokoban, 7 × 7 with one box",
         environment_id="longhaul/Sokoban-v0",
         options={"size": 7, "min_pushes": 6},
@@ -104,67 +103,90 @@ class Known:
 
 
 def main() -> None:
-    """Print the tables, and write them into a page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the tables, and write them into the page that is named."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("page", nargs="?", type=Path)
-    parser.add_argument("--groups", type=int, default=32, help="of each policy, one for each task")
+    parser.add_argument("--groups", type=int, default=16, help="of each policy, one for each task")
+    parser.add_argument("--shuffles", type=int, default=100, help="of the truth, in each table")
     parser.add_argument("--pairs", type=int, default=1000, help="sampled values checked in each")
     chosen = parser.parse_args()
+    for option, least in (("groups", 2), ("shuffles", 1), ("pairs", 1)):
+        given = getattr(chosen, option)
+        if given < least:
+            parser.error(f"--{option} must be at least {least}, got {given}")
+    before, after = "", ""
+    if chosen.page is not None:
+        before, begin, rest = chosen.page.read_text("utf-8").partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not (begin and end):
+            parser.error(f"{chosen.page} must have a line {BEGIN!r} and after it a line {END!r}")
     parts: list[str] = []
-    for world in WORLDS:
-        for part in tables_of(world, num_groups=chosen.groups, num_pairs=chosen.pairs):
+    for environment in ENVIRONMENTS:
+        for part in tables_of(
+            environment,
+            num_groups=chosen.groups,
+            num_shuffles=chosen.shuffles,
+            num_pairs=chosen.pairs,
+        ):
             print(part, flush=True)
             parts.append(part)
     if chosen.page is not None:
-        text = chosen.page.read_text("utf-8")
-        before, _, rest = text.partition(BEGIN)
-        after = rest.partition(END)[2]
         written = "\n".join([BEGIN, *parts, END])
         chosen.page.write_text(before + written + after, encoding="utf-8")
 
 
-def tables_of(world: World, *, num_groups: int, num_pairs: int) -> Iterator[str]:
+def tables_of(
+    environment: ComparedEnvironment, *, num_groups: int, num_shuffles: int, num_pairs: int
+) -> Iterator[str]:
     """The tables of one environment, as Markdown."""
-    spec = GymEnvironmentSpec(environment_id=world.environment_id, options=world.options)
+    spec = GymEnvironmentSpec(
+        environment_id=environment.environment_id, options=environment.options
+    )
     with opened(spec) as player:
-        tasks = long_tasks(player, world, num_groups)
+        tasks = long_tasks(player, environment, num_groups)
         started = time.process_time()
         known = [learnt(player, task) for task in tasks]
         seconds = (time.process_time() - started) / len(known)
         states = np.mean([len(one.graph.states) for one in known])
         yield (
-            f"### {world.name}\n\n{len(known)} tasks, one group of {GROUP_SIZE} episodes each, "
-            f"horizon {HORIZON}, discount {DISCOUNT}. {states:.0f} states a task in the mean, "
+            f"### {environment.name}\n\n{len(known)} tasks, one group of {GROUP_SIZE} episodes "
+            f"each, horizon {HORIZON}, discount {DISCOUNT}. {states:.0f} states a task in the mean, "
             f"found in {seconds:.2f} s of processor time.\n"
         )
         for strength, share in STRENGTHS.items():
-            yield strength_table(player, known, strength=strength, random_share=share)
+            played = play(player, known, strength=strength, random_share=share)
+            yield (
+                f"**{strength.capitalize()}** ({1 - share:.0%} of the expert's moves): "
+                f"{summary_and_table(played, num_shuffles=num_shuffles)}\n"
+            )
     yield check_of_sampled_values(known, num_pairs=num_pairs)
 
 
-def long_tasks(player: Player, world: World, number: int) -> list[Task]:
+def long_tasks(player: Player, environment: ComparedEnvironment, number: int) -> list[Task]:
     """The first training tasks whose expert takes from `SHORTEST` steps to the horizon."""
     found: list[Task] = []
     looked_at = 0
     while len(found) < number:
-        listed = world.tasks(looked_at + 8 * number)
+        listed = environment.tasks(looked_at + 8 * number)
         if len(listed) == looked_at:
-            raise SystemExit(f"{world.name} has {len(found)} long tasks, fewer than {number}")
-        for task in listed[looked_at:]:
-            if SHORTEST <= expert_steps(player, task) <= HORIZON and len(found) < number:
-                found.append(task)
+            raise SystemExit(
+                f"{environment.name} has {len(found)} long tasks; choose --groups up to that"
+            )
+        found += [task for task in listed[looked_at:] if is_long(player, task)]
         looked_at = len(listed)
-    return found
+    return found[:number]
 
 
-def expert_steps(player: Player, task: Task) -> int:
-    """Steps that the expert takes."""
+def is_long(player: Player, task: Task) -> bool:
+    """Whether the expert takes from `SHORTEST` steps to the horizon."""
     player.start(task)
-    for step in itertools.count():
+    for step in range(1, HORIZON + 1):
         action = player.expert_action()
-        if action is None or player.act(action).terminated:
-            return step + 1
-    raise AssertionError
+        if action is None:
+            return False
+        if player.act(action).terminated:
+            return step >= SHORTEST
+    return False
 
 
 def learnt(player: Player, task: Task, *, horizon: int = HORIZON) -> Known:
@@ -193,15 +215,25 @@ def mixed(advice: Advice, *, random_share: float) -> Policy:
     return policy
 
 
-def strength_table(
-    player: Player, known: Sequence[Known], *, strength: str, random_share: float
-) -> str:
-    """What every estimator scores on groups of one policy."""
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """A group of each task by one policy."""
+
+    groups: list[Group]
+    """With the exact values for a critic's."""
+    blind: list[Group]
+    """The same groups with a critic that says 0."""
+    truth: Advantages
+    success: float
+    """Of the policy, exact: the mean over tasks."""
+
+
+def play(player: Player, known: Sequence[Known], *, strength: str, random_share: float) -> Played:
+    """Play the groups of one policy."""
     groups: list[Group] = []
     blind: list[Group] = []
     truth: Advantages = []
     successes: list[float] = []
-    lengths: list[int] = []
     for number, one in enumerate(known):
         policy = mixed(one.advice, random_share=random_share)
         probabilities_E = tabulated(one.graph, policy)
@@ -223,31 +255,40 @@ def strength_table(
             for place in range(GROUP_SIZE + 1)
         ]
         *sampled, greedy = episodes
-        lengths += [len(episode.steps) for episode in sampled]
         truth.append([true_advantages(values, episode) for episode in sampled])
         name = str(number)
         exact = [state_values(values, episode) for episode in sampled]
         groups.append(group_of(name, sampled, greedy=greedy, values=exact))
         nothing = [np.zeros(len(episode.steps)) for episode in sampled]
         blind.append(group_of(name, sampled, values=nothing))
+    return Played(groups=groups, blind=blind, truth=truth, success=float(np.mean(successes)))
+
+
+def summary_and_table(played: Played, *, num_shuffles: int) -> str:
+    """Of one policy: how it plays, and how near every estimator comes to the truth."""
+    truth = played.truth
     rows: dict[str, Advantages] = {}
     for name, estimator in ESTIMATORS.items():
         if estimator.needs_critic:
-            rows[f"{name}, exact critic"] = by_training_steps(groups, name)
-            rows[f"{name}, exact critic, λ = 0"] = by_training_steps(groups, name, gae_lambda=0.0)
-            rows[f"{name}, critic of 0"] = by_training_steps(blind, name)
+            rows[f"{name}, exact critic"] = by_training_steps(played.groups, name)
+            rows[f"{name}, exact critic, λ = 0"] = by_training_steps(
+                played.groups, name, gae_lambda=0.0
+            )
+            rows[f"{name}, critic of 0"] = by_training_steps(played.blind, name)
         else:
-            rows[name] = by_training_steps(groups, name)
-    rows["*shuffled truth*"] = shuffled(truth, seed=0)
+            rows[name] = by_training_steps(played.groups, name)
     rows["*planted right*"] = planted_right(truth)
     rows["*planted wrong*"] = planted_wrong(truth)
     judged = {name: score_against_truth(credit, truth) for name, credit in rows.items()}
-    any_of_them = judged["*planted right*"]
+    right = judged["*planted right*"]
+    steps = np.mean([len(episode) for group in truth for episode in group])
+    table = table_of(
+        {name: figures_of(one) for name, one in judged.items()}
+        | {"*shuffled truth*": figures_by_chance(truth, num_shuffles=num_shuffles)}
+    )
     return (
-        f"**{strength.capitalize()}** ({1 - random_share:.0%} of the expert's moves): success "
-        f"{np.mean(successes):.2f} (exact), {np.mean(lengths):.1f} steps an episode, "
-        f"{any_of_them.num_steps} steps, without effect {shown(any_of_them.share_without_effect)}."
-        f"\n\n{table_of(judged)}\n"
+        f"success {played.success:.2f} (exact), {steps:.1f} steps an episode, {right.num_steps} "
+        f"steps, without effect {shown(right.share_without_effect)}.\n\n{table}"
     )
 
 
@@ -286,20 +327,46 @@ COLUMNS: Mapping[str, Callable[[Judgement], Interval | None]] = {
 }
 
 
-def table_of(judged: Mapping[str, Judgement]) -> str:
-    """One row for each estimator."""
+Figures = Mapping[str, Interval | None]
+"""By column."""
+
+
+def figures_of(judged: Judgement) -> Figures:
+    """With their intervals over groups."""
+    return {column: figure(judged) for column, figure in COLUMNS.items()}
+
+
+def figures_by_chance(truth: Advantages, *, num_shuffles: int) -> Figures:
+    """Of the shuffled truth: the mean over shuffles, and the range that holds 95 % of them."""
+    of_each = [
+        figures_of(score_against_truth(shuffled(truth, seed=seed), truth, num_resamples=100))
+        for seed in range(num_shuffles)
+    ]
+    found: dict[str, Interval | None] = {}
+    for column in COLUMNS:
+        estimates = [one.estimate for figures in of_each if (one := figures[column]) is not None]
+        if estimates:
+            low, high = np.quantile(estimates, [0.025, 0.975]).tolist()
+            found[column] = Interval(float(np.mean(estimates)), low, high, 0.95, len(estimates))
+        else:
+            found[column] = None
+    return found
+
+
+def table_of(rows: Mapping[str, Figures]) -> str:
+    """As Markdown."""
     lines = [f"| estimator | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, one in judged.items():
-        figures = [
-            shown(figure(one), digits=3 if column == "slope" else 2)
-            for column, figure in COLUMNS.items()
+    for name, figures in rows.items():
+        cells = [
+            shown(figure, digits=3 if column == "slope" else 2)
+            for column, figure in figures.items()
         ]
-        lines.append(f"| {name} | {' | '.join(figures)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def shown(figure: Interval | None, *, digits: int = 2) -> str:
-    """With its 95 % interval."""
+    """With its interval or range of 95 %."""
     if figure is None:
         return "–"
     return f"{figure.estimate:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"

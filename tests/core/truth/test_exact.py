@@ -16,12 +16,10 @@ CORRIDOR = {"a": {"go": ("b", 0.0)}, "b": {"go": (None, 1.0)}}
 MOSTLY = {"go": 0.75, INVALID: 0.25}
 
 
-def corridor_values(*, invalid_action_penalty: float = 0.0) -> ExactValues:
+def corridor_values() -> ExactValues:
     graph = explored(TableWorld(CORRIDOR), TASK, horizon=3)
     probabilities_E = tabulated(graph, fixed({"a": MOSTLY, "b": MOSTLY}))
-    return exact_values(
-        graph, probabilities_E, discount=0.5, invalid_action_penalty=invalid_action_penalty
-    )
+    return exact_values(graph, probabilities_E, discount=0.5)
 
 
 def test_a_corridor_of_two_rooms_by_hand() -> None:
@@ -38,15 +36,6 @@ def test_a_corridor_of_two_rooms_by_hand() -> None:
     # Q(a, 3, go) = 1/2 · 27/32 = 54/128.   Q(a, 3, invalid) = 1/2 · 9/32 = 18/128
     assert values.advantage(a, "go", steps_left=3) == 9 / 128
     assert values.advantage(a, INVALID, steps_left=3) == -27 / 128
-
-
-def test_a_penalty_lowers_the_invalid_step() -> None:
-    values = corridor_values(invalid_action_penalty=1.0)
-    a, b = values.graph.states
-
-    assert values.value(b, steps_left=1) == 3 / 4 - 1 / 4
-    # V(a, 2) = 3/4 · 1/2 · 1/2 + 1/4 (-1 + 1/2 · V(a, 1)),   V(a, 1) = -1/4
-    assert values.value(a, steps_left=2) == 3 / 16 + 1 / 4 * (-1 - 1 / 8)
 
 
 def test_a_state_cannot_be_met_with_more_steps_left_than_its_way_leaves() -> None:

@@ -147,16 +147,6 @@ def test_what_says_nothing_is_counted_and_never_a_zero() -> None:
     assert 0.4 < estimate(half.share_without_credit) < 0.6
 
 
-def test_steps_without_a_shown_effect_have_no_sign_to_agree_with() -> None:
-    effects = [[[step == 0 for step in range(len(e))] for e in g] for g in TRUTH]
-
-    judged = score_against_truth(planted_right(TRUTH), TRUTH, effects=effects)
-
-    # First steps: 1, 2, 1, and 0, which has none whatever is said of it.
-    assert estimate(judged.share_without_effect) == pytest.approx(6 / 9)
-    assert estimate(judged.sign_agreement) == 1.0
-
-
 def test_unknown_truth_is_left_out() -> None:
     hidden = advantages([[1.0, np.nan, -3.0], [2.0, -1.0]], [[1.0, -1.0], [np.nan, 0.5]])
 
@@ -195,6 +185,10 @@ def test_an_interval_narrows_with_more_groups_and_follows_its_seed() -> None:
     [
         (CREDIT[:1], "the truth is of 2 groups, and 1 were judged"),
         ([CREDIT[0][::-1], CREDIT[1]], r"episodes of group 0 have \[3, 2\] true .* but \[2, 3\]"),
+        (
+            [TRUTH[0], [TRUTH[1][0], TRUTH[1][1] + np.inf]],
+            "advantages of group 1 are infinite; give NaN",
+        ),
     ],
 )
 def test_other_steps_are_refused(credit: Advantages, message: str) -> None:
@@ -207,6 +201,15 @@ def test_too_little_to_resample_is_refused() -> None:
         score_against_truth(CREDIT[:1], TRUTH[:1])
     with pytest.raises(ValueError, match="number of resamples must be at least 100, got 9"):
         score_against_truth(CREDIT, TRUTH, num_resamples=9)
+
+
+def test_equal_values_share_their_ranks() -> None:
+    one, other = np.array([3.0, 1.0, 3.0, 5.0]), np.array([2.0, 1.0, 0.0, 3.0])
+
+    # ranks 1.5 0 1.5 3 against 2 1 0 3, less 1.5: products 0 + 0.75 + 0 + 2.25, squares 4.5 and 5
+    assert spearman(one, other) == pytest.approx(3 / 22.5**0.5)
+    # of 6 pairs one is tied in the first, four agree, one disagrees: (4 - 1) / √(5 · 6)
+    assert kendall(one, other) == pytest.approx(3 / 30**0.5)
 
 
 numbers = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=2, max_size=8)

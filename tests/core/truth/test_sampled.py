@@ -163,5 +163,5 @@ def test_impossible_wishes_are_refused() -> None:
         sampled_value(np.zeros, half_width=0.0)
     with pytest.raises(ValueError, match="first must be from 1 to most = 8, got 9"):
         sampled_value(np.zeros, half_width=0.1, first=9, most=8)
-    with pytest.raises(ValueError, match=r"values must lie in \[0.0, 1.0\], got 2.0 to 2.0"):
+    with pytest.raises(ValueError, match=r"values must lie in \[0, 1\], got 2.0 to 2.0"):
         sampled_value(lambda number: np.full(number, 2.0), half_width=0.1)

@@ -56,10 +56,8 @@ def success_rate_interval(
     return Interval(num_successes / num_episodes, low, high, confidence, num_episodes)
 
 
-def bounded_mean_interval(
-    values: Sequence[float], *, low: float = 0.0, high: float = 1.0, confidence: float = 0.95
-) -> Interval:
-    """Mean of independent values that cannot leave [low, high], and Wilson's interval of it.
+def bounded_mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
+    """Mean of independent values that cannot leave [0, 1], and Wilson's interval of it.
 
     Of values 0 and 1 it is `success_rate_interval`. A value in [0, 1] with mean p has a variance of
     at most p (1 - p), so of others it is wider than it need be, and never claims certainty where
@@ -67,29 +65,20 @@ def bounded_mean_interval(
 
     Args:
         values: At least 1.
-        low: Least possible value.
-        high: Greatest possible value, above `low`.
         confidence: Between 0 and 1.
 
     Raises:
-        ValueError: If there is none, one lies outside [low, high], or another argument is out of
-            range.
+        ValueError: If there is none, one lies outside [0, 1], or the confidence is out of range.
     """
     check_confidence(confidence)
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"bounds must be finite, the lower one first, got {low} and {high}")
     if len(values) == 0:
         raise ValueError("a mean needs at least 1 value, got none")
-    if not (low <= min(values) and max(values) <= high):
+    if not all(0.0 <= value <= 1.0 for value in values):
         raise ValueError(
-            f"values must lie in [{low}, {high}], got {min(values)} to {max(values)}; widen the "
-            "bounds"
+            f"values must lie in [0, 1], got {min(values)} to {max(values)}; scale them to it"
         )
-    width = high - low
-    mean = math.fsum(values) / len(values)
-    share = min(1.0, max(0.0, (mean - low) / width))
-    below, above = _wilson(share, len(values), confidence)
-    return Interval(mean, low + width * below, low + width * above, confidence, len(values))
+    mean = min(1.0, math.fsum(values) / len(values))
+    return Interval(mean, *_wilson(mean, len(values), confidence), confidence, len(values))
 
 
 def success_rate_over_tasks(

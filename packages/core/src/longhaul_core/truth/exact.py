@@ -13,7 +13,7 @@ import numpy as np
 from longhaul_core.advantages.arguments import check_fraction
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.errors import ConfigError
-from longhaul_core.truth.state_graph import INVALID, StateGraph
+from longhaul_core.truth.state_graph import StateGraph
 from longhaul_core.types import Observation
 
 __all__ = ["ExactValues", "Policy", "exact_values", "tabulated"]
@@ -74,13 +74,7 @@ class ExactValues:
             )
 
 
-def exact_values(
-    graph: StateGraph,
-    probabilities_E: FloatArray,
-    *,
-    discount: float,
-    invalid_action_penalty: float = 0.0,
-) -> ExactValues:
+def exact_values(graph: StateGraph, probabilities_E: FloatArray, *, discount: float) -> ExactValues:
     r"""V and Q of a policy that reads the state alone.
 
         Q(s, l, a) = r(s, a) + discount * V(s', l - 1),   V(s, l) = sum_a p(a | s) Q(s, l, a)
@@ -92,8 +86,6 @@ def exact_values(
         graph: Of the task.
         probabilities_E: Of each edge's action in its state; see `tabulated`.
         discount: Per step, in [0, 1].
-        invalid_action_penalty: What an invalid action lowers its step's reward by, in the
-            environment's units.
 
     Raises:
         ValueError: `discount` lies outside [0, 1].
@@ -104,8 +96,6 @@ def exact_values(
     """
     check_fraction(discount, name="discount")
     num_states, num_edges = len(graph.states), len(graph.actions)
-    is_invalid_E = np.array([action == INVALID for action in graph.actions], dtype=np.float64)
-    rewards_E = graph.rewards_E - invalid_action_penalty * is_invalid_E
     values_LS = np.full((graph.horizon + 1, num_states), np.nan)
     action_values_LE = np.full((graph.horizon + 1, num_edges), np.nan)
     values_LS[0] = 0.0
@@ -113,7 +103,7 @@ def exact_values(
     for left in range(1, graph.horizon + 1):
         # ENDED is -1, so that what follows an end is read from the 0 behind the last state.
         following_E = np.append(values_LS[left - 1], 0.0)[graph.targets_E]
-        action_values_E = rewards_E + discount * following_E
+        action_values_E = graph.rewards_E + discount * following_E
         weighted_E = np.where(probabilities_E > 0.0, probabilities_E * action_values_E, 0.0)
         values_S = np.bincount(graph.sources_E, weights=weighted_E, minlength=num_states)
         met_S = left <= most_left_S

@@ -62,7 +62,6 @@ class Judgement:
     """Of the steps with effect: credit of 0, or none."""
     share_of_episodes_ordered: Interval | None
     """Of all episodes: rank correlations inside them are defined."""
-    num_groups: int
     num_steps: int
     """Whose truth is known."""
 
@@ -71,7 +70,6 @@ def score_against_truth(
     credit: Sequence[GroupAdvantages],
     truth: Sequence[GroupAdvantages],
     *,
-    effects: Sequence[Sequence[Sequence[bool]]] | None = None,
     seed: int = 0,
     confidence: float = 0.95,
     num_resamples: int = 2000,
@@ -80,28 +78,20 @@ def score_against_truth(
 
     Args:
         credit: Its advantages, for each group.
-        truth: The true ones, of the same steps; at least one group.
-        effects: Which steps have an effect that is shown, where the truth was sampled; None: all
-            with a true advantage that is not 0.
+        truth: The true ones, of the same steps; at least 2 groups.
         seed: Of the resampling.
         confidence: Between 0 and 1. The intervals are percentile bootstraps over groups.
         num_resamples: At least 100.
 
     Raises:
-        ValueError: The two differ in groups, episodes or steps, or an argument is out of range.
+        ValueError: The two differ in groups, episodes or steps, one of them is infinite, or an
+            argument is out of range.
     """
     check_confidence(confidence)
     if num_resamples < 100:
         raise ValueError(f"number of resamples must be at least 100, got {num_resamples}")
     _require_same_steps(credit, truth)
-    if effects is not None:
-        _require_same_steps([[np.array(e) for e in group] for group in effects], truth)
-    sums_GM = np.array(
-        [
-            _sums(of_credit, of_truth, None if effects is None else effects[place])
-            for place, (of_credit, of_truth) in enumerate(zip(credit, truth, strict=True))
-        ]
-    )
+    sums_GM = np.array([_sums(*both) for both in zip(credit, truth, strict=True)])
     num_groups = len(sums_GM)
     drawn = np.random.default_rng(seed).multinomial(
         num_groups, np.full(num_groups, 1 / num_groups), size=num_resamples
@@ -131,7 +121,6 @@ def score_against_truth(
         share_without_effect=share(_NO_EFFECT, _STEPS),
         share_without_credit=share(_NO_CREDIT, _EFFECT),
         share_of_episodes_ordered=share(_ORDERED, _EPISODES),
-        num_groups=num_groups,
         num_steps=int(totals_M[_STEPS]),
     )
 
@@ -144,17 +133,13 @@ def score_against_truth(
 """Places of what a group contributes."""
 
 
-def _sums(
-    credit: GroupAdvantages, truth: GroupAdvantages, effects: Sequence[Sequence[bool]] | None
-) -> FloatArray:
+def _sums(credit: GroupAdvantages, truth: GroupAdvantages) -> FloatArray:
     found_M = np.zeros(_SQUARE + 1)
     bounds = np.cumsum([len(episode) for episode in truth])[:-1]
     raw_N = np.concatenate(list(credit))
     credit_N, truth_N = _settled(raw_N), _settled(np.concatenate(list(truth)))
     known_N = ~np.isnan(truth_N)
     effect_N = known_N & (truth_N != 0.0)
-    if effects is not None:
-        effect_N &= np.concatenate([np.array(episode, dtype=bool) for episode in effects])
     credited_N = ~np.isnan(credit_N) & (credit_N != 0.0)
     signed_N = effect_N & credited_N
     found_M[_STEPS] = known_N.sum()
@@ -232,6 +217,10 @@ def _require_same_steps(
             raise ValueError(
                 f"episodes of group {place} have {other} true advantages but {one} judged ones; "
                 "give one for each step, NaN where it is not known"
+            )
+        if any(np.isinf(episode).any() for episode in (*credit[place], *truth[place])):
+            raise ValueError(
+                f"advantages of group {place} are infinite; give NaN where one is not known"
             )
 
 

@@ -26,28 +26,22 @@ def sampled_value(
     draw: Draw,
     *,
     half_width: float,
-    low: float = 0.0,
-    high: float = 1.0,
     first: int = 32,
     most: int = 4096,
-    confidence: float = 0.95,
 ) -> Interval:
     """The mean return of as many continuations as an interval of a given width needs.
 
     Their number is doubled until neither end of the interval is further than `half_width` from the
-    mean. The interval is Wilson's; see `bounded_mean_interval`.
+    mean. The interval is Wilson's of 95 %; see `bounded_mean_interval`.
 
     Args:
-        draw: Plays further ones.
+        draw: Plays further ones; their returns lie in [0, 1].
         half_width: Wanted; above 0.
-        low: Least return that is possible.
-        high: Greatest.
         first: Continuations before the first look, at least 1.
         most: Continuations at most; the interval may then be wider than it was to be.
-        confidence: Between 0 and 1.
 
     Raises:
-        ValueError: An argument is out of range, or a return lies outside [low, high].
+        ValueError: An argument is out of range, or a return lies outside [0, 1].
     """
     if not half_width > 0.0:
         raise ValueError(f"half_width must be above 0, got {half_width}")
@@ -55,7 +49,7 @@ def sampled_value(
         raise ValueError(f"first must be from 1 to most = {most}, got {first}")
     returns = draw(first)
     while True:
-        found = bounded_mean_interval(returns.tolist(), low=low, high=high, confidence=confidence)
+        found = bounded_mean_interval(returns.tolist())
         widest = max(found.high - found.estimate, found.estimate - found.low)
         if widest <= half_width or len(returns) >= most:
             return found
