@@ -150,8 +150,8 @@ def tables_of(
         states = np.mean([len(one.graph.states) for one in known])
         yield (
             f"### {environment.name}\n\n{len(known)} tasks, one group of {GROUP_SIZE} episodes "
-            f"each, horizon {HORIZON}, discount {DISCOUNT}. {states:.0f} states a task in the mean, "
-            f"found in {seconds:.2f} s of processor time.\n"
+            f"each, horizon {HORIZON}, discount {DISCOUNT}. {states:.0f} states a task in the "
+            f"mean, found in {seconds:.2f} s of processor time.\n"
         )
         for strength, share in STRENGTHS.items():
             played = play(player, known, strength=strength, random_share=share)
@@ -386,7 +386,7 @@ def check_of_sampled_values(known: Sequence[Known], *, num_pairs: int) -> str:
         graph, probabilities_E, exact = tabled[number % len(tabled)]
         edge = int(random.choice(np.flatnonzero(probabilities_E > 0.0)))
         state = int(graph.sources_E[edge])
-        left = int(random.integers(1, HORIZON - graph.depths_S[state] + 1))
+        left = int(random.integers(1, HORIZON - int(graph.depths_S[state]) + 1))
         v_draw, q_draw = (
             continuations(
                 graph,

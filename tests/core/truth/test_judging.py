@@ -238,7 +238,7 @@ def test_rank_correlations_are_those_of_their_definitions(pairs: list[tuple[int,
     if x_untied and y_untied:
         expected = (concordant - discordant) / (x_untied * y_untied) ** 0.5
         assert kendall(xs, ys) == pytest.approx(expected)
-        assert spearman(xs, ys) == pytest.approx(float(np.corrcoef(*ranks)[0, 1]))
+        assert spearman(xs, ys) == pytest.approx(float(np.corrcoef(ranks[0], ranks[1])[0, 1]))
     else:
         assert (kendall(xs, ys), spearman(xs, ys)) == (None, None)
 

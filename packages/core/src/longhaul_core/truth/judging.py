@@ -91,12 +91,12 @@ def score_against_truth(
     if num_resamples < 100:
         raise ValueError(f"number of resamples must be at least 100, got {num_resamples}")
     _require_same_steps(credit, truth)
-    sums_GM = np.array([_sums(*both) for both in zip(credit, truth, strict=True)])
+    sums_GM = np.stack([_sums(*both) for both in zip(credit, truth, strict=True)])
     num_groups = len(sums_GM)
     drawn = np.random.default_rng(seed).multinomial(
         num_groups, np.full(num_groups, 1 / num_groups), size=num_resamples
     )
-    resampled_MR = (drawn @ sums_GM).T
+    resampled_MR: FloatArray = (drawn @ sums_GM).T
     totals_M = sums_GM.sum(axis=0).tolist()
 
     def share(part: int, whole: int) -> Interval | None:
@@ -104,7 +104,7 @@ def score_against_truth(
         if totals_M[whole] == 0.0:
             return None
         has_R = resampled_MR[whole] != 0.0
-        found_R = resampled_MR[part, has_R] / resampled_MR[whole, has_R]
+        found_R: FloatArray = resampled_MR[part, has_R] / resampled_MR[whole, has_R]
         low, high = np.quantile(found_R, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
         num_defined = int((sums_GM[:, whole] > 0).sum())
         return Interval(totals_M[part] / totals_M[whole], low, high, confidence, num_defined)
@@ -183,7 +183,7 @@ def _recall(credit_N: FloatArray, truth_N: FloatArray, effect_N: FloatArray) -> 
     """
     sizes_N = np.where(effect_N, np.abs(truth_N), 0.0)
     descending_N = np.sort(sizes_N)[::-1]
-    number = int(np.searchsorted(np.cumsum(descending_N), sizes_N.sum() / 2)) + 1
+    number = int(np.searchsorted(np.cumsum(descending_N), float(sizes_N.sum()) / 2)) + 1
     decisive_N = sizes_N >= descending_N[number - 1]
     number = int(decisive_N.sum())
     said_N = np.abs(np.nan_to_num(credit_N))
