@@ -138,8 +138,9 @@ def test_as_many_continuations_are_drawn_as_the_interval_needs() -> None:
     even = sampled_value(coin, half_width=0.1)
     assert (asked, even.num_units) == ([32, 32, 64], 128)  # 1.96 √(0.25 / 128) = 0.087
     asked.clear()
-    sure = sampled_value(certain, half_width=0.15)
-    assert (asked, sure.num_units) == ([32], 32)
+    sure = sampled_value(certain, half_width=0.1)
+    # 1.96² / (n + 1.96²) below the mean: 0.107 of 32, 0.057 of 64
+    assert (asked, sure.num_units) == ([32, 32], 64)
     asked.clear()
     cut = sampled_value(coin, half_width=0.001, first=4, most=10)
     assert (asked, cut.num_units) == ([4, 4, 2], 10)

@@ -64,6 +64,25 @@ def test_an_observation_that_hides_a_part_of_the_state_is_refused() -> None:
         explored(CountingWorld(loop), TASK, horizon=6)
 
 
+class RestlessWorld(TableWorld):
+    """Begins elsewhere from the third start on."""
+
+    num_starts = 0
+
+    def start(self, task: Task) -> Observation:
+        super().start(task)
+        self.num_starts += 1
+        self.state = "a" if self.num_starts < 3 else "b"
+        return self.observed(self.state)
+
+
+def test_a_task_that_begins_in_several_states_is_refused() -> None:
+    loop = {"a": {"on": ("b", 0.0)}, "b": {"on": ("a", 0.0)}}
+
+    with pytest.raises(ConfigError, match="began in state 'a' and later in state 'b'"):
+        explored(RestlessWorld(loop), TASK, horizon=6)
+
+
 class ImpatientWorld(TableWorld):
     """Ends every episode after four steps by itself."""
 

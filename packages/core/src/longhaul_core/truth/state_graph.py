@@ -116,7 +116,8 @@ def explored(
 
     Raises:
         ConfigError: There are too many states, an observation does not name the whole state, the
-            environment lists no admissible actions, or it cuts an episode short by itself.
+            environment lists no admissible actions, begins in several states, or cuts an episode
+            short by itself.
     """
     if horizon < 1:
         raise ConfigError(f"horizon must be at least 1, got {horizon}")
@@ -190,7 +191,13 @@ class _Exploration:
 
     def compare(self, draw: Random) -> None:
         """Whether a random walk sees what the graph says."""
-        state = self._numbers.get(self._start(), ENDED)
+        started = self._start()
+        if started != self._states[0]:
+            raise ConfigError(
+                f"task {self._task.task_id!r} began in {_shown(self._states[0])} and later in "
+                f"{_shown(started)}; seed the environment by the task, or sample the values"
+            )
+        state = 0
         while state != ENDED and len(self._walked) < self._horizon:
             action = draw.choice(_actions_of(self._states[state], self._task))
             result = self._play(action)
