@@ -369,7 +369,8 @@ def shown(figure: Interval | None, *, digits: int = 2) -> str:
     """With its interval or range of 95 %."""
     if figure is None:
         return "–"
-    return f"{figure.estimate:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+    low, estimate, high = (f"{x:z.{digits}f}" for x in (figure.low, figure.estimate, figure.high))
+    return f"{estimate} [{low}, {high}]"
 
 
 def check_of_sampled_values(known: Sequence[Known], *, num_pairs: int) -> str:

@@ -121,7 +121,7 @@ def tabulated(graph: StateGraph, policy: Policy) -> FloatArray:
             there are negative or not 1 together.
     """
     probabilities_E = np.zeros(len(graph.actions))
-    for state in sorted(set(graph.sources_E.tolist())):
+    for state in dict.fromkeys(int(source) for source in graph.sources_E):
         seen = graph.states[state]
         shares = policy(seen)
         for action, share in shares.items():
