@@ -188,6 +188,8 @@ def answers(engine: Engine) -> dict[str, str]:
             "content_hash": ["nothing"],
             "now": [1_760_000_500.0],
             "pieces": [[b"go"]],
+            "letters": [[b"g", b"<"]],
+            "names": [["kitchen"], ["a_%", "light"]],
             "token_ids": [[7, 8, 9]],
             "where": list(FILTERS[:4]),
             "column": ["episode_return", "num_steps", "training_step"],

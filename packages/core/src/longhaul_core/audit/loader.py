@@ -30,6 +30,7 @@ from longhaul_core.audit.evidence import (
     key_of,
 )
 from longhaul_core.audit.intent import Intent
+from longhaul_core.audit.spelled import Marks, spelled_marks
 from longhaul_core.audit.tables import (
     CallNumbers,
     CallPrompt,
@@ -67,6 +68,7 @@ def read_evidence(
     run_id: str,
     training_step: int,
     horizons: Sequence[int],
+    marks: Marks,
     loss_inputs_recorded: bool,
 ) -> Evidence:
     """Everything that the store holds of one training step.
@@ -77,6 +79,7 @@ def read_evidence(
         run_id: The run.
         training_step: Which.
         horizons: See `Evidence`.
+        marks: The control tokens of the run.
         loss_inputs_recorded: See `Evidence`.
 
     Raises:
@@ -124,6 +127,12 @@ def read_evidence(
         pictures=pictures,
         imitated=_imitated(session, read.last_tokens, run_id=run_id),
         picture_places=read.picture_places,
+        spelled_marks=spelled_marks(
+            session,
+            marks,
+            run_id=run_id,
+            episode_ids=[e.numbers.episode_id for e in episodes if e.numbers.trained],
+        ),
         loss_inputs=tuple(
             queries.rows_of_episodes(session, LossInput, "loss_inputs", episode_ids=settled)
         ),

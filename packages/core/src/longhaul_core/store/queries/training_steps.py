@@ -7,7 +7,16 @@ All queries are over the lineage. `rows_of_episodes` reads any table that belong
 from collections.abc import Collection, Iterable, Iterator
 from typing import Literal, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, CompoundSelect, UniqueConstraint, case, func, literal, select
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    UniqueConstraint,
+    case,
+    func,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.orm import Session, aliased
 
 from longhaul_core.store.models import (
@@ -37,6 +46,7 @@ __all__ = [
     "HorizonOutcomes",
     "TableOfEpisodes",
     "episodes_of_update",
+    "episodes_that_spell",
     "groups_of_training_step",
     "has_loss_inputs",
     "horizon_outcomes",
@@ -333,6 +343,43 @@ def rows_of_episodes(
         )
         for row in rows:
             yield answer(*row)
+
+
+_TEXTS = (
+    ObservationRow.text,
+    CallRow.reply,
+    MessageRow.own_lines,
+    MessageRow.pieces_json,
+    MessageRow.above,
+    MessageRow.below,
+    MessageRow.parts_json,
+)
+"""All that the texts of prompts are made of."""
+
+
+def episodes_that_spell(
+    session: Session, names: Collection[str], *, episode_ids: Iterable[str]
+) -> list[str]:
+    """Episodes with an observation, a reply or a message that has one of the names, by id.
+
+    Args:
+        session: Only read from.
+        names: Without quotes, backslashes and line ends; in small or capital letters.
+        episode_ids: Of the episodes asked about, in any order.
+    """
+    found: set[str] = set()
+    for part in in_parts(sorted(episode_ids)) if names else ():
+        for table in (ObservationRow, CallRow, MessageRow):
+            texts = [text for text in _TEXTS if text.class_ is table]
+            spells = [text.contains(name, autoescape=True) for text in texts for name in names]
+            found.update(
+                session.scalars(
+                    select(table.episode_id)
+                    .where(table.episode_id.in_(part), or_(*spells))
+                    .distinct()
+                )
+            )
+    return sorted(found)
 
 
 def has_loss_inputs(session: Session, *, run_id: str) -> bool:
