@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from longhaul_core.actions import build_parser
+from longhaul_core.actions import ActionFormat, build_parser
 from longhaul_core.environment import EnvironmentDescription, EnvironmentFactory
 from longhaul_core.policy import HostedReply, NoTokens, Sampling
 from longhaul_core.rollout import (
@@ -185,6 +185,7 @@ class EnvironmentPlayer:
             reply_prefix=begun + entry.prompt.reply_prefix,
         )
         template = prompt_template(entry, description)
+        calls_tools = entry.actions.format == ActionFormat.TOOL_CALL
         for phase in PHASES:
             yield (
                 phase,
@@ -197,6 +198,7 @@ class EnvironmentPlayer:
                     temperature=temperature_of(self._run, phase),
                     top_p=top_p_of(self._run, phase),
                     max_reply_tokens=responder.max_reply_tokens,
+                    tools=description.tools if calls_tools else (),
                 ),
             )
 

@@ -380,8 +380,9 @@ class ActionsConfig(Section):
     """How a reply becomes an action."""
 
     format: Annotated[str, BuiltInOrOwn({form.value: "" for form in ActionFormat})] = "tags"
-    """`<action>…</action>`, `{"action": "…"}`, the reply's first line that is not empty, or
-    `Thought: … Action: …`; or a parser of your own, which is called with `require_thinking=` and
+    """`<action>…</action>`, `{"action": "…"}`, the reply's first line that is not empty,
+    `Thought: … Action: …`, or a call of one of the environment's tools, which the model's chat
+    template tells it of; or a parser of your own, which is called with `require_thinking=` and
     `reply_prefix=`."""
     require_thinking: bool = False
     """A reply without a thought is invalid: `<think>…</think>` for `tags`, and `Thought: …` is one
