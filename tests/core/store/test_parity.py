@@ -190,6 +190,7 @@ def answers(engine: Engine) -> dict[str, str]:
             "pieces": [[b"go"]],
             "letters": [[b"g", b"<"]],
             "names": [["kitchen"], ["a_%", "light"]],
+            "in_replies": [["light"], []],
             "token_ids": [[7, 8, 9]],
             "where": list(FILTERS[:4]),
             "column": ["episode_return", "num_steps", "training_step"],

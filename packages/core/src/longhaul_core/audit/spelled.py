@@ -83,7 +83,9 @@ def spelled_marks(
         episode_ids: Trained ones.
     """
     spelled: dict[CallKey, tuple[SpelledMark, ...] | None] = {}
-    for episode_id in queries.episodes_that_spell(session, marks, episode_ids=episode_ids):
+    for episode_id in queries.episodes_that_spell(
+        session, marks, in_replies=marks.keys() - REPLY_TAGS, episode_ids=episode_ids
+    ):
         sampled = Counter[str]()
         for step in queries.get_episode(session, episode_id=episode_id).steps:
             for call in step.calls:

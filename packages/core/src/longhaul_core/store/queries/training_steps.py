@@ -5,19 +5,20 @@ All queries are over the lineage. `rows_of_episodes` reads any table that belong
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     UniqueConstraint,
     case,
+    false,
     func,
     literal,
     or_,
     select,
 )
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from longhaul_core.store.models import (
     Base,
@@ -345,38 +346,50 @@ def rows_of_episodes(
             yield answer(*row)
 
 
-_TEXTS = (
-    ObservationRow.text,
-    CallRow.reply,
+_OF_MESSAGES = (
     MessageRow.own_lines,
     MessageRow.pieces_json,
     MessageRow.above,
     MessageRow.below,
     MessageRow.parts_json,
 )
-"""All that the texts of prompts are made of."""
+"""All that the texts of messages are made of, beside observations and replies."""
 
 
 def episodes_that_spell(
-    session: Session, names: Collection[str], *, episode_ids: Iterable[str]
+    session: Session,
+    names: Collection[str],
+    *,
+    in_replies: Collection[str],
+    episode_ids: Iterable[str],
 ) -> list[str]:
     """Episodes with an observation, a reply or a message that has one of the names, by id.
 
     Args:
         session: Only read from.
         names: Without quotes, backslashes and line ends; in small or capital letters.
+        in_replies: Those that are looked for in replies, and in an assistant's messages.
         episode_ids: Of the episodes asked about, in any order.
     """
+
+    def spells(
+        texts: Iterable[InstrumentedAttribute[Any]], among: Collection[str]
+    ) -> ColumnElement[bool]:
+        return or_(false(), *(t.contains(name, autoescape=True) for t in texts for name in among))
+
+    replied = MessageRow.role == "assistant"
+    conditions = (
+        (ObservationRow.episode_id, spells((ObservationRow.text,), names)),
+        (CallRow.episode_id, spells((CallRow.reply,), in_replies)),
+        (MessageRow.episode_id, replied & spells(_OF_MESSAGES, in_replies)),
+        (MessageRow.episode_id, ~replied & spells(_OF_MESSAGES, names)),
+    )
     found: set[str] = set()
     for part in in_parts(sorted(episode_ids)) if names else ():
-        for table in (ObservationRow, CallRow, MessageRow):
-            texts = [text for text in _TEXTS if text.class_ is table]
-            spells = [text.contains(name, autoescape=True) for text in texts for name in names]
+        for episode_id, condition in conditions:
             found.update(
                 session.scalars(
-                    select(table.episode_id)
-                    .where(table.episode_id.in_(part), or_(*spells))
-                    .distinct()
+                    select(episode_id).where(episode_id.in_(part), condition).distinct()
                 )
             )
     return sorted(found)
