@@ -431,6 +431,13 @@ class EpisodeSession:
             finally:
                 self._tree.give_up(turn)
             step.calls[place], step.samplings[place] = kept, chosen
+            if turn.difference is not None:
+                logger.info(
+                    "episode %s, step %d: the prompt goes on from no call, because %s",
+                    self.episode_id,
+                    step_index,
+                    turn.difference,
+                )
         return call
 
     def record(
